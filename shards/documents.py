@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gristmill.kernels.base.types import Array
-from gristmill.shards.pieces import joined_pieces, piece_starts
+from gristmill.shards.pieces import join_pieces, piece_starts
 from gristmill.shards.rows import Rows
 
 
@@ -28,7 +28,7 @@ def documents_of(batches: Sequence[Rows]) -> Iterator[Document]:
         return
     columns = ("doc_uids", "chunk", "seq_lens", "source")
     uids, chunks, lengths, sources = (np.concatenate([getattr(batch, name) for batch in batches]) for name in columns)
-    order, begins = joined_pieces(uids, chunks, lengths)
+    order, begins = join_pieces(uids, chunks, lengths)
     pieces = [piece for batch in batches for piece in _pieces(batch)]
     for begin, end in pairwise([*begins.tolist(), len(order)]):
         first = order[begin]

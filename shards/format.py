@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.kernels.base.types import Array, Offsets
-from gristmill.kernels.rows.lay_rows import laid_rows
+from gristmill.kernels.rows.lay_rows import lay_rows
 from gristmill.kernels.rows.pack import LONGEST_ROW, Packed
 
 VERSION = 1
@@ -162,7 +162,7 @@ def shard_table(meta: ShardMeta, sources: Sequence[str], documents: Documents, p
     if len(documents.source) and not 0 <= int(np.min(documents.source)) <= int(np.max(documents.source)) < len(sources):
         raise ValueError(f"a document of source {int(np.max(documents.source))}: there are {len(sources)}")
     schema = schema_of(meta, sources)
-    rows = laid_rows(tokens, documents.offsets, packed, meta.row_length, meta.pad_id)
+    rows = lay_rows(tokens, documents.offsets, packed, meta.row_length, meta.pad_id)
     first_piece = np.searchsorted(packed.row, np.arange(packed.rows + 1)).astype(np.int32)
     column = {
         "input_ids": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), type=schema.field("input_ids").type),

@@ -25,7 +25,7 @@ def piece_starts(lengths_P: Array, first_piece_N1: Array, row_length: int) -> Ar
     return np.asarray(row_P * row_length + ends[:-1] - ends[first_piece_N1[:-1]][row_P])
 
 
-def joined_pieces(uids_P: Array, chunks_P: Array, lengths_P: Array) -> tuple[Array, Array]:
+def join_pieces(uids_P: Array, chunks_P: Array, lengths_P: Array) -> tuple[Array, Array]:
     """Pieces in the order of whole documents, and where each document begins among them. Documents are in the order of
     their first pieces. Copies of a document with the same cuts have equal pieces, so it does not matter which piece
     goes to which copy; copies with different cuts cannot be joined and are an error."""

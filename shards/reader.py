@@ -18,7 +18,7 @@ from gristmill.kernels.base.types import Array
 from gristmill.shards.documents import Document, documents_of
 from gristmill.shards.format import BadShards, ShardMeta, schema_of
 from gristmill.shards.index import NAME, Index, read_index
-from gristmill.shards.rows import Row, Rows, joined
+from gristmill.shards.rows import Row, Rows, concatenate
 
 __all__ = ["Document", "Row", "Rows", "Shard", "ShardSet", "open_shards"]
 
@@ -110,7 +110,7 @@ class ShardSet:
             return parts[0]
         if out is None:
             out = np.empty((len(rows), self.meta.row_length), self.meta.dtype)
-        return joined(parts, out)
+        return concatenate(parts, out)
 
     def blocks(self) -> Iterator[Rows]:
         """All rows, a record batch at a time, as views."""

@@ -60,7 +60,7 @@ class Rows(NamedTuple):
         )
 
 
-def joined(parts: Sequence[Rows], out: Array) -> Rows:
+def concatenate(parts: Sequence[Rows], out: Array) -> Rows:
     """Rows end to end, with their tokens copied into `out`."""
     filled = 0
     for part in parts:

@@ -24,7 +24,7 @@ from gristmill.kernels.base.types import Array, Offsets
 from gristmill.shards.format import BadShards
 from gristmill.shards.orders import RowOrder, key_of
 from gristmill.shards.reader import ShardSet
-from gristmill.shards.rows import Rows, joined
+from gristmill.shards.rows import Rows, concatenate
 
 PERIOD = 1000
 
@@ -67,7 +67,7 @@ class Together:
         for owner, row in zip(owners.tolist(), (rows - self.first_rows[owners]).tolist(), strict=True):
             part = self.sets[owner].take([row])
             parts.append(part._replace(source=self._source_of[owner][part.source]))
-        return joined(parts, np.empty((len(rows), self.meta.row_length), self.meta.dtype) if out is None else out)
+        return concatenate(parts, np.empty((len(rows), self.meta.row_length), self.meta.dtype) if out is None else out)
 
 
 @dataclass(frozen=True)

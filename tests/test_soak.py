@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak.soak import soak
-from benchmarks.soak.soak.soak import Proof, Soak
+from benchmarks.soak import soak
+from benchmarks.soak.soak import Proof, Soak
 
 
 class Drawing:
@@ -107,11 +107,11 @@ def test_the_command_ends_with_an_error_where_a_failure_is_left(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", soak.names())
+@pytest.mark.parametrize("name", soak.PROOFS)
 def test_a_sample_of_each_proof_holds(name: str, tmp_path: Path) -> None:
     summary = Soak(soak.proof_of(name), 0, tmp_path).go(0)
     assert summary["failures"] == [] and summary["cases"] > 0
 
 
 def test_the_proofs_are_found() -> None:
-    assert {"html", "kills"} <= set(soak.names())
+    assert {"html", "kills"} <= set(soak.PROOFS)

@@ -87,7 +87,9 @@ def made(count: int) -> tuple[list[str], list[bool], list[list[bool]]]:
 
 def child(task: str, **given: object) -> dict:
     done = subprocess.run(
-        [sys.executable, __file__, "--child", json.dumps({"task": task, **given})], stdout=subprocess.PIPE, check=True
+        [sys.executable, "-m", "benchmarks.dedup.bloom", "--child", json.dumps({"task": task, **given})],
+        stdout=subprocess.PIPE,
+        check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -115,8 +117,6 @@ def whole_documents(removed: list[bool], repeats: list[list[bool]]) -> dict:
 
 
 def ours(stage: str, settings: dict, folder: str, read: bool) -> dict:
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "stages"))
     import pyarrow as pa
     import pyarrow.json as pj
 
@@ -209,7 +209,6 @@ def removed_lines(texts: list[str], after: list[str], dropped: list[bool]) -> li
 
 def filter_speed(keys: int, layout: str) -> dict:
     """Nanoseconds a key, put in and sought, and errors counted; `plain` has its bits anywhere in the filter."""
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     import numba
 
     from gristmill.kernels.duplicates import bloom

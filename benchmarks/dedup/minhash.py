@@ -332,7 +332,7 @@ def main() -> None:
     parser.add_argument(
         "parts", nargs="*", choices=["speed", "edits", "planted", "families", []], help="all, if none is named"
     )
-    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
     parser.add_argument("--rivals", help="a Python that has datasketch and rensa")
     parser.add_argument("--times", type=int, default=3)
     arguments = parser.parse_args()

@@ -216,7 +216,7 @@ def hostile() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
     parser.add_argument("--times", type=int, default=3)
     arguments = parser.parse_args()
     rounds(SubstringDedup(), [table_of(["compile " * 100, "and once more"])])

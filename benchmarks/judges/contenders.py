@@ -2,7 +2,7 @@
 """What could make a step of an fp8 judge faster: contenders for its attention, its norms and its products, in turns of
 50 ms so that all have the same heat.
 
-    python -m benchmarks.judges.judges.contenders [--only attention,norms,products] [--lengths lengths.npy] [--tiny]
+    python -m benchmarks.judges.contenders [--only attention,norms,products] [--lengths lengths.npy] [--tiny]
 
 A step is 65,536 tokens of BERT-base shape. Attention is of texts of 512 tokens, and of those of `--lengths`
 (neural_judge.py make); a contender that answers in fp8 spares the pass that rounds, so that pass is counted with the
@@ -33,11 +33,9 @@ if not torch.cuda.is_available():
 import torch.nn.functional as F
 import triton
 import triton.language as tl
-from gpu_timing import CUDA, DEVICE, drawn, reason
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.training.gpu_timing import CUDA, DEVICE, drawn, reason
 from gristmill.kernels.gpu import cublaslt
 from gristmill.kernels.gpu.packed_attention import AttentionTile, packed_attention
 from gristmill.kernels.gpu.plain import FP8, rounded

@@ -2,7 +2,7 @@
 """Judges trained on known-good prose against the raw text of web pages: how well they tell them apart on works and
 hosts that they never saw, whether they say what fastText says, and how fast. One JSON line a result.
 
-    python -m benchmarks.judges.judges.judges [--data ../shared/data] [--folds 5] [--times 3] [--only auc|same|speed]
+    python -m benchmarks.judges.judges [--data ../shared/data] [--folds 5] [--times 3] [--only auc|same|speed]
       [--buckets N]
 
 Prose against whole pages is an easy task, and part of it is told by what no judge should be needed for: so AUCs of
@@ -254,7 +254,7 @@ def race(what: str, sizes: dict, size: int, mine: list[float], theirs: list[floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--only", choices=["auc", "same", "speed"])

@@ -2,7 +2,7 @@
 """Marks by a real vLLM: documents a second for both readings, prefix caching on and off, and the same requests against
 its own server.
 
-    python -m benchmarks.judges.judges.medu_vllm TEXT --work FOLDER [--documents 2000] [--repeats 3] [--generated 1000]
+    python -m benchmarks.judges.medu_vllm TEXT --work FOLDER [--documents 2000] [--repeats 3] [--generated 1000]
       [--served 400] [--dummy]
                                    [--engine-options '{"max_num_seqs": 512}'] [--skip caching_off,serve] [--tiny]
 
@@ -33,9 +33,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests" / "classifiers"))  # for --tiny
 
 from gristmill.classifiers.llm.cache import AnswerCache
 from gristmill.classifiers.llm.http import Endpoint, HttpModel
@@ -167,7 +164,7 @@ def requests_of(options: argparse.Namespace, tokens: PromptTokens, count: int) -
 def vllm_module(options: argparse.Namespace) -> ModuleType | None:
     if not options.tiny:
         return None
-    import fake_vllm
+    from tests.classifiers import fake_vllm
 
     return fake_vllm
 
@@ -344,8 +341,8 @@ class TinyServer:
     name = "tiny"
 
     def __init__(self) -> None:
-        import fake_vllm
-        from llm_server import LanguageServer, text_reply
+        from tests.classifiers import fake_vllm
+        from tests.classifiers.llm_server import LanguageServer, text_reply
 
         def rule(path: str, body: dict[str, Any]) -> dict[str, Any]:
             wanted = body.get("logprob_token_ids")
@@ -401,7 +398,9 @@ def main() -> None:
     failed = []
     for part in PARTS:
         if part not in options.skip.split(","):
-            ended = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--part", part], check=False)
+            ended = subprocess.run(
+                [sys.executable, "-m", "benchmarks.judges.medu_vllm", *sys.argv[1:], "--part", part], check=False
+            )
             failed += [part] if ended.returncode else []
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")

@@ -2,9 +2,9 @@
 """Neural judges on one GPU: tokens a second on full rows and on real lengths, in bf16 and fp8, from disk to disk, and a
 judge trained and compared.
 
-    python -m benchmarks.judges.judges.neural_judge make FOLDER --pages pages.parquet --verdicts rule_verdicts.parquet
+    python -m benchmarks.judges.neural_judge make FOLDER --pages pages.parquet --verdicts rule_verdicts.parquet
       --prose prose.parquet    (once, on any machine)
-    python -m benchmarks.judges.judges.neural_judge run FOLDER [--only full,real,cpu] [--profile] [--tiny] [--steps
+    python -m benchmarks.judges.neural_judge run FOLDER [--only full,real,cpu] [--profile] [--tiny] [--steps
       32768,65536]
 
 `make` writes lengths.npy (tokens of pages' main texts, cut at 512), texts.parquet (these texts) and labelled.parquet
@@ -28,11 +28,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from neural_judge_data import CUT, make, say
-from neural_judge_loops import text, whole
-from neural_judge_sections import cpu, disk, train
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.judges.neural_judge_data import CUT, make, say
+from benchmarks.judges.neural_judge_loops import text, whole
+from benchmarks.judges.neural_judge_sections import cpu, disk, train
 
 # also: +coarse, +varlen, +autotune (minutes of compiling)
 ENGINES = "bf16+fused,fp8+fused,bf16,fp8,eager,bf16+fused+flash4,fp8+fused+flash4"

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from neural_judge_data import CUT, say
+
+from benchmarks.judges.neural_judge_data import CUT, say
 
 LONGEST = 8192
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from neural_judge_data import CUT, say, trained_tokenizer
+
+from benchmarks.judges.neural_judge_data import CUT, say, trained_tokenizer
 
 
 def disk(bench: Any) -> None:

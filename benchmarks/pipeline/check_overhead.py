@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.soak.soak.flips import Quieter, in_this_process
-from benchmarks.soak.soak.killed_runs import make_crawl
+from benchmarks.soak.flips import Quieter, in_this_process
+from benchmarks.soak.killed_runs import make_crawl
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.flow import rows as flow_rows

@@ -32,8 +32,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from near_scale import make
 
+from benchmarks.pipeline.near_scale import make
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.processes.gpus import gpus_here
 from gristmill.pipeline.progress.progress import Quiet

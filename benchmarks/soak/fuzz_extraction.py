@@ -1,7 +1,7 @@
 """Extraction on broken pages, for as long as one likes: real pages with bytes flipped, pieces cut, doubled and put into
 each other.
 
-    NUMBA_BOUNDSCHECK=1 GRISTMILL_CACHE=/tmp/checked python -m benchmarks.soak.soak.fuzz_extraction PAGES.parquet
+    NUMBA_BOUNDSCHECK=1 GRISTMILL_CACHE=/tmp/checked python -m benchmarks.soak.fuzz_extraction PAGES.parquet
       [--minutes 60] [--seed 0]
 
 With NUMBA_BOUNDSCHECK (and a kernel cache of its own) an access outside an array is an error. Every page must come back

@@ -11,7 +11,7 @@ import functools
 import random
 from pathlib import Path
 
-from benchmarks.soak.soak.fuzz_extraction import broken, extracted
+from benchmarks.soak.fuzz_extraction import broken, extracted
 from gristmill.pipeline.demo.crawl import Truth, pages
 
 SLICE = 20

@@ -2,10 +2,10 @@
 """Runs that are killed at random moments, held against a run that was left alone: one JSON line, exit code 1 if
 anything differs.
 
-    python -m benchmarks.soak.soak.kill [--crawl FOLDER] [--times 25] [--seed 0] [--workers 2] [--work FOLDER]
+    python -m benchmarks.soak.kill [--crawl FOLDER] [--times 25] [--seed 0] [--workers 2] [--work FOLDER]
 
 Each time a run in a fresh folder loses its driver to kill -9, and the same command is given again; and another run
-loses one worker to kill -9 and is left to finish. What must be equal says killed_runs.py. soak_kills.py does the same
+loses one worker to kill -9 and is left to finish. What must be equal says killed_runs.py. kills.py does the same
 in slices that resume, on a small crawl.
 """
 
@@ -20,7 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psutil
-from killed_runs import KILLS, disturb, make_case, make_crawl, survivors
+
+from benchmarks.soak.killed_runs import KILLS, disturb, make_case, make_crawl, survivors
 
 
 def main() -> None:

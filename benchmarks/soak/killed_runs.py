@@ -1,5 +1,5 @@
 """Runs that are killed and run again, held against a run that was left alone: what benchmarks/soak/kill.py,
-soak_kills.py and a test share.
+kills.py and a test share.
 
 What must be equal: every file under write/, legs/, stages/, flow/ and shards/ (less the card, which has times), byte
 for byte, manifests and reports among them, and with them the uids of the survivors. No worker may be left three seconds

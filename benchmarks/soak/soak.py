@@ -5,7 +5,7 @@
     python -m benchmarks.soak.soak NAME --only 4211 [--seed 0]               one case alone; its folder is kept if it
       fails
 
-A proof is a file benchmarks/soak_NAME.py with
+A proof is a module of this folder that PROOFS names, with
 
     def case(number: int, rng: random.Random, folder: Path) -> dict[str, float]
 
@@ -38,8 +38,9 @@ from pathlib import Path
 from typing import Any
 
 Numbers = Mapping[str, float]
-HERE = Path(__file__).resolve().parent
-PROGRESS = HERE.parent / ".bench" / "soak"
+ROOT = Path(__file__).resolve().parents[2]
+PROGRESS = ROOT / ".bench" / "soak"
+PROOFS = ("flips", "html", "kills")  # modules beside this one
 
 
 @dataclass(frozen=True)
@@ -191,35 +192,31 @@ def commit() -> str:
     """That of the checkout, with a `+` where files differ from it; nothing where git is not there."""
     try:
         made = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+"], cwd=HERE, capture_output=True, text=True, check=False
+            ["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True, check=False
         )
     except OSError:
         return ""
     return made.stdout.strip()
 
 
-def names() -> list[str]:
-    return sorted(path.stem.removeprefix("soak_") for path in HERE.glob("soak_*.py"))
-
-
 def proof_of(name: str) -> Proof:
-    module = importlib.import_module(f"benchmarks.soak_{name}")
+    module = importlib.import_module(f"benchmarks.soak.{name}")
     return Proof(name, module.case, getattr(module, "SLICE", Proof.slice))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names())}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PROOFS)}")
     parser.add_argument("--seconds", type=float, default=600, help="for each proof; a slice that has begun is ended")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, metavar="NUMBER", help="this case alone")
     given = parser.parse_args()
-    if unknown := sorted(set(given.names) - set(names())):
-        parser.error(f"no proof {', '.join(unknown)}; there are {', '.join(names())}")
+    if unknown := sorted(set(given.names) - set(PROOFS)):
+        parser.error(f"no proof {', '.join(unknown)}; there are {', '.join(PROOFS)}")
     if given.only is not None and len(given.names) != 1:
         parser.error("--only is of one proof; name it")
     failed = False
-    for name in given.names or names():
+    for name in given.names or PROOFS:
         soak = Soak(proof_of(name), given.seed, PROGRESS, lambda line: print(line, flush=True))
         if given.only is not None:
             soak.only(given.only, Path(tempfile.mkdtemp(prefix=f"soak-{name}-")))

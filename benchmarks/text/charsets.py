@@ -15,7 +15,6 @@ import argparse
 import json
 import platform
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -27,9 +26,7 @@ import pyarrow.parquet as pq
 from resiliparse.parse.encoding import detect_encoding
 
 from gristmill.stages.read.charset import codec_of, declared_for_page, decode_page, is_utf8
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "stages" / "read"))
-from charset_cases import CODECS, WAYS, cases, texts_of
+from tests.stages.read.charset_cases import CODECS, WAYS, cases, texts_of
 
 SETS = {"pages": "page", "pages_more": "id"}
 
@@ -72,7 +69,7 @@ def microseconds(read: Callable[[bytes], Any], pages: list[bytes], times: int) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
     parser.add_argument("--texts", type=int, default=20)
     parser.add_argument("--characters", type=int, default=300)
     parser.add_argument("--times", type=int, default=5)

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from gristmill.stages import BenchmarkOverlap, CutContamination, Decontaminate
 
-DATA = Path(__file__).parents[2] / "shared" / "data" / "rule_verdicts.parquet"
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "rule_verdicts.parquet"
 SEED = 11
 WORDS = 52
 

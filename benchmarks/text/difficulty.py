@@ -28,7 +28,7 @@ from gristmill.mixing.curriculum.ranks import Ranks
 from gristmill.stages.text.common_words import learn_common_words
 from gristmill.stages.text.difficulty import SIGNALS, Difficulty
 
-DATA = Path(__file__).parents[2] / "shared" / "data" / "prose.parquet"
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "prose.parquet"
 SCHEDULES = (Random(), Stages(), Ascending(), WarmUp(), Interleaved(), Anneal(), Pacing(), StepPacing())
 DOCUMENTS = 1_000_000
 

@@ -31,7 +31,7 @@ from gristmill.stages.stage import Map
 from gristmill.stages.text.measure import SLICE_BYTES, measure
 from gristmill.stages.text.signals import number_of, stop_words_of, table_of
 
-DATA = Path(__file__).parents[2] / "shared" / "data" / "rule_verdicts.parquet"
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "rule_verdicts.parquet"
 
 
 def group(name: str, units: str = "uax29"):

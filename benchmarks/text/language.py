@@ -178,7 +178,7 @@ def accuracy(table: pa.Table) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--model", type=Path, default=MODEL, help="with another model only its memory is shown")
     parser.add_argument("--table", action="store_true")

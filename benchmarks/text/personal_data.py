@@ -186,7 +186,7 @@ def datatrove(python: str, texts: list[str]) -> tuple[float, list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parent.parent.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
     parser.add_argument("--datatrove", help="Python of an environment that has DataTrove")
     parser.add_argument("--times", type=int, default=5)
     arguments = parser.parse_args()

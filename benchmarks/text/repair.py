@@ -155,7 +155,7 @@ def mojibake(texts: list[str], show: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--datatrove", type=Path, help="a virtual environment with datatrove and ftfy")
     parser.add_argument("--show", action="store_true", help="print the sentences on which ours and ftfy differ")

@@ -31,7 +31,7 @@ from gristmill.stages.rules.fineweb import FinewebQuality
 from gristmill.stages.rules.gopher import GopherQuality, GopherRepetition
 from gristmill.stages.text.signals import TextSignals
 
-DATA = Path(__file__).parents[2] / "shared" / "data" / "rule_verdicts.parquet"
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "rule_verdicts.parquet"
 
 DATATROVE = """
 import json, sys, time

@@ -56,7 +56,7 @@ def main() -> None:
     if "hostile" in arguments.only:
         for what in HOSTILE:
             found = subprocess.run(
-                [sys.executable, __file__, str(arguments.pages), "--one", what],
+                [sys.executable, "-m", "benchmarks.text.segment", str(arguments.pages), "--one", what],
                 check=True,
                 capture_output=True,
                 text=True,

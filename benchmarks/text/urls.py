@@ -65,7 +65,9 @@ def made_urls(count: int, domains: list[str]) -> list[str]:
 def child(task: str, **what: object) -> dict:
     """One measurement in a fresh process."""
     done = subprocess.run(
-        [sys.executable, __file__, "--child", json.dumps({"task": task, **what})], stdout=subprocess.PIPE, check=True
+        [sys.executable, "-m", "benchmarks.text.urls", "--child", json.dumps({"task": task, **what})],
+        stdout=subprocess.PIPE,
+        check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -134,7 +136,7 @@ def loading(folder: Path, count: int, times: int) -> dict:
          peak_mb=round(max(b["peak"] for b in built) / 1e6))  # fmt: skip
     again = [child("load", settings=settings) for _ in range(times)]
     line("load them again in another process, CPU s", sizes, [b["cpu"] for b in again],
-    wall=[round(b["wall"], 2) for b in again],
+         wall=[round(b["wall"], 2) for b in again],
          private_mb=round(max(b["private"] for b in again) / 1e6, 1), shared_mb=round(again[0]["shared"] / 1e6, 1))  # fmt: skip
     return settings | {"domains": domains}
 
@@ -152,7 +154,6 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)
         os.environ["GRISTMILL_CACHE"] = name  # tables of the benchmark go with it
         child("load", settings={"require_host": True})  # compiles
         settings = loading(folder, arguments.domains, arguments.times)

@@ -10,7 +10,7 @@ memory. `int64`: a torch tensor that a model takes. Beside `int64` stand others 
 each as their documentation says, tensors of int64 at the end, one process, no workers: Hugging Face datasets
 (`load_dataset("arrow")` of our very files, torch format, torch's DataLoader) and mosaicml-streaming (MDS that its own
 writer made of the rows, an ndarray column). Each order and each peer in a process of its own; seconds are CPU seconds.
-`laid_rows`, `shard_table`: documents that are packed already become rows, and a table with all columns; `verify`: looks
+`lay_rows`, `shard_table`: documents that are packed already become rows, and a table with all columns; `verify`: looks
 at every byte of the set; `permuted`: places of a shuffle.
 """
 
@@ -153,7 +153,7 @@ def parts(folder: str, given: dict) -> dict:
     import numpy as np
 
     from gristmill.kernels.base.feistel import permuted
-    from gristmill.kernels.rows.lay_rows import laid_rows
+    from gristmill.kernels.rows.lay_rows import lay_rows
     from gristmill.shards.format import shard_table
     from gristmill.shards.verify import verify
 
@@ -172,7 +172,7 @@ def parts(folder: str, given: dict) -> dict:
         tokens = len(documents.tokens)
         sizes = {"row_length": ROW_LENGTH, "documents": len(documents.uid), "tokens": tokens}
         of = (documents.tokens, documents.offsets, packed, ROW_LENGTH, 0)
-        timed(f"laid_rows, documents of {mean} tokens", TOKENS, tokens, sizes, lambda of=of: laid_rows(*of))
+        timed(f"lay_rows, documents of {mean} tokens", TOKENS, tokens, sizes, lambda of=of: lay_rows(*of))
         of = (meta, SOURCES, documents, packed)
         timed(f"shard_table, documents of {mean} tokens", TOKENS, tokens, sizes, lambda of=of: shard_table(*of))
     size = sum(path.stat().st_size for path in Path(folder, "set").glob("*.arrow"))
@@ -269,7 +269,7 @@ def main() -> None:
         size = {"row_length": ROW_LENGTH, "batch_rows": arguments.batch_rows, "shards": SHARDS}
         settings = {"batch_rows": arguments.batch_rows, "repeats": REPEATS}
         given = json.dumps({"repeats": REPEATS, "rows": arguments.rows})
-        for what, found in child([sys.executable, __file__, "--child", folder, given]).items():
+        for what, found in child([sys.executable, "-m", "benchmarks.tokens.loader", "--child", folder, given]).items():
             print(
                 json.dumps(
                     {
@@ -283,7 +283,16 @@ def main() -> None:
             )
         in_int64 = {}
         for order in ORDERS:
-            runs = child([sys.executable, __file__, "--child", folder, json.dumps({**settings, "order": order})])
+            runs = child(
+                [
+                    sys.executable,
+                    "-m",
+                    "benchmarks.tokens.loader",
+                    "--child",
+                    folder,
+                    json.dumps({**settings, "order": order}),
+                ]
+            )
             for how, found in runs.items():
                 line = {"what": f"loader {order}, {how}", **common, "sizes": {**size, "tokens": found["tokens"]}}
                 line |= speeds(found["seconds"], found["tokens"])
@@ -306,5 +315,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     main()

@@ -229,7 +229,7 @@ def trl(python: str, lengths: np.ndarray, row_length: int) -> dict:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    arguments.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
     arguments.add_argument("--trl", metavar="PYTHON", help="a Python that has trl and datasets")
     arguments.add_argument("--times", type=int, default=7)
     arguments.add_argument(

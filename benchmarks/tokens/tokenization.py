@@ -171,7 +171,7 @@ def one_line(texts: list[str], tokenizer: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--vocab-size", type=int, default=32_768)
     parser.add_argument("--datatrove", type=Path, help="a virtual environment with datatrove and tokenizers")

@@ -19,7 +19,6 @@ import json
 import platform
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -104,13 +103,11 @@ def real(trials: int, seeds: int, planted: float, folder: Path) -> None:
 def tiny_trial(folder: Path, number: int, seeds: int, planted: float) -> dict[str, Any]:
     """Control and arm from scratch on two samples of one made-up language, each run on a fifth of its sample; read back
     from where the product leaves it."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "pipeline"))
-    from ablation_sets import held_out, make_set, tales
-
     from gristmill.pipeline.ablate.plan import load
     from gristmill.pipeline.ablate.run import run
     from gristmill.pipeline.ablate.show import AblationUi
     from gristmill.pipeline.ablate.workers import Crew
+    from tests.pipeline.ablation_sets import held_out, make_set, tales
 
     make_set(folder / "control", tales(1000, 3 * number))
     loud = round(1000 * planted)

@@ -28,11 +28,8 @@ from typing import Any
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from trainer_speed import decoder_on, say, seconds_each
-from trainer_work import DrawnRows, go_through, reason, scratch, tidy
-
+from benchmarks.training.speed import decoder_on, say, seconds_each
+from benchmarks.training.work import DrawnRows, go_through, reason, scratch, tidy
 from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.shards.reader import open_shards
@@ -161,7 +158,7 @@ class Bench:
         )  # fmt: skip
 
     def _process(self, what: str, folder: Path, *more: str) -> subprocess.Popen[str]:
-        command = [sys.executable, __file__, what, str(folder), *more]
+        command = [sys.executable, "-m", "benchmarks.training.exact", what, str(folder), *more]
         command += ["--tiny"] if self.args.tiny else []
         command += ["--shards", str(self.args.shards)] if self.args.shards else []
         with folder.with_suffix(".err").open("w") as errors:

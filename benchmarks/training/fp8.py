@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from trainer_speed import MEAN_LENGTH, VOCABULARY, Ours, batches_on, decoder_on, say, seconds_each
-from trainer_work import DrawnRows, go_through, scratch, tidy
-
+from benchmarks.training.speed import MEAN_LENGTH, VOCABULARY, Ours, batches_on, decoder_on, say, seconds_each
+from benchmarks.training.work import DrawnRows, go_through, scratch, tidy
 from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.shards.reader import open_shards

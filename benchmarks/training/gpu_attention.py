@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from gpu_timing import DEVICE, Sizes, Step, compiled, drawn, microseconds, off, reason, say
 from torch import Tensor
 
+from benchmarks.training.gpu_timing import DEVICE, Sizes, Step, compiled, drawn, microseconds, off, reason, say
 from gristmill.trainer.model.attention import CAUSAL, attend, attend_flash4
 
 

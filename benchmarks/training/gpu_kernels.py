@@ -27,10 +27,24 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # must be there when triton is imported
 
 import torch.nn.functional as F
-from gpu_attention import attention_narrow, attention_wide
-from gpu_timing import CUDA, DEVICE, DTYPE, TINY, Sizes, Step, compare, compiled, drawn, microseconds, off, reason, say
 from torch import Tensor
 
+from benchmarks.training.gpu_attention import attention_narrow, attention_wide
+from benchmarks.training.gpu_timing import (
+    CUDA,
+    DEVICE,
+    DTYPE,
+    TINY,
+    Sizes,
+    Step,
+    compare,
+    compiled,
+    drawn,
+    microseconds,
+    off,
+    reason,
+    say,
+)
 from gristmill.kernels.gpu import adamw, cross_entropy, plain, rms_norm, rotary, swiglu
 from gristmill.trainer.model import fused, gated_mlp  # noqa: F401  # have the operators
 from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy

@@ -2,7 +2,7 @@
 """Training over several GPUs: does every layout do what one GPU does, how much faster is it, and does memory go as
 predicted.
 
-    torchrun --standalone --nproc-per-node 2 benchmarks/training/ranks.py [--only smoke,scaling,memory] [--zero 0,1,2]
+    torchrun --standalone --nproc-per-node 2 -m benchmarks.training.ranks [--only smoke,scaling,memory] [--zero 0,1,2]
       [--ways none/0,full/3] [--tokens 32768] [--tiny]
 
 On two H200s: smoke about 80 s, scaling about 150 s, memory about 200 s (--seconds ends it earlier: ways that come too
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -27,11 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from trainer_speed import VOCABULARY, batches_on, decoder_on, say, seconds_each
-from trainer_work import reason, scratch, tidy
-
+from benchmarks.training.speed import VOCABULARY, batches_on, decoder_on, say, seconds_each
+from benchmarks.training.work import reason, scratch, tidy
 from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.packed import PackedTokens, pack_documents
 from gristmill.trainer.model.quack import has_fused_linears

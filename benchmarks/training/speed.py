@@ -18,17 +18,13 @@ import json
 import math
 import platform
 import statistics
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gristmill.trainer.model import added, fused, gated_mlp, product
 from gristmill.trainer.model.attention import Attend, attend, attend_flash4, fastest

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -14,12 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.training.speed import say
 from gristmill.kernels.base.types import Array
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from trainer_speed import say
-
 from gristmill.shards.format import ShardMeta
 from gristmill.shards.rows import Rows
 

@@ -15,7 +15,7 @@ from gristmill.kernels.base.types import Array, Offsets
 from gristmill.kernels.rows.pack import Packed
 
 
-def laid_rows(tokens: Array, offsets: Offsets, packed: Packed, row_length: int, padding: int) -> Array:
+def lay_rows(tokens: Array, offsets: Offsets, packed: Packed, row_length: int, padding: int) -> Array:
     """The rows, of the tokens' own type (uint16 or uint32). Document d is tokens[offsets[d]:offsets[d + 1]]; pieces as
     `gristmill.kernels.rows.pack` gives them."""
     tokens, offsets = _fixed(tokens, tokens.dtype), _fixed(offsets, np.int64)
@@ -35,7 +35,7 @@ def laid_rows(tokens: Array, offsets: Offsets, packed: Packed, row_length: int, 
     return rows
 
 
-def laid_rows_plain(
+def lay_rows_plain(
     documents: list[list[int]], pieces: list[tuple[int, int, int, int, int]], row_length: int, padding: int
 ) -> list[list[int]]:
     """Pieces are (row, offset, document, start, length)."""

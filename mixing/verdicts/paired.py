@@ -224,18 +224,18 @@ def bootstrap(paired: Paired, draws: int = 10_000, seed: int = 0, confidence: fl
     random = np.random.default_rng(seed)
     paired = thrown_together(paired, MOST_CLUSTERS, random)
     rest = (1 - confidence) / 2
-    low, high = np.quantile(drawn(paired, draws, random), [rest, 1 - rest])
+    low, high = np.quantile(draw_differences(paired, draws, random), [rest, 1 - rest])
     return float(low), float(high)
 
 
-def drawn(paired: Paired, draws: int, random: np.random.Generator) -> Floats:
+def draw_differences(paired: Paired, draws: int, random: np.random.Generator) -> Floats:
     """The mean difference in each of B draws."""
     seeds, clusters = paired.seeds, paired.clusters
     found_B = np.empty(draws)
     block = max(1, BLOCK // clusters)
     for start in range(0, draws, block):
         count = min(block, draws - start)
-        of_seeds_BS, of_clusters_BC = times(random, count, seeds), times(random, count, clusters)
+        of_seeds_BS, of_clusters_BC = draw_counts(random, count, seeds), draw_counts(random, count, clusters)
         sums_BS = of_clusters_BC @ paired.differences_SC.T
         sizes_B = of_clusters_BC @ paired.sizes_C
         top_B = (sums_BS * of_seeds_BS).sum(axis=1) / seeds
@@ -243,7 +243,7 @@ def drawn(paired: Paired, draws: int, random: np.random.Generator) -> Floats:
     return found_B
 
 
-def times(random: np.random.Generator, draws: int, things: int) -> Floats:
+def draw_counts(random: np.random.Generator, draws: int, things: int) -> Floats:
     """How often each of `things` is drawn in each of `draws` bootstrap samples (B, things)."""
     picked = random.integers(0, things, (draws, things)) + np.arange(draws)[:, None] * things
     times_BT: Floats = np.bincount(picked.ravel(), minlength=draws * things).reshape(draws, things).astype(np.float64)

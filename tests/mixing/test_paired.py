@@ -15,7 +15,7 @@ from gristmill.mixing.verdicts.paired import (
     Errors,
     Paired,
     bootstrap,
-    drawn,
+    draw_differences,
     effective,
     errors,
     paired,
@@ -99,7 +99,7 @@ def test_a_bootstrap_is_what_drawing_again_by_hand_gives() -> None:
     for _ in range(4000):
         seeds, picked = random.integers(0, 4, 4), random.integers(0, pairs.clusters, pairs.clusters)
         plain.append(np.mean([pairs.differences_SC[s, picked].sum() / pairs.sizes_C[picked].sum() for s in seeds]))
-    ours = drawn(pairs, 4000, np.random.default_rng(2))
+    ours = draw_differences(pairs, 4000, np.random.default_rng(2))
     assert stats.ks_2samp(ours, plain).pvalue > 0.001 and ours.std() == pytest.approx(np.std(plain), rel=0.06)
 
 

@@ -1,4 +1,4 @@
-"""Whatever is killed, the run comes out the same, byte for byte. benchmarks/soak/kill.py and soak_kills.py do this at
+"""Whatever is killed, the run comes out the same, byte for byte. benchmarks/soak/kill.py and kills.py do this at
 length."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak.soak import killed_runs
+from benchmarks.soak import killed_runs
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.shards.format import BadShards
-from gristmill.shards.pieces import filled, joined_pieces, piece_starts
+from gristmill.shards.pieces import filled, join_pieces, piece_starts
 
 
 def joined_plain(uids: list[int], chunks: list[int]) -> list[list[int]]:
@@ -32,7 +32,7 @@ def test_pieces_in_any_order(documents: list[tuple[int, int]], random: object) -
     random.shuffle(pieces)  # type: ignore[attr-defined]
     uids, chunks = [uid for uid, _ in pieces], [chunk for _, chunk in pieces]
     lengths = [uid * 10 + chunk + 1 for uid, chunk in pieces]
-    order, begins = joined_pieces(np.array(uids, np.uint64), np.array(chunks, np.int32), np.array(lengths, np.int32))
+    order, begins = join_pieces(np.array(uids, np.uint64), np.array(chunks, np.int32), np.array(lengths, np.int32))
     found = [part.tolist() for part in np.split(order, begins[1:])] if len(begins) else []
     assert found == joined_plain(uids, chunks)
     assert len(found) == sum(copies for _, copies in documents)
@@ -50,7 +50,7 @@ def test_pieces_in_any_order(documents: list[tuple[int, int]], random: object) -
 )
 def test_what_cannot_be_put_together_says_so(uids: list[int], chunks: list[int], lengths: list[int], says: str) -> None:
     with pytest.raises(BadShards, match=says):
-        joined_pieces(np.array(uids, np.uint64), np.array(chunks, np.int32), np.array(lengths, np.int32))
+        join_pieces(np.array(uids, np.uint64), np.array(chunks, np.int32), np.array(lengths, np.int32))
 
 
 @given(st.lists(st.lists(st.integers(1, 5), max_size=4), max_size=6))
