@@ -98,7 +98,7 @@ def test_there_is_a_test_for_every_recipe():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_says_what_it_reproduces_and_where_it_differs(name):
     head = (RECIPES / f"{name}.yaml").read_text().split("\nname:")[0]
-    assert head.startswith("# ") and "et al." in head and "Where it differs" in head
+    assert head.startswith("# ") and "et al." in head and "Differences, and why" in head
 
 
 @pytest.mark.parametrize("name", NAMES)
