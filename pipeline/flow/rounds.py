@@ -21,6 +21,7 @@ from gristmill.pipeline.store.store import Store
 from gristmill.shards.writer import write_shard
 from gristmill.stages.contract import ContractBroken, check_rows, check_same_types, kind_of
 from gristmill.stages.flow import JoinFunction, MeetFunction, Published, ScanFunction
+from gristmill.stages.stage import Global
 
 
 def run_map(task: Task) -> Result:
@@ -150,7 +151,7 @@ def rows_of(rows: pa.Table | None, part: Part) -> pa.Table | None:
 
 def set_out(task: Task) -> tuple[Store, Callable[..., Any]]:
     """Where a task reads and writes, and its method of the stage, given the table that it is called with beside."""
-    store, function = Store(task["out"]), getattr(registry.build(task["stage"]), task["method"])
+    store, function = Store(task["out"]), cast(Global, registry.build(task["stage"])).round_method(task["method"])
     if "beside" not in task:
         return store, function
     table = read_rows(store, task["beside"], None, 1)

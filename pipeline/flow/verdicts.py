@@ -26,6 +26,7 @@ from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.store.writing import part_writers, write_table
 from gristmill.stages.contract import ContractBroken, check_documents, check_same_types, check_texts, check_verdicts
 from gristmill.stages.flow import JoinFunction
+from gristmill.stages.stage import Global
 
 PartChange = Callable[[Store, Task, str, Part, pa.Table | None], tuple[Part, dict[str, Any], Count]]
 
@@ -214,7 +215,7 @@ def _rewrite_part(
     if rows is None or part["documents"] is None or not part["kept"]:
         return part, {}, count
     documents = pa.Table.from_batches(list(read_part(store, part)))
-    function = cast(JoinFunction, getattr(registry.build(task["stage"]), task["method"]))
+    function = cast(JoinFunction, cast(Global, registry.build(task["stage"])).round_method(task["method"]))
     made = function(rows, widened(documents.select(task["columns"])))
     check_verdicts(task["method"], made, changes=["text"])
     check_documents(task["method"], made, documents)
