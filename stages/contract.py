@@ -45,7 +45,8 @@ def mask_of(where: Any, reason: str, rows: int) -> np.ndarray[Any, np.dtype[np.b
             values = pa.array(values, pa.bool_(), from_pandas=True).fill_null(False).to_numpy(zero_copy_only=False)
     if values.dtype != bool and rows:
         raise ContractBroken(
-            f"{reason}: a mask of true and false was expected, not of {values.dtype}; compare, as in `signals.words < 50`"
+            f"{reason}: a mask of true and false was expected, not of {values.dtype}; compare, as in "
+            "`signals.words < 50`"
         )
     mask: np.ndarray[Any, np.dtype[np.bool_]] = values.astype(bool, copy=False)
     return mask
@@ -121,12 +122,12 @@ def check_schema(before: pa.Schema, after: pa.Schema, rewrites: bool) -> None:
         raise ContractBroken(
             f"two columns of one name: {listed(sorted(name for name in there if names.count(name) > 1))}"
         )
-    known = set(before.names)
-    lost = [name for name in known - there if not (rewrites and name in PAGE.names)]
+    given = set(before.names)
+    lost = [name for name in given - there if not (rewrites and name in PAGE.names)]
     if lost:
         raise ContractBroken(f"the answer lacks {listed(sorted(lost))}; a stage keeps the columns that it was given")
     for name in sorted(
-        there - known | ({"text"} & there)
+        there - given | ({"text"} & there)
     ):  # those that may be new in kind; all of them would take ten times as long
         check_type(name, after.field(name).type)
 
@@ -154,7 +155,8 @@ def check_texts(before: pa.RecordBatch, after: pa.RecordBatch, kept: Any) -> Non
         null &= pc.is_valid(before.column("text")).to_numpy(zero_copy_only=False)
     if null.any():
         raise ContractBroken(
-            f"{int(null.sum())} of {len(before)} texts became null; a rewrite drops a document whose text it cannot make, or leaves it empty"
+            f"{int(null.sum())} of {len(before)} texts became null; a rewrite drops a document whose text "
+            "it cannot make, or leaves it empty"
         )
 
 
@@ -169,7 +171,8 @@ def check_same_types(earlier: pa.Schema, now: pa.Schema) -> None:
             raise ContractBroken(f"{field.name!r} is in the answer on this batch, and was not on one before it")
         if field.type != types[field.name]:
             raise ContractBroken(
-                f"{field.name!r} is {field.type} here, and was {types[field.name]} in a batch before; name the type, as in pa.array(values, pa.float64())"
+                f"{field.name!r} is {field.type} here, and was {types[field.name]} in a batch before; name "
+                "the type, as in pa.array(values, pa.float64())"
             )
     absent = [name for name in types if name not in now.names]
     if absent:
@@ -199,7 +202,8 @@ def listed(names: Iterable[str]) -> str:
 
 
 def check_rows(function: str, made: Any, by: str | None) -> None:
-    """Rows that a method of a global stage makes, cut by the values of a column; a table without rows need have none."""
+    """Rows that a method of a global stage makes, cut by the values of a column; a table without rows need have
+    none."""
     if not isinstance(made, pa.Table):
         raise ContractBroken(f"{function}() answered with {kind_of(made)}; a table was expected")
     if by is None or not len(made):
@@ -211,7 +215,8 @@ def check_rows(function: str, made: Any, by: str | None) -> None:
     column = made.column(by)
     if column.type != pa.uint64() or column.null_count:
         raise ContractBroken(
-            f"{function}() answered with {by!r} of {column.type}{' with nulls' if column.null_count else ''}; rows are cut by a uint64"
+            f"{function}() answered with {by!r} of "
+            f"{column.type}{' with nulls' if column.null_count else ''}; rows are cut by a uint64"
         )
 
 
@@ -234,7 +239,8 @@ def check_verdicts(function: str, made: Any, changes: Iterable[str] = ()) -> Non
     for field in made.schema:
         if field.name != "uid" and field.name not in changes and (field.name in BASE.names or field.name in PAGE.names):
             raise ContractBroken(
-                f"{function}() answered with {field.name!r}, a column that every document has; give the signal another name"
+                f"{function}() answered with {field.name!r}, a column that every document has; give the "
+                "signal another name"
             )
         check_type(field.name, field.type)
 

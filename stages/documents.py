@@ -109,7 +109,8 @@ class Collector:
         self._begun = self.at or 0
 
     def skip(self, reason: str, url: str | None = None, detail: str | None = None) -> None:
-        """Count a record that is no document; with its url it is also put on record by name (a request record is not)."""
+        """Count a record that is no document; with its url it is also put on record by name (a request record is
+        not)."""
         self._skipped[reason] = self._skipped.get(reason, 0) + 1
         if url is not None:
             self._skips.append(Skipped(url, reason, detail))

@@ -1,9 +1,10 @@
 """What a stage shows of itself: facts, warnings, tables, charts and examples, as text that nobody has escaped yet.
 
-`Stage.figures` makes such blocks of the stage's report.json. A terminal shows facts, warnings, tables and planes; a page
-shows all. Names of sources and tasks are anyone's; whoever shows them makes them harmless.
+`Stage.figures` makes such blocks of the stage's report.json. A terminal shows facts, warnings, tables and planes; a
+page shows all. Names of sources and tasks are anyone's; whoever shows them makes them harmless.
 
-Presentation only: fingerprints leave out every module of stages that is named `figures`, so no result may depend on one.
+Presentation only: fingerprints leave out every module of stages that is named `figures`, so no result may depend on
+one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MOST = 50  # rows of a table; report.json has all
 
 
 @dataclass(frozen=True)
-class Facts:
+class FactList:
     """Names and what is to be said of them."""
 
     title: str
@@ -70,7 +71,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Counts:
+class CountBars:
     """Counts with bars, each beside its share of a whole; for a page."""
 
     caption: str
@@ -81,7 +82,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Curve:
+class ValueBars:
     """Values with bars: label, the value as text, and the length of its bar in percent; for a page."""
 
     caption: str
@@ -103,15 +104,16 @@ class TextPair:
 
 
 @dataclass(frozen=True)
-class Pages:
+class PagePairs:
     """Some pages: the text that was extracted, beside all that they show; for a page."""
 
     pages: Sequence[Mapping[str, Any]]
 
 
-Block = Facts | Warnings | Figures | Plane | Sentence | Counts | Curve | TextPair | Pages
+Block = FactList | Warnings | Figures | Plane | Sentence | CountBars | ValueBars | TextPair | PagePairs
 BLOCKS: dict[str, type[Block]] = {
-    kind.__name__: kind for kind in (Facts, Warnings, Figures, Plane, Sentence, Counts, Curve, TextPair, Pages)
+    kind.__name__: kind
+    for kind in (FactList, Warnings, Figures, Plane, Sentence, CountBars, ValueBars, TextPair, PagePairs)
 }
 
 

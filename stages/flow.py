@@ -88,7 +88,8 @@ class Flow(Protocol):
         ...
 
     def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
-        """As `exchange`, of rows of two kinds that are cut by values of one kind; None where a bucket has none of one."""
+        """As `exchange`, of rows of two kinds that are cut by values of one kind; None where a bucket has none of
+        one."""
         ...
 
     def join(

@@ -38,7 +38,10 @@ class FromMeta(Annotate):
     numbers: Annotated[
         Fields,
         Field(
-            description="signals and the fields that they are read from, `{edu: quality.edu_score}`; or a list of fields that keep their names"
+            description=(
+                "signals and the fields that they are read from, `{edu: quality.edu_score}`; or a list of "
+                "fields that keep their names"
+            )
         ),
     ] = {}  # noqa: RUF012  # pydantic copies it
     texts: Annotated[Fields, Field(description="the same for labels, such as `language`")] = {}  # noqa: RUF012
@@ -74,13 +77,13 @@ class FromMeta(Annotate):
         return frozenset({"language"} & self.texts.keys() | {"language_score"} & self.numbers.keys())
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        known = [known_of(meta) for meta in batch.column("meta").to_pylist()]
+        metas = [known_of(meta) for meta in batch.column("meta").to_pylist()]
         numbers = {
-            name: column_of([number(at(each, path)) for each in known], pa.float64())
+            name: column_of([number(at(each, path)) for each in metas], pa.float64())
             for name, path in self.numbers.items()
         }
         texts = {
-            name: column_of([text(at(each, path)) for each in known], pa.string()) for name, path in self.texts.items()
+            name: column_of([text(at(each, path)) for each in metas], pa.string()) for name, path in self.texts.items()
         }
         return numbers | texts
 
@@ -93,7 +96,8 @@ def known_of(meta: str | None) -> Any:
 
 
 def at(known: Any, path: str) -> Any:
-    """What stands at a path, dots leading into objects; a name with dots in it counts as a name first, as in readers."""
+    """What stands at a path, dots leading into objects; a name with dots in it counts as a name first, as in
+    readers."""
     if not isinstance(known, Mapping):
         return None
     if known.get(path) is not None:
@@ -102,13 +106,13 @@ def at(known: Any, path: str) -> Any:
     return at(known.get(head), tail) if tail else None
 
 
-def number(found: Any) -> float | None:
-    if isinstance(found, str):
-        found = (
-            found.strip() if found.isascii() and "_" not in found else None
+def number(value_given: Any) -> float | None:
+    if isinstance(value_given, str):
+        value_given = (
+            value_given.strip() if value_given.isascii() and "_" not in value_given else None
         )  # Python reads 1_000 and other scripts' digits
     try:
-        value = float(found)
+        value = float(value_given)
     except (TypeError, ValueError, OverflowError):
         return None
     return value if math.isfinite(value) else None

@@ -104,10 +104,10 @@ class LocalFlow:
         gpu: bool = False,
     ) -> Rows:
         run, parts = called_with(function, beside), cast(LocalDocuments, docs).tables
-        made = [
+        tables = [
             with_home(run(batch), home) for home, table in parts for batch in self.batches(those_there(table, columns))
         ]
-        return LocalRows(made, by, cut)
+        return LocalRows(tables, by, cut)
 
     def exchange(
         self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None
@@ -136,11 +136,11 @@ class LocalFlow:
         fan: float = 1,
         of: str | None = None,
     ) -> Rows:
-        made = []
-        for home, mine, table in self.at_home(rows, docs):
-            chosen = table if of is None else named_by(mine, of, table)
-            made.append(with_home(function(mine, self.in_any_order(those_there(chosen, columns))), home))
-        return LocalRows(made, by)
+        tables = []
+        for home, rows_here, table in self.at_home(rows, docs):
+            chosen = table if of is None else named_by(rows_here, of, table)
+            tables.append(with_home(function(rows_here, self.in_any_order(those_there(chosen, columns))), home))
+        return LocalRows(tables, by)
 
     def tree(self, function: MergeFunction, rows: Rows, *, by: str) -> Rows:
         tables = cast(LocalRows, rows).tables
@@ -182,8 +182,10 @@ class LocalFlow:
 
     def drop(self, docs: Dataset, losers: Rows) -> Dataset:
         self.named = self.gather(losers)
-        mine = {home: rows for home, rows, _ in self.at_home(losers, docs)}
-        return LocalDocuments([with_fates(table, mine.get(home)) for home, table in cast(LocalDocuments, docs).tables])
+        rows_by_home = {home: rows for home, rows, _ in self.at_home(losers, docs)}
+        return LocalDocuments(
+            [with_fates(table, rows_by_home.get(home)) for home, table in cast(LocalDocuments, docs).tables]
+        )
 
     def mark(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], beside: Beside = None) -> Dataset:
         run, marked, after = called_with(function, beside), [], []
@@ -195,10 +197,15 @@ class LocalFlow:
         return LocalDocuments(after)
 
     def rewrite(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str]) -> Dataset:
-        made = {home: function(mine, those_there(table, columns)) for home, mine, table in self.at_home(rows, docs)}
-        self.named = pa.concat_tables(list(made.values())) if made else pa.table({})
+        rewritten = {
+            home: function(rows_here, those_there(table, columns))
+            for home, rows_here, table in self.at_home(rows, docs)
+        }
+        self.named = pa.concat_tables(list(rewritten.values())) if rewritten else pa.table({})
         tables = cast(LocalDocuments, docs).tables
-        return LocalDocuments([row_by_row(table, made[home]) if home in made else table for home, table in tables])
+        return LocalDocuments(
+            [row_by_row(table, rewritten[home]) if home in rewritten else table for home, table in tables]
+        )
 
     def at_home(self, rows: Rows, docs: Dataset) -> list[tuple[int, pa.Table, pa.Table]]:
         """Rows with the documents of the part that is their home."""
@@ -207,13 +214,13 @@ class LocalFlow:
             raise ValueError(f"these rows are cut by {by}; give `by='home'` in the round before")
         if every is None:
             return []
-        found = [
+        parts = [
             (home, every.filter(pa.array(every["home"].to_numpy() == home)), table)
             for home, table in cast(LocalDocuments, docs).tables
         ]
-        if sum(len(mine) for _, mine, _ in found) != len(every):
+        if sum(len(rows_here) for _, rows_here, _ in parts) != len(every):
             raise ValueError("rows have a home that no part has")
-        return [(home, self.in_any_order(mine), table) for home, mine, table in found if len(mine)]
+        return [(home, self.in_any_order(rows_here), table) for home, rows_here, table in parts if len(rows_here)]
 
 
 def as_documents(table: pa.Table) -> tuple[pa.Table, list[str]]:
@@ -237,10 +244,10 @@ def with_fates(table: pa.Table, rows: pa.Table | None) -> pa.Table:
     """The documents that stay, with what rows, one a document at most, say of some."""
     if rows is None:
         return table
-    at = pc.index_in(table["uid"], value_set=rows["uid"].combine_chunks())
-    if pc.count_distinct(rows["uid"]).as_py() != len(rows) or len(at) - at.null_count != len(rows):
+    places = pc.index_in(table["uid"], value_set=rows["uid"].combine_chunks())
+    if pc.count_distinct(rows["uid"]).as_py() != len(rows) or len(places) - places.null_count != len(rows):
         raise ValueError("rows name a document twice, or one that is not there")
-    return row_by_row(table, rows.take(at).set_column(rows.column_names.index("uid"), "uid", table["uid"]))
+    return row_by_row(table, rows.take(places).set_column(rows.column_names.index("uid"), "uid", table["uid"]))
 
 
 def row_by_row(table: pa.Table, rows: pa.Table) -> pa.Table:
@@ -249,8 +256,8 @@ def row_by_row(table: pa.Table, rows: pa.Table) -> pa.Table:
         raise ValueError("rows are not row by row of the documents")
     for name in rows.column_names:
         if name not in FATE:
-            at = table.column_names.index(name) if name in table.column_names else -1
-            table = table.append_column(name, rows[name]) if at < 0 else table.set_column(at, name, rows[name])
+            index = table.column_names.index(name) if name in table.column_names else -1
+            table = table.append_column(name, rows[name]) if index < 0 else table.set_column(index, name, rows[name])
     return table.filter(pc.is_null(rows["reason"]))
 
 
@@ -258,10 +265,10 @@ def named_by(rows: pa.Table, of: str, docs: pa.Table) -> pa.Table:
     """The documents that a column of uids, or of lists of them, names."""
     column = rows[of]
     named = np.unique((pc.list_flatten(column) if pa.types.is_nested(column.type) else column).to_numpy())
-    found = docs.filter(pa.array(np.isin(docs["uid"].to_numpy(), named)))
-    if len(found) != len(named):
+    chosen = docs.filter(pa.array(np.isin(docs["uid"].to_numpy(), named)))
+    if len(chosen) != len(named):
         raise ValueError("rows name documents that are not in the part which is their home")
-    return found
+    return chosen
 
 
 def those_there(table: pa.Table, columns: Sequence[str]) -> pa.Table:

@@ -16,15 +16,15 @@ from gristmill.kernels.base.types import Array
 
 def publish(folder: Path, arrays: Mapping[str, Array], notes: Mapping[str, str] | None = None) -> None:
     """Write arrays, and small texts beside them. Of several processes that make the same the first one's stay."""
-    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}-", suffix=".tmp"))
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}-", suffix=".tmp"))
     for name, array in arrays.items():
-        np.save(made / f"{name}.npy", array)
+        np.save(temporary / f"{name}.npy", array)
     for name, text in (notes or {}).items():
-        (made / name).write_text(text, encoding="utf-8")
+        (temporary / name).write_text(text, encoding="utf-8")
     try:
-        os.rename(made, folder)  # noqa: PTH104  Path.rename would read the same
+        os.rename(temporary, folder)  # noqa: PTH104  Path.rename would read the same
     except OSError:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         if not folder.is_dir():
             raise
 

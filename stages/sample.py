@@ -1,4 +1,5 @@
-"""A random share of the documents, chosen by identity: splitmix64 (Steele, Lea and Flood 2014) of the uid and a seed."""
+"""A random share of the documents, chosen by identity: splitmix64 (Steele, Lea and Flood 2014) of the uid and a
+seed."""
 
 from __future__ import annotations
 

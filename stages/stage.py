@@ -11,7 +11,7 @@ in a notebook, on a plain Arrow table:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, BinaryIO, ClassVar, Self, cast
 
@@ -57,7 +57,8 @@ class Stage(Settings, ABC):
             most = 1 if name.endswith("_share") else MOST
             if low > most:
                 raise ValueError(
-                    f"{name} {low:,g} is above {most:,}, the most that {'a share' if most == 1 else 'any document'} can have"
+                    f"{name} {low:,g} is above {most:,}, the most that "
+                    f"{'a share' if most == 1 else 'any document'} can have"
                 )
         return self
 
@@ -265,7 +266,10 @@ class Reader(Stage):
     path: Annotated[
         str | list[str],
         Field(
-            description="a file, a folder (less what runs have left in it) or a glob; local or any fsspec address (s3://, gs://, hf://)"
+            description=(
+                "a file, a folder (less what runs have left in it) or a glob; local or any fsspec address "
+                "(s3://, gs://, hf://)"
+            )
         ),
     ]
     suffixes: ClassVar[tuple[str, ...]] = ()  # what is taken from a folder
@@ -313,6 +317,17 @@ class Global(Stage):
     def saves(self) -> tuple[str, ...]:
         """Addresses of what it leaves for later ones (`Flow.save`)."""
         return ()
+
+    @property
+    def round_helpers(self) -> tuple[object, ...]:
+        """Objects whose methods its rounds call beside its own. Workers find a method by its name, the stage's own
+        first."""
+        return ()
+
+    def round_method(self, name: str) -> Callable[..., Any]:
+        """The method of this name, of the stage or of a helper."""
+        owner = next((each for each in (self, *self.round_helpers) if hasattr(each, name)), self)
+        return cast(Callable[..., Any], getattr(owner, name))
 
     @abstractmethod
     def run(self, docs: Dataset, flow: Flow) -> Dataset: ...

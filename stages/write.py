@@ -60,7 +60,7 @@ def known(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 def from_meta(batch: pa.RecordBatch, key: str) -> list[str | None]:
     """What a source has under this key, as text: one that had a number there is no fault."""
     metas = batch.column(batch.schema.get_field_index("meta")).to_pylist()
-    found = [json.loads(meta).get(key) if meta else None for meta in metas]
+    values = [json.loads(meta).get(key) if meta else None for meta in metas]
     return [
-        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in found
+        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values
     ]

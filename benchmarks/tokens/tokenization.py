@@ -32,9 +32,9 @@ import pyarrow.parquet as pq
 from gristmill.kernels.bpe.piece_memo import empty_memo
 from gristmill.stages import Tokenize
 from gristmill.stages.tokens.byte_level import byte_of
-from gristmill.stages.tokens.encoding import Encoder, encoder_of
+from gristmill.stages.tokens.encoding import TextEncoder, encoder_of
 from gristmill.stages.tokens.training import SPECIALS, trained
-from gristmill.stages.tokens.vocabulary import Vocabulary
+from gristmill.stages.tokens.vocabulary import TokenizerVocabulary
 
 PACKAGES = ("gristmill", "tokenizers", "pyarrow", "numba")
 DATATROVE = """
@@ -107,7 +107,11 @@ def encoding(name: str, texts: list[str], tokenizer: str, times: int, peers: dic
     """Ours warm and cold, the package as `tokenize` calls it where it must, and the peers: (virtual environment,
     program, what it is given)."""
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
-    stage, rows, encoder = Tokenize(), Vocabulary("bench", tokenizer, dict(SPECIALS)).table(), encoder_of(tokenizer)
+    stage, rows, encoder = (
+        Tokenize(),
+        TokenizerVocabulary("bench", tokenizer, dict(SPECIALS)).table(),
+        encoder_of(tokenizer),
+    )
     assert encoder.kernels is not None
     docs = pa.table({"uid": np.arange(len(texts), dtype=np.uint64), "text": texts})
     ids = encoder.encode(docs["text"]).ids
@@ -159,7 +163,7 @@ def one_line(texts: list[str], tokenizer: str) -> None:
     """A document of 10 MB without a line end: memory is why long texts are cut."""
     text = " ".join(texts).replace("\n", " ")
     text = (text * (10_000_000 // len(text) + 1))[:10_000_000]
-    encoder, megabytes = Encoder(tokenizer), len(text.encode()) / 1e6
+    encoder, megabytes = TextEncoder(tokenizer), len(text.encode()) / 1e6
     column = pa.chunked_array([pa.array([text], pa.large_string())])
     seconds = timed(lambda: encoder.encode(column), 1)
     report(
@@ -190,7 +194,7 @@ def main() -> None:
     if not texts:
         sys.exit(f"nothing to measure on in {arguments.data}")
     tokenizer = training([text for several in texts.values() for text in several], arguments.vocab_size)
-    report(what="loading a tokenizer, s", median=round(timed(lambda: Encoder(tokenizer), 2)[1], 2))
+    report(what="loading a tokenizer, s", median=round(timed(lambda: TextEncoder(tokenizer), 2)[1], 2))
     peers = {
         "DataTrove": (arguments.datatrove, DATATROVE, tokenizer),
         "tiktoken": (arguments.tiktoken, TIKTOKEN, for_tiktoken(tokenizer)),

@@ -23,6 +23,7 @@ import numpy as np
 from gristmill.kernels.base.compiled import kernel
 from gristmill.kernels.base.types import Array, Bytes
 from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.blocks import text as block_text
 from gristmill.kernels.blocks.columns import FEATURES
 from gristmill.kernels.blocks.context import COLUMNS, CONTEXT, context_features
 from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, check, predict

@@ -18,6 +18,7 @@ import numpy as np
 
 from gristmill.classifiers.blocks.model import BlockModel, MeasuredPage, add_context, choose_blocks
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.blocks import text as block_text
 from gristmill.kernels.blocks.columns import AT_AROUND, AT_WINDOWS, FEATURES
 from gristmill.kernels.blocks.context import CONTEXT
 from gristmill.kernels.blocks.decision_trees import Forest, predict

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gristmill.pipeline.figures.metrics import figures_of, kept_figures, recipe_name_of, token_counts_of
-from gristmill.stages.figures import Block, Facts, Figures, Plane, Point, Warnings
+from gristmill.stages.figures import Block, FactList, Figures, Plane, Point, Warnings
 
 __all__ = [
-    "Block", "Facts", "Figures", "Plane", "Point", "Warnings", "figures_of", "kept_figures", "recipe_name_of",
+    "Block", "FactList", "Figures", "Plane", "Point", "Warnings", "figures_of", "kept_figures", "recipe_name_of",
     "token_counts_of",
 ]  # fmt: skip

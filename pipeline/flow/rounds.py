@@ -23,6 +23,7 @@ from gristmill.pipeline.store.store import Store
 from gristmill.shards.writer import write_shard
 from gristmill.stages.contract import ContractBroken, check_rows, check_same_types, kind_of
 from gristmill.stages.flow import JoinFunction, MeetFunction, MergeFunction, Published, ScanFunction
+from gristmill.stages.stage import Global
 
 PublishMethod = Callable[[pa.Table], list[Published]]
 
@@ -165,7 +166,7 @@ def rows_of(rows: pa.Table | None, part: Part) -> pa.Table | None:
 def set_out(task: RoundTask) -> tuple[Store, Callable[..., pa.Table]]:
     """Where a task reads and writes, and its method of the stage, with the second table that it is called with bound
     (`beside`). Methods of some rounds take and give other things; these cast it."""
-    store, function = Store(task["out"]), getattr(registry.build(task["stage"]), task["method"])
+    store, function = Store(task["out"]), cast(Global, registry.build(task["stage"])).round_method(task["method"])
     if "beside" not in task:
         return store, function
     table = read_rows(store, task["beside"], None, 1)

@@ -27,6 +27,7 @@ from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.store.writing import part_writers, write_every_row, write_table
 from gristmill.stages.contract import ContractBroken, check_documents, check_same_types, check_texts, check_verdicts
 from gristmill.stages.flow import JoinFunction
+from gristmill.stages.stage import Global
 
 PartChange = Callable[[Store, RoundTask, str, Part, pa.Table | None], tuple[Part, Files, Count]]
 
@@ -208,7 +209,7 @@ def _rewrite_part(
     if rows is None or part["documents"] is None or not part["kept"]:
         return part, {}, count
     documents = pa.Table.from_batches(list(read_part(store, part)))
-    function = cast(JoinFunction, getattr(registry.build(task["stage"]), task["method"]))
+    function = cast(JoinFunction, cast(Global, registry.build(task["stage"])).round_method(task["method"]))
     rewritten = function(rows, widened(documents.select(task["columns"])))
     check_verdicts(task["method"], rewritten, changes=["text"])
     check_documents(task["method"], rewritten, documents)

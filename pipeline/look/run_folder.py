@@ -22,7 +22,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gristmill.pipeline.figures import Facts, Figures, Plane, Warnings, figures_of, recipe_name_of
+from gristmill.pipeline.figures import FactList, Figures, Plane, Warnings, figures_of, recipe_name_of
 from gristmill.pipeline.formatting import (
     as_bytes,
     as_hex,
@@ -407,7 +407,7 @@ def render_stage(view: StageView) -> RenderableType:
         [Text(), grid("Slowest documents", ("uid", "url", "size", "time"), slowest, 2)] if view.stage.slowest else []
     )
     for block in view.figures.blocks if view.figures is not None else ():
-        if isinstance(block, Facts | Warnings | Figures | Plane):  # the others are for a page
+        if isinstance(block, FactList | Warnings | Figures | Plane):  # the others are for a page
             parts += [Text(), *render_block(block)]
     for sample in view.samples:
         title = " · ".join(one_line(part) for part in (sample.reason, sample.source, sample.uid, sample.detail) if part)
@@ -425,9 +425,9 @@ def render_stage(view: StageView) -> RenderableType:
     return Group(*parts)
 
 
-def render_block(block: Facts | Warnings | Figures | Plane) -> list[RenderableType]:
+def render_block(block: FactList | Warnings | Figures | Plane) -> list[RenderableType]:
     """What a stage shows of itself, in a terminal."""
-    if isinstance(block, Facts):
+    if isinstance(block, FactList):
         title = [Text(one_line(block.title), style="bold")] if block.title else []
         pairs = Table.grid(padding=(0, 2))
         for name, value in block.pairs:

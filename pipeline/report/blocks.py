@@ -14,15 +14,15 @@ from gristmill.pipeline.report.duplicates import text_pair
 from gristmill.pipeline.report.sections import Section, bars, fragment
 from gristmill.stages.figures import (
     Block,
-    Counts,
-    Curve,
-    Facts,
+    CountBars,
+    FactList,
     Figures,
-    Pages,
+    PagePairs,
     Plane,
     Point,
     Sentence,
     TextPair,
+    ValueBars,
     Warnings,
 )
 
@@ -41,7 +41,7 @@ def section_of(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section |
 
 def drawn(block: Block) -> Markup:
     match block:
-        case Facts():
+        case FactList():
             return fragment(FACTS, {"title": block.title, "pairs": block.pairs})
         case Warnings():
             return fragment(WARNINGS, {"lines": block.lines})
@@ -49,13 +49,13 @@ def drawn(block: Block) -> Markup:
             return plane(block) + table(block.table)
         case Sentence():
             return fragment("<p>{{ text }}</p>", {"text": block.text})
-        case Counts():
+        case CountBars():
             return bars(block.caption, block.head, block.rows, block.whole, block.of)
-        case Curve():
+        case ValueBars():
             return fragment(CURVE, {"curve": block})
         case TextPair():
             return text_pair(block)
-        case Pages():
+        case PagePairs():
             return fragment(PAGES, {"pages": block.pages})
     return table(block)
 

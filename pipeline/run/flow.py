@@ -419,7 +419,8 @@ class DaskFlow:
         }
 
     def method(self, function: RoundFunction) -> str:
-        if getattr(function, "__self__", None) is not self.step.stage:
+        stage, owner = cast(Global, self.step.stage), getattr(function, "__self__", None)
+        if owner is not stage and not any(type(each) is type(owner) and each == owner for each in stage.round_helpers):
             raise TypeError(
                 f"{self.node}: a round takes a method of the stage (self.something), not {function!r}: "
                 "that is what can travel to a worker"

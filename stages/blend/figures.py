@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gristmill.stages.figures import Block, Facts, Figures, Plane, Point, Report, Warnings, first_of, relative
+from gristmill.stages.figures import Block, FactList, Figures, Plane, Point, Report, Warnings, first_of, relative
 from gristmill.stages.formatting import as_number, as_percent, as_share, as_short
 
 METHODS = {
@@ -21,50 +21,52 @@ MEASURES = {"distance": "distance", "risk": "risk", "utility": "utility", "predi
 
 
 def mix_figures(report: Report) -> list[Block]:
-    found = report["mix"]
-    blocks: list[Block] = [Facts("", mix_facts(found))]
-    blocks += [Warnings([str(line) for line in found["warnings"]])] if found.get("warnings") else []
-    blocks.append(sources_mixed(found))
-    blocks += [plane(found)] if found.get("frontier") else [beside_controls(found)] if found.get("controls") else []
-    noisy = [("dropped", task) for task in found.get("dropped_tasks") or []] + [
-        ("flagged", t) for t in found.get("flagged_tasks") or []
+    mix = report["mix"]
+    blocks: list[Block] = [FactList("", mix_facts(mix))]
+    blocks += [Warnings([str(line) for line in mix["warnings"]])] if mix.get("warnings") else []
+    blocks.append(sources_mixed(mix))
+    blocks += [plane(mix)] if mix.get("frontier") else [beside_controls(mix)] if mix.get("controls") else []
+    noisy = [("dropped", task) for task in mix.get("dropped_tasks") or []] + [
+        ("flagged", t) for t in mix.get("flagged_tasks") or []
     ]
     blocks += [noisy_tasks(noisy)] if noisy else []
-    blocks += [left_out(found)] if "rank_correlation" in found else []
+    blocks += [left_out(mix)] if "rank_correlation" in mix else []
     return blocks
 
 
-def mix_facts(found: Report) -> list[tuple[str, str]]:
-    wanted, drawn = (sum(row[name] for row in found["drawn"]) for name in ("wanted", "drawn"))
+def mix_facts(mix: Report) -> list[tuple[str, str]]:
+    wanted, drawn = (sum(row[name] for row in mix["drawn"]) for name in ("wanted", "drawn"))
     pairs = [
         (
             "weights by",
-            METHODS.get(found["method"], str(found["method"]))
-            + (f", {found['regressor']}" if found.get("regressor") else ""),
+            METHODS.get(mix["method"], str(mix["method"])) + (f", {mix['regressor']}" if mix.get("regressor") else ""),
         ),
-        ("sources told apart by", ", ".join(map(str, found["by"]))),
+        ("sources told apart by", ", ".join(map(str, mix["by"]))),
         ("tokens wanted", as_number(wanted)),
         ("tokens drawn", as_number(drawn)),
     ]
-    if any(row["taking_part"] < row["there"] for row in found["drawn"]):
-        part, there = (sum(row[name] for row in found["drawn"]) for name in ("taking_part", "there"))
+    if any(row["taking_part"] < row["there"] for row in mix["drawn"]):
+        part, there = (sum(row[name] for row in mix["drawn"]) for name in ("taking_part", "there"))
         pairs.append(
             (
                 "a proxy",
-                f"for a run of {as_number(found['budget'])} tokens; {as_share(part, there)} of the tokens take part, to repeat as they will there",
+                (
+                    f"for a run of {as_number(mix['budget'])} tokens; {as_share(part, there)} of the tokens "
+                    "take part, to repeat as they will there"
+                ),
             )
         )
-    pairs += [("aversion to risk", as_short(found["aversion"]))] if "aversion" in found else []
-    pairs += [("price of distance from the prior", as_short(found["kl"]))] if "kl" in found else []
-    pairs += [("solved to within", f"{found['gap']:.1e} of the objective")] if "gap" in found else []
-    pairs += [("tasks", ", ".join(map(str, found["tasks"])))] if found.get("tasks") else []
+    pairs += [("aversion to risk", as_short(mix["aversion"]))] if "aversion" in mix else []
+    pairs += [("price of distance from the prior", as_short(mix["kl"]))] if "kl" in mix else []
+    pairs += [("solved to within", f"{mix['gap']:.1e} of the objective")] if "gap" in mix else []
+    pairs += [("tasks", ", ".join(map(str, mix["tasks"])))] if mix.get("tasks") else []
     return pairs
 
 
-def sources_mixed(found: Report) -> Figures:
-    there = sum(row["there"] for row in found["drawn"])
+def sources_mixed(mix: Report) -> Figures:
+    there = sum(row["there"] for row in mix["drawn"])
     given = sorted(
-        zip(found["sources"], found["drawn"], strict=True),
+        zip(mix["sources"], mix["drawn"], strict=True),
         key=lambda pair: (-round(pair[0]["weight"], 12), pair[0]["source"]),
     )
     rows = [
@@ -94,15 +96,15 @@ def sources_mixed(found: Report) -> Figures:
     )
 
 
-def plane(found: Report) -> Plane:
+def plane(mix: Report) -> Plane:
     points = [
         Point(
-            "chosen" if tilt["aversion"] == found["aversion"] else "frontier",
+            "chosen" if tilt["aversion"] == mix["aversion"] else "frontier",
             f"aversion {tilt['aversion']:g}",
             tilt["risk"],
             tilt["distance"],
         )
-        for tilt in found["frontier"]
+        for tilt in mix["frontier"]
     ]
     rows = [
         (
@@ -111,14 +113,18 @@ def plane(found: Report) -> Plane:
             as_percent(tilt["largest_weight"]),
             *placed(point),
         )
-        for point, tilt in zip(points, found["frontier"], strict=True)
+        for point, tilt in zip(points, mix["frontier"], strict=True)
     ]
     controls = [
-        Point(str(name), str(name), its["risk"], its["distance"]) for name, its in (found.get("controls") or {}).items()
+        Point(str(name), str(name), control["risk"], control["distance"])
+        for name, control in (mix.get("controls") or {}).items()
     ]
     rows += [(point.name, "–", "–", *placed(point)) for point in controls]
     head = ("mix", "largest source", "its weight", "distance", "risk")
-    note = "Distance: how far the mix is from the best at every task. Risk: 1 where all sources weigh the same, more where few make up most."
+    note = (
+        "Distance: how far the mix is from the best at every task. Risk: 1 where all sources weigh the same, "
+        "more where few make up most."
+    )
     return Plane(points + controls, Figures("Distance against risk", head, rows, 2, note=note))
 
 
@@ -126,11 +132,11 @@ def placed(point: Point) -> tuple[str, str]:
     return f"{point.distance:.4f}", f"{point.risk:.4f}"
 
 
-def beside_controls(found: Report) -> Figures:
+def beside_controls(mix: Report) -> Figures:
     """The mix beside those that nobody had to choose, by the measure that it was chosen by."""
-    names = [name for name in MEASURES if name in found]
-    mixes = {"this mix": found, **found["controls"]}
-    rows = [(str(mix_name), *(f"{its[name]:.4f}" for name in names)) for mix_name, its in mixes.items()]
+    names = [name for name in MEASURES if name in mix]
+    mixes = {"this mix": mix, **mix["controls"]}
+    rows = [(str(mix_name), *(f"{numbers[name]:.4f}" for name in names)) for mix_name, numbers in mixes.items()]
     return Figures("Beside the mixes to beat", ("mix", *(MEASURES[name] for name in names)), rows)
 
 
@@ -151,10 +157,13 @@ def noisy_tasks(given: Sequence[tuple[str, Report]]) -> Figures:
     )
 
 
-def left_out(found: Report) -> Figures:
-    given = [("all that counts", found["rank_correlation"]), *found["rank_correlation_by_task"].items()]
+def left_out(mix: Report) -> Figures:
+    given = [("all that counts", mix["rank_correlation"]), *mix["rank_correlation_by_task"].items()]
     rows = [(str(name), f"{value:.3f}") for name, value in given]
-    note = f"{as_number(found['runs'])} runs; {found['left_out']} is left out: what the others predict of it, against what it gave."
+    note = (
+        f"{as_number(mix['runs'])} runs; {mix['left_out']} is left out: what the others predict of it, against "
+        "what it gave."
+    )
     bars = [min(1.0, max(0.0, value)) for _, value in given]
     return first_of(
         Figures("How well runs that were left out are ranked", ("loss", "rank correlation"), rows, 1, bars, note)
@@ -162,47 +171,57 @@ def left_out(found: Report) -> Figures:
 
 
 def order_figures(report: Report) -> list[Block]:
-    found = report["order"]
-    several = len(found["curricula"]) > 1
-    parts = [curriculum(its, several) for its in found["curricula"]]
+    order = report["order"]
+    several = len(order["curricula"]) > 1
+    parts = [curriculum(settings, several) for settings in order["curricula"]]
     pairs = [
-        ("segments", f"{as_number(found['segments'])}: inside one, order is by chance and rows are packed together")
+        ("segments", f"{as_number(order['segments'])}: inside one, order is by chance and rows are packed together")
     ]
-    if found["sampled"]:
-        without = found["sampled_without_signal"]
-        text = f"{as_number(without)} of {as_number(found['sampled'])} documents of the sample ({as_share(without, found['sampled'])})"
+    if order["sampled"]:
+        without = order["sampled_without_signal"]
+        text = (
+            f"{as_number(without)} of {as_number(order['sampled'])} documents of the sample "
+            f"({as_share(without, order['sampled'])})"
+        )
         pairs.append(("without the signal", f"{text}; they are placed by chance"))
-    parts = [*parts, Facts("Altogether", pairs)] if several else [Facts("", parts[0].pairs + pairs)]
-    return [*parts, deciles(found)] if found["deciles"] else [*parts]
+    parts = [*parts, FactList("Altogether", pairs)] if several else [FactList("", parts[0].pairs + pairs)]
+    return [*parts, deciles(order)] if order["deciles"] else [*parts]
 
 
-def curriculum(its: Report, several: bool) -> Facts:
+def curriculum(settings: Report, several: bool) -> FactList:
     by = (
         "chance"
-        if its["by"] is None
-        else f"{its['by']}, {'the highest first' if its['descending'] else 'the lowest first'}"
+        if settings["by"] is None
+        else f"{settings['by']}, {'the highest first' if settings['descending'] else 'the lowest first'}"
     )
     pairs = [
-        ("schedule", str(its["schedule"])),
+        ("schedule", str(settings["schedule"])),
         ("goes by", by),
-        ("promise", str(its["promise"])),
-        ("advice", str(its["advice"])),
+        ("promise", str(settings["promise"])),
+        ("advice", str(settings["advice"])),
         (
             "how sorted it is",
-            f"{its['correlation']:.4f} by design, where 1 is sorted from first to last and 0 is by chance (the rank correlation of place and signal)",
+            (
+                f"{settings['correlation']:.4f} by design, where 1 is sorted from first to last and 0 is by "
+                "chance (the rank correlation of place and signal)"
+            ),
         ),
     ]
-    return Facts((str(its["source"]) or "All other sources") if several else "", pairs)
+    return FactList((str(settings["source"]) or "All other sources") if several else "", pairs)
 
 
-def deciles(found: Report) -> Figures:
+def deciles(order: Report) -> Figures:
     """The signal itself: where the highest come first the ranks are of its negative, and are turned back."""
     rows = []
-    for group, values in sorted(found["deciles"].items()):
-        its = curriculum_of(found["curricula"], group)
-        signal = [-value + 0.0 for value in values] if its["descending"] else values
+    for group, values in sorted(order["deciles"].items()):
+        settings = curriculum_of(order["curricula"], group)
+        signal = [-value + 0.0 for value in values] if settings["descending"] else values
         rows.append(
-            (group or ("all others" if len(found["curricula"]) > 1 else "all"), str(its["by"]), *map(as_short, signal))
+            (
+                group or ("all others" if len(order["curricula"]) > 1 else "all"),
+                str(settings["by"]),
+                *map(as_short, signal),
+            )
         )
     head = ("documents", "signal", *(f"{tenth}%" for tenth in range(0, 101, 10)))
     return first_of(Figures("The signal at each tenth of the tokens, in order of rank", head, rows, 2))
@@ -210,5 +229,13 @@ def deciles(found: Report) -> Figures:
 
 def curriculum_of(curricula: Sequence[Report], group: str) -> Report:
     """The one that a group goes by: that of the source which its name begins with, or else the one of all."""
-    own = [its for its in curricula if its["source"] and f"{group} ".startswith(f"source={its['source']} ")]
-    return max(own, key=lambda its: len(its["source"])) if own else next(its for its in curricula if not its["source"])
+    own = [
+        settings
+        for settings in curricula
+        if settings["source"] and f"{group} ".startswith(f"source={settings['source']} ")
+    ]
+    return (
+        max(own, key=lambda settings: len(settings["source"]))
+        if own
+        else next(settings for settings in curricula if not settings["source"])
+    )

@@ -106,7 +106,10 @@ class Mix(Global):
     stands_for: Annotated[
         float | None,
         Field(
-            description="the budget of the large run that this one is a proxy of: sources are thinned so that they repeat as they will there",
+            description=(
+                "the budget of the large run that this one is a proxy of: sources are thinned so that they "
+                "repeat as they will there"
+            ),
             gt=0,
             allow_inf_nan=False,
         ),
@@ -165,7 +168,8 @@ class Mix(Global):
             raise ValueError("by: name at least one column")
         if self.stands_for is not None and (self.budget is None or self.stands_for < self.budget):
             raise ValueError(
-                "stands_for is the budget of a larger run: give `budget`, the proxy's own, and it must not be the larger of the two"
+                "stands_for is the budget of a larger run: give `budget`, the proxy's own, and it must not "
+                "be the larger of the two"
             )
         return self
 
@@ -225,8 +229,8 @@ class Mix(Global):
         sums = flow.gather(flow.tree(self.summed, flow.map(self.counted, docs, columns=first, by="key"), by="key"))
         if not len(sums):
             raise CannotRun("no document is left to mix")
-        found = {*pc.unique(sums["group"]).to_pylist()}
-        names = sorted(found | self.without_documents(found))
+        present = {*pc.unique(sums["group"]).to_pylist()}
+        names = sorted(present | self.without_documents(present))
         there_N, table_GB = totals_of(sums, names)
         bits = min(BITS, draw.bits_for(len(names)))
         table_GB = table_GB.reshape(len(names), 1 << bits, -1).sum(axis=2)
@@ -267,10 +271,10 @@ class Mix(Global):
             supply = Supply.of(tokens, self.stands_for * scale if self.stands_for else budget, self.max_epochs)
             try:
                 mix = choose(supply, choice)
-                said = (
+                warnings = (
                     [f"of a part of the input: no document of {', '.join(map(repr, empty))} is in it"] if empty else []
                 )
-                return replace(mix, facts={**mix.facts, "warnings": mix.facts["warnings"] + said}), budget
+                return replace(mix, facts={**mix.facts, "warnings": mix.facts["warnings"] + warnings}), budget
             except ShortSupply:
                 if not partial or budget < 1:
                     raise
@@ -284,10 +288,11 @@ class Mix(Global):
         ]
         if lost:
             raise CannotRun(
-                f"thinned for the proxy, {', '.join(map(repr, lost))} keep no document at all: raise the budget, or lower stands_for"
+                f"thinned for the proxy, {', '.join(map(repr, lost))} keep no document at all: raise the "
+                "budget, or lower stands_for"
             )
 
-    def without_documents(self, found: set[str]) -> set[str]:
+    def without_documents(self, present: set[str]) -> set[str]:
         """Sources that settings speak of and that have no document left: they are there, with no tokens. Not where a
         setting says nothing of a source that has documents: there a name may be mistyped."""
         choice, caps = self.choice(), self.max_epochs
@@ -297,8 +302,8 @@ class Mix(Global):
             for setting in (choice.weights, choice.prior, caps if isinstance(caps, dict) else None)
             if setting is not None
         ]
-        told = [{*names} for names in [*tables, *numbers]]
-        return set().union(*told) - found if all(found <= names for names in told) else set()
+        mentioned = [{*names} for names in [*tables, *numbers]]
+        return set().union(*mentioned) - present if all(present <= names for names in mentioned) else set()
 
     def choice(self) -> Choice:
         return Choice(
@@ -364,8 +369,8 @@ class Mix(Global):
     def at_the_cut(self, docs: pa.Table, planned: pa.Table) -> pa.Table:
         """The documents among which the fraction of an epoch ends."""
         hashes, groups = self.hashes(docs), self.groups(docs)
-        at = pc.index_in(groups, value_set=planned["group"].combine_chunks()).to_numpy()
-        here = draw.in_cut_bin(planned["bits"][0].as_py(), planned["bin"].to_numpy(), hashes, at) & self.takes_part(
+        group = pc.index_in(groups, value_set=planned["group"].combine_chunks()).to_numpy()
+        here = draw.in_cut_bin(planned["bits"][0].as_py(), planned["bin"].to_numpy(), hashes, group) & self.takes_part(
             docs
         )
         rows = {

@@ -79,7 +79,9 @@ class Curriculum(Settings):
     start: Annotated[
         float | None,
         Field(
-            description="of `pacing` and `steps`: the share of the data that is open at first; null: 0.01, and 0.25 of `steps`",
+            description=(
+                "of `pacing` and `steps`: the share of the data that is open at first; null: 0.01, and 0.25 of `steps`"
+            ),
             ge=0,
             lt=1,
         ),
@@ -108,7 +110,7 @@ class Curriculum(Settings):
         return self.by in EASY_WHEN_HIGH if self.descending is None else self.descending
 
     def scheduled(self) -> Schedule:
-        made: dict[str, Any] = {
+        schedules: dict[str, Any] = {
             "random": Random,
             "ascending": Ascending,
             "stages": lambda: Stages(self.stages),
@@ -118,7 +120,7 @@ class Curriculum(Settings):
             "steps": lambda: StepPacing(self.stages, 0.25 if self.start is None else self.start, self.until),
             "anneal": lambda: Anneal(self.share, self.best),
         }
-        schedule: Schedule = made[self.schedule]()
+        schedule: Schedule = schedules[self.schedule]()
         return schedule
 
 
@@ -143,7 +145,10 @@ class Order(Curriculum, Global):
     resolution: Annotated[
         int,
         Field(
-            description="stretches, at most, inside which a schedule without steps is shuffled and packed; each of 500 documents or more",
+            description=(
+                "stretches, at most, inside which a schedule without steps is shuffled and packed; each of 500 "
+                "documents or more"
+            ),
             ge=1,
             le=1 << 14,
         ),
@@ -171,8 +176,8 @@ class Order(Curriculum, Global):
         sample = NO_SAMPLE
         if self.wants:
             bottom = flow.tree(self.bottom, flow.map(self.sampled, docs, columns=self.read, by="key"), by="key")
-            found = flow.gather(bottom)
-            sample = found if len(found) else NO_SAMPLE
+            drawn_documents = flow.gather(bottom)
+            sample = drawn_documents if len(drawn_documents) else NO_SAMPLE
         edges = self.edges(docs.rows)
         curves = self.curves(sample)
         if not flow.partial:
@@ -199,19 +204,19 @@ class Order(Curriculum, Global):
         own = pc.if_else(
             pc.is_in(source, value_set=pa.array([*self.sources], pa.string())), source, pa.scalar(None, pa.string())
         )
-        mine = pc.fill_null(pc.binary_join_element_wise("source", own, "="), "")
+        prefix = pc.fill_null(pc.binary_join_element_wise("source", own, "="), "")
         names = (
-            pc.binary_join_element_wise(mine, group_names(docs, self.within, "to be ranked within"), " ")
+            pc.binary_join_element_wise(prefix, group_names(docs, self.within, "to be ranked within"), " ")
             if self.within
-            else mine
+            else prefix
         )
         names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
         encoded = names.dictionary_encode()
         members = members_of(encoded.indices.to_numpy(), len(encoded.dictionary))
-        owners = own.take(pa.array([int(mine[0]) for mine in members], pa.int64())).to_pylist()
+        owners = own.take(pa.array([int(rows[0]) for rows in members], pa.int64())).to_pylist()
         return [
-            (name, self.curriculum_of(owner or ""), mine)
-            for name, owner, mine in zip(encoded.dictionary.to_pylist(), owners, members, strict=True)
+            (name, self.curriculum_of(owner or ""), rows)
+            for name, owner, rows in zip(encoded.dictionary.to_pylist(), owners, members, strict=True)
         ]
 
     def sampled(self, docs: pa.Table) -> pa.Table:
@@ -221,13 +226,15 @@ class Order(Curriculum, Global):
         groups = self.groups(docs)
         signals = signals_of(docs, [curriculum for _, curriculum, _ in groups])
         names, chosen, values = [], [], []
-        for name, curriculum, mine in groups:
+        for name, curriculum, rows_of_group in groups:
             if curriculum.by is None:
                 continue
-            mine = mine[smallest(key[mine], uid[mine], SAMPLE)]
+            rows_of_group = rows_of_group[smallest(key[rows_of_group], uid[rows_of_group], SAMPLE)]
             names.append(name)
-            chosen.append(mine)
-            values.append(-signals[curriculum.by][mine] if curriculum.turned else signals[curriculum.by][mine])
+            chosen.append(rows_of_group)
+            values.append(
+                -signals[curriculum.by][rows_of_group] if curriculum.turned else signals[curriculum.by][rows_of_group]
+            )
         if not names:
             return NO_SAMPLE
         rows = np.concatenate(chosen)
@@ -236,7 +243,7 @@ class Order(Curriculum, Global):
                 "key": key[rows],
                 "uid": uid[rows],
                 "group": pa.array(names).take(
-                    pa.array(np.repeat(np.arange(len(names)), [len(mine) for mine in chosen]))
+                    pa.array(np.repeat(np.arange(len(names)), [len(rows_of_group) for rows_of_group in chosen]))
                 ),
                 "value": np.concatenate(values),
                 "weight": weights_of(docs)[rows],
@@ -251,13 +258,18 @@ class Order(Curriculum, Global):
         key, uid = rows["key"].to_numpy(), rows["uid"].to_numpy()
         return rows.take(
             pa.array(
-                np.concatenate([mine[smallest(key[mine], uid[mine], share)] for _, mine in sorted(groups.items())])
+                np.concatenate(
+                    [
+                        rows_of_group[smallest(key[rows_of_group], uid[rows_of_group], share)]
+                        for _, rows_of_group in sorted(groups.items())
+                    ]
+                )
             )
         )
 
     def curves(self, sample: pa.Table) -> dict[str, Ranks]:
         value, weight = sample["value"].to_numpy(), sample["weight"].to_numpy()
-        return {name: Ranks.of(value[mine], weight[mine]) for name, mine in rows_by_group(sample).items()}
+        return {name: Ranks.of(value[rows], weight[rows]) for name, rows in rows_by_group(sample).items()}
 
     def placed(self, docs: pa.Table, told: pa.Table) -> pa.Table:
         """Row by row: places and segments of all copies, bucket and difficulty."""
@@ -278,15 +290,15 @@ class Order(Curriculum, Global):
         ranks, groups = ranks_of(told), self.groups(docs)
         signals = signals_of(docs, [curriculum for _, curriculum, _ in groups])
         group, rank = np.empty(len(docs), np.int64), ties.copy()  # by chance where no signal says otherwise
-        for number, (_, _, mine) in enumerate(groups):
-            group[mine] = number
-        for (name, curriculum, mine), chosen in zip(groups, members_of(group[document], len(groups)), strict=True):
+        for number, (_, _, documents) in enumerate(groups):
+            group[documents] = number
+        for (name, curriculum, documents), chosen in zip(groups, members_of(group[document], len(groups)), strict=True):
             if curriculum.by is not None:
-                values = signals[curriculum.by][mine]
-                rank[mine] = ranks[name].rank(-values if curriculum.turned else values, ties[mine])
-                known = mine[np.isfinite(values)]
-                bucket[known] = buckets(rank[known], self.buckets)
-                difficulty[known] = rank[known]
+                values = signals[curriculum.by][documents]
+                rank[documents] = ranks[name].rank(-values if curriculum.turned else values, ties[documents])
+                measured = documents[np.isfinite(values)]
+                bucket[measured] = buckets(rank[measured], self.buckets)
+                difficulty[measured] = rank[measured]
             place[chosen] = curriculum.scheduled().places(rank[document[chosen]], chance[chosen])
         segment = segments(
             place, told.filter(pc.equal(told["group"], EDGES))["values"].combine_chunks().flatten().to_numpy()
@@ -310,16 +322,18 @@ class Order(Curriculum, Global):
         edges = united_edges([c.scheduled().edges(resolution) for c in [self, *self.sources.values()]])
         if len(edges) > MOST_SEGMENTS:
             raise CannotRun(
-                f"{len(edges):,} segments of all curricula together; there can be {MOST_SEGMENTS:,}: fewer stages or passes, or a lower resolution"
+                f"{len(edges):,} segments of all curricula together; there can be {MOST_SEGMENTS:,}: fewer "
+                "stages or passes, or a lower resolution"
             )
         return edges
 
     def account(self, sample: pa.Table, curves: dict[str, Ranks], edges: Array) -> dict[str, Any]:
-        """What the report says: each curriculum with its promise and its advice, and how difficulty lies in the sample."""
-        told = []
+        """What the report says: each curriculum with its promise and its advice, and how difficulty lies in the
+        sample."""
+        curricula = []
         for source, curriculum in [("", self), *sorted(self.sources.items())]:
             schedule = curriculum.scheduled()
-            told.append(
+            curricula.append(
                 {
                     "source": source,
                     "schedule": curriculum.schedule,
@@ -332,7 +346,7 @@ class Order(Curriculum, Global):
             )
         levels = {name: level_values(ranks) for name, ranks in curves.items() if len(ranks.values)}
         return {
-            "curricula": told,
+            "curricula": curricula,
             "segments": len(edges),
             "deciles": levels,
             "sampled": len(sample),
@@ -414,5 +428,5 @@ def ranks_of(told: pa.Table) -> dict[str, Ranks]:
 
 def level_values(ranks: Ranks) -> list[float]:
     """The signal at each tenth of the tokens."""
-    at = np.searchsorted(ranks.upto, np.arange(11) / 10, side="left")
-    return [round(float(v), 6) for v in ranks.values[np.minimum(at, len(ranks.values) - 1)]]
+    places = np.searchsorted(ranks.upto, np.arange(11) / 10, side="left")
+    return [round(float(v), 6) for v in ranks.values[np.minimum(places, len(ranks.values) - 1)]]

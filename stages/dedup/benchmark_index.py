@@ -23,7 +23,7 @@ from gristmill.stages.dedup.benchmarks import Benchmark, BenchmarkError, files_o
 from gristmill.stages.mapped import mapped, publish
 
 
-class Wanted(NamedTuple):
+class WantedIndex(NamedTuple):
     """What is sought, and how."""
 
     folder: str
@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
     phrases_file: str | None
 
 
-class Account(NamedTuple):
+class BenchmarkAccount(NamedTuple):
     """Texts of one benchmark: all of them, and those that are not sought because they are too short, because a text
     before them has the same words, or because all that they are made of is template."""
 
@@ -49,7 +49,7 @@ class Account(NamedTuple):
 class BenchmarkIndex(NamedTuple):
     runs: NgramIndex
     labels: TextColumn
-    accounts: tuple[Account, ...]
+    accounts: tuple[BenchmarkAccount, ...]
 
     def label_of(self, texts: Array) -> pa.Array:
         """Benchmark, item and field of each text; -1 is empty."""
@@ -60,27 +60,27 @@ class BenchmarkIndex(NamedTuple):
         return pa.array(names, pa.string())
 
 
-def benchmark_index(wanted: Wanted) -> BenchmarkIndex:
+def benchmark_index(wanted: WantedIndex) -> BenchmarkIndex:
     """The index, out of the cache where it was built before. Files that changed are read again."""
     return _index_as_stamped(
         wanted, tuple((fact.st_size, fact.st_mtime_ns) for fact in (file.stat() for file in _files(wanted)))
     )
 
 
-def _files(wanted: Wanted) -> list[Path]:
+def _files(wanted: WantedIndex) -> list[Path]:
     files = [file for benchmark in wanted.benchmarks for file in files_of(Path(wanted.folder), benchmark)]
     return files + ([Path(wanted.phrases_file)] if wanted.phrases_file else [])
 
 
 @lru_cache(maxsize=4)
-def _index_as_stamped(wanted: Wanted, _stamps: tuple[tuple[int, int], ...]) -> BenchmarkIndex:
+def _index_as_stamped(wanted: WantedIndex, _stamps: tuple[tuple[int, int], ...]) -> BenchmarkIndex:
     folder = cache_folder() / f"benchmarks-{_identity(wanted)}"
     if not folder.is_dir():
         _publish(_built(wanted), folder)
     return _mapped(folder)
 
 
-def _identity(wanted: Wanted) -> str:
+def _identity(wanted: WantedIndex) -> str:
     """A hash of what is in the files, of what is taken from them, and of the code that reads them and lays the index
     out."""
     digest = xxhash.xxh3_128(
@@ -98,23 +98,23 @@ def _identity(wanted: Wanted) -> str:
     return digest.hexdigest()
 
 
-def _built(wanted: Wanted) -> BenchmarkIndex:
-    found = [list(texts_of(Path(wanted.folder), benchmark)) for benchmark in wanted.benchmarks]
-    tokens = _tokens([text.text for texts in found for text in texts])
+def _built(wanted: WantedIndex) -> BenchmarkIndex:
+    texts_by_benchmark = [list(texts_of(Path(wanted.folder), benchmark)) for benchmark in wanted.benchmarks]
+    tokens = _tokens([text.text for texts in texts_by_benchmark for text in texts])
     repeated = _repeated(tokens)
     phrases = _tokens(_phrases(wanted.phrases_file) if wanted.phrases_file else [])
     index = index_of(tokens, repeated, wanted.ngram, wanted.shortest, wanted.most_texts, phrases)
     lengths, fewest = np.diff(tokens.first), min(wanted.shortest, wanted.ngram)
     accounts, end = [], 0
-    for benchmark, texts in zip(wanted.benchmarks, found, strict=True):
-        mine, end = slice(end, end + len(texts)), end + len(texts)
-        short, again, sought = lengths[mine] < fewest, repeated[mine], index.text_runs[mine] > 0
+    for benchmark, texts in zip(wanted.benchmarks, texts_by_benchmark, strict=True):
+        span, end = slice(end, end + len(texts)), end + len(texts)
+        short, again, sought = lengths[span] < fewest, repeated[span], index.text_runs[span] > 0
         if short.all():
             what = f"none of its {len(texts)} texts has {fewest} words" if texts else "no text in it"
             raise BenchmarkError(f"{benchmark.name}: {what}, so that nothing of it would be found")
         items = len({text.item for text in texts})
         accounts.append(
-            Account(
+            BenchmarkAccount(
                 benchmark.name,
                 items,
                 len(texts),
@@ -123,7 +123,7 @@ def _built(wanted: Wanted) -> BenchmarkIndex:
                 int((~short & ~again & ~sought).sum()),
             )
         )
-    labels = text_column(pa.array([text.label for texts in found for text in texts], pa.large_string()))
+    labels = text_column(pa.array([text.label for texts in texts_by_benchmark for text in texts], pa.large_string()))
     return BenchmarkIndex(index, labels, tuple(accounts))
 
 
@@ -159,4 +159,4 @@ def _mapped(folder: Path) -> BenchmarkIndex:
         NgramIndex(*(mapped(folder, n) for n in NgramIndex._fields)),
         TextColumn(*(mapped(folder, n) for n in TextColumn._fields)),
     )
-    return BenchmarkIndex(index, labels, tuple(Account(**account) for account in accounts))
+    return BenchmarkIndex(index, labels, tuple(BenchmarkAccount(**account) for account in accounts))

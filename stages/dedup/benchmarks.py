@@ -56,25 +56,29 @@ class Text(NamedTuple):
 
 def files_of(folder: Path, benchmark: Benchmark) -> list[Path]:
     """The files of a benchmark, sorted within each of its paths."""
-    found: list[Path] = []
+    chosen: list[Path] = []
     for path in [benchmark.path] if isinstance(benchmark.path, str) else benchmark.path:
         if Path(path).is_absolute() or ".." in PurePosixPath(path).parts:
             raise BenchmarkError(f"{benchmark.name}: {path} does not lie below benchmarks_path, {folder}")
         there = [folder / path] if (folder / path).exists() else sorted(folder.glob(path))
         files = [
-            file for one in there for file in (sorted(one.rglob("*")) if one.is_dir() else [one]) if file.is_file()
+            file
+            for entry in there
+            for file in (sorted(entry.rglob("*")) if entry.is_dir() else [entry])
+            if file.is_file()
         ]
-        if any(one.is_dir() for one in there):
+        if any(entry.is_dir() for entry in there):
             files = [file for file in files if kind_of(file)]
         if not files:
             raise BenchmarkError(f"{benchmark.name}: nothing to read at {folder / path}")
-        found += files
-    for file in found:
+        chosen += files
+    for file in chosen:
         if not kind_of(file):
             raise BenchmarkError(
-                f"{benchmark.name}: {file}: its name ends in none of {', '.join(KINDS)} (with or without {', '.join(PACKED)})"
+                f"{benchmark.name}: {file}: its name ends in none of {', '.join(KINDS)} (with or without "
+                f"{', '.join(PACKED)})"
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(chosen))
 
 
 def kind_of(file: Path) -> str:
@@ -106,8 +110,8 @@ def values_at(row: Any, field: str, where: str) -> Iterator[str]:
         if value is None:
             return
         if isinstance(value, list):
-            for one in value:
-                yield from walk(one, steps)
+            for item in value:
+                yield from walk(item, steps)
         elif steps and isinstance(value, Mapping):
             if steps[0] not in value:
                 raise BenchmarkError(f"{where}: {no_such_field(field, steps, list(value))}")
@@ -203,7 +207,10 @@ def table_rows(data: IO[bytes], kind: str, file: Path, fields: tuple[str, ...]) 
     table = pq.ParquetFile(seekable) if kind in (".parquet", ".parq") else None
     number = 1
     columns = top_of(fields, table.schema_arrow.names) if table else []
-    for batch in table.iter_batches(columns=columns, use_threads=False) if table else batches(seekable):  # type: ignore[arg-type]
+    stream = (
+        table.iter_batches(columns=columns, use_threads=False) if table else batches(seekable)  # type: ignore[arg-type]
+    )
+    for batch in stream:
         names = batch.schema.names if table is None else table.schema_arrow.names
         for field in fields:
             if field not in names and field.split(".")[0] not in names:

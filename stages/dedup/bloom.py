@@ -55,7 +55,10 @@ class BloomDedup(Global):
     remove: Annotated[
         Literal["both", "lines", "documents"],
         Field(
-            description="lines and documents as BFF's old-both does; lines alone; or documents, whose n-grams then cross line ends"
+            description=(
+                "lines and documents as BFF's old-both does; lines alone; or documents, whose n-grams then "
+                "cross line ends"
+            )
         ),
     ] = "both"
     ngram: Annotated[int, Field(description="words in an n-gram", ge=1, le=64)] = 13
@@ -64,7 +67,10 @@ class BloomDedup(Global):
     judged_share: Annotated[
         float,
         Field(
-            description="a document goes as a whole only if lines long enough to be judged hold this share of its words; 0 is BFF",
+            description=(
+                "a document goes as a whole only if lines long enough to be judged hold this share of its "
+                "words; 0 is BFF"
+            ),
             ge=0,
             le=1,
         ),
@@ -97,7 +103,8 @@ class BloomDedup(Global):
     def _settings_fit(self) -> Self:
         if self.min_ngram > self.ngram:
             raise ValueError(
-                f"min_ngram {self.min_ngram} is above ngram {self.ngram}: texts between them would be neither judged nor n-grams"
+                f"min_ngram {self.min_ngram} is above ngram {self.ngram}: texts between them would be "
+                "neither judged nor n-grams"
             )
         if self.shards & (self.shards - 1):
             raise ValueError(f"{self.shards} shards: give a power of two")
@@ -106,8 +113,8 @@ class BloomDedup(Global):
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         fan = max(1, docs.text_bytes // BYTES_A_ROW // max(1, docs.rows))
         grams = flow.map(self.sign, docs, columns=self.columns, by="place", fan=fan)
-        known = flow.scan(self.walk, grams)
-        return flow.rewrite(self.cut, known, docs, columns=self.columns)
+        walked = flow.scan(self.walk, grams)
+        return flow.rewrite(self.cut, walked, docs, columns=self.columns)
 
     def units(self, column: TextColumn) -> Units:
         return whole_texts(column) if self.remove == "documents" else lines(column)
@@ -121,14 +128,14 @@ class BloomDedup(Global):
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each document that has n-grams: those of its units one after another, where each unit's end, and
         which units these are. Before them, at the place where each shard begins, a row that says how many there are."""
-        made = [self.signed(batch) for batch in slices(docs)]
+        batches = [self.signed(batch) for batch in slices(docs)]
         counts = np.zeros(self.shards, np.int64)
-        for table in made:
+        for table in batches:
             each = np.diff(table["grams"].combine_chunks().offsets.to_numpy()) if len(table) else np.zeros(0, np.int64)
             np.add.at(counts, (table["uid"].to_numpy() & np.uint64(self.shards - 1)).astype(np.int64), each)
         shards = np.flatnonzero(counts).astype(np.uint64)
         heads = pa.table({"place": self.places(shards), "uid": shards, "expected": counts[counts > 0]})
-        return pa.concat_tables([heads, *made], promote_options="default") if len(shards) else made[0]
+        return pa.concat_tables([heads, *batches], promote_options="default") if len(shards) else batches[0]
 
     def signed(self, docs: pa.Table) -> pa.Table:
         column = text_column(docs["text"])
@@ -186,8 +193,10 @@ class BloomDedup(Global):
         while shape.bytes * self.shards > self.memory * shards:
             shards *= 2
         return (
-            f"a filter for the {keys:,} n-grams{of} that errs in {self.false_positives:g} takes {shape.bytes / 1e6:,.1f} MB, and "
-            f"memory allows {self.memory / 1e6:,.1f} MB. Raise memory to {shape.bytes:,} bytes, or split the documents with shards: {shards * 2} "
+            f"a filter for the {keys:,} n-grams{of} that errs in {self.false_positives:g} takes "
+            f"{shape.bytes / 1e6:,.1f} MB, and "
+            f"memory allows {self.memory / 1e6:,.1f} MB. Raise memory to {shape.bytes:,} bytes, or split "
+            f"the documents with shards: {shards * 2} "
             "(repeats across shards then stay), or let the filter err more often with false_positives"
         )
 
@@ -201,20 +210,20 @@ class BloomDedup(Global):
         unit_grams = np.append(0, ends + np.repeat(first[:-1], np.diff(unit_first)))
         whole = rows["whole"].to_numpy() if self.remove != "lines" else np.zeros(len(rows), bool)
         most_of_document = np.where(whole, self.threshold, NEVER)
-        found = walk(walked.words, walked.probes, grams, unit_grams, unit_first, self.threshold, most_of_document)
-        has = np.flatnonzero(found.met)
-        gone = np.append(0, np.cumsum(found.unit_goes))[unit_first]
+        result = walk(walked.words, walked.probes, grams, unit_grams, unit_first, self.threshold, most_of_document)
+        has = np.flatnonzero(result.met)
+        gone = np.append(0, np.cumsum(result.unit_goes))[unit_first]
         gone_first = np.append(0, np.cumsum(np.diff(gone)[has]))
-        chosen = found.unit_goes & np.repeat(found.met > 0, np.diff(unit_first))
-        made = {
+        chosen = result.unit_goes & np.repeat(result.met > 0, np.diff(unit_first))
+        columns = {
             "home": rows["home"].take(pa.array(has)),
             "uid": rows["uid"].take(pa.array(has)),
             "units": _lists(gone_first, ordinal[chosen]),
-            "goes": found.document_goes[has],
-            "known": found.met[has],
-            "grams": found.keys[has],
+            "goes": result.document_goes[has],
+            "known": result.met[has],
+            "grams": result.keys[has],
         }
-        yield pa.table(made)
+        yield pa.table(columns)
 
     def cut(self, rows: pa.Table, docs: pa.Table) -> pa.Table:
         """The documents of a part without what rows name."""
@@ -239,21 +248,21 @@ class BloomDedup(Global):
         data, offsets = without_units(column, units, goes)
         drops, empty = np.zeros(len(docs), bool), (np.diff(offsets) == 0) & (removed > 0)
         drops[has] = chosen["goes"].to_numpy()
-        known, grams = np.zeros(len(docs), np.int64), np.ones(len(docs), np.int64)
-        known[has], grams[has] = chosen["known"].to_numpy(), chosen["grams"].to_numpy()
+        met, grams = np.zeros(len(docs), np.int64), np.ones(len(docs), np.int64)
+        met[has], grams[has] = chosen["known"].to_numpy(), chosen["grams"].to_numpy()
         details: list[str | None] = [None] * len(docs)
-        for at in np.flatnonzero(drops | empty).tolist():
-            details[at] = f"{known[at]:,} of {grams[at]:,} n-grams met before"
+        for document in np.flatnonzero(drops | empty).tolist():
+            details[document] = f"{met[document]:,} of {grams[document]:,} n-grams met before"
         reason = pc.if_else(pa.array(empty), pa.scalar("all_repeated"), pa.scalar(None, pa.string()))
-        made = {
+        columns = {
             "uid": docs["uid"],
             "text": text_array(data, offsets, text).cast(text.type),
             "reason": pc.if_else(pa.array(drops), pa.scalar("repeated_document"), reason),
             "detail": pa.array(details, pa.string()),
             "bloom_lines": removed if self.remove != "documents" else np.zeros(len(docs), np.int64),
-            "bloom_share": known / grams,
+            "bloom_share": met / grams,
         }
-        return pa.table(made)
+        return pa.table(columns)
 
 
 def _lists(first: Array, values: Array) -> pa.Array:

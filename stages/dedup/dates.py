@@ -23,14 +23,14 @@ DIGITS = re.compile(r"\d+", re.ASCII)
 def moments(dates: pa.ChunkedArray | pa.Array) -> pa.Array | pa.ChunkedArray:
     """Microseconds since 1970, UTC where no zone is named; null where there is no date that can be read: ISO 8601,
     mails', a year or a month, 14 digits, seconds (or thousandths, or millionths) since 1970."""
-    found = pc.strptime(dates, WARC, "us", error_is_null=True)
+    parsed = pc.strptime(dates, WARC, "us", error_is_null=True)
     late = pc.is_in(pc.utf8_slice_codeunits(dates, 8, 10), value_set=pa.array(["29", "30", "31"], dates.type))
-    moved = pc.and_(late, pc.less(pc.day(found), 4))  # 31 February became 2 March
-    usual = pc.if_else(pc.fill_null(moved, False), None, found.cast(pa.int64()))
-    left = pc.and_(pc.is_null(usual), pc.greater(pc.fill_null(pc.utf8_length(dates), 0), 0))
-    if not pc.any(left).as_py():
+    moved = pc.and_(late, pc.less(pc.day(parsed), 4))  # 31 February became 2 March
+    usual = pc.if_else(pc.fill_null(moved, False), None, parsed.cast(pa.int64()))
+    unread = pc.and_(pc.is_null(usual), pc.greater(pc.fill_null(pc.utf8_length(dates), 0), 0))
+    if not pc.any(unread).as_py():
         return usual
-    read = {text: moment(text) for text in pc.unique(pc.drop_null(pc.filter(dates, left))).to_pylist()}
+    read = {text: moment(text) for text in pc.unique(pc.drop_null(pc.filter(dates, unread))).to_pylist()}
     others = pa.array([read.get(text) for text in dates.to_pylist()], pa.int64())
     return pc.coalesce(usual, others)
 
@@ -38,8 +38,8 @@ def moments(dates: pa.ChunkedArray | pa.Array) -> pa.Array | pa.ChunkedArray:
 def moment(text: str) -> int | None:
     text = text.strip()
     try:
-        found = _read(text)
-        since = (found if found.tzinfo else found.replace(tzinfo=UTC)) - BEGINS
+        parsed = _read(text)
+        since = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) - BEGINS
     except (ValueError, TypeError, OverflowError):  # years, hours and zones may have any number of digits
         return None
     return since // timedelta(microseconds=1)

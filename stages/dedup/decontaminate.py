@@ -29,7 +29,7 @@ from gristmill.kernels.duplicates.ngrams import (
     spans_of,
 )
 from gristmill.kernels.words.tokens import Tokens, token_column
-from gristmill.stages.dedup.benchmark_index import Account, BenchmarkIndex, Wanted, benchmark_index
+from gristmill.stages.dedup.benchmark_index import BenchmarkAccount, BenchmarkIndex, WantedIndex, benchmark_index
 from gristmill.stages.dedup.benchmarks import Benchmark, files_of
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Applied, Map, Rewrite, Rule, Signals, Verdict, with_columns
@@ -92,9 +92,9 @@ class WithBenchmarks(Map):
             self.most_texts,
             self.common_phrases_file,
         )
-        return benchmark_index(Wanted(*wanted))
+        return benchmark_index(WantedIndex(*wanted))
 
-    def account(self) -> tuple[Account, ...]:
+    def account(self) -> tuple[BenchmarkAccount, ...]:
         """How many texts of each benchmark are sought, and why others are not."""
         return self.sought().accounts
 
@@ -124,13 +124,13 @@ class BenchmarkOverlap(WithBenchmarks, Annotate):
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         sought = self.sought()
-        found = overlaps(text_column(Signals(batch).column("text")), sought)
+        best = overlaps(text_column(Signals(batch).column("text")), sought)
         values = (
-            pa.array(found.share),
-            sought.label_of(found.text),
-            pa.array(found.runs),
-            pa.array(found.start),
-            pa.array(found.end),
+            pa.array(best.share),
+            sought.label_of(best.text),
+            pa.array(best.runs),
+            pa.array(best.start),
+            pa.array(best.end),
         )
         return dict(zip(self.adds, values, strict=True))
 
@@ -215,7 +215,7 @@ def least(share: Share) -> float:
 def overlaps(column: TextColumn, sought: BenchmarkIndex) -> Overlaps:
     """For each document the benchmark text it holds most of."""
     index, n = sought.runs, len(column)
-    found = Overlaps(
+    best = Overlaps(
         np.full(n, -1, np.int32), np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
     )
     scratch = NgramScratch(*(np.empty(0, np.int64),) * 3)
@@ -223,9 +223,9 @@ def overlaps(column: TextColumn, sought: BenchmarkIndex) -> Overlaps:
         hits = hits_of(tokens, index)
         if len(hits.runs):
             scratch = scratch if len(scratch.run_seen) else scratch_for(index)
-            for whole, part in zip(found, overlaps_of(tokens, piece.offsets, hits, index, scratch, start), strict=True):
+            for whole, part in zip(best, overlaps_of(tokens, piece.offsets, hits, index, scratch, start), strict=True):
                 whole[start:stop] = part
-    return found
+    return best
 
 
 def contaminated_spans(column: TextColumn, sought: BenchmarkIndex, at_least: float, margin: int) -> tuple[Spans, Array]:

@@ -58,7 +58,8 @@ class ExactDedup(WithPolicy):
         return pa.table(rows).filter(pa.array(with_text))
 
     def losers(self, rows: pa.Table) -> pa.Table:
-        """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with one."""
+        """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with
+        one."""
         return members(rows, self.order(), "exact_duplicate", "same text as", self.cluster_size)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gristmill.stages.figures import Block, Counts, Curve, Report, Sentence, TextPair
+from gristmill.stages.figures import Block, CountBars, Report, Sentence, TextPair, ValueBars
 
 
 def duplicate_figures(report: Report) -> list[Block]:
@@ -17,7 +17,7 @@ def duplicate_figures(report: Report) -> list[Block]:
     return blocks + [text_pair(example) for example in report.get("examples") or []]
 
 
-def cluster_sizes(clusters: Sequence[Sequence[int]]) -> Counts:
+def cluster_sizes(clusters: Sequence[Sequence[int]]) -> CountBars:
     """Clusters by size, in powers of two from five on."""
     groups: dict[str, int] = {}
     for size, count in clusters:
@@ -28,25 +28,25 @@ def cluster_sizes(clusters: Sequence[Sequence[int]]) -> Counts:
     whole = sum(count for _, count in clusters)
     members = sum(size * count for size, count in clusters)
     caption = f"{whole:,} clusters of {members:,} documents, by size; the largest has {clusters[-1][0]:,}"
-    return Counts(caption, "size", list(groups.items()), whole, "clusters")
+    return CountBars(caption, "size", list(groups.items()), whole, "clusters")
 
 
-def dropped_by_source(sources: Mapping[str, Mapping[str, Any]]) -> Counts:
+def dropped_by_source(sources: Mapping[str, Mapping[str, Any]]) -> CountBars:
     dropped = [(str(name), sum(counts["dropped"].values())) for name, counts in sources.items()]
     whole = sum(count for _, count in dropped)
-    return Counts("Documents that went, by source", "source", sorted(dropped, key=lambda row: -row[1]), whole)
+    return CountBars("Documents that went, by source", "source", sorted(dropped, key=lambda row: -row[1]), whole)
 
 
-def chances_to_meet(bands: Mapping[str, Any]) -> Curve:
+def chances_to_meet(bands: Mapping[str, Any]) -> ValueBars:
     caption = (
         "How likely two documents are to be held against each other, by how alike they are. Of each document "
         f"{bands['bands']} short fingerprints\nare made, {bands['rows']} hashes long ({bands['bands']} bands of "
         f"{bands['rows']} rows); two documents that have one of them in common are compared, and if they are at least "
         f"{bands['threshold']} alike, one goes."
     )
-    shown = [(similarity, chance) for similarity, chance in bands["chances"] if 0.001 <= chance <= 0.9999]
-    rows = [(f"{similarity:.2f}", f"{chance:.1%}", 100 * chance) for similarity, chance in shown]
-    return Curve(caption, ("similarity", "chance"), rows)
+    points = [(similarity, chance) for similarity, chance in bands["chances"] if 0.001 <= chance <= 0.9999]
+    rows = [(f"{similarity:.2f}", f"{chance:.1%}", 100 * chance) for similarity, chance in points]
+    return ValueBars(caption, ("similarity", "chance"), rows)
 
 
 def text_pair(example: Mapping[str, Any]) -> TextPair:

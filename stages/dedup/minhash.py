@@ -25,6 +25,7 @@ from gristmill.kernels.duplicates.minhash import band_hashes, bands_for, chance_
 from gristmill.kernels.duplicates.nominate import pairs_in_buckets, pairs_with_saved, siblings
 from gristmill.kernels.words.tokens import jaccard_of_pairs, shingle_sets
 from gristmill.stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketches, each_pair_once, edges_of, rows_of
+from gristmill.stages.dedup.policy import WithPolicy
 from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.stage import PLACEMENT, CannotRun
 
@@ -32,12 +33,12 @@ BandHashes = Callable[..., tuple[Array, Array]]
 
 SKETCH = 256  # places of the signature that an index keeps of a document
 INDEX_FORMAT = 2
-MOST_SHINGLES = (
-    1 << 16
-)  # of a longer document the smallest so many hashes: a similarity is then off by 0.002 (standard deviation), and memory is bounded
+# Of a longer document the smallest so many hashes: a similarity is then off by 0.002 (standard deviation), and memory
+# is bounded.
+MOST_SHINGLES = 1 << 16
 
 
-class MinHashDedup(NearDuplicates):
+class MinHashDedup(WithPolicy):
     """Keep one of documents that share most of their word n-grams.
 
     A document goes only if the Jaccard similarity of its n-grams with those of a document that stays is at least
@@ -77,11 +78,13 @@ class MinHashDedup(NearDuplicates):
 
     device: Literal["auto", "cpu", "gpu"] = Field(
         default="cpu",
-        description="where band hashes are computed, with the same bits; auto: on a GPU if there is one (a GPU needs the extra `gpu`)",
+        description=(
+            "where band hashes are computed, with the same bits; auto: on a GPU if there is one (a GPU needs "
+            "the extra `gpu`)"
+        ),
         json_schema_extra=PLACEMENT,
     )
 
-    prefix: ClassVar[str] = "minhash"
     cluster_size: ClassVar[str] = "minhash_cluster_size"
 
     @model_validator(mode="after")
@@ -111,8 +114,12 @@ class MinHashDedup(NearDuplicates):
         return [(step / 20, chance_of_meeting(step / 20, *self.shape)) for step in range(4, 20)]
 
     @property
-    def at_least(self) -> float:
-        return self.threshold
+    def near(self) -> NearDuplicates:
+        return NearDuplicates(self, prefix="minhash", at_least=self.threshold)
+
+    @property
+    def round_helpers(self) -> tuple[object, ...]:
+        return (self.near,)
 
     @property
     def loads(self) -> tuple[str, ...]:
@@ -129,7 +136,8 @@ class MinHashDedup(NearDuplicates):
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         bands, rows = self.shape
         flow.tell("bands", {"bands": bands, "rows": rows, "threshold": self.threshold, "chances": self.chances})
-        kept = super().run(docs, flow)
+        duplicates = self.near.duplicates(docs, flow, self.nominated_and_compared(docs, flow))
+        kept = flow.drop(docs, self.tell_clusters(duplicates, flow))
         if self.save_index is not None:
             facts = self.index_facts
             saved = flow.map(self.saved_bands, kept, columns=("uid", "text"), by="key", fan=bands, gpu=self.gpu)
@@ -142,7 +150,7 @@ class MinHashDedup(NearDuplicates):
         return kept
 
     def prepare(self) -> None:
-        super().prepare()
+        self.near.prepare()
         uid, text = (
             pa.chunked_array([pa.array([1, 2], pa.uint64())]),
             pa.chunked_array([["a text that is there twice"] * 2]),
@@ -154,22 +162,23 @@ class MinHashDedup(NearDuplicates):
         rows = rows_of_bands(uid, keys, shingles)
         self.nominate(rows.append_column("home", rows["uid"]))
 
-    def alike(self, docs: Dataset, flow: Flow) -> Rows:
+    def nominated_and_compared(self, docs: Dataset, flow: Flow) -> Rows:
+        """Edges, cut by `left`."""
         indexes = [
             [load_index(flow, f"{address}/{part}", self.index_facts) for part in ("bands", "sketches")]
             for address in self.against
         ]
         bands = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=self.shape[0], gpu=self.gpu)
-        found = (
-            [self.compared(flow.exchange(self.nominate, bands, fan=1 / self.shape[0]), docs, flow, by="left")]
+        edges = (
+            [self.near.compared(flow.exchange(self.nominate, bands, fan=1 / self.shape[0]), docs, flow, by="left")]
             if self.within
             else []
         )
         for saved, sketches in indexes:
             pairs = flow.exchange(self.nominate_saved, flow.both(bands, saved), by="right", fan=1 / self.shape[0])
             sketched = flow.meet(self.with_sketch, pairs, sketches)
-            found.append(flow.join(self.compare_saved, sketched, docs, columns=self.read, by="left", of="left"))
-        return reduce(flow.both, found)
+            edges.append(flow.join(self.compare_saved, sketched, docs, columns=self.read, by="left", of="left"))
+        return reduce(flow.both, edges)
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each band of each document that has words; what `sibling` is for says
@@ -236,8 +245,8 @@ class MinHashDedup(NearDuplicates):
         if pairs is None or saved is None:
             return pa.table({})
         pairs = each_pair_once(pairs)
-        at = pc.index_in(pairs["right"], value_set=saved["uid"].combine_chunks())
-        return pairs.append_column("sketch", saved["sketch"].take(at))
+        places = pc.index_in(pairs["right"], value_set=saved["uid"].combine_chunks())
+        return pairs.append_column("sketch", saved["sketch"].take(places))
 
     def compare_saved(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
         """Edges to saved documents. Their text is far away: the similarity is estimated from SKETCH places (standard
@@ -275,13 +284,13 @@ class MinHashDedup(NearDuplicates):
 
     def similarities(self, sketches: Sketches, left: Array, right: Array) -> Array:
         values, first = sketches
-        found = jaccard_of_pairs(values, first, left, right)
+        jaccard = jaccard_of_pairs(values, first, left, right)
         long = np.diff(first) == MOST_SHINGLES
         for pair in np.flatnonzero(long[left] | long[right]).tolist():
-            found[pair] = jaccard_of_least(
+            jaccard[pair] = jaccard_of_least(
                 *(values[first[side] : first[side + 1]] for side in (left[pair], right[pair]))
             )
-        return found
+        return jaccard
 
 
 def jaccard_of_least(a: Array, b: Array) -> float:
@@ -347,8 +356,12 @@ def band_hashes_on_gpu(column: TextColumn, **settings: Any) -> tuple[Array, Arra
 
 
 def load_index(flow: Flow, address: str, facts: dict[str, int]) -> Rows:
-    rows, made = flow.load(address)
-    differ = [f"{name} {made.get(name)} and not {value}" for name, value in facts.items() if made.get(name) != value]
+    rows, saved_facts = flow.load(address)
+    differ = [
+        f"{name} {saved_facts.get(name)} and not {value}"
+        for name, value in facts.items()
+        if saved_facts.get(name) != value
+    ]
     if differ:
         raise CannotRun(
             f"{address} was made with other settings ({', '.join(differ)}): its bands and ours would never meet"

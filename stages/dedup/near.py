@@ -3,7 +3,7 @@ that stays.
 
 The road, as rounds of a flow. Only hashes are shuffled; what a check needs is read where the documents lie.
 
-    pairs     = nominated                         a pair of documents that share a band, sent to the home of the first
+    pairs     = nominated by the stage            a pair of documents that share a band, sent to the home of the first
     edges     = fetched, then compared            the first one's sketch goes to the home of the second and is compared
       there
     forest    = a tree of spanning forests        clusters, bounded by the number of duplicates
@@ -17,8 +17,9 @@ compared with.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +28,14 @@ import pyarrow.compute as pc
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.forest import keepers, neighbours, proposals, spanning_forest
-from gristmill.stages.dedup.policy import WithPolicy
+from gristmill.stages.dedup.policy import Standing
 from gristmill.stages.dedup.sorted_rows import begins_run
 from gristmill.stages.dedup.survivors import hexadecimal
 from gristmill.stages.flow import Dataset, Flow, Rows
 
 Sketches = tuple[Array, Array]  # values of all, and where those of each begin and end
 
+REASON = "near_duplicate"
 ROUNDS = 8  # of pairs over a third; each compares what was never compared, and few clusters need a second
 NO_CLUSTER = 0
 EXAMPLES = 6
@@ -42,39 +44,49 @@ SHOWN = 20_000  # characters of an example
 SAVED = 0  # the home of a document that an earlier run kept: it stays, and has no part here
 
 
-class NearDuplicates(WithPolicy):
-    """What all near-duplicate stages share. A kind says how pairs are nominated, and how two documents are compared."""
-
-    reason: ClassVar[str] = "near_duplicate"
-    prefix: ClassVar[str]  # of the signals
+class NearDuplicateStage(Protocol):
+    """What the rounds ask of their stage: what they read, who stays, and how two documents are compared."""
 
     @property
-    @abstractmethod
-    def at_least(self) -> float:
-        """The similarity from which two documents are alike."""
+    def read(self) -> Sequence[str]:
+        """The columns of documents that its rounds read."""
+        ...
 
-    @abstractmethod
-    def alike(self, docs: Dataset, flow: Flow) -> Rows:
-        """Edges, cut by `left`. A kind nominates pairs (at the home of `left`: left, right, right_home, cluster) and
-        has them `compared`."""
+    def standing(self, docs: pa.Table) -> Standing:
+        """What the policy looks at."""
+        ...
 
-    @abstractmethod
+    def order(self, prefix: str = "") -> list[tuple[str, str]]:
+        """Sort keys by which the survivor comes first."""
+        ...
+
     def sketches(self, text: pa.ChunkedArray) -> Sketches:
         """Of each text, what it is compared by, in uint64."""
+        ...
 
-    @abstractmethod
     def similarities(self, sketches: Sketches, left: Array, right: Array) -> Array:
         """Of pairs of sketches, by their places."""
+        ...
 
-    def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        edges = self.settled(docs, flow, self.alike(docs, flow))
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """The rounds that all near-duplicate stages share, with one stage's way to compare. A stage has it as `near`."""
+
+    stage: NearDuplicateStage
+    prefix: str  # of the signals
+    at_least: float  # the similarity from which two documents are alike
+
+    def duplicates(self, docs: Dataset, flow: Flow, edges: Rows) -> Rows:
+        """The members of all clusters, by edges as `compared` makes them of nominated pairs, cut by `left`."""
+        edges = self.settled(docs, flow, edges)
         self.tell_examples(docs, flow, edges)
-        return flow.drop(docs, self.tell_clusters(flow.exchange(self.losers, edges), flow))
+        return flow.exchange(self.losers, edges)
 
     def prepare(self) -> None:
-        sketches = self.sketches(pa.chunked_array([["one of two texts", "the other of two texts"]]))
+        sketches = self.stage.sketches(pa.chunked_array([["one of two texts", "the other of two texts"]]))
         edge = np.array([0]), np.array([1])
-        lists = neighbours(*edge, self.similarities(sketches, *edge), 2)
+        lists = neighbours(*edge, self.stage.similarities(sketches, *edge), 2)
         proposals(*lists, self.at_least, keepers(*lists, self.at_least))
         spanning_forest(*(end.astype(np.uint64) for end in edge))
 
@@ -91,9 +103,9 @@ class NearDuplicates(WithPolicy):
     def compared(self, pairs: Rows, docs: Dataset, flow: Flow, by: str) -> Rows:
         return flow.join(
             self.compare,
-            flow.join(self.fetch, pairs, docs, columns=self.read, fan=SKETCH_ROWS, of="left"),
+            flow.join(self.fetch, pairs, docs, columns=self.stage.read, fan=SKETCH_ROWS, of="left"),
             docs,
-            columns=self.read,
+            columns=self.stage.read,
             by=by,
             of="rights",
         )
@@ -103,16 +115,16 @@ class NearDuplicates(WithPolicy):
         pairs = each_pair_once(pairs)
         left, places = np.unique(pairs["left"].to_numpy(), return_inverse=True)
         docs = rows_of(docs, left)
-        values, first = self.sketches(docs["text"])
+        values, first = self.stage.sketches(docs["text"])
         order = np.lexsort((pairs["right"].to_numpy(), pairs["right_home"].to_numpy(), places))
         pairs, places = pairs.take(pa.array(order)), places[order]
         home = pairs["right_home"].to_numpy()
         begins = np.flatnonzero(begins_run(places, home))
-        at = places[begins]
-        sent = pa.LargeListArray.from_arrays(pa.array(first), pa.array(values)).take(pa.array(at))
+        documents = places[begins]
+        sent = pa.LargeListArray.from_arrays(pa.array(first), pa.array(values)).take(pa.array(documents))
         rows = {
             "home": pa.array(home[begins]),
-            "left": pa.array(left[at]),
+            "left": pa.array(left[documents]),
             "left_home": pairs["home"].take(pa.array(begins)),
             "cluster": pairs["cluster"].take(pa.array(begins)),
             "rights": pa.LargeListArray.from_arrays(
@@ -120,7 +132,9 @@ class NearDuplicates(WithPolicy):
             ),
             "sketch": sent,
         }
-        standing = {f"left_{name}": pc.take(column, pa.array(at)) for name, column in self.standing(docs).items()}
+        standing = {
+            f"left_{name}": pc.take(column, pa.array(documents)) for name, column in self.stage.standing(docs).items()
+        }
         return pa.table(rows | standing)
 
     def compare(self, sent: pa.Table, docs: pa.Table) -> pa.Table:
@@ -131,14 +145,14 @@ class NearDuplicates(WithPolicy):
         row, wanted = pc.list_parent_indices(rights).to_numpy(), rights.flatten().to_numpy()
         right, places = np.unique(wanted, return_inverse=True)
         docs = rows_of(docs, right)
-        values, first = self.sketches(docs["text"])
+        values, first = self.stage.sketches(docs["text"])
         sketch = sent["sketch"].combine_chunks()
         ends = np.concatenate([[0], np.cumsum(pc.list_value_length(sketch).to_numpy())])
         both = (
             np.concatenate([sketch.flatten().to_numpy(), values]),
             np.concatenate([ends, ends[-1] + first[1:] - first[0]]).astype(np.int64),
         )
-        similarity = self.similarities(both, row.astype(np.int64), places + len(sent))
+        similarity = self.stage.similarities(both, row.astype(np.int64), places + len(sent))
         cluster = sent["cluster"].to_numpy()[row]
         kept = np.flatnonzero((similarity >= self.at_least) | (cluster != NO_CLUSTER))
         rows = {
@@ -156,7 +170,8 @@ class NearDuplicates(WithPolicy):
             if name.startswith("left_") and name != "left_home"
         }
         rows |= {
-            f"right_{name}": pc.take(column, pa.array(places[kept])) for name, column in self.standing(docs).items()
+            f"right_{name}": pc.take(column, pa.array(places[kept]))
+            for name, column in self.stage.standing(docs).items()
         }
         return edges_of(rows)
 
@@ -173,12 +188,12 @@ class NearDuplicates(WithPolicy):
         """Each edge with its cluster, which is named by its smallest uid."""
         if edges is None or forest is None:
             return pa.table({})  # members that are no first document of an edge
-        at = np.searchsorted(
+        places = np.searchsorted(
             forest["member"].to_numpy(),
             edges["left"].to_numpy(),
             sorter=(order := np.argsort(forest["member"].to_numpy())),
         )
-        cluster = forest["root"].to_numpy()[order[at]]
+        cluster = forest["root"].to_numpy()[order[places]]
         # clusters meet by a mixed key: the name of one is the smallest of many uids, which is small, so that most would
         # meet in the first bucket
         for name, values in (("cluster", cluster), ("key", mixed_all(cluster))):
@@ -219,7 +234,7 @@ class NearDuplicates(WithPolicy):
         rows = {
             "home": members["home"],
             "uid": members["uid"],
-            "reason": pc.if_else(pa.array(goes), pa.scalar(self.reason), nothing),
+            "reason": pc.if_else(pa.array(goes), pa.scalar(REASON), nothing),
             "detail": pc.if_else(pa.array(goes), like, nothing),
             f"{self.prefix}_cluster": members["cluster"],
             f"{self.prefix}_cluster_size": pa.array(sizes[np.cumsum(begins) - 1].astype(np.uint32)),
@@ -232,7 +247,7 @@ class NearDuplicates(WithPolicy):
         pairs = flow.tree(self.fewest, flow.exchange(self.that_go, edges), by="home")
         for function, of in ((self.with_loser, "uid"), (self.with_keeper, "like")):
             pairs = flow.join(function, pairs, docs, columns=("uid", "url", "text"), of=of)
-        found = sorted(flow.gather(pairs).to_pylist(), key=lambda row: row["uid"])
+        examples = sorted(flow.gather(pairs).to_pylist(), key=lambda row: row["uid"])
         named = [("uid", "url", "text"), ("like", "like_url", "like_text"), ("similarity",)]
         flow.tell(
             "examples",
@@ -242,7 +257,7 @@ class NearDuplicates(WithPolicy):
                     for names in named
                     for name in names
                 }
-                for row in found
+                for row in examples
             ],
         )
 
@@ -265,16 +280,16 @@ class NearDuplicates(WithPolicy):
         return pa.concat_tables(tables).sort_by("uid").slice(0, EXAMPLES)
 
     def with_loser(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
-        at = pc.index_in(pairs["uid"], value_set=docs["uid"].combine_chunks())
-        pairs = pairs.append_column("url", docs["url"].take(at)).append_column(
-            "text", pc.utf8_slice_codeunits(docs["text"].take(at), 0, SHOWN)
+        places = pc.index_in(pairs["uid"], value_set=docs["uid"].combine_chunks())
+        pairs = pairs.append_column("url", docs["url"].take(places)).append_column(
+            "text", pc.utf8_slice_codeunits(docs["text"].take(places), 0, SHOWN)
         )
         return pairs.set_column(0, "home", pairs["like_home"])
 
     def with_keeper(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
-        at = pc.index_in(pairs["like"], value_set=docs["uid"].combine_chunks())
-        return pairs.append_column("like_url", docs["url"].take(at)).append_column(
-            "like_text", pc.utf8_slice_codeunits(docs["text"].take(at), 0, SHOWN)
+        places = pc.index_in(pairs["like"], value_set=docs["uid"].combine_chunks())
+        return pairs.append_column("like_url", docs["url"].take(places)).append_column(
+            "like_text", pc.utf8_slice_codeunits(docs["text"].take(places), 0, SHOWN)
         )
 
     def clusters(self, edges: pa.Table) -> tuple[pa.Table, tuple[Array, Array, Array]]:
@@ -295,7 +310,7 @@ class NearDuplicates(WithPolicy):
             members.column_names.index("home"), "home", pa.array(home[lasts])
         )  # and lies here all the same
         members = members.take(
-            pc.sort_indices(members, sort_keys=[("cluster", "ascending"), ("new", "ascending"), *self.order()])
+            pc.sort_indices(members, sort_keys=[("cluster", "ascending"), ("new", "ascending"), *self.stage.order()])
         )
         uid = members["uid"].to_numpy()
         by_uid = np.argsort(uid)
@@ -320,21 +335,23 @@ def rows_of(docs: pa.Table, uids: Array) -> pa.Table:
     """The documents of these uids, in their order."""
     uid = docs["uid"].to_numpy()
     order = np.argsort(uid)
-    at = order[np.minimum(np.searchsorted(uid, uids, sorter=order), len(uid) - 1)]
-    if not (uid[at] == uids).all():
+    places = order[np.minimum(np.searchsorted(uid, uids, sorter=order), len(uid) - 1)]
+    if not (uid[places] == uids).all():
         raise ValueError("a pair names a document that is not in the part which is its home")
-    return docs.take(pa.array(at))
+    return docs.take(pa.array(places))
 
 
 def similarity_to(keeper: Array, lists: tuple[Array, Array, Array]) -> pa.Array:
     """The similarity of each node to who keeps it, as three digits."""
     first, other, weight = lists
     node = np.repeat(np.arange(len(keeper)), np.diff(first))
-    found = np.zeros(len(keeper))
-    mine = other == keeper[node]
+    similarity = np.zeros(len(keeper))
+    to_keeper = other == keeper[node]
     np.maximum.at(
-        found, node[mine], weight[mine]
+        similarity, node[to_keeper], weight[to_keeper]
     )  # twice where an index has the keeper as well: compared, and estimated
-    thousandths = np.floor(found * 1000 + 1e-9).astype(np.int64)  # rounded down: what is not the same never reads 1.000
+    thousandths = np.floor(similarity * 1000 + 1e-9).astype(
+        np.int64
+    )  # rounded down: what is not the same never reads 1.000
     digits = pc.utf8_lpad(pa.array(thousandths % 1000).cast(pa.string()), 3, "0")
     return pc.binary_join_element_wise(pa.array(thousandths // 1000).cast(pa.string()), digits, ".")

@@ -50,7 +50,8 @@ class ParagraphDedup(WithPolicy):
     min_words: Annotated[
         int,
         Field(
-            description="a unit of fewer words is never a duplicate: short ones are headings, list items and answers (DCLM lost 12 points of "
+            description="a unit of fewer words is never a duplicate: short ones are headings, list items and answers "
+            "(DCLM lost 12 points of "
             "MMLU when it went from 13 to 5)",
             ge=1,
         ),
@@ -68,7 +69,8 @@ class ParagraphDedup(WithPolicy):
     def _last_copies_stay(self) -> Self:
         if self.min_left > self.min_words:
             raise ValueError(
-                f"min_left {self.min_left} is above min_words {self.min_words}: a document with the copy that stays could go"
+                f"min_left {self.min_left} is above min_words {self.min_words}: a document with the copy "
+                "that stays could go"
             )
         return self
 
@@ -90,11 +92,11 @@ class ParagraphDedup(WithPolicy):
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """The first half of each unit's hash, and how often it is here."""
-        found = [
+        keys = [
             hashes.high[hashes.words >= self.min_words]
             for _, hashes in (self.units(text_column(b["text"])) for b in slices(docs))
         ]
-        key, times = np.unique(np.concatenate(found), return_counts=True)
+        key, times = np.unique(np.concatenate(keys), return_counts=True)
         return pa.table({"key": key, "times": np.minimum(times, self.copies + 1).astype(np.uint32)})
 
     def repeated(self, rows: pa.Table) -> pa.Table:
@@ -110,16 +112,18 @@ class ParagraphDedup(WithPolicy):
     def candidates(self, rows: pa.Table, docs: pa.Table) -> pa.Table:
         """Of the units of a part that may repeat: the first of their like, no more than can stay."""
         wanted = np.unique(rows["key"].to_numpy())
-        made, before = [], 0
+        units_of_batches, before = [], 0
         for batch in slices(docs):
             units, hashes = self.units(text_column(batch["text"]))
-            at = np.flatnonzero((hashes.words >= self.min_words) & np.isin(hashes.high, wanted))
-            document = np.searchsorted(units.first, at, side="right") - 1
-            made.append((hashes.high[at], hashes.low[at], document + before, at - units.first[document]))
+            places = np.flatnonzero((hashes.words >= self.min_words) & np.isin(hashes.high, wanted))
+            document = np.searchsorted(units.first, places, side="right") - 1
+            units_of_batches.append(
+                (hashes.high[places], hashes.low[places], document + before, places - units.first[document])
+            )
             before += len(batch)
-        key, low, document, place = (np.concatenate(values) for values in zip(*made, strict=True))
+        key, low, document, place = (np.concatenate(values) for values in zip(*units_of_batches, strict=True))
         standing = pa.table({"uid": docs["uid"], **self.standing(docs)}).take(pa.array(document))
-        found = groups(
+        grouped = groups(
             pa.table(
                 {
                     "key": key,
@@ -130,7 +134,7 @@ class ParagraphDedup(WithPolicy):
             ),
             self.sorting(),
         )
-        return found.rows.filter(pa.array(found.place < self.copies))
+        return grouped.rows.filter(pa.array(grouped.place < self.copies))
 
     def sorting(self) -> list[tuple[str, str]]:
         return [*self.order(), ("place", "ascending")]
@@ -138,9 +142,9 @@ class ParagraphDedup(WithPolicy):
     def judge(self, rows: pa.Table) -> pa.Table:
         """Of candidates whose like is all here: which stay. Those that do not are told too: their part removes all
         units that have the hash of a candidate and are not told to stay."""
-        found = groups(rows, self.sorting())
-        return found.rows.select(["home", "key", "uid", "place"]).append_column(
-            "stays", pa.array(found.place < self.copies)
+        grouped = groups(rows, self.sorting())
+        return grouped.rows.select(["home", "key", "uid", "place"]).append_column(
+            "stays", pa.array(grouped.place < self.copies)
         )
 
     def remove(self, rows: pa.Table, docs: pa.Table) -> pa.Table:
@@ -151,29 +155,33 @@ class ParagraphDedup(WithPolicy):
         text = docs["text"].combine_chunks()
         column = text_column(text)
         units, hashes = self.units(column)
-        at = np.flatnonzero((hashes.words >= self.min_words) & np.isin(hashes.high, rows["key"].to_numpy()))
-        document = np.searchsorted(units.first, at, side="right") - 1
+        places = np.flatnonzero((hashes.words >= self.min_words) & np.isin(hashes.high, rows["key"].to_numpy()))
+        document = np.searchsorted(units.first, places, side="right") - 1
         staying = rows.filter(rows["stays"])
         uid = docs["uid"].to_numpy()
         goes = np.zeros(len(units.starts), bool)
         goes[
-            at[
+            places[
                 ~_pairs_in(
-                    uid[document], at - units.first[document], staying["uid"].to_numpy(), staying["place"].to_numpy()
+                    uid[document],
+                    places - units.first[document],
+                    staying["uid"].to_numpy(),
+                    staying["place"].to_numpy(),
                 )
             ]
         ] = True
         removed = _sums(goes, units.first)
-        left = _sums(hashes.words * ~goes, units.first)
+        words_left = _sums(hashes.words * ~goes, units.first)
         size = pc.fill_null(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)
         cut = _sums((units.ends - units.starts) * goes, units.first)
-        drops = (removed > 0) & (left < self.min_left)
+        drops = (removed > 0) & (words_left < self.min_left)
         details: list[str | None] = [None] * len(docs)
         for row in np.flatnonzero(drops).tolist():
             details[row] = (
-                f"{removed[row]:,} of {units.first[row + 1] - units.first[row]:,} {self.unit}s stand elsewhere too; {left[row]:,} words left"
+                f"{removed[row]:,} of {units.first[row + 1] - units.first[row]:,} {self.unit}s stand "
+                f"elsewhere too; {words_left[row]:,} words left"
             )
-        made = {
+        columns = {
             "uid": docs["uid"],
             "text": text_array(*without_units(column, units, goes), text).cast(text.type),
             "reason": pc.if_else(pa.array(drops), pa.scalar("all_repeated"), pa.scalar(None, pa.string())),
@@ -181,7 +189,7 @@ class ParagraphDedup(WithPolicy):
             "repeated_paragraphs": removed,
             "repeated_share": cut / np.maximum(size, 1),
         }
-        return pa.table(made)
+        return pa.table(columns)
 
 
 def _pairs_in(a: Array, b: Array, wanted_a: Array, wanted_b: Array) -> Array:
@@ -190,9 +198,9 @@ def _pairs_in(a: Array, b: Array, wanted_a: Array, wanted_b: Array) -> Array:
     a, b = np.concatenate([wanted_a, a]), np.concatenate([wanted_b, b])
     order = np.lexsort((asked, b, a))
     first = np.flatnonzero(begins_run(a[order], b[order]))
-    found = np.empty(len(order), bool)
-    found[order] = np.repeat(~asked[order[first]], np.diff(np.append(first, len(order))))
-    asked_for: Array = found[len(wanted_a) :]
+    is_wanted = np.empty(len(order), bool)
+    is_wanted[order] = np.repeat(~asked[order[first]], np.diff(np.append(first, len(order))))
+    asked_for: Array = is_wanted[len(wanted_a) :]
     return asked_for
 
 

@@ -18,7 +18,10 @@ from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.flow import Flow, Rows
 from gristmill.stages.stage import Global
 
-PREFER = "who stays: of the source named first in `sources`, of most characters, of the earliest date (none, or one that cannot be read, is last), of the highest signal `best`"
+PREFER = (
+    "who stays: of the source named first in `sources`, of most characters, of the earliest date (none, or one "
+    "that cannot be read, is last), of the highest signal `best`"
+)
 
 Standing = dict[str, pa.Array | pa.ChunkedArray]
 
@@ -77,17 +80,17 @@ class WithPolicy(Global):
         return StageFigures("Clusters of duplicates", duplicate_figures(report), topic="duplicates")
 
     def standing(self, docs: pa.Table) -> Standing:
-        found: Standing = {}
+        columns: Standing = {}
         if "source" in self.prefer:
             rank = pc.index_in(docs["source"].cast(pa.string()), value_set=pa.array(self.sources, pa.string()))
-            found["rank"] = pc.fill_null(rank, len(self.sources))
+            columns["rank"] = pc.fill_null(rank, len(self.sources))
         if "longest" in self.prefer:
-            found["length"] = pc.utf8_length(docs["text"]).cast(pa.int64())
+            columns["length"] = pc.utf8_length(docs["text"]).cast(pa.int64())
         if "earliest" in self.prefer:
-            found["date"] = moments(docs["date"])
+            columns["date"] = moments(docs["date"])
         if self.best:
-            found["best"] = numbers_of(docs, self.best)
-        return found
+            columns["best"] = numbers_of(docs, self.best)
+        return columns
 
     def tell_clusters(self, losers: Rows, flow: Flow) -> Rows:
         """How many clusters of which size there are, for the report."""

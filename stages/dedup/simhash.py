@@ -20,12 +20,13 @@ from gristmill.kernels.base.splitmix import mixed_all, mixed_plain
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.simhash import distances, fingerprints, pairs_within, tables_of
 from gristmill.stages.dedup.near import NO_CLUSTER, NearDuplicates, Sketches
+from gristmill.stages.dedup.policy import WithPolicy
 from gristmill.stages.flow import Dataset, Flow, Rows
 
 MOST_TABLES = 128
 
 
-class SimHashDedup(NearDuplicates):
+class SimHashDedup(WithPolicy):
     """Keep one of documents whose fingerprints differ in at most `distance` bits.
 
     A document goes only for one that stays; who stays: by `prefer`, then by uid. Every pair within the distance that
@@ -44,18 +45,19 @@ class SimHashDedup(NearDuplicates):
     ] = None
     seed: Annotated[int, Field(description="of all hashes", ge=0)] = 0
 
-    prefix: ClassVar[str] = "simhash"
     cluster_size: ClassVar[str] = "simhash_cluster_size"
 
     @model_validator(mode="after")
     def _tables_fit(self) -> Self:
         if self.pieces <= self.distance or self.pieces > self.bits:
             raise ValueError(
-                f"{self.pieces} blocks for a distance of {self.distance}: there must be more blocks than that, and at most {self.bits}"
+                f"{self.pieces} blocks for a distance of {self.distance}: there must be more blocks than "
+                f"that, and at most {self.bits}"
             )
         if comb(self.pieces, self.distance) > MOST_TABLES:
             raise ValueError(
-                f"{self.pieces} blocks and a distance of {self.distance} need {comb(self.pieces, self.distance):,} tables; at most {MOST_TABLES}"
+                f"{self.pieces} blocks and a distance of {self.distance} need "
+                f"{comb(self.pieces, self.distance):,} tables; at most {MOST_TABLES}"
             )
         return self
 
@@ -68,17 +70,26 @@ class SimHashDedup(NearDuplicates):
         return np.array(tables_of(self.bits, self.distance, self.pieces), np.uint64)
 
     @property
-    def at_least(self) -> float:
-        return 1 - self.distance / self.bits
+    def near(self) -> NearDuplicates:
+        return NearDuplicates(self, prefix="simhash", at_least=1 - self.distance / self.bits)
+
+    @property
+    def round_helpers(self) -> tuple[object, ...]:
+        return (self.near,)
+
+    def run(self, docs: Dataset, flow: Flow) -> Dataset:
+        duplicates = self.near.duplicates(docs, flow, self.nominated_and_compared(docs, flow))
+        return flow.drop(docs, self.tell_clusters(duplicates, flow))
 
     def prepare(self) -> None:
-        super().prepare()
+        self.near.prepare()
         rows = self.sign(pa.table({"uid": pa.array([1, 2], pa.uint64()), "text": ["a text that is there twice"] * 2}))
         self.nominate(rows.append_column("home", rows["uid"]))
 
-    def alike(self, docs: Dataset, flow: Flow) -> Rows:
+    def nominated_and_compared(self, docs: Dataset, flow: Flow) -> Rows:
+        """Edges, cut by `left`."""
         rows = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=len(self.masks))
-        return self.compared(flow.exchange(self.nominate, rows, fan=1 / len(self.masks)), docs, flow, by="left")
+        return self.near.compared(flow.exchange(self.nominate, rows, fan=1 / len(self.masks)), docs, flow, by="left")
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each table of each document that has words."""
@@ -102,8 +113,8 @@ class SimHashDedup(NearDuplicates):
         words = np.stack([rows[name].to_numpy()[order] for name in names], axis=1)
         a, b = pairs_within(key, table, words, uid, self.masks, self.distance)
         left, right = np.where(uid[a] < uid[b], a, b), np.where(uid[a] < uid[b], b, a)
-        found = {"home": home[left], "left": uid[left], "right": uid[right], "right_home": home[right]}
-        return pa.table(found | {"cluster": np.full(len(left), NO_CLUSTER, np.uint64)})
+        pairs = {"home": home[left], "left": uid[left], "right": uid[right], "right_home": home[right]}
+        return pa.table(pairs | {"cluster": np.full(len(left), NO_CLUSTER, np.uint64)})
 
     def sketches(self, text: pa.ChunkedArray) -> Sketches:
         words, _ = fingerprints(text_column(text), self.ngram, self.bits, self.seed)

@@ -61,7 +61,8 @@ class SubstringDedup(Global):
     def _first_occurrences_stay(self) -> Self:
         if self.keep == "first" and self.min_left > self.tokens:
             raise ValueError(
-                f"min_left {self.min_left} is above tokens {self.tokens}: a document with the occurrence that stays could go"
+                f"min_left {self.min_left} is above tokens {self.tokens}: a document with the occurrence "
+                "that stays could go"
             )
         return self
 
@@ -76,11 +77,11 @@ class SubstringDedup(Global):
 
     def choose(self, docs: pa.Table) -> pa.Table:
         """A row for each n-gram that is the anchor of a window, two at most for each in a document."""
-        made = []
+        tables = []
         for batch in slices(docs):
             keys, first = twice_at_most(anchors(token_column(text_column(batch["text"])), self.tokens))
-            made.append(pa.table({"key": keys, "uid": np.repeat(batch["uid"].to_numpy(), np.diff(first))}))
-        return pa.concat_tables(made)
+            tables.append(pa.table({"key": keys, "uid": np.repeat(batch["uid"].to_numpy(), np.diff(first))}))
+        return pa.concat_tables(tables)
 
     def shared(self, rows: pa.Table) -> pa.Table:
         """Of n-grams whose like is all here: those that there are two of, a row for each document that has them."""
@@ -96,34 +97,34 @@ class SubstringDedup(Global):
         each window that is the first of its like in this one, by its hash. A row is a span if it has an `end`; a window
         is as long as all windows."""
         shared = np.unique(rows["key"].to_numpy())
-        mine = docs.select(["uid", "text"]).sort_by("uid")
-        return pa.concat_tables([self.compare_partition(shared, partition) for partition in slices(mine)])
+        documents = docs.select(["uid", "text"]).sort_by("uid")
+        return pa.concat_tables([self.compare_partition(shared, partition) for partition in slices(documents)])
 
     def compare_partition(self, shared: Array, docs: pa.Table) -> pa.Table:
         tokens, uid = token_column(text_column(docs["text"])), docs["uid"].to_numpy()
         given = stretches(tokens, anchors(tokens, self.tokens), shared, self.tokens)
         del tokens  # the largest of all
-        found = repeats(given, self.tokens, self.keep == "first")
-        documents, begins, ends = merged(given, found.removed, self.tokens)
-        of_windows = uid[given.documents[found.leads]]
-        made = {
-            "key": np.concatenate([uid[documents], found.high]),
-            "low": np.concatenate([np.zeros(len(documents), np.uint64), found.low]),
+        repeated = repeats(given, self.tokens, self.keep == "first")
+        documents, begins, ends = merged(given, repeated.removed, self.tokens)
+        of_windows = uid[given.documents[repeated.leads]]
+        columns = {
+            "key": np.concatenate([uid[documents], repeated.high]),
+            "low": np.concatenate([np.zeros(len(documents), np.uint64), repeated.low]),
             "uid": np.concatenate([uid[documents], of_windows]),
-            "start": np.concatenate([begins, given.places[found.leads]]),
+            "start": np.concatenate([begins, given.places[repeated.leads]]),
             "end": np.concatenate([ends, np.zeros(len(of_windows), np.int32)]),
         }
-        return pa.table(made)
+        return pa.table(columns)
 
     def judge(self, rows: pa.Table) -> pa.Table:
         """Of windows whose like is all here: those to remove. Spans pass."""
         start, end = rows["start"].to_numpy(), rows["end"].to_numpy()
-        at = np.flatnonzero(end == 0)
-        key, low, uid = (rows[name].to_numpy()[at] for name in ("key", "low", "uid"))
+        windows = np.flatnonzero(end == 0)
+        key, low, uid = (rows[name].to_numpy()[windows] for name in ("key", "low", "uid"))
         order = np.flatnonzero(met_twice(key))
         order = order[np.lexsort((uid[order], low[order], key[order]))]
         lost = in_groups(key[order], low[order]) if self.keep == "none" else ~begins_run(key[order], low[order])
-        chosen = np.concatenate([np.flatnonzero(end > 0), at[order[lost]]])
+        chosen = np.concatenate([np.flatnonzero(end > 0), windows[order[lost]]])
         ends = np.where(end > 0, end, start + self.tokens)[chosen]
         kept = rows.select(["home", "uid"]).take(pa.array(chosen))
         return kept.append_column("start", pa.array(start[chosen])).append_column("end", pa.array(ends))
@@ -136,35 +137,35 @@ class SubstringDedup(Global):
     def cut_batch(self, span_uid: Array, begins: Array, ends: Array, docs: pa.Table) -> pa.Table:
         uid, text = docs["uid"].to_numpy(), docs["text"].combine_chunks()
         loses = np.isin(uid, span_uid)
-        mine = np.flatnonzero(loses)
-        low = np.searchsorted(span_uid, uid[mine], side="left")
-        sizes = np.searchsorted(span_uid, uid[mine], side="right") - low
-        documents = np.repeat(np.arange(len(mine)), sizes)
+        affected = np.flatnonzero(loses)
+        low = np.searchsorted(span_uid, uid[affected], side="left")
+        sizes = np.searchsorted(span_uid, uid[affected], side="right") - low
+        documents = np.repeat(np.arange(len(affected)), sizes)
         spans = np.arange(len(documents)) + np.repeat(low - np.cumsum(sizes) + sizes, sizes)
-        given = text.take(pa.array(mine))
+        given = text.take(pa.array(affected))
         column = text_column(given)
         tokens = token_column(column)
         changed = text_array(*mended(column, tokens, (documents, begins[spans], ends[spans])), given)
-        removed = np.zeros(len(mine), np.int64)
+        removed = np.zeros(len(affected), np.int64)
         np.add.at(removed, documents, ends[spans] - begins[spans])
         had = np.diff(tokens.first)
         goes = had - removed < self.min_left
-        told = [
+        details = [
             f"{r:,} of {h:,} tokens stand elsewhere too" if g else None
             for r, h, g in zip(removed, had, goes, strict=True)
         ]
         place = np.full(len(docs), -1, np.int64)
-        place[mine] = np.arange(len(mine))
+        place[affected] = np.arange(len(affected))
         index = pa.array(place, mask=~loses)
         gone = pc.fill_null(pa.array(goes).take(index), False)
-        made = {
+        columns = {
             "uid": docs["uid"],
             "text": pc.if_else(pa.array(loses), changed.take(index), text),
             "reason": pc.if_else(gone, "mostly_repeated", pa.scalar(None, pa.string())),
-            "detail": pa.array(told, pa.string()).take(index),
+            "detail": pa.array(details, pa.string()).take(index),
             "repeated_tokens": pa.array(removed).take(index),
         }
-        return pa.table(made)
+        return pa.table(columns)
 
 
 def in_groups(*columns: Array) -> Array:

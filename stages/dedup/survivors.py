@@ -41,19 +41,19 @@ def members(rows: pa.Table, order: Sequence[tuple[str, str]], reason: str, same:
     """The members of groups of two and more, as `Flow.drop` takes them: the survivor without a reason, the others with
     one, and with a detail that names the survivor (`same` and its uid). `size` names the signal with the group's size.
     """
-    found = groups(rows, order)
-    uid = found.rows["uid"].to_numpy()
-    survivor = uid[found.place == 0][found.group] if len(uid) else uid
-    loses = pa.array(found.place > 0)
+    grouped = groups(rows, order)
+    uid = grouped.rows["uid"].to_numpy()
+    survivor = uid[grouped.place == 0][grouped.group] if len(uid) else uid
+    loses = pa.array(grouped.place > 0)
     nothing = pa.scalar(None, pa.string())
-    made = {
-        "home": found.rows["home"],
-        "uid": found.rows["uid"],
+    columns = {
+        "home": grouped.rows["home"],
+        "uid": grouped.rows["uid"],
         "reason": pc.if_else(loses, pa.scalar(reason), nothing),
         "detail": pc.if_else(loses, pc.binary_join_element_wise(f"{same} ", hexadecimal(survivor), ""), nothing),
-        size: pa.array(found.size.astype(np.uint32)),
+        size: pa.array(grouped.size.astype(np.uint32)),
     }
-    return pa.table(made).filter(pa.array(found.size > 1))
+    return pa.table(columns).filter(pa.array(grouped.size > 1))
 
 
 def hexadecimal(values: np.ndarray[Any, np.dtype[np.uint64]]) -> pa.Array:

@@ -23,11 +23,12 @@ Patterns = tuple[Annotated[str, Field(min_length=1, pattern=r"^[^=&#*]+\*?$|^\*$
 
 # Set by advertising, mailing and analytics tools on links to a page; none chooses what the page shows.
 TRACKING = (
-    "utm_*", "fbclid", "fb_action_ids", "fb_action_types", "fb_source", "gclid", "gclsrc", "dclid", "gbraid", "wbraid", "gad_source",
-    "gad_campaignid", "srsltid", "msclkid", "yclid", "ysclid", "twclid", "ttclid", "li_fat_id", "igshid", "igsh", "epik", "rdt_cid",
-    "mc_cid", "mc_eid", "mkt_tok", "_hsenc", "_hsmi", "__hssc", "__hstc", "__hsfp", "hsctatracking", "_ga", "_gl", "_ke", "_kx", "_bta_c",
-    "_bta_tid", "vero_id", "vero_conv", "oly_anon_id", "oly_enc_id", "rb_clickid", "wickedid", "_openstat", "icid", "pk_*", "piwik_*",
-    "mtm_*", "matomo_*", "itm_*", "s_kwcid", "ef_id", "guccounter", "guce_referrer", "guce_referrer_sig", "phpsessid", "jsessionid",
+    "utm_*", "fbclid", "fb_action_ids", "fb_action_types", "fb_source", "gclid", "gclsrc", "dclid", "gbraid", "wbraid",
+    "gad_source", "gad_campaignid", "srsltid", "msclkid", "yclid", "ysclid", "twclid", "ttclid", "li_fat_id", "igshid",
+    "igsh", "epik", "rdt_cid", "mc_cid", "mc_eid", "mkt_tok", "_hsenc", "_hsmi", "__hssc", "__hstc", "__hsfp",
+    "hsctatracking", "_ga", "_gl", "_ke", "_kx", "_bta_c", "_bta_tid", "vero_id", "vero_conv", "oly_anon_id",
+    "oly_enc_id", "rb_clickid", "wickedid", "_openstat", "icid", "pk_*", "piwik_*", "mtm_*", "matomo_*", "itm_*",
+    "s_kwcid", "ef_id", "guccounter", "guce_referrer", "guce_referrer_sig", "phpsessid", "jsessionid",
 )  # fmt: skip
 
 
@@ -74,7 +75,8 @@ class UrlDedup(WithPolicy):
         return pa.table(rows).filter(pa.array((urls.ends > urls.starts) & names_a_page(docs["url"], urls)))
 
     def losers(self, rows: pa.Table) -> pa.Table:
-        """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with one."""
+        """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with
+        one."""
         return members(rows, self.order(), "url_duplicate", "same url as", self.cluster_size)
 
 

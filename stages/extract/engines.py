@@ -15,7 +15,7 @@ from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
 from gristmill.stages.extract.gristmill import (
-    Block,
+    TextBlock,
     TooManyBlocks,
     blocks_of,
     headings_of,
@@ -53,7 +53,7 @@ class Extracted:
     )
 
 
-class Engine(Protocol):
+class ExtractionEngine(Protocol):
     def __call__(self, html: str, url: str | None) -> Extracted: ...
 
 
@@ -75,7 +75,7 @@ def extract(
     return ENGINES[engine](markup(html, charset), url)
 
 
-def extract_blocks(html: bytes | str, charset: str | None = None) -> list[Block]:
+def extract_blocks(html: bytes | str, charset: str | None = None) -> list[TextBlock]:
     """Every block of text on a page: its tag, how probable it is that it belongs to the main text, and whether it was
     kept."""
     return blocks_of(look_at(utf8(html, charset)), shipped_model())
@@ -92,15 +92,15 @@ def gristmill(data: bytes, url: str | None, form: Form) -> Extracted:
         seen = look_at(data)
     except TooManyBlocks:
         return Extracted("", no_page="too_many_blocks")
-    said = metadata(seen.head, url, headings_of(seen))
+    facts = metadata(seen.head, url, headings_of(seen))
     return Extracted(
         clean(main_text(seen, shipped_model(), form)),
-        title=said.title,
-        author=said.author,
-        date=said.date,
-        language=said.language,
-        canonical=said.canonical,
-        kind=said.kind,
+        title=facts.title,
+        author=facts.author,
+        date=facts.date,
+        language=facts.language,
+        canonical=facts.canonical,
+        kind=facts.kind,
         no_page=no_page(seen),
     )
 
@@ -113,7 +113,8 @@ def check_engine(engine: EngineName) -> None:
         import_module("trafilatura")
     except ImportError as error:  # it fails so too where a package that it needs is missing
         raise ImportError(
-            f"the engine trafilatura cannot be loaded here ({error}); it is an extra: pip install gristmill[trafilatura]"
+            f"the engine trafilatura cannot be loaded here ({error}); it is an extra: pip install "
+            "gristmill[trafilatura]"
         ) from error
 
 
@@ -141,29 +142,29 @@ def from_tree(html: str, url: str | None, main_content: bool) -> Extracted:
     text = extract_plain_text(tree, main_content=main_content, alt_texts=False, links=False, preserve_formatting=True)
     if tree.document is None:
         return Extracted(clean(text))
-    said = said_in_head(tree)
+    tags = said_in_head(tree)
     root = tree.document.query_selector("html")
     link = tree.document.query_selector('link[rel="canonical"]')
     return Extracted(
         clean(text),
         title=found(tree.title),
-        author=first_of(said, AUTHORS),
-        date=first_of(said, DATES),
+        author=first_of(tags, AUTHORS),
+        date=first_of(tags, DATES),
         language=found(root.getattr("lang") if root is not None else None),
         canonical=absolute(link.getattr("href") if link is not None else None, url),
-        kind=said.get("og:type"),
+        kind=tags.get("og:type"),
     )
 
 
 def said_in_head(tree: Any) -> dict[str, str]:
     """The meta tags of a page by their name or property, the first of each."""
-    said: dict[str, str] = {}
+    tags: dict[str, str] = {}
     for tag in tree.head.get_elements_by_tag_name("meta") if tree.head is not None else ():
         name = tag.getattr("property") or tag.getattr("name") or tag.getattr("itemprop")
         content = found(tag.getattr("content"))
         if name and content:
-            said.setdefault(name.lower(), content)
-    return said
+            tags.setdefault(name.lower(), content)
+    return tags
 
 
 def trafilatura(html: str, url: str | None) -> Extracted:
@@ -188,7 +189,7 @@ def trafilatura(html: str, url: str | None) -> Extracted:
     )
 
 
-ENGINES: dict[str, Engine] = {"resiliparse": resiliparse, "trafilatura": trafilatura, "plain": plain}
+ENGINES: dict[str, ExtractionEngine] = {"resiliparse": resiliparse, "trafilatura": trafilatura, "plain": plain}
 
 
 def clean(text: str) -> str:
@@ -204,6 +205,7 @@ def first_of(said: dict[str, str], names: tuple[str, ...]) -> str | None:
 
 
 __all__ = [
-    "ENGINES", "OURS", "Block", "EngineName", "Extracted", "Form", "absolute", "check_engine", "compare", "extract", "extract_blocks", "gristmill", "markup",
+    "ENGINES", "OURS", "TextBlock", "EngineName", "Extracted", "Form", "absolute", "check_engine", "compare",
+    "extract", "extract_blocks", "gristmill", "markup",
     "utf8",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks.text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_TITLE, WORDS
 from gristmill.kernels.html.names import HEAD_JSON, HEAD_TITLE, TAGS
 from gristmill.kernels.html.segment import Page, segment
-from gristmill.stages.extract.metadata import Head, long_text, main_thing, read_head
+from gristmill.stages.extract.metadata import PageHead, long_text, main_thing, read_head
 from gristmill.stages.extract.render import Form, numbered, render
 from gristmill.stages.read.charset import decode_page, is_utf8 as is_utf8
 
@@ -32,16 +32,16 @@ class TooManyBlocks(ValueError):
     """A page that would take more memory than any page is worth."""
 
 
-class Seen(NamedTuple):
+class SegmentedPage(NamedTuple):
     """A page on its way through the engine."""
 
     data: bytes
     page: Page
-    head: Head
+    head: PageHead
     measured: MeasuredPage
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """One block of a page and what the model made of it."""
 
     text: str
@@ -58,7 +58,7 @@ def utf8(html: bytes | str, charset: str | None = None) -> bytes:
     return decode_page(html, charset).utf8
 
 
-def look_at(data: bytes) -> Seen:
+def look_at(data: bytes) -> SegmentedPage:
     """Segments and measures a page of UTF-8."""
     array = np.frombuffer(data, np.uint8)
     page = segment(array)
@@ -81,16 +81,16 @@ def look_at(data: bytes) -> Seen:
         np.ascontiguousarray(table[:, 2]),
         head.known,
     )
-    return Seen(data, page, head, measured)
+    return SegmentedPage(data, page, head, measured)
 
 
-def choose(seen: Seen, model: BlockModel) -> tuple[Array, Array]:
+def choose(seen: SegmentedPage, model: BlockModel) -> tuple[Array, Array]:
     """float32[blocks] probabilities, and bool[blocks] which are kept."""
     probability = model.probabilities(seen.page, seen.measured)
     return probability, without_headline(seen, model.keep(probability, seen.measured))
 
 
-def without_headline(seen: Seen, kept: Array) -> Array:
+def without_headline(seen: SegmentedPage, kept: Array) -> Array:
     """The choice less a first-level heading that says the page's title: that is `title`, and texts that are one in two
     templates stay one.
 
@@ -105,17 +105,17 @@ def without_headline(seen: Seen, kept: Array) -> Array:
     return others if others.any() else kept
 
 
-def main_text(seen: Seen, model: BlockModel, form: Form) -> str:
+def main_text(seen: SegmentedPage, model: BlockModel, form: Form) -> str:
     _, kept = choose(seen, model)
     characters = int(seen.measured.counts[kept, CHARACTERS].sum())
     if characters < LITTLE:
-        said = said_in_head(seen.head)
-        if said and len(said) > characters:
-            return said
+        description = said_in_head(seen.head)
+        if description and len(description) > characters:
+            return description
     return render(seen.page, kept, form, numbered(seen.data, seen.page))
 
 
-def said_in_head(head: Head) -> str | None:
+def said_in_head(head: PageHead) -> str | None:
     """The longest text that the head gives of what the page is about."""
     thing = main_thing(head)
     texts = [long_text(thing.get(name)) for name in ("articleBody", "text", "reviewBody", "description")]
@@ -123,17 +123,17 @@ def said_in_head(head: Head) -> str | None:
     return max((text for text in texts if text), key=len, default=None)
 
 
-def blocks_of(seen: Seen, model: BlockModel) -> list[Block]:
+def blocks_of(seen: SegmentedPage, model: BlockModel) -> list[TextBlock]:
     probability, kept = choose(seen, model)
     text, edges = seen.page.text.tobytes(), seen.page.start.tolist()
     tags = [TAGS[tag] or "?" for tag in seen.page.tag[seen.page.element].tolist()]
     return [
-        Block(text[a:b].decode("utf-8", "replace"), tag, round(p, 4), k)
+        TextBlock(text[a:b].decode("utf-8", "replace"), tag, round(p, 4), k)
         for a, b, tag, p, k in zip(edges, edges[1:], tags, probability.tolist(), kept.tolist(), strict=False)
     ]
 
 
-def headings_of(seen: Seen) -> set[str]:
+def headings_of(seen: SegmentedPage) -> set[str]:
     text, edges = seen.page.text.tobytes(), seen.page.start.tolist()
     return {
         text[edges[b] : edges[b + 1]].decode("utf-8", "replace")
@@ -141,7 +141,7 @@ def headings_of(seen: Seen) -> set[str]:
     }
 
 
-def visible_text(seen: Seen) -> str:
+def visible_text(seen: SegmentedPage) -> str:
     return render(seen.page, np.ones(len(seen.page.element), np.bool_), "text", numbered(seen.data, seen.page))
 
 

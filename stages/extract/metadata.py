@@ -57,10 +57,11 @@ AUTHORS = (
 # What twitter:label1 and label2 call the author whose name is in data1 or data2, where they do not say a price or how
 # long it takes to read.
 WRITTEN_BY = (
-    "written by", "author", "by", "posted by", "verfasst von", "geschrieben von", "autor", "autora", "écrit par", "auteur", "escrito por",
-    "publicado por", "scritto da", "autore", "geschreven door", "napisane przez", "napisał", "napísal", "napsal", "skriven av",
-    "skrevet af", "skrevet av", "kirjoittanut", "írta", "szerző", "scris de", "написано автором", "автор", "yazan", "yazar", "كتب بواسطة",
-    "נכתב על ידי", "執筆者", "投稿者", "作者", "글쓴이", "ditulis oleh", "được viết bởi",
+    "written by", "author", "by", "posted by", "verfasst von", "geschrieben von", "autor", "autora", "écrit par",
+    "auteur", "escrito por", "publicado por", "scritto da", "autore", "geschreven door", "napisane przez", "napisał",
+    "napísal", "napsal", "skriven av", "skrevet af", "skrevet av", "kirjoittanut", "írta", "szerző", "scris de",
+    "написано автором", "автор", "yazan", "yazar", "كتب بواسطة", "נכתב על ידי", "執筆者", "投稿者", "作者", "글쓴이",
+    "ditulis oleh", "được viết bởi",
 )  # fmt: skip
 ONE_TAG_EACH = (
     "citation_author",
@@ -70,31 +71,35 @@ ONE_TAG_EACH = (
 MOST_AUTHORS = 50
 NOBODY = ("undefined", "null", "none", "nan", "unknown", "n/a")
 DATES = (
-    "article:published_time", "og:article:published_time", "datepublished", "article:published", "date", "dc.date.issued", "dc.date", "dcterms.created",
-    "dcterms.date", "citation_publication_date", "citation_date", "publish-date", "publishdate", "pubdate", "parsely-pub-date", "sailthru.date",
-    "og:published_time", "article:modified_time", "og:updated_time",
+    "article:published_time", "og:article:published_time", "datepublished", "article:published", "date",
+    "dc.date.issued", "dc.date", "dcterms.created", "dcterms.date", "citation_publication_date", "citation_date",
+    "publish-date", "publishdate", "pubdate", "parsely-pub-date", "sailthru.date", "og:published_time",
+    "article:modified_time", "og:updated_time",
 )  # fmt: skip
 
 # What schema.org's types and og:type say a page is; the first that is there names its kind.
 KIND_OF = {
     "forum": {"discussionforumposting", "qapage", "socialmediaposting"},
-    "product": {"product", "productgroup", "individualproduct", "vehicle", "car", "og:product", "product.item", "product.group", "og:product.item", "book.product"},
+    "product": {"product", "productgroup", "individualproduct", "vehicle", "car", "og:product", "product.item",
+    "product.group", "og:product.item", "book.product"},
     "recipe": {"recipe"},
     "news": {"newsarticle", "reportagenewsarticle", "analysisnewsarticle", "opinionnewsarticle", "liveblogposting"},
-    "article": {"article", "blogposting", "report", "scholarlyarticle", "techarticle", "advertisercontentarticle", "medicalscholarlyarticle", "og:article", "blog"},
+    "article": {"article", "blogposting", "report", "scholarlyarticle", "techarticle", "advertisercontentarticle",
+    "medicalscholarlyarticle", "og:article", "blog"},
     "event": {"event", "musicevent", "sportsevent", "businessevent", "educationevent", "theaterevent", "festival"},
     "video": {"videoobject", "og:video", "og:video.other", "og:video.movie", "movie", "tvseries", "tvepisode"},
     "faq": {"faqpage"},
     "list": {"itemlist", "collectionpage", "searchresultspage", "offercatalog", "og:product.group"},
-    "place": {"localbusiness", "restaurant", "hotel", "store", "place", "touristattraction", "medicalclinic", "dentist", "homeandconstructionbusiness"},
+    "place": {"localbusiness", "restaurant", "hotel", "store", "place", "touristattraction", "medicalclinic",
+    "dentist", "homeandconstructionbusiness"},
     "website": {"og:website"},
 }  # fmt: skip
-KINDS = {said: kind for kind, types in KIND_OF.items() for said in types}
+KINDS = {name: kind for kind, types in KIND_OF.items() for name in types}
 NAMED = {"news": "article", "list": "listing", "website": "website"}  # as `kind` calls them, where it differs
 
 
 @dataclass
-class Head:
+class PageHead:
     """The head of one page, read once: meta tags by name, other elements, JSON-LD as bytes."""
 
     meta: dict[str, str] = field(default_factory=dict)
@@ -119,8 +124,8 @@ class Head:
         return sum(1 << KNOWN.index(kind) for kind in self.kinds if kind in KNOWN)
 
 
-def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], ends: list[int]) -> Head:
-    head = Head()
+def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], ends: list[int]) -> PageHead:
+    head = PageHead()
     tags = 0
     for kind, start, end in zip(kinds, starts, ends, strict=True):
         if kind == HEAD_LIST:  # of the text, not of what the page says of itself
@@ -141,9 +146,9 @@ def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], end
             read_meta(head, span, start)
         elif kind == HEAD_LINK:
             if head.canonical is None and b"canonical" in span.lower():
-                said = attributes(span)
-                if b"canonical" in said.get("rel", b"").lower().split():
-                    head.canonical = decoded(said.get("href", b""))
+                values = attributes(span)
+                if b"canonical" in values.get("rel", b"").lower().split():
+                    head.canonical = decoded(values.get("href", b""))
         elif kind == HEAD_HTML:
             head.language = head.language or decoded(
                 attributes(span).get("lang", b"") or attributes(span).get("xml:lang", b"")
@@ -151,30 +156,30 @@ def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], end
         elif kind == HEAD_BASE:
             head.base = head.base or decoded(attributes(span).get("href", b""))
         elif kind == HEAD_TIME and head.time is None:
-            said = attributes(span)
-            head.time = decoded(said.get("datetime", b""))
+            values = attributes(span)
+            head.time = decoded(values.get("datetime", b""))
     return head
 
 
-def read_meta(head: Head, tag: bytes, start: int) -> None:
-    said: dict[str, bytes] = {}
+def read_meta(head: PageHead, tag: bytes, start: int) -> None:
+    values: dict[str, bytes] = {}
     content_at = 0, 0
     for match in ATTRIBUTE.finditer(tag):
         name = match[1].decode("latin-1").lower()
-        if name in said:
+        if name in values:
             continue
-        said[name] = match[match.lastindex or 1]
+        values[name] = match[match.lastindex or 1]
         if name == "content":
             content_at = match.span(match.lastindex or 1)
-    content = decoded(said.get("content", b""))
+    content = decoded(values.get("content", b""))
     if not content:
         return
-    if b"refresh" in said.get("http-equiv", b"").lower():
+    if b"refresh" in values.get("http-equiv", b"").lower():
         head.refresh = head.refresh or content
-    elif b"content-language" in said.get("http-equiv", b"").lower():
+    elif b"content-language" in values.get("http-equiv", b"").lower():
         head.language = head.language or content
     for key in ("property", "name", "itemprop"):
-        name = (decoded(said.get(key, b"")) or "").lower()
+        name = (decoded(values.get(key, b"")) or "").lower()
         if not name:
             continue
         head.meta.setdefault(name, content)
@@ -206,12 +211,15 @@ class Metadata:
     kind: str | None
 
 
-def metadata(head: Head, url: str | None, headings: Container[str] = ()) -> Metadata:
+def metadata(head: PageHead, url: str | None, headings: Container[str] = ()) -> Metadata:
     """`headings` are those of the page: a title that begins with one of them and goes on with the site's name is that
     one."""
     thing = main_thing(head)
     title = first(
-        text_in(thing.get("headline")), *(head.meta.get(name) for name in TITLES), text_in(thing.get("name")), head.title
+        text_in(thing.get("headline")),
+        *(head.meta.get(name) for name in TITLES),
+        text_in(thing.get("name")),
+        head.title,
     )  # fmt: skip
     return Metadata(
         title=without_site(title, head.meta.get("og:site_name"), headings),
@@ -243,14 +251,14 @@ def without_site(title: str | None, site: str | None, headings: Container[str]) 
     return title
 
 
-def kind_of(head: Head) -> str | None:
+def kind_of(head: PageHead) -> str | None:
     for kind in KIND_OF:
         if kind in head.kinds:
             return NAMED.get(kind, kind)
     return first(head.meta.get("og:type"))
 
 
-def main_thing(head: Head) -> dict[str, Any]:
+def main_thing(head: PageHead) -> dict[str, Any]:
     """The thing in JSON-LD that the page is about: an article, a product, a posting before the site and the
     organisation behind it."""
     best: dict[str, Any] = {}
@@ -294,25 +302,25 @@ def things(script: bytes) -> Iterator[dict[str, Any]]:
 
 
 def types_of(thing: dict[str, Any]) -> list[str]:
-    said = thing.get("@type")
+    types = thing.get("@type")
     return [
         name.rsplit("/", 1)[-1].lower()
-        for name in (said if isinstance(said, list) else [said])
+        for name in (types if isinstance(types, list) else [types])
         if isinstance(name, str)
     ]
 
 
-def found_by_id(head: Head, value: Any) -> Any:
+def found_by_id(head: PageHead, value: Any) -> Any:
     """An author, or several, of whom the thing says only the `@id`: those that another thing on the page describes."""
     values = value[:20] if isinstance(value, list) else [value]
-    if not any(is_reference(one) for one in values):
+    if not any(is_reference(item) for item in values):
         return value
-    known: dict[str, dict[str, Any]] = {}
+    described: dict[str, dict[str, Any]] = {}
     for script in head.json:
         for thing in things(script):
             if isinstance(thing.get("@id"), str) and "name" in thing:
-                known.setdefault(thing["@id"], thing)
-    return [known.get(one["@id"], one) if is_reference(one) else one for one in values]
+                described.setdefault(thing["@id"], thing)
+    return [described.get(item["@id"], item) if is_reference(item) else item for item in values]
 
 
 def is_reference(value: Any) -> bool:
@@ -328,7 +336,7 @@ def all_of(names: list[str]) -> str | None:
 def names_in(value: Any) -> str | None:
     """Names of people: a text, a thing with a name, or a list of those."""
     if isinstance(value, list):
-        names = [name for name in (names_in(one) for one in value[:20] if not isinstance(one, list)) if name]
+        names = [name for name in (names_in(item) for item in value[:20] if not isinstance(item, list)) if name]
         return ", ".join(dict.fromkeys(names)) or None
     if isinstance(value, dict):
         value = value.get("name")
@@ -336,7 +344,7 @@ def names_in(value: Any) -> str | None:
     return person(text_in(value))
 
 
-def labelled_author(head: Head) -> str | None:
+def labelled_author(head: PageHead) -> str | None:
     for number in "12":
         if (head.meta.get(f"twitter:label{number}") or "").casefold().rstrip(" :：") in WRITTEN_BY:
             return person(head.meta.get(f"twitter:data{number}"))
@@ -373,10 +381,10 @@ def unescaped(value: str) -> str:
 
 def attributes(tag: bytes) -> dict[str, bytes]:
     """The attributes of a tag, the first of each name."""
-    said: dict[str, bytes] = {}
+    values: dict[str, bytes] = {}
     for match in ATTRIBUTE.finditer(tag):
-        said.setdefault(match[1].decode("latin-1").lower(), match[match.lastindex or 1])
-    return said
+        values.setdefault(match[1].decode("latin-1").lower(), match[match.lastindex or 1])
+    return values
 
 
 def decoded(value: bytes) -> str | None:

@@ -116,16 +116,16 @@ def _units(page: Page, blocks: list[int], form: Form) -> list[Unit]:
 def _places(page: Page, elements: set[int]) -> dict[int, Place]:
     """For these elements and all above them. A parent comes before its children."""
     tags, parents = page.tag.tolist(), page.parent.tolist()
-    known: dict[int, Place] = {-1: Place()}
+    places: dict[int, Place] = {-1: Place()}
     for element in sorted(elements):
         path = []
-        while element not in known:
+        while element not in places:
             path.append(element)
             element = parents[element]
         for below in reversed(path):
-            place, tag = known[parents[below]], tags[below]
-            known[below] = _inside(place, tag, below) if tag in SHAPING else place
-    return known
+            place, tag = places[parents[below]], tags[below]
+            places[below] = _inside(place, tag, below) if tag in SHAPING else place
+    return places
 
 
 def _inside(place: Place, tag: int, element: int) -> Place:

@@ -25,7 +25,7 @@ from gristmill.stages.extract.engines import (
 )
 from gristmill.stages.extract.nesting import nests_deeper
 from gristmill.stages.extract.pages import REASONS
-from gristmill.stages.figures import Pages, Report, StageFigures
+from gristmill.stages.figures import PagePairs, Report, StageFigures
 from gristmill.stages.read.charset import Decoded, decode_page
 from gristmill.stages.read.markup import MARKUP, rows_of_markup
 from gristmill.stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
@@ -48,7 +48,9 @@ class Extract(Rewrite):
     engine: Annotated[
         EngineName,
         Field(
-            description="gristmill is ours; resiliparse and trafilatura (an extra) are others; plain is all visible text"
+            description=(
+                "gristmill is ours; resiliparse and trafilatura (an extra) are others; plain is all visible text"
+            )
         ),
     ] = OURS
     form: Annotated[
@@ -57,7 +59,10 @@ class Extract(Rewrite):
     max_nesting: Annotated[
         int,
         Field(
-            description="resiliparse, trafilatura and plain drop pages that nest elements deeper, which cost them the square of it",
+            description=(
+                "resiliparse, trafilatura and plain drop pages that nest elements deeper, which cost them the "
+                "square of it"
+            ),
             ge=1,
         ),
     ] = 1000
@@ -69,7 +74,7 @@ class Extract(Rewrite):
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
         pages = report.get("pages")
-        return StageFigures("Pages, extracted and whole", [Pages(pages)]) if pages else None
+        return StageFigures("Pages, extracted and whole", [PagePairs(pages)]) if pages else None
 
     @model_validator(mode="after")
     def _engine_is_here(self) -> Extract:
@@ -137,12 +142,14 @@ class Extract(Rewrite):
         pages, markup_texts = noted.get(PAGES, 0), noted.get(MARKUP, 0)
         if markup_texts and not pages:
             return [
-                f"{self.called}: {markup_texts:,} of {documents:,} texts of {source} were markup, and their text was extracted; name the field with"
+                f"{self.called}: {markup_texts:,} of {documents:,} texts of {source} were markup, and their "
+                "text was extracted; name the field with"
                 " `html:` in its reader, or read .html files with `html`"
             ]
         if documents and not pages:
             return [
-                f"{self.called} had no page to extract from {source} ({documents:,} document{'s' if documents > 1 else ''} without HTML); a field of"
+                f"{self.called} had no page to extract from {source} ({documents:,} "
+                f"document{'s' if documents > 1 else ''} without HTML); a field of"
                 " pages is named with `html:` in its reader, and a source of texts joins after it (`join:`)"
             ]
         return []
@@ -158,7 +165,7 @@ class Extract(Rewrite):
 def merged(meta: str | None, page: Extracted) -> str | None:
     """The reader's `meta` with what the page says of itself; `published` is the page's date, since `date` is the
     crawl's."""
-    said = {
+    facts = {
         "title": page.title,
         "author": page.author,
         "published": page.date,
@@ -166,5 +173,5 @@ def merged(meta: str | None, page: Extracted) -> str | None:
         "canonical": page.canonical,
         "kind": page.kind,
     }
-    known = {name: value for name, value in said.items() if value is not None}
-    return as_json(known | (json.loads(meta) if meta else {})) if known else meta
+    stated = {name: value for name, value in facts.items() if value is not None}
+    return as_json(stated | (json.loads(meta) if meta else {})) if stated else meta

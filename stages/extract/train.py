@@ -58,7 +58,10 @@ def main() -> None:
         for judged, model in cross_validated(examples):
             scores[judged] = [score(model, examples[i]) for i in judged]
             print(
-                f"word-F1 on {len(judged):,} pages of other sites {scores[judged].mean():.4f}, {time.monotonic() - started:.0f} s",
+                (
+                    f"word-F1 on {len(judged):,} pages of other sites {scores[judged].mean():.4f}, "
+                    f"{time.monotonic() - started:.0f} s"
+                ),
                 flush=True,
             )
         print(f"word-F1 by cross-validation grouped by site: {scores.mean():.4f}")

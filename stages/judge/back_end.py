@@ -1,4 +1,5 @@
-"""Which language model answers, and by what: vLLM or transformers in this process, or an endpoint in OpenAI's manner."""
+"""Which language model answers, and by what: vLLM or transformers in this process, or an endpoint in OpenAI's
+manner."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class BackEnd(Settings):
     form: Annotated[
         Literal["chat", "thinking", "completions", "tokens"],
         Field(
-            description="how it is asked: chat; bare text (base models); of an endpoint also token ids, for vLLM's server, and thinking, for OpenAI's models "
+            description="how it is asked: chat; bare text (base models); of an endpoint also token ids, for vLLM's "
+            "server, and thinking, for OpenAI's models "
             "that think first (max_tokens counts that too)"
         ),
     ] = "chat"
@@ -65,7 +67,8 @@ class BackEnd(Settings):
             raise ValueError("`form: thinking` is for an endpoint")
         if self.quantization and (self.endpoint or self.engine != "vllm"):
             raise ValueError(
-                "`quantization` is for vllm in this process; a server has its own, and transformers takes what the checkpoint says"
+                "`quantization` is for vllm in this process; a server has its own, and transformers takes "
+                "what the checkpoint says"
             )
         if self.key_variable and not self.endpoint:
             raise ValueError("`key_variable` is for an endpoint")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gristmill.stages.figures import Block, Facts, Figures, Report, Warnings, first_of, relative
+from gristmill.stages.figures import Block, FactList, Figures, Report, Warnings, first_of, relative
 from gristmill.stages.formatting import as_number, as_percent, as_share, as_short, one_line
 
 FIGURES = {
@@ -23,14 +23,14 @@ MOST_CUTS = 20
 
 
 def score_figures(report: Report) -> list[Block]:
-    found = report["scores"]
-    blocks: list[Block] = card(found["judge"]) if found.get("judge") else []
+    scores = report["scores"]
+    blocks: list[Block] = card(scores["judge"]) if scores.get("judge") else []
     blocks += [thresholds(report["thresholds"])] if report.get("thresholds") else []
     blocks += [buckets(report["quantile_buckets"])] if report.get("quantile_buckets") else []
-    if not found["signals"]:
-        return [*blocks, Warnings(["no document has a score"])] if found["of"] else blocks
-    for one in found["signals"]:
-        blocks += signal(one, found)
+    if not scores["signals"]:
+        return [*blocks, Warnings(["no document has a score"])] if scores["of"] else blocks
+    for values in scores["signals"]:
+        blocks += signal(values, scores)
     return blocks
 
 
@@ -39,8 +39,8 @@ def card(its: Report) -> list[Block]:
     blocks: list[Block] = []
     training = its.get("training") or {}
     for head in its["heads"]:
-        found = (its.get("metrics") or {}).get(head["name"])
-        metrics = found if isinstance(found, dict) else {}
+        measures = (its.get("metrics") or {}).get(head["name"])
+        metrics = measures if isinstance(measures, dict) else {}
         labels = (
             f": {', '.join(map(str, head['labels']))}"
             if head["labels"]
@@ -56,7 +56,7 @@ def card(its: Report) -> list[Block]:
         texts = f" ({as_number(metrics['texts'])} texts)" if is_number(metrics.get("texts")) else ""
         pairs += [("held out" + texts, measured or "nothing: nobody knows how good it is")]
         pairs += [("stands on", "; ".join(map(str, its["attribution"])))] if its.get("attribution") else []
-        blocks.append(Facts(f"Judge of {head['name']}", pairs))
+        blocks.append(FactList(f"Judge of {head['name']}", pairs))
         if isinstance(metrics.get("reliability"), list) and len(head["labels"]) == 2:
             blocks.append(calibration(metrics["reliability"], str(head["labels"][1])))
     return blocks
@@ -67,30 +67,31 @@ def is_number(value: object) -> bool:
 
 
 def calibration(reliability: Sequence[Mapping[str, Any]], good: str) -> Figures:
-    told = [
+    complete = [
         row
         for row in reliability
         if isinstance(row, dict) and all(is_number(row.get(name)) for name in ("decile", "texts", "score", "good"))
     ]
     rows = [
-        (str(row["decile"]), as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"])) for row in told
+        (str(row["decile"]), as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"]))
+        for row in complete
     ]
     note = "Of texts that were held out: the mean score of each tenth, and how many of them truly are so."
-    bars = [min(1.0, max(0.0, float(row["good"]))) for row in told]
+    bars = [min(1.0, max(0.0, float(row["good"]))) for row in complete]
     return first_of(Figures("Calibration", ("tenth", "texts", "mean score", f"are {good}"), rows, 1, bars, note))
 
 
-def thresholds(found: Sequence[Mapping[str, Any]]) -> Figures:
+def thresholds(entries: Sequence[Mapping[str, Any]]) -> Figures:
     rows = [
         (
-            str(one["group"]),
-            str(one["signal"]),
-            score_in_words(one["threshold"]),
-            as_percent(one["asked"]),
-            as_percent(one["kept"]),
-            as_number(one["of"]),
+            str(entry["group"]),
+            str(entry["signal"]),
+            score_in_words(entry["threshold"]),
+            as_percent(entry["asked"]),
+            as_percent(entry["kept"]),
+            as_number(entry["of"]),
         )
-        for one in found
+        for entry in entries
     ]
     head = ("documents", "signal", "threshold", "asked", "kept", "of")
     return first_of(
@@ -104,14 +105,14 @@ def thresholds(found: Sequence[Mapping[str, Any]]) -> Figures:
     )
 
 
-def buckets(found: Sequence[Mapping[str, Any]]) -> Figures:
+def buckets(entries: Sequence[Mapping[str, Any]]) -> Figures:
     """The scores between buckets; of many buckets some of them."""
     rows = []
-    for one in found:
-        cuts = one["cuts"]
+    for entry in entries:
+        cuts = entry["cuts"]
         step = -(-len(cuts) // MOST_CUTS)
-        shown = [f"{number + 1}: {score_in_words(cuts[number])}" for number in range(0, len(cuts), step)]
-        rows.append((str(one["group"]), str(one["signal"]), " · ".join(shown), as_number(one["of"])))
+        begins = [f"{number + 1}: {score_in_words(cuts[number])}" for number in range(0, len(cuts), step)]
+        rows.append((str(entry["group"]), str(entry["signal"]), " · ".join(begins), as_number(entry["of"])))
     note = "Each bucket with the score at which it begins; bucket 0 begins at the lowest."
     return first_of(Figures("Where buckets begin", ("documents", "signal", "buckets", "of"), rows, 3, note=note))
 
@@ -145,7 +146,7 @@ def signal(one: Report, found: Report) -> list[Block]:
             else []
         ),
     ]
-    blocks: list[Block] = [Facts(str(one["signal"]), pairs), histogram(one)]
+    blocks: list[Block] = [FactList(str(one["signal"]), pairs), histogram(one)]
     blocks += [by_group(one, name) for name in one["by"] if len(one["by"][name]) > 1]
     blocks += [examples(one)] if one["examples"] else []
     return blocks

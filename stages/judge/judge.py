@@ -114,12 +114,12 @@ class KeepWhere(Rule):
 
     def verdict(self, signals: Signals) -> Verdict:
         values = numbers_in(signals.column(self.signal), self.signal).to_numpy(zero_copy_only=False)
-        found = Verdict.keep(len(signals)).drop(values != values, f"no_{self.signal}")
+        verdict = Verdict.keep(len(signals)).drop(values != values, f"no_{self.signal}")
         if self.at_least is not None:
-            found.drop(values < self.at_least, f"low_{self.signal}")
+            verdict.drop(values < self.at_least, f"low_{self.signal}")
         if self.at_most is not None:
-            found.drop(values > self.at_most, f"high_{self.signal}")
-        return found
+            verdict.drop(values > self.at_most, f"high_{self.signal}")
+        return verdict
 
 
 def card_at(folder: str) -> JudgeCard:
@@ -145,8 +145,8 @@ def _told(folder: str) -> tuple[str, tuple[str, ...]]:
 
 @lru_cache(32)
 def _kind_and_heads(path: str, size: int, changed: int) -> tuple[str, tuple[str, ...]]:
-    told = json.loads(Path(path).read_text(encoding="utf-8"))
-    return str(told["kind"]), tuple(str(head["name"]) for head in told["heads"])
+    card = json.loads(Path(path).read_text(encoding="utf-8"))
+    return str(card["kind"]), tuple(str(head["name"]) for head in card["heads"])
 
 
 @lru_cache(8)

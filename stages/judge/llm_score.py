@@ -45,7 +45,9 @@ class LlmScore(BackEnd, Annotate):
     reading: Annotated[
         Literal["at_once", "reasoned"],
         Field(
-            description="one pass, and the expected mark by all labels' probabilities; or reasoning that ends with a label"
+            description=(
+                "one pass, and the expected mark by all labels' probabilities; or reasoning that ends with a label"
+            )
         ),
     ] = "at_once"
     cut: Annotated[int, Field(description="tokens of a document that are shown, of 4 bytes each", ge=1)] = 512
@@ -140,12 +142,15 @@ class LlmScore(BackEnd, Annotate):
         failed = [row for row, kind in enumerate(kinds) if kind]
         if len(failed) <= (max(1.0, self.most_failures * len(kinds)) if self.most_failures else 0):
             return
-        said = ", ".join(f"{count:,} {kind}" for kind, count in Counter(kinds[row] for row in failed).most_common())
-        shown = "".join(
+        kinds_in_words = ", ".join(
+            f"{count:,} {kind}" for kind, count in Counter(kinds[row] for row in failed).most_common()
+        )
+        examples = "".join(
             f"\n  document {_name(batch, row)}: {kinds[row]}: {_end_of(answers[row])}" for row in failed[:SHOWN]
         )
         raise CannotRun(
-            f"{len(failed):,} of {len(kinds):,} answers could not be read ({said}), more than {self.most_failures:.1%}. Some of them:{shown}"
+            f"{len(failed):,} of {len(kinds):,} answers could not be read ({kinds_in_words}), more than "
+            f"{self.most_failures:.1%}. Some of them:{examples}"
         )
 
 

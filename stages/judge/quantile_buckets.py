@@ -17,7 +17,7 @@ from pydantic import Field, FiniteFloat, model_validator
 
 from gristmill.kernels.base.types import Array
 from gristmill.stages.flow import Dataset, Flow
-from gristmill.stages.judge.quantiles import LOWEST_SCORE, Cut, Quantiles, score_of
+from gristmill.stages.judge.quantiles import LOWEST_SCORE, QuantileCut, Quantiles, score_of
 
 TIERS = {
     "low": 8,
@@ -101,13 +101,13 @@ class QuantileBuckets(Quantiles):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         shares = [k / self.buckets for k in range(1, self.buckets)]
-        found = {signal: self.cuts(docs, flow, signal, shares) for signal in self.by}
+        cuts_by_signal = {signal: self.cuts(docs, flow, signal, shares) for signal in self.by}
         rows = [
             (signal, group, [min(cut.key, (1 << 64) - 1) for cut in cuts])
-            for signal, groups in found.items()
+            for signal, groups in cuts_by_signal.items()
             for group, cuts in groups.items()
         ]
-        flow.tell("quantile_buckets", self.account(found))
+        flow.tell("quantile_buckets", self.account(cuts_by_signal))
         table = pa.table(
             {
                 "signal": pa.array([row[0] for row in rows], pa.string()),
@@ -121,14 +121,14 @@ class QuantileBuckets(Quantiles):
 
     def put(self, docs: pa.Table, told: pa.Table) -> pa.Table:
         group = self.groups(docs)
-        found = np.zeros((len(self.by), len(docs)), np.int64)
+        buckets = np.zeros((len(self.by), len(docs)), np.int64)
         for row, signal in enumerate(self.by):
             keys = self.keys(docs, signal)
             for cuts in told.filter(pc.equal(told["signal"], signal)).to_pylist():
-                mine = pc.equal(group, cuts["group"]).to_numpy(zero_copy_only=False)
-                found[row, mine] = np.searchsorted(np.array(cuts["cuts"], np.uint64), keys[mine], side="right")
-            found[row, keys < LOWEST_SCORE] = 0  # where many have none, cuts lie among them
-        bucket = self.combined(found)
+                members = pc.equal(group, cuts["group"]).to_numpy(zero_copy_only=False)
+                buckets[row, members] = np.searchsorted(np.array(cuts["cuts"], np.uint64), keys[members], side="right")
+            buckets[row, keys < LOWEST_SCORE] = 0  # where many have none, cuts lie among them
+        bucket = self.combined(buckets)
         names = list(self.named_tiers)
         tier = np.searchsorted(list(self.named_tiers.values()), bucket, side="right")
         none = pa.nulls(len(docs), pa.string())
@@ -150,7 +150,7 @@ class QuantileBuckets(Quantiles):
         mean: Array = np.floor(weights @ found / weights.sum() + 1e-9).astype(np.int64)
         return mean
 
-    def account(self, found: dict[str, dict[str, list[Cut]]]) -> list[dict[str, Any]]:
+    def account(self, found: dict[str, dict[str, list[QuantileCut]]]) -> list[dict[str, Any]]:
         return [
             {"signal": signal, "group": group, "cuts": [score_of(cut.key) for cut in cuts], "of": cuts[0].total}
             for signal, groups in found.items()

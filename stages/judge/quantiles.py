@@ -30,7 +30,7 @@ LOWEST_SCORE = np.uint64(1 << 32)  # keys of documents without one lie below
 FEW = 200_000  # documents that are looked at one by one
 
 
-class Cut(NamedTuple):
+class QuantileCut(NamedTuple):
     """The first key, in rising order, that lies above a cut; weights of what lies below it and of all."""
 
     key: int
@@ -74,40 +74,46 @@ class Quantiles(Global):
         scores = numbers_of(docs, signal).to_numpy(zero_copy_only=False).astype(np.float32)
         return sorted_keys(scores, docs["uid"].to_numpy(), self.seed)
 
-    def cuts(self, docs: Dataset, flow: Flow, signal: str, shares: list[float]) -> dict[str, list[Cut]]:
+    def cuts(self, docs: Dataset, flow: Flow, signal: str, shares: list[float]) -> dict[str, list[QuantileCut]]:
         """For each group, where the lowest documents end that together have each of the shares of all weight."""
-        known: dict[str, list[_Search]] = {}
+        by_group: dict[str, list[_Search]] = {}
         for level in range(64 // DIGIT):
-            told = told_of(known, signal, level)
+            beside_table = told_of(by_group, signal, level)
             sums = flow.gather(
                 flow.tree(
                     self.summed,
-                    flow.map(self.digits, docs, columns=self.columns_for(signal), by="key", beside=told),
+                    flow.map(self.digits, docs, columns=self.columns_for(signal), by="key", beside=beside_table),
                     by="key",
                 )
             )
             if not len(sums):
                 return {}
             if level == 0:
-                known = searches(sums, shares)
-            for name, mine in known.items():
-                for search in mine:
+                by_group = searches(sums, shares)
+            for name, group_searches in by_group.items():
+                for search in group_searches:
                     search.narrow(sums, name, level)
-            left = {(name, search.prefix): search.documents for name, mine in known.items() for search in mine}
-            if sum(left.values()) <= FEW:
+            documents_left = {
+                (name, search.prefix): search.documents
+                for name, group_searches in by_group.items()
+                for search in group_searches
+            }
+            if sum(documents_left.values()) <= FEW:
                 break
         else:
-            return {name: [search.ended() for search in mine] for name, mine in known.items()}
+            return {name: [search.ended() for search in group_searches] for name, group_searches in by_group.items()}
         rows = flow.gather(
             flow.map(
                 self.candidates,
                 docs,
                 columns=self.columns_for(signal),
                 by="key",
-                beside=told_of(known, signal, level + 1),
+                beside=told_of(by_group, signal, level + 1),
             )
         )
-        return {name: [search.among(rows, name) for search in mine] for name, mine in known.items()}
+        return {
+            name: [search.among(rows, name) for search in group_searches] for name, group_searches in by_group.items()
+        }
 
     def digits(self, docs: pa.Table, told: pa.Table) -> pa.Table:
         """Weights and documents by group and by the next 16 bits of the key, of the documents that may be at a cut."""
@@ -157,31 +163,31 @@ class _Search:
         self.bits = 0
 
     def narrow(self, sums: pa.Table, group: str, level: int) -> None:
-        mine = sums.filter(pc.equal(sums["group"], group)).sort_by("prefix")
-        prefix, weight, documents = (mine[name].to_numpy() for name in ("prefix", "weight", "documents"))
+        rows = sums.filter(pc.equal(sums["group"], group)).sort_by("prefix")
+        prefix, weight, documents = (rows[name].to_numpy() for name in ("prefix", "weight", "documents"))
         if level:
             here = prefix >> np.uint64(DIGIT) == np.uint64(self.prefix)
             prefix, weight, documents = prefix[here], weight[here], documents[here]
         upto = self.below + np.cumsum(weight)
-        at = min(int(np.searchsorted(upto, self.wanted, side="left")), len(prefix) - 1)
-        self.below = int(upto[at] - weight[at])
+        place = min(int(np.searchsorted(upto, self.wanted, side="left")), len(prefix) - 1)
+        self.below = int(upto[place] - weight[place])
         self.prefix, self.weight, self.documents, self.bits = (
-            int(prefix[at]),
-            int(weight[at]),
-            int(documents[at]),
+            int(prefix[place]),
+            int(weight[place]),
+            int(documents[place]),
             DIGIT * (level + 1),
         )
 
-    def ended(self) -> Cut:
+    def ended(self) -> QuantileCut:
         """All bits are known: documents of one key (there is more than one only by a chance of 2**-32 among equals)
         stay together."""
         if self.wanted - self.below > self.below + self.weight - self.wanted:
-            return Cut(self.prefix + 1, self.below + self.weight, self.total)
-        return Cut(self.prefix, self.below, self.total)
+            return QuantileCut(self.prefix + 1, self.below + self.weight, self.total)
+        return QuantileCut(self.prefix, self.below, self.total)
 
-    def among(self, rows: pa.Table, group: str) -> Cut:
-        mine = rows.filter(pc.equal(rows["group"], group))
-        key, weight = mine["key"].to_numpy(), mine["weight"].to_numpy()
+    def among(self, rows: pa.Table, group: str) -> QuantileCut:
+        members = rows.filter(pc.equal(rows["group"], group))
+        key, weight = members["key"].to_numpy(), members["weight"].to_numpy()
         here = key >> np.uint64(64 - self.bits) == np.uint64(self.prefix)
         key, weight = key[here], weight[here]
         order = np.argsort(key, kind="stable")
@@ -190,7 +196,9 @@ class _Search:
         before = float(upto[taken - 1]) if taken else float(self.below)
         if taken < len(upto) and upto[taken] - self.wanted < self.wanted - before:
             taken, before = taken + 1, float(upto[taken])
-        return Cut(int(key[taken]) if taken < len(key) else (self.prefix + 1) << (64 - self.bits), before, self.total)
+        return QuantileCut(
+            int(key[taken]) if taken < len(key) else (self.prefix + 1) << (64 - self.bits), before, self.total
+        )
 
 
 def searches(sums: pa.Table, shares: list[float]) -> dict[str, list[_Search]]:
@@ -201,9 +209,11 @@ def searches(sums: pa.Table, shares: list[float]) -> dict[str, list[_Search]]:
     }
 
 
-def told_of(known: dict[str, list[_Search]], signal: str, level: int) -> pa.Table:
+def told_of(by_group: dict[str, list[_Search]], signal: str, level: int) -> pa.Table:
     """What workers are told of cuts that are being looked for."""
-    rows = [(name, sorted({search.prefix for search in mine})) for name, mine in known.items()] or [("", [])]
+    rows = [
+        (name, sorted({search.prefix for search in group_searches})) for name, group_searches in by_group.items()
+    ] or [("", [])]
     return pa.table(
         {
             "group": pa.array([name for name, _ in rows], pa.string()),
@@ -215,11 +225,12 @@ def told_of(known: dict[str, list[_Search]], signal: str, level: int) -> pa.Tabl
 
 
 def sorted_keys(scores: Array, uids: Array, seed: int) -> Array:
-    """64 bits that sort by score and, where scores are equal, by hash. Without a score (null, NaN): the lowest of all."""
-    known = ~np.isnan(scores)
-    bits = (np.where(known, scores, 0).astype(np.float32) + np.float32(0)).view(np.uint32)  # -0.0 is 0.0
+    """64 bits that sort by score and, where scores are equal, by hash. Without a score (null, NaN): the lowest of
+    all."""
+    scored = ~np.isnan(scores)
+    bits = (np.where(scored, scores, 0).astype(np.float32) + np.float32(0)).view(np.uint32)  # -0.0 is 0.0
     high = np.where(bits >> np.uint32(31) == 1, ~bits, bits | np.uint32(1 << 31))
-    high = np.where(known, high, np.uint32(0))
+    high = np.where(scored, high, np.uint32(0))
     low = mixed_all(uids ^ mixed_all(np.array([(seed + 0x7175616E) % 2**64], np.uint64))[0]) >> np.uint64(32)
     keys: Array = high.astype(np.uint64) << np.uint64(32) | low
     return keys

@@ -12,7 +12,7 @@ from pydantic import Field
 from gristmill.kernels.base.types import Array
 from gristmill.stages.blend.groups import numbers_of
 from gristmill.stages.flow import Dataset, Flow
-from gristmill.stages.judge.quantiles import Cut, Quantiles, score_of, sorted_keys
+from gristmill.stages.judge.quantiles import QuantileCut, Quantiles, score_of, sorted_keys
 
 
 class Threshold(Quantiles):
@@ -38,7 +38,7 @@ class Threshold(Quantiles):
         return (self.by,)
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        cuts = {name: found[0] for name, found in self.cuts(docs, flow, self.by, [1 - self.keep]).items()}
+        cuts = {name: group_cuts[0] for name, group_cuts in self.cuts(docs, flow, self.by, [1 - self.keep]).items()}
         flow.tell("thresholds", [self.account(name, cut) for name, cut in sorted(cuts.items())])
         table = pa.table(
             {
@@ -55,8 +55,8 @@ class Threshold(Quantiles):
         return sorted_keys(-scores if self.lowest else scores, docs["uid"].to_numpy(), self.seed)
 
     def held(self, docs: pa.Table, told: pa.Table) -> pa.Table:
-        at = pc.index_in(self.groups(docs), value_set=told["group"].combine_chunks()).to_numpy()
-        goes = self.keys(docs, self.by) < told["cut"].to_numpy()[at]
+        group = pc.index_in(self.groups(docs), value_set=told["group"].combine_chunks()).to_numpy()
+        goes = self.keys(docs, self.by) < told["cut"].to_numpy()[group]
         return pa.table(
             {
                 "uid": docs["uid"],
@@ -69,12 +69,12 @@ class Threshold(Quantiles):
             }
         )
 
-    def account(self, group: str, cut: Cut) -> dict[str, Any]:
-        at = score_of(cut.key)
+    def account(self, group: str, cut: QuantileCut) -> dict[str, Any]:
+        score = score_of(cut.key)
         return {
             "group": group,
             "signal": self.by,
-            "threshold": 0.0 - at if self.lowest and at is not None else at,
+            "threshold": 0.0 - score if self.lowest and score is not None else score,
             "asked": self.keep,
             "kept": (cut.total - cut.below) / cut.total,
             "of": cut.total,

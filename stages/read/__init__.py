@@ -1,1 +1,2 @@
-"""Readers: WARC, WET, WACZ, HTML, JSONL, Parquet, Arrow, plain text; and what they share (records, payloads, charsets)."""
+"""Readers: WARC, WET, WACZ, HTML, JSONL, Parquet, Arrow, plain text; and what they share (records, payloads,
+charsets)."""

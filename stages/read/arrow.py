@@ -30,11 +30,11 @@ class Arrow(RowReader):
         )  # what batches took is said with each
         if not origin.size:
             account.damage(0, 0, EMPTY)
-        found = batches(file) if origin.size else iter(())
+        stream = batches(file) if origin.size else iter(())
         group, begun = 0, 0
         while True:
             try:  # only the format's own errors are damage; what goes wrong after is not
-                batch = next(found, None)
+                batch = next(stream, None)
             except (pa.ArrowException, OSError) as error:
                 account.damage(min(file.tell(), origin.size), origin.size, f"Arrow, batch {group}: {first_line(error)}")
                 break

@@ -81,8 +81,8 @@ class Decoded:
 
 def charset_in(content_type: str | None) -> str | None:
     """The charset that a Content-Type header names, in lower case."""
-    found = HTTP.search(content_type) if content_type else None
-    return found[1].lower() if found else None
+    match = HTTP.search(content_type) if content_type else None
+    return match[1].lower() if match else None
 
 
 def charset_of(data: bytes, http: str | None) -> str:
@@ -215,8 +215,8 @@ def share_lost(decoded: Decoded) -> float:
 
 
 def declared_in_page(data: bytes) -> str | None:
-    found = META.search(COMMENT.sub(b"", data[:META_BYTES])) or XML.match(data)
-    codec = codec_of(found[1].decode("ascii")) if found else None
+    match = META.search(COMMENT.sub(b"", data[:META_BYTES])) or XML.match(data)
+    codec = codec_of(match[1].decode("ascii")) if match else None
     return (
         "utf-8" if codec and codec.startswith("utf-16") else codec
     )  # a tag that can be read byte by byte is not UTF-16

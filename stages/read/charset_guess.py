@@ -67,9 +67,12 @@ BALTIC = "lt lv et"
 # What each single-byte encoding of the web is used for. Of encodings that explain the bytes equally well, the first is
 # taken.
 LANGUAGES = {
-    "cp1252": WESTERN, "cp1251": "ru uk bg be sr mk", "cp1250": CENTRAL, "cp1254": "tr", "cp1253": "el", "cp1257": BALTIC, "cp1255": "he",
-    "cp1256": "ar fa ur", "cp874": "th", "cp1258": "vi", "koi8-r": "ru bg", "koi8-u": "uk", "iso8859-2": CENTRAL, "iso8859-15": WESTERN,
-    "iso8859-5": "ru bg be sr mk uk", "iso8859-7": "el", "iso8859-8": "he", "iso8859-6": "ar", "iso8859-13": BALTIC, "iso8859-4": BALTIC,
+    "cp1252": WESTERN, "cp1251": "ru uk bg be sr mk", "cp1250": CENTRAL, "cp1254": "tr", "cp1253": "el",
+    "cp1257": BALTIC, "cp1255": "he",
+    "cp1256": "ar fa ur", "cp874": "th", "cp1258": "vi", "koi8-r": "ru bg", "koi8-u": "uk", "iso8859-2": CENTRAL,
+    "iso8859-15": WESTERN,
+    "iso8859-5": "ru bg be sr mk uk", "iso8859-7": "el", "iso8859-8": "he", "iso8859-6": "ar", "iso8859-13": BALTIC,
+    "iso8859-4": BALTIC,
     "cp866": "ru be", "mac-cyrillic": "ru uk bg",
 }  # fmt: skip
 MULTI_BYTE = ("cp932", "euc_jp", "gb18030", "big5hkscs", "cp949")
@@ -128,20 +131,20 @@ def language_of(page: bytes) -> str | None:
 
 
 def guess_single_byte(sample: bytes, hints: tuple[str | None, ...], language: str | None) -> str | None:
-    known = candidates()
+    models = candidates()
     data = np.frombuffer(sample, np.uint8)
     counts = np.bincount(data, minlength=256)
     beyond, ascii_letters = int(counts[128:].sum()), int(counts[ASCII_LETTERS].sum())
-    letters = known.letters @ counts[128:]
-    density = beyond * np.log(known.density) + ascii_letters * np.log(1 - known.density)
-    scores = letters + np.maximum(density - density.max(), SPARSE) + known.usual
-    scores += HINT * (sum(known.codecs == hint for hint in hints) + (known.languages == language))
+    letters = models.letters @ counts[128:]
+    density = beyond * np.log(models.density) + ascii_letters * np.log(1 - models.density)
+    scores = letters + np.maximum(density - density.max(), SPARSE) + models.usual
+    scores += HINT * (sum(models.codecs == hint for hint in hints) + (models.languages == language))
     close = np.flatnonzero(scores > scores.max() + CLOSE)
-    odd = {codec: odd_places(data, codec) for codec in dict.fromkeys(known.codecs[close].tolist())}
-    best = close[np.argmax([scores[row] + ODD * odd[known.codecs[row]] for row in close])]
-    codec = str(known.codecs[best])
+    odd = {codec: odd_places(data, codec) for codec in dict.fromkeys(models.codecs[close].tolist())}
+    best = close[np.argmax([scores[row] + ODD * odd[models.codecs[row]] for row in close])]
+    codec = str(models.codecs[best])
     unmarked = counts[128:] * [character not in MARKS for character in characters_of(codec)[128:]]
-    return codec if known.letters[best] @ unmarked >= POOR * unmarked.sum() + POOR_ALWAYS else None
+    return codec if models.letters[best] @ unmarked >= POOR * unmarked.sum() + POOR_ALWAYS else None
 
 
 def odd_places(data: Array, codec: str) -> int:

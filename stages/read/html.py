@@ -33,7 +33,8 @@ class Html(WholeFiles):
     base_url: Annotated[
         str | None,
         Field(
-            description="url of the folder, put before a file's path; absent: a path that begins with a host, as wget -r writes it, is the url; "
+            description="url of the folder, put before a file's path; absent: a path that begins with a host, as wget "
+            "-r writes it, is the url; "
             "empty: pages have no url"
         ),
     ] = None

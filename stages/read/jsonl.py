@@ -59,19 +59,19 @@ class Jsonl(RowReader):
         unpacked = None if codec is None else Unpacked(codec, window, origin.size)
         if unpacked is None:
             end = origin.size if origin.end is None else min(origin.end, origin.size)
-            found = lines(
+            rows = lines(
                 plain_chunks(window, max(origin.start - 1, 0)), max(origin.start - 1, 0), self.max_record_bytes
             )
             if origin.start > 0:
-                next(found, None)  # a line that began before, or the line end just before the span
+                next(rows, None)  # a line that began before, or the line end just before the span
         else:
             end = -1
-            found = lines(unpacked_chunks(unpacked, origin.size, collector), 0, self.max_record_bytes)
+            rows = lines(unpacked_chunks(unpacked, origin.size, collector), 0, self.max_record_bytes)
         filled, others = (
             0,
             None,
         )  # rows with text (or a page), and the fields of the first that has not even a place for it
-        for place, line in found:
+        for place, line in rows:
             if 0 <= end <= place:
                 break
             if line is None:
@@ -126,23 +126,24 @@ def unpacked_chunks(unpacked: Unpacked, size: int, collector: Collector) -> Chun
 
 
 def lines(chunk: Chunks, place: int, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """Lines with the places where they begin; None for one that is too long. What a damaged stream cut off is no line."""
+    """Lines with the places where they begin; None for one that is too long. What a damaged stream cut off is no
+    line."""
     parts: list[bytes] = []
     held = 0  # bytes of the line so far, kept or not
     try:
         while data := chunk():
-            at = 0
-            while (line_end := data.find(b"\n", at)) >= 0:
-                length = held + line_end - at
+            start = 0
+            while (line_end := data.find(b"\n", start)) >= 0:
+                length = held + line_end - start
                 if length > max_bytes:
                     yield place, None
                 else:
-                    yield place, b"".join((*parts, data[at:line_end])) if parts else data[at:line_end]
+                    yield place, b"".join((*parts, data[start:line_end])) if parts else data[start:line_end]
                 place += length + 1
-                at = line_end + 1
+                start = line_end + 1
                 parts, held = [], 0
-            held += len(data) - at
-            parts = [*parts, data[at:]] if held <= max_bytes else []
+            held += len(data) - start
+            parts = [*parts, data[start:]] if held <= max_bytes else []
     except Damaged:
         return
     if held:

@@ -44,13 +44,14 @@ class Window:
         self._file_at = -1
 
     def piece(self, position: int, limit: int) -> memoryview:
-        """Up to `limit` bytes from a position on; none only at the end of the file, and less than PROBE only near it."""
+        """Up to `limit` bytes from a position on; none only at the end of the file, and less than PROBE only near
+        it."""
         inside = position - self._start
-        left = len(self._data) - inside
+        available = len(self._data) - inside
         if not 0 <= inside <= len(self._data):
             self._data, self._start, inside = self._read(position), position, 0
-        elif left < limit and left < PROBE:
-            self._data = self._data[inside:] + self._read(position + left)
+        elif available < limit and available < PROBE:
+            self._data = self._data[inside:] + self._read(position + available)
             self._start, inside = position, 0
         return memoryview(self._data)[inside : inside + limit]
 
@@ -248,13 +249,13 @@ def next_start(codec: Codec, window: Window, at: int, before: int, begins: Begin
     """The first verified start of a member at `at` or later, and before `before`."""
     while at < before:
         block = window.exact(at, CHUNK)
-        found = block.find(codec.magic)
-        while found >= 0:
-            if at + found >= before:
+        offset = block.find(codec.magic)
+        while offset >= 0:
+            if at + offset >= before:
                 return None
-            if verified(codec, window, at + found, begins):
-                return at + found
-            found = block.find(codec.magic, found + 1)
+            if verified(codec, window, at + offset, begins):
+                return at + offset
+            offset = block.find(codec.magic, offset + 1)
         if len(block) < CHUNK:
             return None
         at += len(block) - len(codec.magic) + 1

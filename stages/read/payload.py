@@ -42,7 +42,7 @@ SURELY_NOT = (
 )
 
 
-class TooLarge(Exception):
+class PayloadTooLarge(Exception):
     """A payload that is larger, decoded, than a record may be."""
 
 
@@ -70,9 +70,9 @@ def response_of(body: bytes) -> Response:
 def kind_of(content_type: bytes | None) -> str:
     """The type that a header names, of one that is badly written too: `text/html charset=utf-8`, `text/html,
     text/html`."""
-    said = (content_type or b"").decode("latin-1").lower()
-    found = TYPE.match(said)
-    return found[1] if found else said.split(";")[0].strip()
+    header = (content_type or b"").decode("latin-1").lower()
+    match = TYPE.match(header)
+    return match[1] if match else header.split(";")[0].strip()
 
 
 def not_html(kind: str, payload: bytes) -> str | None:
@@ -90,13 +90,13 @@ def is_plain_text(kind: str, payload: bytes) -> bool:
 
 
 def decoded_payload(response: Response, limit: int) -> bytes:
-    """The payload as the server meant it; raises TooLarge and Undecodable."""
+    """The payload as the server meant it; raises PayloadTooLarge and Undecodable."""
     payload = response.payload
     fields = response.fields
     if b"chunked" in fields.get(b"transfer-encoding", b"").lower():
         payload = unchunked(payload)
-    said = [encoding.strip() for encoding in fields.get(b"content-encoding", b"").lower().split(b",")]
-    encodings = [encoding for encoding in said if encoding not in (b"", b"identity")]
+    named = [encoding.strip() for encoding in fields.get(b"content-encoding", b"").lower().split(b",")]
+    encodings = [encoding for encoding in named if encoding not in (b"", b"identity")]
     if len(encodings) > MOST_ENCODINGS:  # each is tried on all of it
         raise Undecodable(f"of {len(encodings):,} layers")
     for encoding in reversed(encodings):
@@ -104,26 +104,29 @@ def decoded_payload(response: Response, limit: int) -> bytes:
         if payload is packed and no_text(payload):
             raise Undecodable(encoding.decode("latin-1"))
         if len(payload) > limit:
-            raise TooLarge
+            raise PayloadTooLarge
     return payload
 
 
 def unchunked(data: bytes) -> bytes:
     """Chunks put together; the data itself if they are not chunks, and what there is if they break off."""
     parts: list[bytes] = []
-    at = 0
-    while line := CHUNK_LINE.match(data, at):
+    position = 0
+    while line := CHUNK_LINE.match(data, position):
         length = int(line[1], 16)
         if length == 0:
             return b"".join(parts)
         parts.append(data[line.end() : line.end() + length])
-        at = line.end() + length
-        at += 2 if data[at : at + 2] == b"\r\n" else 1 if data[at : at + 1] == b"\n" else 0
+        position = line.end() + length
+        position += (
+            2 if data[position : position + 2] == b"\r\n" else 1 if data[position : position + 1] == b"\n" else 0
+        )
     return b"".join(parts) if parts else data
 
 
 def unencoded(data: bytes, encoding: bytes, limit: int) -> bytes:
-    """Data with one content encoding undone, at most one byte more than `limit`; unchanged where it is not so encoded."""
+    """Data with one content encoding undone, at most one byte more than `limit`; unchanged where it is not so
+    encoded."""
     try:
         if encoding in (b"gzip", b"x-gzip") and data.startswith(b"\x1f\x8b"):
             return bytes(isal_zlib.decompressobj(wbits=31).decompress(data, limit + 1))
@@ -135,7 +138,8 @@ def unencoded(data: bytes, encoding: bytes, limit: int) -> bytes:
                 return bytes(reader.read(limit + 1))
         if encoding == b"br" and not LOOKS_LIKE_HTML.match(data):
             return unbrotlied(data, limit) or data
-    except (igzip_lib.IsalError, zstandard.ZstdError, OSError):  # type: ignore[misc]  # its stub calls the class a value
+    # the stub of isal calls its error class a value
+    except (igzip_lib.IsalError, zstandard.ZstdError, OSError):  # type: ignore[misc]
         return data
     return data
 

@@ -57,7 +57,10 @@ class Plain(WholeFiles):
     charset: Annotated[
         str | None,
         Field(
-            description="their encoding, unless their bytes are of another; absent: a byte order mark, else UTF-8, else detected"
+            description=(
+                "their encoding, unless their bytes are of another; absent: a byte order mark, else UTF-8, "
+                "else detected"
+            )
         ),
     ] = None
     suffixes: ClassVar[tuple[str, ...]] = (

@@ -20,7 +20,8 @@ ARC_LINE = re.compile(
 # After damage a header is taken for one only with a WARC-Type near its start: pages write "WARC/1.0" too.
 AGAIN = re.compile(
     rb"(?<=\n)(?:WARC/[01]\.\d+\r?\n(?:[^\r\n]{1,8000}\r?\n){0,12}?WARC-Type:"
-    rb"|[a-z][a-z0-9+.-]{1,30}:/?/?[^\s]{0,7000} [0-9a-fA-F.:]{2,45} \d{14} (?:[^\n]{0,1000}[^\n\d])?\d{1,18}+[ \t]*+\r?\n)",
+    rb"|[a-z][a-z0-9+.-]{1,30}:/?/?[^\s]{0,7000} [0-9a-fA-F.:]{2,45} \d{14} "
+    rb"(?:[^\n]{0,1000}[^\n\d])?\d{1,18}+[ \t]*+\r?\n)",
     re.IGNORECASE,
 )
 FOLD = re.compile(rb"\r?\n[ \t]+")
@@ -183,19 +184,19 @@ def header(inflow: Inflow) -> dict[bytes, bytes] | str:
     if not line.startswith(b"WARC/"):
         return arc_header(inflow, line)
     while True:
-        data, at = inflow.data, inflow.at
-        end = data.find(b"\r\n\r\n", at, at + MAX_HEADER)
-        bare = data.find(b"\n\n", at, end if end >= 0 else at + MAX_HEADER)
+        data, start = inflow.data, inflow.at
+        end = data.find(b"\r\n\r\n", start, start + MAX_HEADER)
+        bare = data.find(b"\n\n", start, end if end >= 0 else start + MAX_HEADER)
         if bare >= 0:
             end, gap = bare, 2
         else:
             gap = 4
         if end >= 0:
             break
-        if len(data) - at >= MAX_HEADER or not inflow.more():
+        if len(data) - start >= MAX_HEADER or not inflow.more():
             return "its header does not end"
     inflow.at = end + gap
-    fields = fields_of(data[at:end])
+    fields = fields_of(data[start:end])
     if not fields.get(b"content-length", b"").isdigit() or len(fields[b"content-length"]) > 18:
         return "its header has no Content-Length"
     return fields
@@ -216,12 +217,12 @@ def fields_of(block: bytes) -> dict[bytes, bytes]:
 
 def arc_header(inflow: Inflow, line: bytes) -> dict[bytes, bytes] | str:
     """An ARC header, one line of `url ip date type ... length`, as the WARC fields that it corresponds to."""
-    found = ARC_LINE.match(line)
-    if found is None:
+    match = ARC_LINE.match(line)
+    if match is None:
         return NOTHING
     inflow.at += len(line)
-    url, _, ip = found[1].rpartition(b" ")
-    date = found[2]
+    url, _, ip = match[1].rpartition(b" ")
+    date = match[2]
     scheme = url.split(b":", 1)[0].lower()
     stamp = date.ljust(14, b"0")
     day, time = b"-".join((stamp[:4], stamp[4:6], stamp[6:8])), b":".join((stamp[8:10], stamp[10:12], stamp[12:]))
@@ -230,16 +231,16 @@ def arc_header(inflow: Inflow, line: bytes) -> dict[bytes, bytes] | str:
         b"warc-target-uri": url,
         b"warc-date": day + b"T" + time + b"Z",
         b"warc-ip-address": ip,
-        b"content-length": found[3],
+        b"content-length": match[3],
     }
 
 
 def resume(inflow: Inflow) -> int:
     """Go to the next header after damage, or to the end of the stream; where that is."""
     while True:
-        found = AGAIN.search(inflow.data, inflow.at + 1)  # one on, so that the line end before it is surely in memory
-        if found:
-            inflow.at = found.start()
+        match = AGAIN.search(inflow.data, inflow.at + 1)  # one on, so that the line end before it is surely in memory
+        if match:
+            inflow.at = match.start()
             return inflow.place
         inflow.at = max(inflow.at, len(inflow.data) - MAX_HEADER)
         if not inflow.more():

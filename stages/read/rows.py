@@ -47,7 +47,9 @@ class RowReader(Reader):
     html: Annotated[
         str | None,
         Field(
-            description="dotted path of a page's HTML (string or bytes), for `extract`; the text is then made from it alone"
+            description=(
+                "dotted path of a page's HTML (string or bytes), for `extract`; the text is then made from it alone"
+            )
         ),
     ] = None
     id: Annotated[str | None, Field(description="dotted path of the source's own identifier")] = None
@@ -62,7 +64,8 @@ class RowReader(Reader):
     def _text_or_html(self) -> RowReader:
         if self.text is not None and self.html is not None:
             raise ValueError(
-                f"text ({self.text}) and html ({self.html}) exclude each other: the text of pages is what `extract` makes of them"
+                f"text ({self.text}) and html ({self.html}) exclude each other: the text of pages is what "
+                "`extract` makes of them"
             )
         return self
 
@@ -152,7 +155,10 @@ def missing_field(reader: RowReader, names: Sequence[str]) -> str:
         if reader.content == "text" and any("html" in name.lower() for name in names)
         else ""
     )
-    return f"it has none of {', '.join(paths)}; it has {others}{more}: name the {reader.content}'s field with `{reader.content}:`{pages}"
+    return (
+        f"it has none of {', '.join(paths)}; it has {others}{more}: name the {reader.content}'s field with "
+        f"`{reader.content}:`{pages}"
+    )
 
 
 def string_of(value: Any) -> str | None:

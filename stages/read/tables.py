@@ -34,13 +34,13 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
     """The rows of a batch as documents; `first_row` is its first row's number in the group."""
     pages = pages_of(batch, reader.html) if reader.html is not None else None
     batch = pa.RecordBatch.from_arrays([sound(column) for column in batch.columns], names=batch.schema.names)
-    found = {name: places(batch, paths) for name, paths in reader.paths().items()}
-    content = pages.html if pages is not None else first_of(text_columns(found["text"].columns), batch.num_rows)
+    fields = {name: places(batch, paths) for name, paths in reader.paths().items()}
+    content = pages.html if pages is not None else first_of(text_columns(fields["text"].columns), batch.num_rows)
     lengths = pc.fill_null(pc.binary_length(content), -1).to_numpy(zero_copy_only=False)
     large, missing = lengths > reader.max_record_bytes, lengths < 0
     kept = pa.array(~(large | missing))
     urls, ids, dates = (
-        first_of([strings(column) for column in found[name].columns], batch.num_rows) for name in ("url", "id", "date")
+        first_of([strings(column) for column in fields[name].columns], batch.num_rows) for name in ("url", "id", "date")
     )
 
     account = Collector(origin.source, origin.path)
@@ -64,7 +64,7 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
         "url": urls.filter(kept),
         "date": dates.filter(kept),
         "text": content.filter(kept) if pages is None else pa.nulls(len(rows), pa.string()),
-        "meta": metas(batch, [place for place in found.values() if place.paths], reader.keep).filter(kept),
+        "meta": metas(batch, [place for place in fields.values() if place.paths], reader.keep).filter(kept),
     }
     values["text"], reading.nuls = without_nuls(values["text"])
     if pages is not None:
@@ -162,14 +162,14 @@ class Places(NamedTuple):
 
 def places(batch: pa.RecordBatch, paths: tuple[str, ...]) -> Places:
     """Those of the paths that the batch has, with their columns."""
-    found = Places([], [])
+    present = Places([], [])
     for path in paths:
         names = [path] if path in batch.schema.names else path.split(".")
         if reaches(batch.schema, names):
             column = batch.column(names[0])
-            found.paths.append(path)
-            found.columns.append(sound(pc.struct_field(column, names[1:])) if names[1:] else column)
-    return found
+            present.paths.append(path)
+            present.columns.append(sound(pc.struct_field(column, names[1:])) if names[1:] else column)
+    return present
 
 
 def first_of(columns: list[pa.Array], rows: int) -> pa.Array:

@@ -24,7 +24,7 @@ from gristmill.stages.documents import EMPTY, Collector, Reading
 from gristmill.stages.read.charset import charset_in, decode_text, is_utf8
 from gristmill.stages.read.members import Codec, Damaged, Window, codec_for, next_start, only_zeros
 from gristmill.stages.read.payload import (
-    TooLarge,
+    PayloadTooLarge,
     Undecodable,
     decoded_payload,
     is_plain_text,
@@ -208,7 +208,9 @@ class Warc(Archive):
     keep_plain_text: Annotated[
         bool,
         Field(
-            description="take responses of type text/plain as documents too; their text is the body, and `extract` leaves it"
+            description=(
+                "take responses of type text/plain as documents too; their text is the body, and `extract` leaves it"
+            )
         ),
     ] = False
     suffixes: ClassVar[tuple[str, ...]] = WARC_SUFFIXES
@@ -228,7 +230,7 @@ class Warc(Archive):
             declared = headers.get(b"content-type") or fields.get(b"warc-identified-payload-type")
             try:
                 payload = decoded_payload(response, self.max_record_bytes)
-            except TooLarge:
+            except PayloadTooLarge:
                 return collector.skip("too_large", url, f"over {self.max_record_bytes} bytes when decoded")
             except Undecodable as encoding:
                 return collector.skip("undecodable", url, f"its content encoding {encoding} cannot be undone")

@@ -87,7 +87,7 @@ class Bounded(io.RawIOBase):
         return data
 
 
-class Section(io.RawIOBase):
+class FileSection(io.RawIOBase):
     """A stretch of a file, as a file."""
 
     def __init__(self, file: BinaryIO, start: int, end: int) -> None:
@@ -107,9 +107,9 @@ class Section(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        left = max(0, self._end - self._start - self._at)
+        remaining = max(0, self._end - self._start - self._at)
         self._file.seek(self._start + self._at)
-        data = self._file.read(left if size < 0 else min(size, left))
+        data = self._file.read(remaining if size < 0 else min(size, remaining))
         self._at += len(data)
         return data
 
@@ -159,9 +159,9 @@ def count_at_the_end(file: BinaryIO, size: int) -> int | None:
     """How many entries the record at the end of a zip file counts, which `zipfile` does not look at; None where that
     has no room for it."""
     start = max(0, size - END_RECORD - LONGEST_COMMENT)
-    tail = Section(file, start, size).read()
-    at = tail.rfind(END_MAGIC)
-    count = int.from_bytes(tail[at + 10 : at + 12], "little") if at >= 0 else NO_ROOM
+    tail = FileSection(file, start, size).read()
+    place = tail.rfind(END_MAGIC)
+    count = int.from_bytes(tail[place + 10 : place + 12], "little") if place >= 0 else NO_ROOM
     return None if count == NO_ROOM else count
 
 
@@ -196,21 +196,22 @@ def wrong_with(info: zipfile.ZipInfo, local: bytes, end: int, size: int, overlap
 
 @contextmanager
 def opened(file: BinaryIO, entry: Entry) -> Iterator[tuple[BinaryIO, int, str | None]]:
-    """A member as a file of so many bytes, and what is wrong with it; one that breaks off is there as far as it goes."""
+    """A member as a file of so many bytes, and what is wrong with it; one that breaks off is there as far as it
+    goes."""
     if not entry.deflated:
-        section = cast(BinaryIO, Section(file, entry.start, entry.end))
+        section = cast(BinaryIO, FileSection(file, entry.start, entry.end))
         wrong = None if is_packed(section.read(4)) or checksum_of(section) == entry.checksum else WRONG_SUM
         section.seek(0)
         yield section, entry.end - entry.start, wrong
         return
     with tempfile.TemporaryFile(prefix="gristmill-") as unpacked:
-        wrong = unpack(Section(file, entry.start, entry.end), entry, unpacked)
+        wrong = unpack(FileSection(file, entry.start, entry.end), entry, unpacked)
         size = unpacked.tell()
         unpacked.seek(0)
         yield cast(BinaryIO, unpacked), size, wrong
 
 
-def unpack(section: Section, entry: Entry, to: BinaryIO) -> str | None:
+def unpack(section: FileSection, entry: Entry, to: BinaryIO) -> str | None:
     """Write a deflated member out, as far as it may go; what is wrong with it."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     packed = entry.end - entry.start

@@ -61,7 +61,8 @@ class C4Lines(Rewrite):
         marks = np.array([ord(mark) for mark in self.terminal_marks] if self.terminal_punctuation else [], np.int64)
         phrases = trie_of({LOREM_IPSUM: ("lorem ipsum",), JAVASCRIPT: self.javascript, POLICY: self.policy})
         c4_lines(
-            *column, marks, self.citations, self.max_word_length or NO_LIMIT, self.min_words, properties(), lower_case(), *phrases,
+            *column, marks, self.citations, self.max_word_length or NO_LIMIT, self.min_words, properties(),
+            lower_case(), *phrases,
             *blocks_of(*phrases[1:]), data, offsets, counts,
         )  # fmt: skip
         columns = (REMOVED, LOREM, CURLY, SENTENCES)

@@ -40,8 +40,9 @@ class DolmaGopher(Rule):
     ] = (0.15, 0.14, 0.13, 0.12, 0.11, 0.1)
 
     needs: ClassVar[tuple[str, ...]] = (
-        "words", "median_word_length", "hash_ratio", "ellipsis_ratio", "alphabetic_word_share", "stop_words", "bullet_line_share",
-        "ellipsis_line_share", "duplicate_line_share", "duplicate_line_character_share", *(f"top_{n}gram_share" for n in TOP),
+        "words", "median_word_length", "hash_ratio", "ellipsis_ratio", "alphabetic_word_share", "stop_words",
+        "bullet_line_share", "ellipsis_line_share", "duplicate_line_share", "duplicate_line_character_share",
+        *(f"top_{n}gram_share" for n in TOP),
         *(f"duplicate_{n}gram_share" for n in DUPLICATE),
     )  # fmt: skip
 

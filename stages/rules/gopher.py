@@ -56,7 +56,8 @@ class GopherQuality(RuleByLanguage):
 
 
 NEEDS_OF_QUALITY = (
-    "words", "mean_word_length", "hash_ratio", "ellipsis_ratio", "bullet_line_share", "ellipsis_line_share", "alphabetic_word_share", "stop_words",
+    "words", "mean_word_length", "hash_ratio", "ellipsis_ratio", "bullet_line_share", "ellipsis_line_share",
+    "alphabetic_word_share", "stop_words",
 )  # fmt: skip
 
 

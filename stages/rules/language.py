@@ -21,16 +21,17 @@ Score = Annotated[float, Field(ge=0, le=1)]
 
 # Names that people write and models do not (DataTrove's issue 388): ISO 639-1, 639-3 and 639-2/B, English name.
 MISTAKEN = """
-af afr afrikaans|ar ara arb arabic|az aze azerbaijani|be bel belarusian|bg bul bulgarian|bn ben bengali|bs bos bosnian|ca cat catalan
-cs ces cze czech|cy cym wel welsh|da dan danish|de deu ger german|el ell gre greek|en eng english|eo epo esperanto|es spa spanish
-et est estonian|eu eus baq basque|fa fas per persian|fi fin finnish|fr fra fre french|ga gle irish|gl glg galician|gu guj gujarati
-he heb hebrew|hi hin hindi|hr hrv croatian|hu hun hungarian|hy hye arm armenian|id ind indonesian|is isl ice icelandic|it ita italian
-ja jpn japanese|ka kat geo georgian|kk kaz kazakh|km khm khmer|kn kan kannada|ko kor korean|la lat latin|lt lit lithuanian
-lv lav latvian|mk mkd mac macedonian|ml mal malayalam|mn mon mongolian|mr mar marathi|ms msa may malay|my mya bur burmese
+af afr afrikaans|ar ara arb arabic|az aze azerbaijani|be bel belarusian|bg bul bulgarian|bn ben bengali|bs bos bosnian
+ca cat catalan|cs ces cze czech|cy cym wel welsh|da dan danish|de deu ger german|el ell gre greek|en eng english
+eo epo esperanto|es spa spanish|et est estonian|eu eus baq basque|fa fas per persian|fi fin finnish|fr fra fre french
+ga gle irish|gl glg galician|gu guj gujarati|he heb hebrew|hi hin hindi|hr hrv croatian|hu hun hungarian
+hy hye arm armenian|id ind indonesian|is isl ice icelandic|it ita italian|ja jpn japanese|ka kat geo georgian
+kk kaz kazakh|km khm khmer|kn kan kannada|ko kor korean|la lat latin|lt lit lithuanian|lv lav latvian
+mk mkd mac macedonian|ml mal malayalam|mn mon mongolian|mr mar marathi|ms msa may malay|my mya bur burmese
 ne nep nepali|nl nld dut dutch|no nor nob norwegian|pa pan punjabi|pl pol polish|pt por portuguese|ro ron rum romanian
-ru rus russian|si sin sinhala|sk slk slo slovak|sl slv slovenian|so som somali|sq sqi alb albanian|sr srp serbian|sv swe swedish
-sw swa swh swahili|ta tam tamil|te tel telugu|th tha thai|tl tgl tagalog|tr tur turkish|uk ukr ukrainian|ur urd urdu|uz uzb uzbek
-vi vie vietnamese|yi yid yiddish|zh zho chi cmn chinese
+ru rus russian|si sin sinhala|sk slk slo slovak|sl slv slovenian|so som somali|sq sqi alb albanian|sr srp serbian
+sv swe swedish|sw swa swh swahili|ta tam tamil|te tel telugu|th tha thai|tl tgl tagalog|tr tur turkish
+uk ukr ukrainian|ur urd urdu|uz uzb uzbek|vi vie vietnamese|yi yid yiddish|zh zho chi cmn chinese
 """
 LIKE_A_LABEL = re.compile(r"[a-z]{2,3}(_[A-Z][a-z]{3})?")
 
@@ -78,18 +79,18 @@ class KeepLanguages(Rule):
         return [table.get(language, self.at_least) for language in self.languages]
 
     def verdict(self, signals: Signals) -> Verdict:
-        found = pc.fill_null(signals.column("language").cast(pa.string()), "unknown")
-        which = pc.fill_null(pc.index_in(found, value_set=pa.array(self.languages, pa.string())), -1).to_numpy(
+        language = pc.fill_null(signals.column("language").cast(pa.string()), "unknown")
+        which = pc.fill_null(pc.index_in(language, value_set=pa.array(self.languages, pa.string())), -1).to_numpy(
             zero_copy_only=False
         )
-        unknown = pc.equal(found, "unknown").to_numpy(zero_copy_only=False)
+        unknown = pc.equal(language, "unknown").to_numpy(zero_copy_only=False)
         score = np.nan_to_num(signals.language_score, nan=0.0)  # an input may name a language and no score
         low = score < np.array([*self.lowest(), 0.0], np.float32)[which]
         return (
             Verdict.keep(len(signals))
             .drop(unknown, "unknown_language")
-            .drop((which < 0) & ~unknown, "other_language", found.to_pylist())
-            .drop(low & (which >= 0), "low_score", found.to_pylist())
+            .drop((which < 0) & ~unknown, "other_language", language.to_pylist())
+            .drop(low & (which >= 0), "low_score", language.to_pylist())
         )
 
 
@@ -99,7 +100,10 @@ def what_is_wrong(language: str) -> str | None:
         two, *others = entry.split() or [""]
         if language.lower() in others:
             three = others[0]
-            return f"{language!r} is no label of a language model: lid.176 says {two!r}, GlotLID {three!r} and a script, as in {three + '_Latn'!r}"
+            return (
+                f"{language!r} is no label of a language model: lid.176 says {two!r}, GlotLID {three!r} and a "
+                f"script, as in {three + '_Latn'!r}"
+            )
     if language.startswith("__label__"):
         return f"{language!r}: labels are named without `__label__`: {language.removeprefix('__label__')!r}"
     if language == "unknown":
@@ -129,6 +133,7 @@ def _thresholds_of(path: str, stamp: int) -> dict[str, float]:
     for language, score in table.items():
         if not (isinstance(language, str) and isinstance(score, int | float) and 0 <= score <= 1):
             raise ValueError(
-                f"thresholds_file: {path}: {language}: {score} is not a score between 0 and 1 (quote `no`, which YAML reads as false)"
+                f"thresholds_file: {path}: {language}: {score} is not a score between 0 and 1 (quote `no`, "
+                "which YAML reads as false)"
             )
     return {language: float(score) for language, score in table.items()}

@@ -25,7 +25,10 @@ class RuleByLanguage(Rule):
     thresholds_file: Annotated[
         RecipePath | None,
         Field(
-            description="YAML or JSON {language: {field: value}}: fields that differ for a language, as the signal `language` names it"
+            description=(
+                "YAML or JSON {language: {field: value}}: fields that differ for a language, as the signal "
+                "`language` names it"
+            )
         ),
     ] = None
 
@@ -56,19 +59,20 @@ class RuleByLanguage(Rule):
         path = str(self.thresholds_file)
         try:
             stamp = Path(path).stat()
-            found = _read(path, stamp.st_mtime_ns, stamp.st_size)
+            by_language = _read(path, stamp.st_mtime_ns, stamp.st_size)
         except OSError as error:
             raise ValueError(f"thresholds_file {path}: {error.strerror}") from None
         own = {name: getattr(self, name) for name in self.fields()}
         table: dict[str | None, dict[str, float]] = {}
-        for language, values in found.items():
+        for language, values in by_language.items():
             if not isinstance(language, str):
                 raise ValueError(
                     f"{path}: {language} is not the name of a language (quote `no`, which YAML reads as false)"
                 )
             if not isinstance(values, dict):
                 raise ValueError(
-                    f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found {reprlib.repr(values)}"
+                    f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found "
+                    f"{reprlib.repr(values)}"
                 )
             try:
                 stage = type(self).model_validate({**own, **values}, context=context)
@@ -77,8 +81,8 @@ class RuleByLanguage(Rule):
                     (".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, "))
                     for e in error.errors(include_url=False)
                 ]
-                said = "; ".join(f"{place}: {what}" if place else what for place, what in wrong)
-                raise ValueError(f"{path}: {language}: {said}") from None
+                faults = "; ".join(f"{place}: {what}" if place else what for place, what in wrong)
+                raise ValueError(f"{path}: {language}: {faults}") from None
             table[language] = {name: _number(getattr(stage, name)) for name in own}
         return table
 
@@ -89,7 +93,7 @@ def _number(value: float | None) -> float:
 
 @lru_cache(16)
 def _read(path: str, _changed: int, _size: int) -> dict[str, Any]:
-    found = yaml.safe_load(Path(path).read_text("utf-8"))
-    if not isinstance(found, dict):
+    table = yaml.safe_load(Path(path).read_text("utf-8"))
+    if not isinstance(table, dict):
         raise ValueError(f"{path}: expected a table of languages, {{language: {{field: value}}}}")
-    return found
+    return table

@@ -31,7 +31,8 @@ from gristmill.stages.text.line_text import Phrases, rewritten, room_for, trie_o
 
 Share = Annotated[float, Field(ge=0, le=1)]
 COUNTED = (
-    "likes", "shares", "comments", "retweets", "reposts", "quotes", "bookmarks", "upvotes", "downvotes", "downloads", "views", "followers",
+    "likes", "shares", "comments", "retweets", "reposts", "quotes", "bookmarks", "upvotes", "downvotes", "downloads",
+    "views", "followers",
 )  # fmt: skip
 
 
@@ -73,7 +74,8 @@ class RefinedwebLines(Rewrite):
             {COUNTER: self.counted, ANYWHERE: self.anywhere, SUFFIX: self.endings, PREFIX: self.beginnings}
         )
         refinedweb_lines(
-            *column, self.max_upper_share, self.max_digit_share, self.min_words, self.short_line, properties(), lower_case(), *phrases,
+            *column, self.max_upper_share, self.max_digit_share, self.min_words, self.short_line, properties(),
+            lower_case(), *phrases,
             data, offsets, counts,
         )  # fmt: skip
         before, after = counts[:, WORDS_BEFORE], counts[:, WORDS_AFTER]

@@ -39,7 +39,10 @@ class BadWords(Annotate):
     words_path: Annotated[
         RecipePath,
         Field(
-            description="a list, one phrase a line, plain or .gz; or a folder of lists, each named by its language: en, de, ja.txt"
+            description=(
+                "a list, one phrase a line, plain or .gz; or a folder of lists, each named by its language: "
+                "en, de, ja.txt"
+            )
         ),
     ]
     default_language: Annotated[
@@ -79,13 +82,13 @@ class BadWords(Annotate):
         files = files_by_language(path)
         languages = [self.default_language] * len(batch)
         if "language" in batch.schema.names:
-            languages = [found or self.default_language for found in Signals(batch).column("language").to_pylist()]
+            languages = [value or self.default_language for value in Signals(batch).column("language").to_pylist()]
         rows: dict[Path, list[int]] = {}
         for row, language in enumerate(languages):
             file = files.get(language) or files.get(plain_name(language))
             if file is not None:
                 rows.setdefault(file, []).append(row)
-        return {file: np.array(found, np.int64) for file, found in sorted(rows.items())}
+        return {file: np.array(value, np.int64) for file, value in sorted(rows.items())}
 
 
 class FewBadWords(Rule):
@@ -101,11 +104,11 @@ class FewBadWords(Rule):
 
 def files_by_language(folder: Path) -> dict[str, Path]:
     """`en`, `en.txt` and `en.txt.gz` are lists for English; a README or LICENSE is for nobody."""
-    known = {"", ".txt", ".gz"}
+    endings = {"", ".txt", ".gz"}
     files = [
         path
         for path in sorted(folder.iterdir())
-        if path.is_file() and not path.name.startswith(".") and set(path.suffixes) <= known
+        if path.is_file() and not path.name.startswith(".") and set(path.suffixes) <= endings
     ]
     return {path.name.split(".")[0]: path for path in files if path.name[0].islower()}
 

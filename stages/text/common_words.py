@@ -51,8 +51,8 @@ def _word_hashes(texts: Iterable[pa.Array]) -> Iterator[Array]:
 
 
 def _added_up(kept: Array, counts: Array, more: list[Array]) -> tuple[Array, Array]:
-    found, again = np.unique(np.concatenate([np.zeros(0, np.uint64), *more]), return_counts=True)
-    together, place = np.unique(np.concatenate([kept, found]), return_inverse=True)
+    new, again = np.unique(np.concatenate([np.zeros(0, np.uint64), *more]), return_counts=True)
+    together, place = np.unique(np.concatenate([kept, new]), return_inverse=True)
     sums = np.zeros(len(together), np.int64)
     np.add.at(sums, place, np.concatenate([counts, again]))
     return together, sums

@@ -26,7 +26,8 @@ from gristmill.stages.text.signals import ratio, share
 from gristmill.stages.text.stop_words import plain_name
 
 SIGNALS = (
-    "mtld", "lexical_diversity", "sentence_length", "flesch_reading_ease", "flesch_kincaid_grade", "rare_word_share", "zlib_share", "complexity",
+    "mtld", "lexical_diversity", "sentence_length", "flesch_reading_ease", "flesch_kincaid_grade", "rare_word_share",
+    "zlib_share", "complexity",
 )  # fmt: skip
 ENGLISH_ONLY = (
     "flesch_reading_ease",
@@ -45,7 +46,10 @@ class Difficulty(Annotate):
     common_words: Annotated[
         RecipePath | None,
         Field(
-            description="a list of words, the most frequent first, or what `python -m gristmill.stages.text.common_words` made; for `rare_word_share`"
+            description=(
+                "a list of words, the most frequent first, or what `python -m "
+                "gristmill.stages.text.common_words` made; for `rare_word_share`"
+            )
         ),
     ] = None
     common: Annotated[int, Field(description="how many words of that file are common", gt=0)] = 10_000
@@ -86,14 +90,14 @@ class Difficulty(Annotate):
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         wanted = self.added
         column = text_column(Signals(batch).column("text"))
-        found = {"zlib_share": pa.array(zlib_shares(column))} if "zlib_share" in wanted else {}
-        if set(wanted) - set(found):
-            found |= self._of_words(column, self._english(batch))
-        return {name: found[name] for name in wanted}
+        columns = {"zlib_share": pa.array(zlib_shares(column))} if "zlib_share" in wanted else {}
+        if set(wanted) - set(columns):
+            columns |= self._of_words(column, self._english(batch))
+        return {name: columns[name] for name in wanted}
 
     def _of_words(self, column: TextColumn, english: Array) -> dict[str, pa.Array]:
         words, stops, spoken, varied = counted(column, common_words_of(self.common_words, self.common))
-        sentence_length, known = ratio(words, stops), english & (spoken[:, 0] > 0)
+        sentence_length, readable = ratio(words, stops), english & (spoken[:, 0] > 0)
         syllables_a_word = share(spoken[:, 1], spoken[:, 0])
         ease = 206.835 - 1.015 * sentence_length - 84.6 * syllables_a_word
         grade = 0.39 * sentence_length + 11.8 * syllables_a_word - 15.59
@@ -103,10 +107,10 @@ class Difficulty(Annotate):
             "mtld": pa.array(varied[:, MTLD]),
             "lexical_diversity": pa.array(varied[:, DIVERSITY]),
             "sentence_length": pa.array(sentence_length),
-            "flesch_reading_ease": pa.array(ease, mask=~known),
-            "flesch_kincaid_grade": pa.array(grade, mask=~known),
+            "flesch_reading_ease": pa.array(ease, mask=~readable),
+            "flesch_kincaid_grade": pa.array(grade, mask=~readable),
             "rare_word_share": pa.array(varied[:, RARE]),
-            "complexity": pa.array(np.where(known, surface + 0.4 * hard, surface / 0.6)),
+            "complexity": pa.array(np.where(readable, surface + 0.4 * hard, surface / 0.6)),
         }
 
     def _english(self, batch: pa.RecordBatch) -> Array:
@@ -114,8 +118,8 @@ class Difficulty(Annotate):
         if place < 0:
             return np.full(len(batch), plain_name(self.language) == "en")
         coded = pc.dictionary_encode(batch.column(place).cast(pa.string()))
-        known = np.array([plain_name(name) == "en" for name in [*coded.dictionary.to_pylist(), self.language]])
-        english: Array = known[pc.fill_null(coded.indices, len(known) - 1).to_numpy(zero_copy_only=False)]
+        is_english = np.array([plain_name(name) == "en" for name in [*coded.dictionary.to_pylist(), self.language]])
+        english: Array = is_english[pc.fill_null(coded.indices, len(is_english) - 1).to_numpy(zero_copy_only=False)]
         return english
 
 
@@ -130,11 +134,11 @@ def counted(column: TextColumn, common: Array) -> tuple[Array, Array, Array, Arr
     varied, scratch, letters, met = np.zeros((len(column), DIVERSITY_COLUMNS)), Scratch(), latin_letters(), memory()
     for start, stop in slices(column.offsets):
         part, rows = TextColumn(column.data, column.offsets[start : stop + 1]), slice(start, stop)
-        found = words_of(part)
-        words[rows] = np.diff(found.first)
+        word_spans = words_of(part)
+        words[rows] = np.diff(word_spans.first)
         sentences(*part, properties(), stops[rows])
-        syllables(part.data, *found, letters, met, spoken[rows])
-        varied[rows] = scratch.diversity_of(part, found, common)
+        syllables(part.data, *word_spans, letters, met, spoken[rows])
+        varied[rows] = scratch.diversity_of(part, word_spans, common)
     return words, stops, spoken, varied
 
 

@@ -37,7 +37,9 @@ ModelFile = Annotated[
 Shortest = Annotated[
     int,
     Field(
-        description="a text of fewer letters is `unknown`; a letter of Han, kana, Thai, Lao, Khmer or Burmese counts as 4",
+        description=(
+            "a text of fewer letters is `unknown`; a letter of Han, kana, Thai, Lao, Khmer or Burmese counts as 4"
+        ),
         ge=1,
     ),
 ]
@@ -85,10 +87,10 @@ class Language(WithModel):
             "language_score": pa.array(np.ascontiguousarray(scores[:, 0])),
         }
         if self.top > 1:
-            found = labels >= 0  # the best come first, so that what is missing is missing at the end
-            ends = pa.array(np.concatenate([[0], np.cumsum(found.sum(axis=1))]).astype(np.int32))
-            signals["languages_top"] = pa.ListArray.from_arrays(ends, named(model, labels[found]))
-            signals["language_scores_top"] = pa.ListArray.from_arrays(ends, pa.array(scores[found]))
+            given = labels >= 0  # the best come first, so that what is missing is missing at the end
+            ends = pa.array(np.concatenate([[0], np.cumsum(given.sum(axis=1))]).astype(np.int32))
+            signals["languages_top"] = pa.ListArray.from_arrays(ends, named(model, labels[given]))
+            signals["language_scores_top"] = pa.ListArray.from_arrays(ends, pa.array(scores[given]))
         return signals
 
 
@@ -116,7 +118,8 @@ class ParagraphLanguages(WithModel):
         labels[scores < np.float32(self.at_least)] = -1
         best, sums = np.empty((len(batch), 2), np.int32), np.empty((len(batch), 3), np.int64)
         counts = np.empty(len(batch), np.int32)
-        share_lines(first, labels[:, 0].copy(), letters, np.zeros(len(model.labels), np.int64), best, sums, counts)  # type: ignore[no-untyped-call]
+        of_label = np.zeros(len(model.labels), np.int64)
+        share_lines(first, labels[:, 0].copy(), letters, of_label, best, sums, counts)  # type: ignore[no-untyped-call]
         shares = sums[:, :2] / np.maximum(sums[:, 2:], 1)
         return {
             "main_language": named(model, best[:, 0]),

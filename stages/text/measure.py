@@ -34,7 +34,7 @@ SLICE_BYTES = 1 << 20
 
 
 @dataclass
-class Measured:
+class Measures:
     """What was counted, a row a document; groups that nobody asked for have no rows."""
 
     bytes: Array
@@ -59,30 +59,33 @@ GROUPS = ("units", "words", "ngrams", "lines", "characters", "mentions", "script
 
 def measure(
     column: TextColumn, groups: set[str], units: Units, lists: Array, stop_words: Array, short: int
-) -> Measured:
+) -> Measures:
     """Count what belongs to `groups`; `lists` says for each document which stop words it goes by, `stop_words` is their
     table."""
     count = len(column)
-    found = Measured(bytes=np.diff(column.offsets))
+    measured = Measures(bytes=np.diff(column.offsets))
     if "units" in groups:
-        found.units = np.zeros(count, np.int64)
+        measured.units = np.zeros(count, np.int64)
     if "words" in groups:
-        found.words = np.zeros((count, WORD_COLUMNS), np.int64)
+        measured.words = np.zeros((count, WORD_COLUMNS), np.int64)
     if "ngrams" in groups:
-        found.ngrams = np.zeros((count, 9), np.int64)
+        measured.ngrams = np.zeros((count, 9), np.int64)
     if "lines" in groups:
-        found.lines = np.zeros((count, LINE_COLUMNS), np.int64)
-        found.line_repeats, found.paragraph_repeats = np.zeros((count, 3), np.int64), np.zeros((count, 3), np.int64)
+        measured.lines = np.zeros((count, LINE_COLUMNS), np.int64)
+        measured.line_repeats, measured.paragraph_repeats = (
+            np.zeros((count, 3), np.int64),
+            np.zeros((count, 3), np.int64),
+        )
     if "characters" in groups:
-        found.characters, found.entropy = np.zeros((count, CHARACTER_COLUMNS), np.int64), np.zeros(count)
+        measured.characters, measured.entropy = np.zeros((count, CHARACTER_COLUMNS), np.int64), np.zeros(count)
     if "mentions" in groups:
-        found.mentions = np.zeros((count, MENTION_COLUMNS), np.int64)
+        measured.mentions = np.zeros((count, MENTION_COLUMNS), np.int64)
     if "scripts" in groups:
-        found.scripts = np.zeros((count, len(SCRIPTS)), np.int64)
+        measured.scripts = np.zeros((count, len(SCRIPTS)), np.int64)
     if "compressed" in groups:
-        found.compressed = np.zeros(count, np.int64)
+        measured.compressed = np.zeros(count, np.int64)
     if "sentences" in groups:
-        found.sentences = np.zeros(count, np.int64)
+        measured.sentences = np.zeros(count, np.int64)
     scratch = _Scratch(stop_words)
     for start, stop in slices(column.offsets):
         _measure_slice(
@@ -94,9 +97,9 @@ def measure(
             lists,
             short,
             scratch,
-            found,
+            measured,
         )
-    return found
+    return measured
 
 
 def slices(offsets: Array) -> Iterator[tuple[int, int]]:
@@ -147,7 +150,7 @@ def _measure_slice(
     lists: Array,
     short: int,
     scratch: _Scratch,
-    found: Measured,
+    found: Measures,
 ) -> None:
     size, count = int(offsets[-1] - offsets[0]), len(offsets) - 1
     if groups & {"units", "words", "ngrams"}:

@@ -21,13 +21,13 @@ from gristmill.kernels.measures import character_counts as c, line_shape as l
 from gristmill.kernels.words import counts as w
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Signals
-from gristmill.stages.text.measure import Measured, Units, measure
+from gristmill.stages.text.measure import Array, Measures, Units, measure
 from gristmill.stages.text.stop_words import STOP_WORDS, plain_name
 
 
 class Signal(NamedTuple):
     groups: tuple[str, ...]  # counts that it is made of
-    value: Callable[[Measured], Array]
+    value: Callable[[Measures], Array]
 
 
 def share(part: Array, whole: Array) -> Array:
@@ -43,7 +43,7 @@ def ratio(count: Array, units: Array) -> Array:
 def _ngrams() -> dict[str, Signal]:
     needs = ("ngrams", "characters")
 
-    def of(column: int) -> Callable[[Measured], Array]:
+    def of(column: int) -> Callable[[Measures], Array]:
         return lambda m: np.minimum(
             share(m.ngrams[:, column], m.characters[:, c.CHARACTERS]), 1
         )  # occurrences of one gram may overlap: "a a a"
@@ -134,7 +134,10 @@ class TextSignals(Annotate):
     units: Annotated[
         Units,
         Field(
-            description="what a word is: between whitespace; by Unicode's word boundaries; as DataTrove's English tokenizer cuts, with marks as words"
+            description=(
+                "what a word is: between whitespace; by Unicode's word boundaries; as DataTrove's English "
+                "tokenizer cuts, with marks as words"
+            )
         ),
     ] = "uax29"
     only: Annotated[tuple[str, ...], Field(description="measure only these signals; empty is all")] = ()
@@ -163,12 +166,13 @@ class TextSignals(Annotate):
     @model_validator(mode="after")
     def _knows_stop_words(self) -> TextSignals:
         try:
-            known = stop_words_of(self.stop_words_file)
+            lists_by_language = stop_words_of(self.stop_words_file)
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ValueError(f"stop_words_file: {self.stop_words_file} cannot be read ({error})") from error
-        if number_of(self.language, list(known)) == len(known):
+        if number_of(self.language, list(lists_by_language)) == len(lists_by_language):
             raise ValueError(
-                f"language: no stop words for {self.language!r}, so that every text would have none; there are {', '.join(known)}"
+                f"language: no stop words for {self.language!r}, so that every text would have none; there "
+                f"are {', '.join(lists_by_language)}"
             )
         return self
 
@@ -188,8 +192,8 @@ class TextSignals(Annotate):
 
     def _stop_words(self, batch: pa.RecordBatch) -> tuple[Array, Array]:
         """Which list each document goes by, and all lists in one table. A language without a list has no stop words."""
-        known = stop_words_of(self.stop_words_file)
-        names = list(known)
+        lists_by_language = stop_words_of(self.stop_words_file)
+        names = list(lists_by_language)
         lists = np.full(len(batch), number_of(self.language, names), np.int64)
         place = batch.schema.get_field_index("language")
         if place >= 0:
@@ -223,14 +227,14 @@ def stop_words_of(path: str | None) -> dict[str, list[str]]:
 
 @lru_cache(4)
 def _read_stop_words(path: str, _changed: int, _size: int) -> dict[str, tuple[str, ...]]:
-    found = yaml.safe_load(Path(path).read_text("utf-8"))
-    if isinstance(found, dict) and not all(isinstance(language, str) for language in found):
+    table = yaml.safe_load(Path(path).read_text("utf-8"))
+    if isinstance(table, dict) and not all(isinstance(language, str) for language in table):
         raise ValueError(f"{path}: languages are named by text (quote `no`, which YAML reads as false)")
-    if not isinstance(found, dict) or not all(
-        isinstance(words, list) and all(isinstance(word, str) for word in words) for words in found.values()
+    if not isinstance(table, dict) or not all(
+        isinstance(words, list) and all(isinstance(word, str) for word in words) for words in table.values()
     ):
         raise ValueError(f"{path}: stop words are a list of words for each language, as in `de: [der, die, und]`")
-    return {**STOP_WORDS, **{language: tuple(words) for language, words in found.items()}}
+    return {**STOP_WORDS, **{language: tuple(words) for language, words in table.items()}}
 
 
 def table_of(path: str | None) -> Array:

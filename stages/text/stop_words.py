@@ -66,8 +66,10 @@ STOP_WORDS: dict[str, tuple[str, ...]] = {
 
 # ISO 639-3 (as GlotLID and FineWeb2 name languages, before the script) to the names above.
 _LETTERS = (
-    "eng:en ara:ar arb:ar bul:bg ben:bn cat:ca ces:cs dan:da deu:de ell:el spa:es est:et ekk:et eus:eu fas:fa pes:fa fin:fi fra:fr heb:he hin:hi hrv:hr hun:hu hye:hy "
-    "ind:id ita:it jpn:ja kat:ka kor:ko lit:lt lav:lv lvs:lv mar:mr msa:ms zsm:ms nld:nl nob:no nor:no nno:no pol:pl por:pt ron:ro rus:ru slk:sk slv:sl srp:sr swe:sv "
+    "eng:en ara:ar arb:ar bul:bg ben:bn cat:ca ces:cs dan:da deu:de ell:el spa:es est:et ekk:et eus:eu "
+    "fas:fa pes:fa fin:fi fra:fr heb:he hin:hi hrv:hr hun:hu hye:hy "
+    "ind:id ita:it jpn:ja kat:ka kor:ko lit:lt lav:lv lvs:lv mar:mr msa:ms zsm:ms nld:nl nob:no nor:no "
+    "nno:no pol:pl por:pt ron:ro rus:ru slk:sk slv:sl srp:sr swe:sv "
     "swa:sw swh:sw tam:ta tel:te tha:th tgl:tl fil:tl tur:tr ukr:uk urd:ur vie:vi zho:zh cmn:zh"
 )
 THREE_LETTERS: dict[str, str] = dict(pair.split(":") for pair in _LETTERS.split())

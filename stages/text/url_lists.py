@@ -49,7 +49,7 @@ UT1_KINDS = {
 }  # squidGuard, whose format it is, takes a url for all that lies below it
 
 
-class Wanted(NamedTuple):
+class WantedLists(NamedTuple):
     """The lists of a stage: (kind, path) each, collections and which of their categories, what is taken out of
     substrings."""
 
@@ -73,7 +73,7 @@ class UrlLists(NamedTuple):
         )
 
 
-def url_lists(wanted: Wanted) -> UrlLists:
+def url_lists(wanted: WantedLists) -> UrlLists:
     """The tables of these lists, out of the cache where they were built before. Files that changed are read again."""
     paths = [path for _, path in wanted.files] + list(wanted.collections)
     return _lists_as_stamped(wanted, tuple(_stamp(Path(path)) for path in paths))
@@ -93,14 +93,14 @@ def _files_of(path: Path) -> list[Path]:
 
 
 @lru_cache(maxsize=4)
-def _lists_as_stamped(wanted: Wanted, _stamps: tuple[tuple[int, int], ...]) -> UrlLists:
+def _lists_as_stamped(wanted: WantedLists, _stamps: tuple[tuple[int, int], ...]) -> UrlLists:
     folder = cache_folder() / f"urls-{_identity(wanted)}"
     if not folder.is_dir():
         _publish(_built(wanted), folder)
     return _mapped(folder)
 
 
-def _identity(wanted: Wanted) -> str:
+def _identity(wanted: WantedLists) -> str:
     """A hash of what is in the lists and of the code that reads them and lays them out."""
     digest = xxhash.xxh3_128(Path(__file__).read_bytes() + hash_of_code("gristmill.kernels.urls.lists").encode())
     digest.update(repr((wanted.categories, wanted.taken_out)).encode())
@@ -134,7 +134,7 @@ def _mapped(folder: Path) -> UrlLists:
     )
 
 
-def _built(wanted: Wanted) -> UrlLists:
+def _built(wanted: WantedLists) -> UrlLists:
     sites: list[Array] = []
     words: list[Array] = []
     substrings: list[bytes] = []
@@ -228,7 +228,7 @@ def _keys_of_words(chunk: Array, starts: Array, ends: Array, kind: int) -> Array
     return word_keys(folded_text(joined, first, last), np.append(first, last[-1]), kind)
 
 
-def _all_lists(wanted: Wanted) -> Iterator[tuple[int, str, Iterable[Array]]]:
+def _all_lists(wanted: WantedLists) -> Iterator[tuple[int, str, Iterable[Array]]]:
     for kind, path in wanted.files:
         with _opened(path) as file:
             yield kind, path, _chunks(file)
@@ -257,9 +257,9 @@ def _opened(path: str) -> IO[bytes]:
 def _members(path: str) -> Iterator[tuple[str, IO[bytes]]]:
     """Lists of a collection by their name in it; nothing is unpacked to disk."""
     if Path(path).is_dir():
-        for found in _files_of(Path(path)):
-            with found.open("rb") as file:
-                yield found.relative_to(path).as_posix(), file
+        for path_of_list in _files_of(Path(path)):
+            with path_of_list.open("rb") as file:
+                yield path_of_list.relative_to(path).as_posix(), file
         return
     with _opened(path) as packed, tarfile.open(fileobj=packed, mode="r|") as tar:
         for member in tar:

@@ -32,13 +32,15 @@ from gristmill.kernels.urls.lists import (
 )  # fmt: skip
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Rule, Signals, Verdict
-from gristmill.stages.text.url_lists import Wanted, mended_urls, url_lists
+from gristmill.stages.text.url_lists import WantedLists, mended_urls, url_lists
 
 Files = RecipePath | list[RecipePath] | None
 TAKEN_OUT = {"nothing": NOTHING, "hyphens_and_dots": HYPHENS_AND_DOTS, "punctuation": PUNCTUATION}
 KINDS = {
-    "allowed_domains_file": ALLOWED, "blocked_domains_file": DOMAIN, "blocked_hosts_file": HOST, "blocked_urls_file": URL,
-    "blocked_prefixes_file": PREFIX, "blocked_words_file": WORD, "soft_words_file": SOFT_WORD, "blocked_substrings_file": SUBSTRING,
+    "allowed_domains_file": ALLOWED, "blocked_domains_file": DOMAIN, "blocked_hosts_file": HOST,
+    "blocked_urls_file": URL,
+    "blocked_prefixes_file": PREFIX, "blocked_words_file": WORD, "soft_words_file": SOFT_WORD,
+    "blocked_substrings_file": SUBSTRING,
 }  # fmt: skip
 
 
@@ -89,9 +91,9 @@ class UrlRules(Rule):
             raise ValueError("names no list, so it would keep everything; give it one, as blocked_domains_file")
         return self
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> WantedLists:
         files = tuple((kind, path) for field, kind in KINDS.items() for path in _each(getattr(self, field)))
-        return Wanted(files, tuple(_each(self.ut1_file)), self.ut1_categories, TAKEN_OUT[self.substrings_skip])
+        return WantedLists(files, tuple(_each(self.ut1_file)), self.ut1_categories, TAKEN_OUT[self.substrings_skip])
 
     def prepare(self) -> None:
         self(pa.table({"url": pa.array(["https://www.example.org/a-b?c#d"])}))
@@ -101,10 +103,10 @@ class UrlRules(Rule):
         data, offsets = text_column(signals.column("url"))
         urls = mended_urls(data, offsets[:-1], offsets[1:])
         taken_out = TAKEN_OUT[self.substrings_skip]
-        found = look_up(
+        matches = look_up(
             urls, lists.sites, lists.words, lists.automaton, lists.kinds, taken_out, self.soft_word_threshold
         )
-        bits = np.where(found.bits >> ALLOWED & 1, 0, found.bits)
+        bits = np.where(matches.bits >> ALLOWED & 1, 0, matches.bits)
 
         def text(a: int, b: int) -> str:
             return bytes(urls.text[a:b]).decode(errors="replace")
@@ -113,17 +115,17 @@ class UrlRules(Rule):
             return text(a, b).lower()
 
         def soft(row: int) -> str:
-            places = found.soft_words[row].tolist()
+            places = matches.soft_words[row].tolist()
             return ", ".join(word(a, b) for a, b in zip(places[::2], places[1::2], strict=True))
 
         reasons: list[tuple[int, str, Callable[[int], str]]] = [
-            (DOMAIN, "blocked_domain", lambda row: text(found.domains[row], urls.hosts[row])),
+            (DOMAIN, "blocked_domain", lambda row: text(matches.domains[row], urls.hosts[row])),
             (HOST, "blocked_host", lambda row: text(urls.starts[row], urls.hosts[row])),
             (URL, "blocked_url", lambda row: text(urls.starts[row], urls.keys[row])),
-            (PREFIX, "blocked_prefix", lambda row: text(urls.starts[row], found.prefixes[row])),
-            (WORD, "blocked_word", lambda row: word(*found.words[row])),
+            (PREFIX, "blocked_prefix", lambda row: text(urls.starts[row], matches.prefixes[row])),
+            (WORD, "blocked_word", lambda row: word(*matches.words[row])),
             (SOFT_WORD, "soft_words", soft),
-            (SUBSTRING, "blocked_substring", lambda row: lists.pattern(found.patterns[row])),
+            (SUBSTRING, "blocked_substring", lambda row: lists.pattern(matches.patterns[row])),
         ]
         verdict = Verdict.keep(len(signals))
         if self.require_host:

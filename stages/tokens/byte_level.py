@@ -45,8 +45,10 @@ FAMILIES = {pattern_of(rules): rules for rules in (GPT2, GPT4, QWEN2, QWEN3_5, *
 LARGEST_ID = (1 << 32) - 2
 CHECKED_TOKENS = 4096
 SAMPLE = (
-    "It's the miller's, they'll say; DON'T we'Ve I'M 'tis 'ſong x'd\r\n\r\n  Größe 1234567 ٣٤٥ ½² x\t\ty   \n \n z\u00a0 \u2003w\u3000"
-    " पनचक्की e\u0301te\u0301 水車、小麦粉。 מִלָּה كِتَابٌ ไทยแลนด์ 한국어 ДОМ дом ŉ ﬁ 🙂👨\u200d👩\u200d👧 …—«»!?\n\n\n#### a_b.c(d)[0]; https://x.y/z?q=1&r=%20 \x00\x1f\x85\u2028 "
+    "It's the miller's, they'll say; DON'T we'Ve I'M 'tis 'ſong x'd\r\n\r\n  Größe 1234567 ٣٤٥ ½² x\t\ty   "
+    "\n \n z\u00a0 \u2003w\u3000"
+    " पनचक्की e\u0301te\u0301 水車、小麦粉。 מִלָּה كِتَابٌ ไทยแลนด์ 한국어 ДОМ дом ŉ ﬁ 🙂👨\u200d👩\u200d👧 "
+    "…—«»!?\n\n\n#### a_b.c(d)[0]; https://x.y/z?q=1&r=%20 \x00\x1f\x85\u2028 "
 )
 
 
@@ -110,10 +112,10 @@ def _asks_for_nfc(normalizer: dict[str, Any] | None) -> bool:
 def _literals(added_tokens: list[dict[str, Any]]) -> str | None:
     """A pattern (of RE2) for the tokens that are cut out of a text before all else. Special ones are not: in a text
     they are text."""
-    found = [token["content"] for token in added_tokens if not token["special"]]
-    if any(not unicodedata.is_normalized("NFC", content) for content in found):
+    contents = [token["content"] for token in added_tokens if not token["special"]]
+    if any(not unicodedata.is_normalized("NFC", content) for content in contents):
         raise Unfit("it has an added token that is not in NFC")
-    pattern = "|".join(map(_escaped, found))
+    pattern = "|".join(map(_escaped, contents))
     try:
         pc.match_substring_regex(pa.array([""]), pattern)
     except pa.ArrowInvalid:
@@ -214,7 +216,7 @@ def _check(ours: ByteLevel, tokenizer: Tokenizer, settings: dict[str, Any]) -> N
         texts = [unicodedata.normalize("NFC", text) for text in texts]
     column = text_column(pa.array(texts, pa.large_string()))
     wanted = ours.can(pa.chunked_array([pa.array(texts, pa.large_string())]), column)
-    found, ends = ours.encode(column, wanted)
+    encoded, ends = ours.encode(column, wanted)
     for i in np.flatnonzero(wanted).tolist():
-        if found[ends[i] : ends[i + 1]].tolist() != tokenizer.encode(texts[i], add_special_tokens=False).ids:
+        if encoded[ends[i] : ends[i + 1]].tolist() != tokenizer.encode(texts[i], add_special_tokens=False).ids:
             raise Unfit("on a sample its ids are others")

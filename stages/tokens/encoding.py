@@ -45,7 +45,7 @@ class Encoded(NamedTuple):
     special: Array
 
 
-class Encoder:
+class TextEncoder:
     """A tokenizer at work. Special tokens are for the caller to add: one that stands in a text is encoded as the text
     it is."""
 
@@ -105,9 +105,9 @@ class Encoder:
 
     def _cut_behind(self, text: str, place: int) -> int | None:
         while place < len(text):
-            for found, _ in zip(_PLACE.finditer(text, place, place + PIECE), range(TRIES), strict=False):
-                if self._splits_at(text, found.end()):
-                    return found.end()
+            for match, _ in zip(_PLACE.finditer(text, place, place + PIECE), range(TRIES), strict=False):
+                if self._splits_at(text, match.end()):
+                    return match.end()
             place += PIECE
         return None
 
@@ -137,16 +137,16 @@ class Encoder:
         each = [done.ids[a:b] for a, b in zip(done.offsets[:-1], done.offsets[1:], strict=True)]
         special = done.special.copy()
         for i in np.flatnonzero(done.special).tolist():
-            cuts = [0, *(found.start() + 1 for found in self.literals.finditer(texts[i])), len(texts[i])]
+            cuts = [0, *(match.start() + 1 for match in self.literals.finditer(texts[i])), len(texts[i])]
             each[i], _ = self._encoded([texts[i][a:b] for a, b in pairwise(cuts)])
             special[i] = self.is_special[each[i]].any()
         return Encoded(np.concatenate(each), np.concatenate([[0], np.cumsum([len(ids) for ids in each])]), special)
 
 
 @lru_cache(maxsize=2)
-def encoder_of(tokenizer_text: str) -> Encoder:
+def encoder_of(tokenizer_text: str) -> TextEncoder:
     """One for each tokenizer that a process works with: to read one takes a twentieth of a second and more."""
-    return Encoder(tokenizer_text)
+    return TextEncoder(tokenizer_text)
 
 
 def _runs(pieces: list[str]) -> Iterator[tuple[int, int]]:
@@ -183,14 +183,14 @@ def _specials(tokenizer: Tokenizer, tokenizer_text: str, size: int) -> tuple[re.
     model = json.loads(tokenizer_text)["model"]
     unknown = (model.get("unk_id"), model.get("unk_token"))
     added = tokenizer.get_added_tokens_decoder()
-    found = {
+    contents = {
         i: token.content
         for i, token in added.items()
         if token.special and i != unknown[0] and token.content != unknown[1]
     }
     table = np.zeros(size, bool)
-    table[list(found)] = True
-    longest_first = sorted(found.values(), key=len, reverse=True)
+    table[list(contents)] = True
+    longest_first = sorted(contents.values(), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)"), table
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from gristmill.shards.card import Facts as CardFacts, dataset_card
-from gristmill.stages.figures import Block, Facts, Figures, Report, as_ratio, first_of, relative
+from gristmill.stages.figures import Block, FactList, Figures, Report, as_ratio, first_of, relative
 from gristmill.stages.formatting import as_bytes, as_number, as_percent, as_share
 
 OVERFLOW = 31  # of the lengths of documents: the last group has no end
@@ -26,7 +26,8 @@ def tokenizer_figures(report: Report) -> list[Block]:
         ("bytes per token", as_ratio(report["bytes_per_token"])),
         (
             "round trip",
-            f"{as_number(trip['restored'])} of {as_number(trip['checked'])} documents ({as_share(trip['restored'], trip['checked'])}) "
+            f"{as_number(trip['restored'])} of {as_number(trip['checked'])} documents "
+            f"({as_share(trip['restored'], trip['checked'])}) "
             "come back from their ids as the text they were",
         ),
     ]
@@ -34,7 +35,7 @@ def tokenizer_figures(report: Report) -> list[Block]:
         pairs.append(
             ("do not come back", ", ".join(map(str, trip["changed"])) + " (gristmill inspect OUT --uid shows them)")
         )
-    blocks: list[Block] = [Facts("", pairs)]
+    blocks: list[Block] = [FactList("", pairs)]
     for key in ("language", "source"):
         if report.get(f"bytes_per_token_by_{key}"):
             blocks.append(per_token(key, report[f"bytes_per_token_by_{key}"]))
@@ -63,19 +64,19 @@ def per_token(key: str, found: Mapping[str, Mapping[str, Any]]) -> Figures:
 
 
 def packing_figures(report: Report) -> list[Block]:
-    found = report["packing"]
+    packing = report["packing"]
     pairs = [
-        ("tokens", as_number(found["tokens"])),
-        ("windows", as_number(found["windows"]) + (", each packed on its own" if found["windows"] > 1 else "")),
-        ("folder", f"{found['folder']}/"),
-        ("license", str(found["license"])),
+        ("tokens", as_number(packing["tokens"])),
+        ("windows", as_number(packing["windows"]) + (", each packed on its own" if packing["windows"] > 1 else "")),
+        ("folder", f"{packing['folder']}/"),
+        ("license", str(packing["license"])),
     ]
-    blocks: list[Block] = [Facts("", pairs), sets(found["sets"])]
-    if any(found["document_lengths"]):
-        blocks.append(lengths(found["document_lengths"]))
-    given = sorted(found["sources"].items(), key=lambda item: (-item[1]["tokens"], item[0]))
+    blocks: list[Block] = [FactList("", pairs), sets(packing["sets"])]
+    if any(packing["document_lengths"]):
+        blocks.append(lengths(packing["document_lengths"]))
+    given = sorted(packing["sources"].items(), key=lambda item: (-item[1]["tokens"], item[0]))
     rows = [
-        (str(name), as_number(of["documents"]), as_number(of["tokens"]), as_percent(of["tokens"] / found["tokens"]))
+        (str(name), as_number(of["documents"]), as_number(of["tokens"]), as_percent(of["tokens"] / packing["tokens"]))
         for name, of in given
     ]
     bars = relative([of["tokens"] for _, of in given])
@@ -96,27 +97,30 @@ def packing_figures(report: Report) -> list[Block]:
 def sets(given: Sequence[Report]) -> Figures:
     rows = [
         (
-            as_number(its["row_length"]),
-            str(its["packer"]),
-            as_number(its["rows"]),
-            as_percent(its["fill"]),
-            as_number(its["padding"]),
-            as_number(its["cut"]),
-            as_percent(its["rows"] / its["fewest_rows"] - 1) if its["fewest_rows"] else "–",
-            as_number(its["shards"]),
-            as_bytes(its["bytes"]),
+            as_number(row_set["row_length"]),
+            str(row_set["packer"]),
+            as_number(row_set["rows"]),
+            as_percent(row_set["fill"]),
+            as_number(row_set["padding"]),
+            as_number(row_set["cut"]),
+            as_percent(row_set["rows"] / row_set["fewest_rows"] - 1) if row_set["fewest_rows"] else "–",
+            as_number(row_set["shards"]),
+            as_bytes(row_set["bytes"]),
         )
-        for its in given
+        for row_set in given
     ]
     head = ("row length", "packer", "rows", "fill", "padding", "cut", "more rows than needed", "shards", "size")
-    note = "More rows than needed: over the least that any packer could do with here that cuts only documents longer than a row. Cut: documents in several pieces."
+    note = (
+        "More rows than needed: over the least that any packer could do with here that cuts only documents "
+        "longer than a row. Cut: documents in several pieces."
+    )
     return Figures("Rows", head, rows, 2, note=note)
 
 
 def lengths(counts: Sequence[int]) -> Figures:
     """Documents by the power of two that their tokens reach."""
-    found = [k for k, count in enumerate(counts) if count]
-    groups = range(found[0], found[-1] + 1)
+    filled = [k for k, count in enumerate(counts) if count]
+    groups = range(filled[0], filled[-1] + 1)
     rows = [(length_group(k), as_number(counts[k]), as_share(counts[k], sum(counts))) for k in groups]
     return Figures(
         "Documents by length, copies counted",

@@ -48,13 +48,17 @@ class Pack(Global):
     packer: Annotated[
         Literal["best_fit", "concatenate", "one_each"],
         Field(
-            description="best fit, decreasing; or all one after another, cut where a row is full; or rows of one document each"
+            description=(
+                "best fit, decreasing; or all one after another, cut where a row is full; or rows of one document each"
+            )
         ),
     ] = "best_fit"
     window_tokens: Annotated[
         int,
         Field(
-            description="documents are packed and shuffled in windows of at most about so many tokens; a window is a shard",
+            description=(
+                "documents are packed and shuffled in windows of at most about so many tokens; a window is a shard"
+            ),
             ge=1 << 10,
         ),
     ] = 1 << 25
@@ -85,7 +89,8 @@ class Pack(Global):
     def _windows_fill_rows(self) -> Self:
         if self.window_tokens < max(self.lengths):
             raise ValueError(
-                f"window_tokens {self.window_tokens:,} is less than a row of {max(self.lengths):,}: rows never hold documents of two windows, so most of "
+                f"window_tokens {self.window_tokens:,} is less than a row of {max(self.lengths):,}: rows "
+                "never hold documents of two windows, so most of "
                 "each would be padding"
             )
         return self
@@ -118,7 +123,8 @@ class Pack(Global):
         documents = int(pc.sum(given["documents"]).as_py())
         if int(pc.sum(given["ordered"]).as_py()) not in (0, documents):
             raise CannotRun(
-                "some documents have a place in training and others have none: a source joins between `order` and `pack`; let it join before `order`"
+                "some documents have a place in training and others have none: a source joins between "
+                "`order` and `pack`; let it join before `order`"
             )
         windows = 1
         while windows * self.window_tokens < tokens and windows < MOST_WINDOWS:
@@ -228,15 +234,15 @@ class Pack(Global):
 
     def packed(self, rows: pa.Table, beside: pa.Table) -> list[Published]:
         """One window, packed into rows of each length."""
-        told = [json.loads(text) for text in beside["facts"].to_pylist()]
+        facts_of_sets = [json.loads(text) for text in beside["facts"].to_pylist()]
         place, uid, copy = (rows[name].to_numpy() for name in ("place", "uid", "copy"))
         rows = rows.take(pa.array(np.lexsort((copy, uid, place)))).combine_chunks()
         segment = rows["segment"].to_numpy()
         bounds = np.append(np.flatnonzero(begins_run(segment)), len(rows))
-        documents = documents_of(rows, dtype_of(told[0]["meta"]["vocab_size"]), told[0]["sources"])
+        documents = documents_of(rows, dtype_of(facts_of_sets[0]["meta"]["vocab_size"]), facts_of_sets[0]["sources"])
         lengths = np.diff(documents.offsets)
-        made = []
-        for facts in told:
+        published = []
+        for facts in facts_of_sets:
             meta = ShardMeta.from_facts(facts["meta"], "beside")
             packed = self.laid(lengths, meta.row_length, bounds)
             packed = shuffled(
@@ -247,7 +253,7 @@ class Pack(Global):
             table = shard_table(meta, facts["sources"], documents, packed)
             of_row = segment[packed.document[np.flatnonzero(begins_run(packed.row))]]
             begins = np.flatnonzero(begins_run(of_row))
-            made.append(
+            published.append(
                 Published(
                     self.folder(meta.row_length),
                     table,
@@ -265,7 +271,7 @@ class Pack(Global):
                     },
                 )
             )
-        return made
+        return published
 
     def laid(self, lengths: Array, row_length: int, bounds: Array) -> Packed:
         if self.packer == "best_fit":
@@ -295,7 +301,8 @@ class Pack(Global):
         index = index_of(meta, listed, begins)
         if (index["tokens"], index["documents"]) != (tokens, documents):
             raise CannotRun(
-                f"{tokens:,} tokens of {documents:,} documents were handed over, and {index['tokens']:,} of {index['documents']:,} are in rows of "
+                f"{tokens:,} tokens of {documents:,} documents were handed over, and {index['tokens']:,} of "
+                f"{index['documents']:,} are in rows of "
                 f"{meta.row_length:,}: a fault of packing"
             )
         folder = self.folder(meta.row_length)
@@ -305,22 +312,24 @@ class Pack(Global):
 
     def account(self, shards: list[dict[str, Any]], metas: dict[int, ShardMeta]) -> dict[str, Any]:
         """What the report says of each length."""
-        found = []
+        sets = []
         for length in self.lengths:
-            mine = [shard for shard in shards if shard["row_length"] == length]
+            own_shards = [shard for shard in shards if shard["row_length"] == length]
             counted = ("rows", "tokens", "padding", "documents", "pieces", "cut", "fewest_rows", "bytes")
-            found.append(
+            sets.append(
                 {
                     "row_length": length,
                     "path": f"{length}/*.arrow",
                     "packer": self.packer,
                     "seed": self.seed,
                     "fingerprint": metas[length].fingerprint,
-                    "shards": len(mine),
+                    "shards": len(own_shards),
                     "fill": round(
-                        sum(shard["tokens"] for shard in mine) / (sum(shard["rows"] for shard in mine) * length), 6
+                        sum(shard["tokens"] for shard in own_shards)
+                        / (sum(shard["rows"] for shard in own_shards) * length),
+                        6,
                     ),
-                    **{name: sum(shard[name] for shard in mine) for name in counted},
+                    **{name: sum(shard[name] for shard in own_shards) for name in counted},
                 }
             )
         lengths = np.sum(
@@ -328,7 +337,7 @@ class Pack(Global):
         ).tolist()
         return {
             "folder": self.folder(self.lengths[0]).rpartition("/")[0],
-            "sets": found,
+            "sets": sets,
             "document_lengths": lengths,
             "license": self.license,
         }
@@ -369,8 +378,15 @@ def shuffled(packed: Packed, segment: Array, keys: Array) -> Packed:
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
     row = number[packed.row]
-    at = np.argsort(row, kind="stable")
-    return Packed(row[at], packed.offset[at], packed.document[at], packed.start[at], packed.length[at], packed.rows)
+    order_of_pieces = np.argsort(row, kind="stable")
+    return Packed(
+        row[order_of_pieces],
+        packed.offset[order_of_pieces],
+        packed.document[order_of_pieces],
+        packed.start[order_of_pieces],
+        packed.length[order_of_pieces],
+        packed.rows,
+    )
 
 
 def cut_pieces(packed: Packed) -> int:

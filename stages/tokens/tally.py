@@ -69,7 +69,7 @@ def facts_of(rows: pa.Table, around: int) -> dict[str, Any]:
     return {
         "tokens": total["tokens"],
         "bytes_per_token": _per_token(total, around),
-        **{f"bytes_per_token_by_{key}": found for key, found in by.items()},
+        **{f"bytes_per_token_by_{key}": counts for key, counts in by.items()},
         "round_trip": {
             "checked": total["checked"],
             "restored": total["restored"],
@@ -80,12 +80,12 @@ def facts_of(rows: pa.Table, around: int) -> dict[str, Any]:
 
 def _by(rows: list[dict[str, Any]], key: str, around: int) -> dict[str, dict[str, Any]]:
     """Largest first."""
-    found: dict[str, dict[str, int]] = {}
+    sums_by_value: dict[str, dict[str, int]] = {}
     for row in rows:
-        sums = found.setdefault(row[key] or UNKNOWN, dict.fromkeys(COUNTS, 0))
+        sums = sums_by_value.setdefault(row[key] or UNKNOWN, dict.fromkeys(COUNTS, 0))
         for name in COUNTS:
             sums[name] += row[name]
-    ordered = sorted(found.items(), key=lambda item: (-item[1]["tokens"], item[0]))
+    ordered = sorted(sums_by_value.items(), key=lambda item: (-item[1]["tokens"], item[0]))
     return {
         name: {"documents": sums["documents"], "tokens": sums["tokens"], "bytes_per_token": _per_token(sums, around)}
         for name, sums in ordered

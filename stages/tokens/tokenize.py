@@ -23,14 +23,14 @@ from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.paths import PathRole
 from gristmill.stages.sample import chances
 from gristmill.stages.stage import CannotRun, Global
-from gristmill.stages.tokens.encoding import Encoded, Encoder, encoder_of
+from gristmill.stages.tokens.encoding import Encoded, TextEncoder, encoder_of
 from gristmill.stages.tokens.figures import tokenizer_figures
 from gristmill.stages.tokens.tally import GROUPS, Checked, added_up, facts_of, rows_of
 from gristmill.stages.tokens.training import LEAST, SPECIALS, trained
 from gristmill.stages.tokens.vocabulary import (
     FILES,
     Ids,
-    Vocabulary,
+    TokenizerVocabulary,
     check,
     demanded,
     given,
@@ -142,8 +142,12 @@ class Tokenize(Global):
     @classmethod
     def token_counts(cls, report: Report) -> TokenCounts | None:
         rows = report.get("bytes_per_token_by_source") or {}
-        held = {str(name): float(its["bytes_per_token"]) for name, its in rows.items() if its.get("bytes_per_token")}
-        return TokenCounts({str(name): int(its["tokens"]) for name, its in rows.items()}, held) if rows else None
+        held = {
+            str(name): float(counts["bytes_per_token"])
+            for name, counts in rows.items()
+            if counts.get("bytes_per_token")
+        }
+        return TokenCounts({str(name): int(counts["tokens"]) for name, counts in rows.items()}, held) if rows else None
 
     def named(self) -> dict[str, str | None]:
         """Special tokens by what they are for, as the recipe, or the default of a trained tokenizer, names them."""
@@ -156,7 +160,7 @@ class Tokenize(Global):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         rows = self.vocabulary_rows(docs, flow)
-        vocabulary = Vocabulary.of(rows if isinstance(rows, pa.Table) else flow.gather(rows))
+        vocabulary = TokenizerVocabulary.of(rows if isinstance(rows, pa.Table) else flow.gather(rows))
         ids = demanded(vocabulary, tokenizer_from(vocabulary.tokenizer_text, vocabulary.name), self.around)
         by = encoder_of(vocabulary.tokenizer_text).by  # kernels are compiled here, once, and not in each worker
         marked = flow.mark(self.encode, docs, columns=("uid", "text"), beside=rows)
@@ -171,7 +175,7 @@ class Tokenize(Global):
         flow.hand_on("tokenizer_json", vocabulary.tokenizer_text)
         return marked
 
-    def facts(self, vocabulary: Vocabulary, ids: Ids) -> dict[str, Any]:
+    def facts(self, vocabulary: TokenizerVocabulary, ids: Ids) -> dict[str, Any]:
         return {
             "name": vocabulary.name, "hash": vocabulary.hash, "vocab_size": ids.size, "dtype": ids.dtype.name,
             "bos_id": ids.bos, "eos_id": ids.eos, "pad_id": ids.pad, "around": list(self.around),
@@ -220,11 +224,11 @@ class Tokenize(Global):
         ordered = texts.select(["key", "text"]).take(pc.sort_indices(texts["key"]))
         return self.learnt(text for batch in ordered.to_batches(1024) for text in batch["text"].to_pylist()).table()
 
-    def learnt(self, texts: Iterator[str]) -> Vocabulary:
+    def learnt(self, texts: Iterator[str]) -> TokenizerVocabulary:
         named = self.named()
         specials = [str(named[role]) for role in SPECIALS]  # in the order of their ids
-        found = Vocabulary("", trained(texts, self.vocab_size, self.digits, specials), named)
-        return found._replace(name=f"trained-{self.vocab_size}-{found.hash[:8]}")
+        vocabulary = TokenizerVocabulary("", trained(texts, self.vocab_size, self.digits, specials), named)
+        return vocabulary._replace(name=f"trained-{self.vocab_size}-{vocabulary.hash[:8]}")
 
     def draw(self, docs: pa.Table, of: int) -> Array:
         return chances(docs["uid"].to_numpy(), self.seed + of)
@@ -234,12 +238,12 @@ class Tokenize(Global):
     def encode(self, docs: pa.Table, rows: pa.Table) -> pa.Table:
         encoder, ids = at_work(rows)
         texts = texts_in(docs)
-        found = encoder.encode(texts)
-        plain = np.diff(found.offsets)
-        goes = (plain == 0) | found.special
-        values, offsets = self.framed(found, np.where(goes, 0, plain), ids)
+        encoded = encoder.encode(texts)
+        plain = np.diff(encoded.offsets)
+        goes = (plain == 0) | encoded.special
+        values, offsets = self.framed(encoded, np.where(goes, 0, plain), ids)
         lengths = np.diff(offsets)
-        reason = np.where(found.special, "special_token", np.where(goes, "no_tokens", ""))
+        reason = np.where(encoded.special, "special_token", np.where(goes, "no_tokens", ""))
         per_token = sizes(texts) / np.maximum(plain, 1) * ~goes
         buffers = [None, pa.py_buffer(offsets * ids.dtype.itemsize), pa.py_buffer(values)]
         return pa.table(
@@ -266,7 +270,7 @@ class Tokenize(Global):
 
     # --- for the report ----------------------------------------------------------------------------------------------
 
-    def beside_tally(self, vocabulary: Vocabulary, documents: int) -> pa.Table:
+    def beside_tally(self, vocabulary: TokenizerVocabulary, documents: int) -> pa.Table:
         """The tokenizer, and up to which draw a document is checked: a power of two, so that a file more does not check
         all anew."""
         below = (2**64 - 1) >> max(0, (documents // CHECKED).bit_length() - 1)
@@ -289,8 +293,8 @@ class Tokenize(Global):
         return added_up([table.select(GROUPS) for table in tables])
 
 
-def at_work(rows: pa.Table) -> tuple[Encoder, Ids]:
-    vocabulary = Vocabulary.of(rows)
+def at_work(rows: pa.Table) -> tuple[TextEncoder, Ids]:
+    vocabulary = TokenizerVocabulary.of(rows)
     encoder = encoder_of(vocabulary.tokenizer_text)
     return encoder, ids_of(vocabulary, encoder.tokenizer, encoder.size)
 

@@ -42,7 +42,8 @@ def untrained(digits: int) -> Tokenizer:
 
 
 def trained(texts: Iterable[str], vocab_size: int, digits: int, specials: list[str]) -> str:
-    """The `tokenizer.json` of a vocabulary of `vocab_size` (fewer where the texts have no more pairs that come twice)."""
+    """The `tokenizer.json` of a vocabulary of `vocab_size` (fewer where the texts have no more pairs that come
+    twice)."""
     tokenizer = untrained(digits)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,

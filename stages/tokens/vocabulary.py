@@ -35,7 +35,7 @@ SCHEMA = pa.schema(
 )
 
 
-class Vocabulary(NamedTuple):
+class TokenizerVocabulary(NamedTuple):
     """A tokenizer and its tokens for the beginning and the end of a text and for padding, as it writes them (None: it
     has none)."""
 
@@ -49,7 +49,7 @@ class Vocabulary(NamedTuple):
         )
 
     @classmethod
-    def of(cls, table: pa.Table) -> Vocabulary:
+    def of(cls, table: pa.Table) -> TokenizerVocabulary:
         row = table.select(["name", "tokenizer_text", "specials"]).to_pylist()[0]
         return cls(row["name"], row["tokenizer_text"], json.loads(row["specials"]))
 
@@ -99,30 +99,35 @@ def size_of(tokenizer: Tokenizer) -> int:
     )
 
 
-def ids_of(vocabulary: Vocabulary, tokenizer: Tokenizer, size: int) -> Ids:
-    found = {role: _id_of(tokenizer, role, vocabulary) for role in ROLES}
-    pad = next((token for token in (found["pad"], found["eos"], found["bos"]) if token is not None), 0)
-    return Ids(size, found["bos"], found["eos"], pad)
+def ids_of(vocabulary: TokenizerVocabulary, tokenizer: Tokenizer, size: int) -> Ids:
+    special_ids = {role: _id_of(tokenizer, role, vocabulary) for role in ROLES}
+    pad = next(
+        (token for token in (special_ids["pad"], special_ids["eos"], special_ids["bos"]) if token is not None), 0
+    )
+    return Ids(size, special_ids["bos"], special_ids["eos"], pad)
 
 
-def _id_of(tokenizer: Tokenizer, role: str, vocabulary: Vocabulary) -> int | None:
+def _id_of(tokenizer: Tokenizer, role: str, vocabulary: TokenizerVocabulary) -> int | None:
     token = vocabulary.specials[role]
     if token is None:
         return None
-    found: int | None = tokenizer.token_to_id(token)
-    if found is None:
+    token_id: int | None = tokenizer.token_to_id(token)
+    if token_id is None:
         raise CannotRun(f"{role}_token: {vocabulary.name} has no token {token!r}; {_its_specials(tokenizer)}")
-    return found
+    return token_id
 
 
-def demanded(vocabulary: Vocabulary, tokenizer: Tokenizer, roles: tuple[str, ...]) -> Ids:
+def demanded(vocabulary: TokenizerVocabulary, tokenizer: Tokenizer, roles: tuple[str, ...]) -> Ids:
     """The ids, where those that a recipe asks for must be there."""
     ids = ids_of(vocabulary, tokenizer, size_of(tokenizer))
     for role in roles:
         if vocabulary.specials[role] is None:
             where = {"bos": "begins", "eos": "ends"}[role]
             raise CannotRun(
-                f"{role}: {vocabulary.name} does not say which token {where} a text; name it as `{role}_token`, or set `{role}: false`; "
+                (
+                    f"{role}: {vocabulary.name} does not say which token {where} a text; name it as "
+                    f"`{role}_token`, or set `{role}: false`; "
+                )
                 + _its_specials(tokenizer)
             )
     return ids
@@ -144,7 +149,7 @@ def seems_a_path(name: str) -> bool:
     )
 
 
-def given(name: str, revision: str | None, wanted: dict[str, str | None]) -> Vocabulary:
+def given(name: str, revision: str | None, wanted: dict[str, str | None]) -> TokenizerVocabulary:
     """The tokenizer of a file, a folder or a hub id. `wanted` names tokens that the recipe sets itself."""
     path = _place(name)
     if path.is_file():
@@ -155,8 +160,8 @@ def given(name: str, revision: str | None, wanted: dict[str, str | None]) -> Voc
         raise CannotRun(f"tokenizer: there is no file or folder {name}")
     else:
         text, folder, called = *_of_hub(name, revision), name
-    said = _said_in(folder)
-    return Vocabulary(called, text, {role: wanted.get(role) or said.get(role) for role in ROLES})
+    stated = _said_in(folder)
+    return TokenizerVocabulary(called, text, {role: wanted.get(role) or stated.get(role) for role in ROLES})
 
 
 def check(name: str, revision: str | None, wanted: dict[str, str | None], roles: tuple[str, ...]) -> None:
@@ -225,10 +230,10 @@ def _of_hub(name: str, revision: str | None) -> tuple[str, Path]:
             raise _not_there(name, f"the hub says: {_first_line(error)}") from error
 
     with _hub_kept_quiet():
-        found = fetched(FILE)
+        tokenizer_file = fetched(FILE)
         beside = [path for path in map(fetched, SAYS_SPECIALS) if path is not None]
-    folder = (found or beside[0]).parent if found or beside else Path(FILE)
-    return (_read(found) if found is not None else _converted(name, revision)), folder
+    folder = (tokenizer_file or beside[0]).parent if tokenizer_file or beside else Path(FILE)
+    return (_read(tokenizer_file) if tokenizer_file is not None else _converted(name, revision)), folder
 
 
 def _refusal_of_hub(name: str, revision: str | None) -> str | None:
@@ -306,7 +311,8 @@ def _converted(name: str, revision: str | None) -> str:
         from transformers import AutoTokenizer
     except ImportError:
         raise CannotRun(
-            f"tokenizer: {name} has no {FILE}, only an older format that transformers converts: pip install transformers sentencepiece protobuf"
+            f"tokenizer: {name} has no {FILE}, only an older format that transformers converts: pip install "
+            "transformers sentencepiece protobuf"
         ) from None
     try:
         loaded = AutoTokenizer.from_pretrained(name, revision=revision, use_fast=True, trust_remote_code=False)
@@ -321,7 +327,7 @@ def _converted(name: str, revision: str | None) -> str:
 
 def _said_in(folder: Path) -> dict[str, str]:
     """Which tokens begin, end and pad a text, as the files beside a tokenizer say."""
-    said: dict[str, str] = {}
+    stated: dict[str, str] = {}
     for name in SAYS_SPECIALS:
         if (folder / name).is_file():
             try:
@@ -332,5 +338,5 @@ def _said_in(folder: Path) -> dict[str, str]:
                 token = facts.get(f"{role}_token") if isinstance(facts, dict) else None
                 token = token.get("content") if isinstance(token, dict) else token
                 if isinstance(token, str) and token:
-                    said.setdefault(role, token)
-    return said
+                    stated.setdefault(role, token)
+    return stated

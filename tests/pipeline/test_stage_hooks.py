@@ -24,17 +24,17 @@ from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.report import build_report
 from gristmill.stages.figures import (
     Block,
-    Counts,
-    Curve,
-    Facts,
+    CountBars,
+    FactList,
     Figures,
-    Pages,
+    PagePairs,
     Plane,
     Point,
     Sentence,
     StageFigures,
     TextPair,
     TokenCounts,
+    ValueBars,
     Warnings,
 )
 from gristmill.stages.stage import Stage
@@ -49,7 +49,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from gristmill.stages.checks import Complaint
-from gristmill.stages.figures import Facts, Figures, StageFigures, TokenCounts
+from gristmill.stages.figures import FactList, Figures, StageFigures, TokenCounts
 from gristmill.stages.stage import Global
 
 
@@ -82,7 +82,7 @@ class LengthClasses(Global):
             return None
         rows = [(f"up to {width}", str(count)) for width, count in report["lengths"].items()]
         table = Figures("Words <of> documents", ("words", "documents"), rows)
-        return StageFigures("How long documents are", [Facts("", [("words", str(report["words"]))]), table], topic=TOPIC)
+        return StageFigures("How long documents are", [FactList("", [("words", str(report["words"]))]), table], topic=TOPIC)
 
     @classmethod
     def token_counts(cls, report):
@@ -184,9 +184,9 @@ def test_figures_do_not_count_in_fingerprints() -> None:
 def test_every_block_goes_into_report_json_and_back() -> None:
     table = Figures("t", ("a", "b"), [("x", "1")], bars=[0.5], note="n")
     blocks: list[Block] = [
-        Facts("t", [("a", "b")]), Warnings(["w"]), table, Plane([Point("chosen", "p", 0.5, 0.25)], table), Sentence("s"),
-        Counts("c", "h", [("a", 1)], 2), Curve("c", ("a", "b"), [("x", "1", 50.0)]),
-        TextPair("1", None, "a", "2", None, "b", "0.900"), Pages([{"uid": "1"}]),
+        FactList("t", [("a", "b")]), Warnings(["w"]), table, Plane([Point("chosen", "p", 0.5, 0.25)], table), Sentence("s"),
+        CountBars("c", "h", [("a", 1)], 2), ValueBars("c", ("a", "b"), [("x", "1", 50.0)]),
+        TextPair("1", None, "a", "2", None, "b", "0.900"), PagePairs([{"uid": "1"}]),
     ]  # fmt: skip
     figures = StageFigures("title", blocks, "mix")
     again = StageFigures.from_data(json.loads(json.dumps(figures.as_data())))

@@ -22,7 +22,7 @@ from gristmill.kernels.base.unicode import POINTS
 from gristmill.kernels.bpe.piece_memo import empty_memo
 from gristmill.stages.tokens import byte_level
 from gristmill.stages.tokens.byte_level import ByteLevel, Unfit, classes
-from gristmill.stages.tokens.encoding import Encoder
+from gristmill.stages.tokens.encoding import TextEncoder
 from gristmill.stages.tokens.training import trained
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -99,24 +99,24 @@ texts = st.lists(
 
 
 @cache
-def encoder_for(family: str) -> Encoder:
-    encoder = Encoder(FAMILIES[family])
+def encoder_for(family: str) -> TextEncoder:
+    encoder = TextEncoder(FAMILIES[family])
     assert encoder.by == "kernels" and encoder.kernels is not None
     encoder.kernels.memo = empty_memo(256)
     return encoder
 
 
-def of_package(encoder: Encoder, texts: list[str]) -> list[list[int]]:
+def of_package(encoder: TextEncoder, texts: list[str]) -> list[list[int]]:
     return [found.ids for found in encoder.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def of_ours(encoder: Encoder, texts: pa.ChunkedArray) -> list[list[int]]:
+def of_ours(encoder: TextEncoder, texts: pa.ChunkedArray) -> list[list[int]]:
     found = encoder.encode(texts)
     assert found.ids.dtype == encoder.dtype and not found.special.any()
     return [found.ids[a:b].tolist() for a, b in zip(found.offsets[:-1], found.offsets[1:], strict=True)]
 
 
-def by_kernels(encoder: Encoder, texts: list[str]) -> list[bool]:
+def by_kernels(encoder: TextEncoder, texts: list[str]) -> list[bool]:
     """Which texts the package is not asked for."""
     assert encoder.kernels is not None
     rows = pa.array(texts, pa.large_string())
@@ -181,7 +181,7 @@ def test_ids_of_real_texts_are_those_of_the_package(family, file):
 
 
 @cache
-def encoder_for_real(family: str) -> Encoder:
+def encoder_for_real(family: str) -> TextEncoder:
     """The family's rules, with a vocabulary learnt of these texts."""
     texts = [
         text
@@ -190,7 +190,7 @@ def encoder_for_real(family: str) -> Encoder:
     ]
     settings, learnt = json.loads(FAMILIES[family]), json.loads(trained(texts, 8000, 2, SPECIALS))
     settings["model"] |= {name: learnt["model"][name] for name in ("vocab", "merges")}
-    return Encoder(json.dumps(settings))
+    return TextEncoder(json.dumps(settings))
 
 
 def test_texts_that_a_normalizer_changes_are_the_packages():
@@ -222,7 +222,7 @@ def test_a_special_token_that_is_a_piece_is_text():
     settings = json.loads(with_whole_tokens())
     settings["model"]["vocab"] |= {"stop": 9000}
     settings["added_tokens"].append({**settings["added_tokens"][0], "id": 9000, "content": "stop"})
-    encoder = Encoder(json.dumps(settings))
+    encoder = TextEncoder(json.dumps(settings))
     assert encoder.by == "kernels" and of_package(encoder, ["stop"]) == [[9000]]
     texts = ["the mill", "stop", "the stopping", "mill stone"]
     wanted = encoder.by_package(texts)
@@ -272,7 +272,7 @@ def without_bytes() -> str:
     ],
 )
 def test_other_tokenizers_are_the_packages(tokenizer, reason):
-    encoder = Encoder(tokenizer)
+    encoder = TextEncoder(tokenizer)
     assert encoder.kernels is None and encoder.by.startswith("tokenizers (") and reason in encoder.by
     texts = ["mill pail", "", "alp"]
     if reason != "dropout":
@@ -284,7 +284,7 @@ def test_one_difference_on_the_sample_sends_all_to_the_package(monkeypatch):
     wrong[ord("i")] = 0
     monkeypatch.setattr(byte_level, "classes", lambda: wrong)
     with pytest.raises(Unfit, match="on a sample its ids are others"):
-        ByteLevel(Encoder(TRAINED).tokenizer)
+        ByteLevel(TextEncoder(TRAINED).tokenizer)
 
 
 def test_threads_share_a_memo():

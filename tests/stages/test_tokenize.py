@@ -25,10 +25,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from gristmill.shards import format as shard_format
 from gristmill.stages.stage import CannotRun
 from gristmill.stages.tokens import encoding, training
-from gristmill.stages.tokens.encoding import Encoder
+from gristmill.stages.tokens.encoding import TextEncoder
 from gristmill.stages.tokens.tokenize import MOST_OF_ONE, Tokenize
 from gristmill.stages.tokens.training import trained
-from gristmill.stages.tokens.vocabulary import Vocabulary, dtype_of
+from gristmill.stages.tokens.vocabulary import TokenizerVocabulary, dtype_of
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 GPT4 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -193,7 +193,7 @@ def test_a_special_token_that_only_the_normalizer_makes_drops_the_document(tmp_p
 
 def test_ids_are_those_of_any_layout_of_the_column():
     texts: list[str | None] = [*CORPUS[:20], None, ""]
-    rows = Vocabulary("t", TRAINED, dict(zip(("eos", "bos", "pad"), SPECIALS, strict=True))).table()
+    rows = TokenizerVocabulary("t", TRAINED, dict(zip(("eos", "bos", "pad"), SPECIALS, strict=True))).table()
     stage = Tokenize()
     whole = stage.encode(documents(texts), rows).to_pylist()
     assert sum(row["tokens"] for row in whole) > 1000
@@ -253,11 +253,11 @@ def test_a_text_in_pieces_has_the_ids_of_the_whole(family, pairs, piece, odd):
     assert "".join(pieces) == text and [i for ids in found for i in ids] == whole
 
 
-ENCODERS: dict[str, Encoder] = {}
+ENCODERS: dict[str, TextEncoder] = {}
 
 
-def encoder_for(family: str) -> Encoder:
-    return ENCODERS.setdefault(family, Encoder(FAMILIES[family]))
+def encoder_for(family: str) -> TextEncoder:
+    return ENCODERS.setdefault(family, TextEncoder(FAMILIES[family]))
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name not in ("metaspace", "gpt2 with a space before")])
@@ -272,8 +272,8 @@ def test_a_tokenizer_whose_tokens_reach_over_spaces_is_not_cut():
     for token in (AddedToken("the ", normalized=False), AddedToken("x", lstrip=True), AddedToken("mill stone")):
         tokenizer = Tokenizer.from_str(TRAINED)
         tokenizer.add_tokens([token])
-        assert not Encoder(tokenizer.to_str()).cuts
-    assert Encoder(TRAINED).cuts
+        assert not TextEncoder(tokenizer.to_str()).cuts
+    assert TextEncoder(TRAINED).cuts
 
 
 def test_a_tokenizer_that_counts_characters_from_the_beginning_is_not_cut(monkeypatch):
@@ -282,7 +282,7 @@ def test_a_tokenizer_that_counts_characters_from_the_beginning_is_not_cut(monkey
     bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.FixedLength(8), bytes_of])
     text = "".join(mill_texts(20))
-    encoder = Encoder(tokenizer.to_str())
+    encoder = TextEncoder(tokenizer.to_str())
     assert encoder.encode(column([text])).ids.tolist() == encoder.tokenizer.encode(text, add_special_tokens=False).ids
 
 
@@ -291,7 +291,7 @@ def test_a_tokenizer_that_counts_characters_from_the_beginning_is_not_cut(monkey
 )
 def test_a_line_of_megabytes_is_no_trouble(unit):
     text = unit * (2_000_000 // len(unit.encode()))
-    encoder = Encoder(TRAINED)
+    encoder = TextEncoder(TRAINED)
     start = time.perf_counter()
     found = encoder.encode(column([text]))
     assert time.perf_counter() - start < 10
@@ -424,7 +424,7 @@ def test_what_a_file_says_of_length_and_specials_is_not_done(tmp_path):
     folder = written(tmp_path, tokenizer.to_str())
     texts = CORPUS[:5]
     rows, _ = run(Tokenize(tokenizer=folder, eos_token="<|endoftext|>"), documents(texts))
-    plain = Encoder(TRAINED)
+    plain = TextEncoder(TRAINED)
     assert [ids_in(rows[hash_of(i)]) for i in range(5)] == [
         [*plain.encode(column([text])).ids.tolist(), 0] for text in texts
     ]
@@ -578,7 +578,7 @@ def test_old_formats_come_through_transformers(tmp_path):
     )
     text = "the mill <|endoftext|> don't"
     rows, flow = run(Tokenize(tokenizer=str(tmp_path)), documents([text]))
-    assert ids_in(rows[hash_of(0)]) == [*Encoder(like(None)).encode(column([text])).ids.tolist(), 0]
+    assert ids_in(rows[hash_of(0)]) == [*TextEncoder(like(None)).encode(column([text])).ids.tolist(), 0]
     assert flow.told["round_trip"]["restored"] == 1
 
 
@@ -618,9 +618,9 @@ def test_texts_that_a_tokenizer_changes_are_named(tmp_path):
 
 def test_workers_that_are_forked_print_no_warning():
     program = (
-        "import os\nimport pyarrow as pa\nfrom gristmill.stages.tokens.encoding import Encoder\nfrom gristmill.stages.tokens.training import trained\n"
+        "import os\nimport pyarrow as pa\nfrom gristmill.stages.tokens.encoding import TextEncoder\nfrom gristmill.stages.tokens.training import trained\n"
         "text, column = trained(['mill'] * 9, 300, 2, []), pa.chunked_array([['mill stone'] * 100])\nEncoder(text).encode(column)\nEncoder(text).by_package(['mill stone'] * 100)\n"
-        "child = os.fork()\nif not child:\n    Encoder(text).encode(column)\n    Encoder(text).by_package(['mill stone'] * 100)\n    os._exit(0)\nos.waitpid(child, 0)\n"
+        "child = os.fork()\nif not child:\n    TextEncoder(text).encode(column)\n    TextEncoder(text).by_package(['mill stone'] * 100)\n    os._exit(0)\nos.waitpid(child, 0)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

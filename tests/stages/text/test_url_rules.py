@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from gristmill.stages import UrlRules
 from gristmill.stages.text import url_lists
-from gristmill.stages.text.url_lists import Wanted
+from gristmill.stages.text.url_lists import WantedLists
 
 
 @pytest.fixture(autouse=True)
@@ -159,10 +159,10 @@ def test_a_list_is_built_once_and_again_when_it_changes(listed, monkeypatch):
 def test_chunks_do_not_matter(listed, monkeypatch):
     names = [f"site{i}.com" for i in range(2000)]
     path = listed("\n".join(names))
-    whole = url_lists._built(Wanted(((1, path),)))
+    whole = url_lists._built(WantedLists(((1, path),)))
     monkeypatch.setattr(url_lists, "CHUNK", 50)
     assert (
-        np.array_equal(np.sort(url_lists._built(Wanted(((1, path),))).sites), np.sort(whole.sites))
+        np.array_equal(np.sort(url_lists._built(WantedLists(((1, path),))).sites), np.sort(whole.sites))
         and (whole.sites != 0).sum() == 2000
     )
     assert judged(UrlRules(blocked_domains_file=path), [f"http://{name}/" for name in names]) == [
