@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,10 @@ from gristmill.pipeline.cli import (
 from gristmill.pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words, of_storage
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.screen import console, escape
+
+if TYPE_CHECKING:
+    from gristmill.pipeline.recipe.recipe import Recipe
+    from gristmill.shards.verify import Fault
 
 app = typer.Typer(
     name="gristmill",
@@ -275,7 +279,7 @@ def verify_command(
             else f"{escape(folder)}: {files:,} files, all as written"
         )
     if is_run and not store.exists("shards"):
-        sets: Iterable[Any] = ()
+        sets: Iterable[tuple[Path, int, list[Fault]]] = ()
     else:
         sets = faults_of(folder)
     for path, shards, faults in sets:
@@ -390,7 +394,7 @@ def is_new(out: str, recipe: Path) -> bool:
         return False
 
 
-def out_of(recipe: Any, out: str | None) -> str:
+def out_of(recipe: Recipe, out: str | None) -> str:
     """Where a run goes: the command line, else the recipe, else out/NAME beside the recipe."""
     if out:
         return out

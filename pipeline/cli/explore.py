@@ -6,7 +6,8 @@ import contextlib
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated
 
 import typer
 
@@ -65,5 +66,5 @@ def opened(address: str) -> None:
     webbrowser.open(address)
 
 
-def interrupted(*_: Any) -> None:
+def interrupted(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt

@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import Annotated
 
 import typer
 
@@ -250,7 +250,7 @@ def medu(
     from gristmill.pipeline.judging.show_medu import show_findings
     from gristmill.stages.judge.back_end import BackEnd
 
-    named: dict[str, Any] = {"model_path" if not endpoint and Path(model).is_dir() else "model": model}
+    named = {"model_path" if not endpoint and Path(model).is_dir() else "model": model}
     try:
         back_end = BackEnd(
             **named, endpoint=endpoint, engine=engine, form=form, key_variable=key_variable, revision=revision, quantization=quantization,
@@ -314,7 +314,7 @@ def said_of_judge(folder: str, error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def counting(what: str) -> Iterator[Any]:
+def counting(what: str) -> Iterator[Callable[[int], None]]:
     """How many there are by now, on a terminal."""
     from rich.progress import Progress, TextColumn
 

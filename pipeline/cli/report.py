@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, escape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import RenderableType
+
+    from gristmill.pipeline.store.store import Store
 
 AsJson = Annotated[bool, typer.Option("--json", help="for machines: JSON on standard output")]
 
@@ -29,6 +36,8 @@ def inspect(
     from gristmill.pipeline.look.history import history
     from gristmill.pipeline.look.show_history import render_history
 
+    data: Mapping[str, object]
+    shown: RenderableType
     try:
         if uid is not None or url is not None:
             story = history(out, uid=uid, url=url)
@@ -111,7 +120,7 @@ def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
         console().print(f"compare: {escape(where)}", soft_wrap=True)
 
 
-def write(store: Any, name: str, page: str) -> None:
+def write(store: Store, name: str, page: str) -> None:
     store.write(name, page.encode("utf-8", "replace"))
     console().print(f"report: {escape(address(store.address, name))}", soft_wrap=True)
 

@@ -103,7 +103,7 @@ def named_in(run: RecordedRun) -> set[str]:
     sources = run.recipe.get("sources") or {}
     steps = [
         *(run.recipe.get("stages") or []),
-        *(step for source in sources.values() for step in stages_in(source)),
+        *(step for source in sources.values() for step in source.get("stages") or []),
     ]
     named = {
         str(settings.get("name") or stage)
@@ -112,11 +112,6 @@ def named_in(run: RecordedRun) -> set[str]:
         for stage, settings in step.items()
     }
     return named | {str(name) for name in sources}
-
-
-def stages_in(source: JSONObject) -> Sequence[JSON]:
-    stages = source.get("stages")
-    return stages if isinstance(stages, list) else []
 
 
 def head_of(run: RecordedRun) -> dict[str, JSON]:

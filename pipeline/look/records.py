@@ -6,7 +6,7 @@ A run may have failed, be of an earlier version or still go on, so that any key 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NotRequired, TypeAlias, TypedDict
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 from gristmill.pipeline.store.parts import Part
 
@@ -91,11 +91,17 @@ class RejectsSettings(TypedDict, total=False):
     text: bool
 
 
+class SourceEntry(TypedDict, total=False):
+    """A source of the recipe; its reader stands beside its stages."""
+
+    stages: list[JSON]
+
+
 class RecipeEntry(TypedDict, total=False):
     """The recipe as it was resolved; stages are a name, or a name with settings."""
 
     rejects: RejectsSettings
-    sources: dict[str, JSONObject]
+    sources: dict[str, SourceEntry]
     stages: list[JSON]
 
 
@@ -245,7 +251,7 @@ class CutEntry(TypedDict):
     stage: str
     field: str
     signal: str
-    side: str  # low: documents below it go; high: those above
+    side: Literal["low", "high"]  # low: documents below it go; high: those above
     at_goes: bool  # does a document exactly at it go?
     value: float
 
