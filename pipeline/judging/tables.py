@@ -156,9 +156,9 @@ def _of_rows(rows: list[JSONObject], columns: Sequence[str]) -> pa.Table:
 
 def _column(values: list[JSON]) -> pa.Array:
     if any(isinstance(value, str) for value in values):
-        values = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+        texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
         return pa.array(
-            [None if value is None else value.encode("utf-8", "replace").decode() for value in values],
+            [None if text is None else text.encode("utf-8", "replace").decode() for text in texts],
             pa.large_string(),
         )
     return pa.array(values)

@@ -103,10 +103,10 @@ def named_in(run: RecordedRun) -> set[str]:
     sources = run.recipe.get("sources") or {}
     steps = [
         *(run.recipe.get("stages") or []),
-        *(step for source in sources.values() for step in source.get("stages") or []),
+        *(step for source in sources.values() for step in stages_in(source)),
     ]
     named = {
-        str(settings.get("name") or stage)
+        str((settings.get("name") if isinstance(settings, Mapping) else None) or stage)
         for step in steps
         if isinstance(step, Mapping)
         for stage, settings in step.items()
@@ -118,3 +118,8 @@ def head_of(run: RecordedRun) -> dict[str, JSON]:
     """The recipe without what has its own lines."""
     recipe: JSONObject = {**run.recipe}  # type: ignore[dict-item]
     return {key: value for key, value in recipe.items() if key not in NOT_COMPARED}
+
+
+def stages_in(source: JSONObject) -> Sequence[JSON]:
+    stages = source.get("stages")
+    return stages if isinstance(stages, list) else []

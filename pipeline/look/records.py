@@ -91,17 +91,11 @@ class RejectsSettings(TypedDict, total=False):
     text: bool
 
 
-class SourceEntry(TypedDict, total=False):
-    """A source of the recipe; its reader stands beside its stages."""
-
-    stages: list[JSON]
-
-
 class RecipeEntry(TypedDict, total=False):
     """The recipe as it was resolved; stages are a name, or a name with settings."""
 
     rejects: RejectsSettings
-    sources: dict[str, SourceEntry]
+    sources: dict[str, JSONObject]
     stages: list[JSON]
 
 
