@@ -8,14 +8,14 @@ others go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gristmill.pipeline.ablate.evaluation import tokenizer_of
 from gristmill.pipeline.ablate.facts import read_facts, write_facts
 from gristmill.pipeline.ablate.feeding import SetSize, epochs_of, shares_of_rows, size_of
 from gristmill.pipeline.ablate.length import Length, length_of, stages_of, too_small
-from gristmill.pipeline.ablate.plan import CONTROL, Loaded
+from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.fingerprint import stamp
 from gristmill.pipeline.look.token_sets import the_set
@@ -32,7 +32,7 @@ LOOKED_AT = 64  # rows
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """What was found. `problems` are by arm; `shape` is the model's."""
+    """A plan whose sets, tokenizer and model fit each other."""
 
     folders: dict[str, Path]
     fingerprints: dict[str, str]  # of those that could be opened
@@ -40,111 +40,172 @@ class CheckedPlan:
     share: float  # of every set that simulated epoching keeps
     length: Length
     meta: ShardMeta
-    shape: DecoderShape
+    shape: DecoderShape  # of the model
     tokenizer: Path
     model: Path | None  # the base that is there already
     before: int | None  # the token that stands before every document of the control's first set
-    problems: dict[str, str]
+    problems: dict[str, str]  # by arm
     epochs: dict[str, dict[str, float]]  # by arm and set
     warnings: list[str]
 
 
 def check_plan(loaded: Loaded, out: Path, note: Callable[[str], None]) -> CheckedPlan:
     plan = loaded.plan
-    needed = list(
-        dict.fromkeys(
-            [
-                *plan.control,
-                *((plan.base.mix or {}) if plan.base else {}),
-                *(n for mix in plan.arms.values() for n in mix),
-            ]
-        )
+    sets = _checked_sets(loaded, out, note)
+    tokenizer = _tokenizer(loaded, sets)
+    sets.compare()
+    model = model_of(loaded)
+    shape = _shape(loaded, sets.meta, model)
+    _check_fit(sets.meta, shape)
+    length = length_of(loaded, sets.meta.row_length)
+    share = min(1.0, length.tokens / plan.stands_for) if plan.stands_for else 1.0
+    sizes = {name: size_of(each, share) for name, each in sets.shards.items() if not sets.faults[name]}
+    arms = _checked_arms(loaded, sets, length, sizes)
+    return CheckedPlan(
+        folders={name: sets.folder(name, loaded) for name in sets.needed},
+        fingerprints={name: each.fingerprint for name, each in sets.shards.items()},
+        sizes=sizes,
+        share=share,
+        length=length,
+        meta=sets.meta,
+        shape=shape,
+        tokenizer=tokenizer,
+        model=model,
+        before=_before(sets.reference),
+        problems=arms.problems,
+        epochs=arms.epochs,
+        warnings=[*arms.warnings, *_tokenizer_warnings(model, tokenizer), *_plan_warnings(plan)],
     )
-    vital = list(dict.fromkeys([*plan.control, *((plan.base.mix or {}) if plan.base else {})]))
+
+
+# --- sets ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Sets:
+    """The sets of a plan, and what is wrong with each ("" if nothing is). A fault of a vital one ends the run."""
+
+    needed: list[str]
+    vital: list[str]  # of the control and the base
+    shards: dict[str, ShardSet]  # those that can be opened
+    faults: dict[str, str]
+
+    @property
+    def reference(self) -> ShardSet:
+        """The set that all others must be like: the control's first."""
+        return self.shards[self.vital[0]]
+
+    @property
+    def meta(self) -> ShardMeta:
+        return self.reference.meta
+
+    def folder(self, name: str, loaded: Loaded) -> Path:
+        return self.shards[name].folder if name in self.shards else loaded.place(loaded.plan.sets[name])
+
+    def compare(self) -> None:
+        """Adds as a fault where a set is unlike the control's; RunFailed of a vital one."""
+        for name, each in self.shards.items():
+            self.faults[name] = self.faults[name] or _unlike(each.meta, self.meta, self.reference.folder)
+            if name in self.vital and self.faults[name]:
+                raise RunFailed(f"sets.{name}: {self.faults[name]}")
+
+
+def _checked_sets(loaded: Loaded, out: Path, note: Callable[[str], None]) -> _Sets:
+    """Opened and verified; RunFailed where a vital one is not what was written."""
+    plan = loaded.plan
+    of_base = (plan.base.mix or {}) if plan.base else {}
+    vital = list(dict.fromkeys([*plan.control, *of_base]))
+    needed = list(dict.fromkeys([*vital, *(name for mix in plan.arms.values() for name in mix)]))
     shards, faults = _opened(loaded, needed, vital)
     faults |= {name: _fault(each, out, note) for name, each in shards.items()}
     for name in vital:
         if faults[name]:
             raise RunFailed(f"sets.{name}: {faults[name]}. The control needs it, so nothing can be compared")
-    meta = shards[vital[0]].meta
-    tokenizer, found = tokenizer_of(loaded, shards[vital[0]].folder)
-    if found != meta.tokenizer_hash:
+    return _Sets(needed, vital, shards, faults)
+
+
+def _tokenizer(loaded: Loaded, sets: _Sets) -> Path:
+    tokenizer, tokenizer_hash = tokenizer_of(loaded, sets.reference.folder)
+    if tokenizer_hash != sets.meta.tokenizer_hash:
         raise RunFailed(
-            f"evaluate.tokenizer: {tokenizer} is another tokenizer than that of {shards[vital[0]].folder} ({meta.tokenizer}): hash {found[:12]}, "
-            f"that of the shards {meta.tokenizer_hash[:12]}"
+            f"evaluate.tokenizer: {tokenizer} is another tokenizer than that of {sets.reference.folder}"
+            f" ({sets.meta.tokenizer}): hash {tokenizer_hash[:12]}, that of the shards {sets.meta.tokenizer_hash[:12]}"
         )
-    for name, each in shards.items():
-        faults[name] = faults[name] or _unlike(each.meta, meta, shards[vital[0]].folder)
-        if name in vital and faults[name]:
-            raise RunFailed(f"sets.{name}: {faults[name]}")
-    model = model_of(loaded)
-    shape = _shape(loaded, meta, model)
+    return tokenizer
+
+
+def _check_fit(meta: ShardMeta, shape: Shape) -> None:
+    """Does the model have a place for every token and every row?"""
     if meta.vocab_size > shape.vocabulary:
         raise RunFailed(
-            f"the shards' vocabulary of {meta.vocab_size:,} is larger than the model's of {shape.vocabulary:,}: tokens would have no embedding"
+            f"the shards' vocabulary of {meta.vocab_size:,} is larger than the model's of {shape.vocabulary:,}:"
+            " tokens would have no embedding"
         )
     if meta.row_length > shape.context:
         raise RunFailed(f"rows of {meta.row_length:,} tokens are longer than the model's context of {shape.context:,}")
-    length = length_of(loaded, meta.row_length)
-    share = min(1.0, length.tokens / plan.stands_for) if plan.stands_for else 1.0
-    sizes = {name: size_of(each, share) for name, each in shards.items() if not faults[name]}
-    problems, epochs, warnings = {}, {}, []
-    known: dict[frozenset[tuple[str, float]], str] = {}
+
+
+# --- arms ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Arms:
+    """Arms that cannot be run, with the reason, and how often the others go through each set."""
+
+    problems: dict[str, str] = field(default_factory=dict)
+    epochs: dict[str, dict[str, float]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def _checked_arms(loaded: Loaded, sets: _Sets, length: Length, sizes: Mapping[str, SetSize]) -> _Arms:
+    plan, arms = loaded.plan, _Arms()
+    arm_of_rows: dict[frozenset[tuple[str, float]], str] = {}
     for arm, mix in ((CONTROL, plan.control), *plan.arms.items()):
-        broken = [f"sets.{name}: {faults[name]}" for name in mix if faults[name]]
+        broken = [f"sets.{name}: {sets.faults[name]}" for name in mix if sets.faults[name]]
         if broken:
-            problems[arm] = "; ".join(broken)
+            arms.problems[arm] = "; ".join(broken)
             continue
-        if (other := known.setdefault(_rows_of(mix, shards), arm)) != arm:
-            problems[arm] = (
-                f"its sets hold the rows of those of {other}, in the same shares, so that the runs of both would be the same"
+        if (other := arm_of_rows.setdefault(_rows_of(mix, sets.shards), arm)) != arm:
+            arms.problems[arm] = (
+                f"its sets hold the rows of those of {other}, in the same shares, so that the runs of both would be"
+                " the same"
             )
             continue
         stages = stages_of(plan, arm, length)
         rare = [name for weights, _ in stages for name in too_small(shares_of_rows(weights, sizes))]
-        if rare and arm == CONTROL:
-            raise RecipeError(
-                f"{loaded.path}: control: {rare[0]}: less than one row in 1,000 would be of it; give it more weight, or leave it out"
-            )
         if rare:
-            problems[arm] = (
-                f"sets.{rare[0]}: less than one row in 1,000 would be of it; give it more weight, or leave it out"
-            )
+            problem = f"{rare[0]}: less than one row in 1,000 would be of it; give it more weight, or leave it out"
+            if arm == CONTROL:
+                raise RecipeError(f"{loaded.path}: control: {problem}")
+            arms.problems[arm] = f"sets.{problem}"
             continue
-        epochs[arm] = epochs_of(stages, sizes)
-        warnings += [
-            f"{arm}: {name} is gone through {times:.1f} times; above {MOST_EPOCHS:g} repeats are worth less than new data"
-            for name, times in epochs[arm].items()
+        arms.epochs[arm] = epochs_of(stages, sizes)
+        arms.warnings += [
+            f"{arm}: {name} is gone through {times:.1f} times;"
+            f" above {MOST_EPOCHS:g} repeats are worth less than new data"
+            for name, times in arms.epochs[arm].items()
             if times > MOST_EPOCHS
         ]
-    if (
-        model is not None
-        and (model / "tokenizer.json").is_file()
-        and (model / "tokenizer.json").read_bytes() != tokenizer.read_bytes()
-    ):
-        warnings.append(
-            f"base.model: its tokenizer.json is not that of the shards ({tokenizer}); if it splits text in another way, the model reads noise"
-        )
+    return arms
+
+
+def _tokenizer_warnings(model: Path | None, tokenizer: Path) -> list[str]:
+    beside_model = model / "tokenizer.json" if model is not None else None
+    if beside_model is None or not beside_model.is_file() or beside_model.read_bytes() == tokenizer.read_bytes():
+        return []
+    return [
+        f"base.model: its tokenizer.json is not that of the shards ({tokenizer});"
+        " if it splits text in another way, the model reads noise"
+    ]
+
+
+def _plan_warnings(plan: AblationPlan) -> list[str]:
+    warnings = []
     if plan.evaluate.guard is None:
         warnings.append("evaluate.guard: there is none, so that an arm may be adopted that makes general text worse")
     if len(plan.seeds) < 3:
         warnings.append(f"{len(plan.seeds)} seeds: intervals are four times as wide as of 3; take 5")
-    fingerprints = {name: each.fingerprint for name, each in shards.items()}
-    return CheckedPlan(
-        {name: shards[name].folder if name in shards else loaded.place(plan.sets[name]) for name in needed},
-        fingerprints,
-        sizes,
-        share,
-        length,
-        meta,
-        shape,
-        tokenizer,
-        model,
-        _before(shards[vital[0]]),
-        problems,
-        epochs,
-        warnings,
-    )
+    return warnings
 
 
 def _opened(loaded: Loaded, names: list[str], vital: list[str]) -> tuple[dict[str, ShardSet], dict[str, str]]:
@@ -168,29 +229,29 @@ def _fault(shards: ShardSet, out: Path, note: Callable[[str], None]) -> str:
     if len(shards) == 0:
         return f"{shards.folder}: holds no rows: an arm needs something to learn from"
     path = out / VERIFIED
-    known = read_facts(path)
+    verified = read_facts(path, dict)
     stamps = {
         entry.path: list(stamp(shards.folder / entry.path))
         for entry in shards.index.shards
         if (shards.folder / entry.path).is_file()
     }
-    if known.get(str(shards.folder)) == [shards.fingerprint, stamps]:
+    if verified.get(str(shards.folder)) == [shards.fingerprint, stamps]:
         return ""
-    note(f"{shards.folder}: looking at every byte of {shards.index.total('bytes') / 1e6:,.1f} MB")
+    note(f"{shards.folder}: verifying {shards.index.total('bytes') / 1e6:,.1f} MB")
     faults = verify(shards.folder)
     if faults:
         more = f" (and {len(faults) - 1:,} more faults; see gristmill verify)" if len(faults) > 1 else ""
         return f"{shards.folder}: {faults[0]}{more}"
-    write_facts(path, {**known, str(shards.folder): [shards.fingerprint, stamps]})
+    write_facts(path, {**verified, str(shards.folder): [shards.fingerprint, stamps]})
     return ""
 
 
 def _rows_of(mix: Mapping[str, float], shards: Mapping[str, ShardSet]) -> frozenset[tuple[str, float]]:
     """What a mix reads, whatever its sets are called and wherever they lie."""
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for name, weight in mix.items():
-        found[shards[name].fingerprint] = found.get(shards[name].fingerprint, 0.0) + weight / sum(mix.values())
-    return frozenset((fingerprint, round(share, 9)) for fingerprint, share in found.items())
+        shares[shards[name].fingerprint] = shares.get(shards[name].fingerprint, 0.0) + weight / sum(mix.values())
+    return frozenset((fingerprint, round(share, 9)) for fingerprint, share in shares.items())
 
 
 def _before(shards: ShardSet) -> int | None:
@@ -200,15 +261,15 @@ def _before(shards: ShardSet) -> int | None:
 
 
 def _unlike(meta: ShardMeta, control: ShardMeta, where: Path) -> str:
-    for field, what in (
+    for name, what in (
         ("tokenizer_hash", "tokenizer"),
         ("vocab_size", "vocabulary"),
         ("row_length", "length of rows"),
         ("pad_id", "padding"),
     ):
-        ours, theirs = getattr(meta, field), getattr(control, field)
+        ours, theirs = getattr(meta, name), getattr(control, name)
         if ours != theirs:
-            named = f" ({meta.tokenizer}, not {control.tokenizer})" if field == "tokenizer_hash" else ""
+            named = f" ({meta.tokenizer}, not {control.tokenizer})" if name == "tokenizer_hash" else ""
             return f"another {what} than {where}: {str(ours)[:12]}, not {str(theirs)[:12]}{named}"
     return ""
 

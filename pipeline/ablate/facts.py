@@ -7,16 +7,18 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from gristmill.pipeline.look.records import JSONObject
+Read = TypeVar("Read")
 
 
-def read_facts(path: Path) -> JSONObject:
+def read_facts(path: Path, kind: type[Read]) -> Read:
+    """A typed dictionary of this kind; which keys it has is not checked."""
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts: Read = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
+        return kind()
+    return facts if isinstance(facts, dict) else kind()
 
 
 def write_facts(path: Path, facts: Mapping[str, object]) -> None:

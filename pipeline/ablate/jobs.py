@@ -18,10 +18,11 @@ from gristmill.pipeline.ablate.evaluation import identity
 from gristmill.pipeline.ablate.feeding import blended
 from gristmill.pipeline.ablate.length import stages_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Base, Loaded, TrainingPlan
-from gristmill.pipeline.ablate.records import EvaluationSpec, Job, MixStage, ScheduleSpec, Start, TrainingSpec
+from gristmill.pipeline.ablate.records import EvaluationSpec, Job, MixStage, Start, TrainingSpec
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.fingerprint import code_of_engine, code_of_module, digest, stamp
 from gristmill.pipeline.look.records import JSONObject
+from gristmill.pipeline.report.ablation_record import ScheduleSpec
 
 BASE = "base"
 
@@ -150,7 +151,10 @@ def _of_base(asked: TrainingPlan) -> ScheduleSpec:
 def _stages(plan: AblationPlan, arm: str, checked: CheckedPlan) -> list[MixStage]:
     """The last one goes on to the end."""
     *before, (last, _) = stages_of(plan, arm, checked.length)
-    return [*({**_stage(weights, checked), "rows": rows} for weights, rows in before), _stage(last, checked)]
+    stages = [_stage(weights, checked) for weights, _ in before]
+    for stage, (_, rows) in zip(stages, before, strict=True):
+        stage["rows"] = rows
+    return [*stages, _stage(last, checked)]
 
 
 def _stage(weights: Mapping[str, float], checked: CheckedPlan) -> MixStage:

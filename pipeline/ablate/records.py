@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict
 
 from gristmill.pipeline.look.records import JSONObject
+from gristmill.pipeline.report.ablation_record import ScheduleSpec
 
 
 class TextsSpec(TypedDict):
@@ -53,16 +54,6 @@ class Start(TypedDict, total=False):
     seed: int
     model: str
     fingerprint: str
-
-
-class ScheduleSpec(TypedDict, total=False):
-    """Settings of `gristmill.trainer.run.schedule.Schedule`."""
-
-    kind: str
-    warmup: float
-    decay: float
-    floor: float
-    fall: str
 
 
 class TrainingSpec(TypedDict):

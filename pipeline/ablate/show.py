@@ -138,9 +138,9 @@ def last_metrics(path: Path) -> MetricsLine:
         return {}
     for line in reversed(lines):
         with contextlib.suppress(ValueError):
-            found = json.loads(line)
-            if isinstance(found, dict) and {"step", "loss"} <= found.keys():
-                return found
+            metrics: MetricsLine = json.loads(line)
+            if isinstance(metrics, dict) and {"step", "loss"} <= metrics.keys():
+                return metrics
     return {}
 
 
@@ -229,7 +229,7 @@ def foreseen(ready: PreparedAblation, flops: float, speed: float) -> Table:
             "base",
             f"{updates * rows * ready.checked.meta.row_length:,}",
             f"{updates:,}",
-            ", ".join(map(escape, plan.base.mix)),
+            ", ".join(map(escape, (plan.base.mix if plan.base else None) or ())),
             "",
             "",
         )

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ def carry_out(job: Job) -> Result:
 def finished(job: Job) -> Result | None:
     """The result that is there already, if it is that of the same job and its files are there."""
     folder = Path(job["folder"])
-    result = cast(Result, read_facts(folder / RESULT))
+    result = read_facts(folder / RESULT, Result)
     if result.get("fingerprint") != job["fingerprint"]:
         return None
     if job["evaluate"] is not None and not (folder / ITEMS_FILE).is_file():
@@ -95,14 +95,14 @@ def _done(job: Job, folder: Path) -> Result:
         )
     device = torch.device(job["device"])
     _clear(folder, OF_MEASURING)
-    if read_facts(folder / JOB).get("training_fingerprint") != job["training_fingerprint"]:
+    if read_facts(folder / JOB, TrainedFile).get("training_fingerprint") != job["training_fingerprint"]:
         _clear(folder, OF_TRAINING)
     write_facts(folder / JOB, job)
-    trained = read_facts(folder / TRAINED)
-    outcome = cast(Outcome, trained.get("outcome"))
+    trained = read_facts(folder / TRAINED, TrainedFile)
     if trained.get("fingerprint") != job["training_fingerprint"] or not (folder / "model").is_dir():
-        outcome = _trained(job, folder, device)
-        write_facts(folder / TRAINED, {"fingerprint": job["training_fingerprint"], "outcome": outcome})
+        trained = {"fingerprint": job["training_fingerprint"], "outcome": _trained(job, folder, device)}
+        write_facts(folder / TRAINED, trained)
+    outcome = trained["outcome"]
     start = time.perf_counter()
     items = _measured(job, job["evaluate"], folder, device) if job["evaluate"] else None
     if items is not None:
@@ -111,17 +111,26 @@ def _done(job: Job, folder: Path) -> Result:
         draft.replace(folder / ITEMS_FILE)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    return {
+    result: Result = {
         "arm": job["arm"],
         "seed": job["seed"],
         "fingerprint": job["fingerprint"],
         "training_fingerprint": job["training_fingerprint"],
-        **outcome,
+        **outcome,  # type: ignore[typeddict-item]  # it has no keys but those of an outcome
         "seconds_measuring": round(time.perf_counter() - start + outcome.get("seconds_on_the_way", 0.0), 3),
         "measured_in": job["training"]["precision"] if items is not None else None,
         "device": name,
         "versions": _versions(),
     }
+    return result
+
+
+class TrainedFile(TypedDict, total=False):
+    """trained.json; of job.json what says which training it was."""
+
+    fingerprint: str
+    training_fingerprint: str
+    outcome: Outcome
 
 
 def _trained(job: Job, folder: Path, device: torch.device) -> Outcome:

@@ -120,9 +120,11 @@ class Team:
             if self._client is None:
                 place = connected(self.crew.scheduler) if self.crew.scheduler else _cluster(self.crew)
                 self._client = self._stack.enter_context(place)
-            yield from self._by_dask(jobs, begins)
+            yield from self._by_dask(self._client, jobs, begins)
 
-    def _by_dask(self, jobs: Sequence[Job], begins: Callable[[Job], None]) -> Iterator[tuple[Job, Result]]:
+    def _by_dask(
+        self, client: Client, jobs: Sequence[Job], begins: Callable[[Job], None]
+    ) -> Iterator[tuple[Job, Result]]:
         from distributed import as_completed
 
         waiting = list(jobs)
@@ -131,7 +133,7 @@ class Team:
         def hand_over() -> Future:
             job = waiting.pop(0)
             begins(job)
-            future = self._client.submit(self.work, job, pure=False, resources=resources)
+            future = client.submit(self.work, job, pure=False, resources=resources)
             self._at_work[future] = job
             return future
 

@@ -23,34 +23,32 @@ def ablate(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", help="where it goes; else what the plan says, else out/NAME beside it")
+        Path | None, typer.Option("--out", help="output folder; default: the plan's `out`, else out/NAME beside it")
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
             "--workers",
             min=0,
-            help="processes: a GPU each by default, or two cores each; 0: here, one run after another",
+            help="processes; default: one per GPU, or one per two cores; 0: in this process, one run after another",
         ),
     ] = None,
     scheduler: Annotated[
         str | None,
         typer.Option(
             "--scheduler",
-            help="a Dask scheduler that is there already, tcp://host:port; its workers see the same folders, those with a GPU say --resources GPU=1. "
-            "Its wire is unauthenticated pickle: use TLS beyond this machine",
+            help="an existing Dask scheduler, tcp://host:port; its workers must see the same folders, and those with a GPU"
+            " start with --resources GPU=1. Its protocol is unauthenticated pickle: use TLS beyond this machine",
         ),
     ] = None,
-    only: Annotated[str | None, typer.Option("--only", help="only this arm, beside the control", metavar="ARM")] = None,
+    only: Annotated[str | None, typer.Option("--only", help="only this arm and the control", metavar="ARM")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="check everything and say what would run, and about how long")
+        bool,
+        typer.Option("--dry-run", help="check everything, and show what would run and roughly how long it would take"),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="for machines: JSON on standard output, lines on standard error")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output, events on standard error")] = False,
 ) -> None:
-    """Train every arm and the control with several seeds, and say which data to adopt. Run it again to go on where it
-    stopped."""
+    """Train every arm and the control with several seeds, and say which data to adopt. Run it again to resume."""
     if plan.is_dir():
         show_record(_record_of(plan), plan, as_json)
         return
@@ -84,7 +82,8 @@ def ablate(
         record = run(loaded, folder, crew, AblationUi(folder) if as_json else ui_for(folder, screen), only)
     except KeyboardInterrupt:
         screen.print(
-            f"interrupted; what is finished is kept in {escape(str(folder))}, and the same command goes on from the last checkpoints",
+            f"interrupted; finished work is kept in {escape(str(folder))}."
+            " Run the same command to resume from the last checkpoints",
             soft_wrap=True,
         )
         raise SystemExit(130) from None

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,10 @@ from gristmill.pipeline.errors import Alarmed, GristmillError, RecipeError, RunF
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.screen import console, escape
 
+if TYPE_CHECKING:
+    from gristmill.pipeline.recipe.recipe import Recipe
+    from gristmill.shards.verify import Fault
+
 app = typer.Typer(
     name="gristmill",
     no_args_is_help=True,
@@ -36,34 +40,38 @@ app = typer.Typer(
 RecipePath = Annotated[
     Path, typer.Argument(help="the recipe, a YAML file", show_default=False, readable=False)
 ]  # we say why it is not
-OutPath = Annotated[str, typer.Argument(help="the folder of a run", show_default=False)]
+OutPath = Annotated[str, typer.Argument(help="the output folder of a run", show_default=False)]
 OutOption = Annotated[
-    str | None, typer.Option("--out", help="where the run goes; else what the recipe says, else out/NAME beside it")
+    str | None, typer.Option("--out", help="output folder; default: the recipe's `out`, else out/NAME beside it")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="for machines: JSON on standard output, events on standard error")]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="worker processes; a core each by default")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, events on standard error")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="worker processes; default: one per core")]
 Memory = Annotated[str | None, typer.Option("--memory", help="memory limit of a worker, such as 4GB")]
 Scheduler = Annotated[
     str | None,
     typer.Option(
         "--scheduler",
-        help="a Dask scheduler that is there already, tcp://host:port. Its wire is unauthenticated pickle: use TLS beyond this machine",
+        help="an existing Dask scheduler, tcp://host:port. Its protocol is unauthenticated pickle: use TLS beyond this"
+        " machine",
     ),
 ]
-Cluster = Annotated[str | None, typer.Option("--cluster", help="YAML that describes a cluster for dask-jobqueue")]
-ASIDE = "into OUT-sample, with an estimate for the whole"
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help=f"only so many documents of each source, {ASIDE}")]
-Sample = Annotated[str | None, typer.Option("--sample", help=f"only such a share of the input, such as 1%, {ASIDE}")]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", help="a YAML file that describes a cluster for dask-jobqueue")
+]
+ASIDE = "into OUT-sample, with an estimate for the whole input"
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help=f"only this many documents of each source, {ASIDE}")]
+Sample = Annotated[str | None, typer.Option("--sample", help=f"only this share of the input, such as 1%, {ASIDE}")]
 CheckInputs = Annotated[
     bool,
     typer.Option(
-        "--check-inputs", help="read every input file to see whether it changed, whatever its size and times say"
+        "--check-inputs",
+        help="read every input file to detect changes, even if size and modification time are the same",
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="alarms are errors (exit code 3)")]
+Strict = Annotated[bool, typer.Option("--strict", help="treat alarms as errors (exit code 3)")]
 
 
-def tell_version(wanted: bool) -> None:
+def print_version(wanted: bool) -> None:
     if wanted:
         print(f"gristmill {version('gristmill')}")
         raise typer.Exit
@@ -72,7 +80,7 @@ def tell_version(wanted: bool) -> None:
 @app.callback()
 def options(
     _: Annotated[
-        bool, typer.Option("--version", help="the version of gristmill", callback=tell_version, is_eager=True)
+        bool, typer.Option("--version", help="print the version and exit", callback=print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Raw crawl dumps in, packed token shards out, and a GPU run that proves the data got better."""
@@ -92,7 +100,7 @@ def run_command(
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> None:
-    """Carry a recipe out. Run it again to go on where it stopped; only what changed is done again."""
+    """Run a recipe. Run it again to resume; only what changed is recomputed."""
     if not (scheduler or cluster) and out and is_new(out, recipe):
         template.begin(recipe)  # loads stages while we read the recipe
     from gristmill.pipeline.engine.cluster import Where
@@ -107,12 +115,10 @@ def run_command(
     if scheduler and cluster:
         raise RecipeError("--scheduler and --cluster exclude each other")
     if (scheduler or cluster) and (workers or memory):
-        said = (
-            "a cluster file says how many `jobs` and with what memory"
-            if cluster
-            else "a scheduler has the workers that it has"
+        reason = (
+            "a cluster file says how many `jobs` and with what memory" if cluster else "a scheduler has its own workers"
         )
-        raise RecipeError(f"--workers and --memory are for workers of this machine; {said}")
+        raise RecipeError(f"--workers and --memory are for workers on this machine; {reason}")
     if limit and sample:
         raise RecipeError("--limit and --sample exclude each other")
     loaded = recipes.load(recipe)
@@ -127,14 +133,15 @@ def run_command(
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         screen.print(
-            f"interrupted; what is finished is kept in {escape(folder)}. The same command goes on from there: gristmill {escape(shlex.join(sys.argv[1:]))}",
+            f"interrupted; finished work is kept in {escape(folder)}."
+            f" Run the same command to resume: gristmill {escape(shlex.join(sys.argv[1:]))}",
             soft_wrap=True,
         )
         raise SystemExit(130) from None
     except BrokenPipeError:
         raise
     except RunFailed:
-        tell_so_far(folder)
+        show_so_far(folder)
         raise
     except OSError as error:
         raise RunFailed(in_words(error, folder)) from error
@@ -155,7 +162,8 @@ def run_command(
             ):
                 show.print(
                     escape(
-                        f"{name}: the index of this part is in {folder}/index/{name}; that of the whole is left as it is"
+                        f"{name}: the index of this part is in {folder}/index/{name};"
+                        " that of the whole input is unchanged"
                     )
                 )
         if summary.worked == 0:
@@ -165,8 +173,8 @@ def run_command(
         raise Alarmed(f"{len(summary.alarms)} alarms, and --strict was given")
 
 
-def tell_so_far(folder: str) -> None:
-    """What there is of a run that failed, and its alarms, which often say why."""
+def show_so_far(folder: str) -> None:
+    """The stages that a failed run finished, and its alarms, which often say why."""
     from gristmill.pipeline.progress.progress import final_table
     from gristmill.pipeline.store.run_records import RunRecord
     from gristmill.pipeline.store.store import Store
@@ -185,7 +193,7 @@ def tell_so_far(folder: str) -> None:
 
 @app.command()
 def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = False, as_json: AsJson = False) -> None:
-    """Show what would run, what is up to date, and why not."""
+    """Show what would run, what is up to date, and why the rest is not."""
     from gristmill.pipeline.flow.saved import check_saved
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.dry_run import foresee, render
@@ -217,11 +225,16 @@ def tune(
         list[str], typer.Argument(help="what to change: gopher_quality.min_words=80", metavar="STAGE.FIELD=VALUE...")
     ],
     samples: Annotated[
-        int, typer.Option("--samples", min=0, help="documents shown of those that change sides, each way")
+        int,
+        typer.Option(
+            "--samples",
+            min=0,
+            help="documents to show that would be newly dropped, and as many that would be newly kept",
+        ),
     ] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Say what another threshold would keep and drop, from stored signals, without a run."""
+    """Show what another threshold would keep and drop, from stored signals, without a run."""
     from gristmill.pipeline.look import tune as tuning
 
     answer = tuning.tune(out, settings, samples)
@@ -235,18 +248,18 @@ def tune(
 def clean(
     out: OutPath,
     flow: Annotated[
-        bool, typer.Option(help="what global stages passed between their rounds, which the next run then does again")
+        bool, typer.Option(help="data that global stages exchanged between rounds; the next run recomputes it")
     ] = True,
     legs: Annotated[
-        bool, typer.Option(help="documents between legs too: a changed recipe then starts from the source")
+        bool, typer.Option(help="also documents between legs; a changed recipe then starts from the source")
     ] = False,
-    rejects: Annotated[bool, typer.Option(help="what was dropped")] = False,
+    rejects: Annotated[bool, typer.Option(help="documents that were dropped")] = False,
     unused: Annotated[
-        bool, typer.Option(help="shards and other results of stages that the recipe no longer has")
+        bool, typer.Option(help="shards and other results of stages that are no longer in the recipe")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would go")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be removed")] = False,
 ) -> None:
-    """Remove intermediates of a finished run, and what earlier versions of its recipe made."""
+    """Remove intermediate files of a finished run, and results of earlier versions of its recipe."""
     from gristmill.pipeline.cli.upkeep import clean_up
 
     files, size = clean_up(out, flow=flow, legs=legs, rejects=rejects, unused=unused, dry_run=dry_run)
@@ -257,39 +270,39 @@ def clean(
 def verify_command(
     folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
 ) -> None:
-    """Look at every byte of a run, and every count of its token shards; exit code 1 if anything is not what was
+    """Verify every byte of a run and every count of its token shards; exit code 1 if anything differs from what was
     written."""
     from gristmill.pipeline.cli.upkeep import check_files
     from gristmill.pipeline.look.token_sets import faults_of
     from gristmill.pipeline.store.store import Store
 
-    show, found, store = console(), 0, Store(folder)
+    show, count, store = console(), 0, Store(folder)
     is_run = store.exists("run.json") and store.exists("journal")
     if is_run:
         files, damaged = check_files(store)
         for line in damaged:
             show.print(f"[red]fault[/red]  {escape(line)}", soft_wrap=True)
-        found += len(damaged)
+        count += len(damaged)
         show.print(
-            f"{escape(folder)}: {files:,} files looked at, {len(damaged):,} faults; run the recipe again, which mends them"
+            f"{escape(folder)}: {files:,} files checked, {len(damaged):,} faults; run the recipe again to repair them"
             if damaged
             else f"{escape(folder)}: {files:,} files, all as written"
         )
     if is_run and not store.exists("shards"):
-        sets: Iterable[Any] = ()
+        sets: Iterable[tuple[Path, int, list[Fault]]] = ()
     else:
         sets = faults_of(folder)
     for path, shards, faults in sets:
         for fault in faults:
             show.print(f"[red]fault[/red]  {escape(str(path))}: {escape(str(fault))}", soft_wrap=True)
-        found += len(faults)
+        count += len(faults)
         show.print(
-            f"{escape(str(path))}: {shards:,} shards looked at, {len(faults):,} faults"
+            f"{escape(str(path))}: {shards:,} shards checked, {len(faults):,} faults"
             if faults
             else f"{escape(str(path))}: {shards:,} shards, all as written"
         )
-    if found:
-        raise RunFailed(f"{found:,} faults")
+    if count:
+        raise RunFailed(f"{count:,} faults")
 
 
 @app.command("export")
@@ -297,12 +310,12 @@ def export_command(
     folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
     destination: Annotated[str, typer.Argument(help="a new folder", show_default=False)],
     to: Annotated[str, typer.Option("--to", help="megatron, megatron-rows, mds, trl, torchtune or hf")],
-    row_length: Annotated[int | None, typer.Option(help="which set, where a run has several")] = None,
+    row_length: Annotated[int | None, typer.Option(help="which set of shards, if a run has several")] = None,
     eod: Annotated[
         int | None,
-        typer.Option(help="megatron-rows: the token that ends a document and fills rows; else the shards' own"),
+        typer.Option(help="megatron-rows: the token that ends a document and pads rows; default: that of the shards"),
     ] = None,
-    shard_bytes: Annotated[int | None, typer.Option(min=1, help="mds: the largest file; 64 MiB unless given")] = None,
+    shard_bytes: Annotated[int | None, typer.Option(min=1, help="mds: largest file; default: 64 MiB")] = None,
     files: Annotated[str | None, typer.Option(help="trl, torchtune: parquet or arrow")] = None,
 ) -> None:
     """Write token shards in the format of another trainer."""
@@ -312,13 +325,19 @@ def export_command(
     from gristmill.shards.export.export import Options
 
     with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        shown = bar.add_task("rows", total=None)
+        rows_bar = bar.add_task("rows", total=None)
         options = Options(eod=eod, shard_bytes=shard_bytes, files=files)
         done = exported(
-            folder, to, destination, row_length, options, lambda rows, of: bar.update(shown, completed=rows, total=of)
+            folder,
+            to,
+            destination,
+            row_length,
+            options,
+            lambda rows, of: bar.update(rows_bar, completed=rows, total=of),
         )
     console().print(
-        f"{escape(str(done.destination))}: {done.items:,} items, {done.bytes / 1e6:,.1f} MB. Opens with: {escape(done.opens_with)}",
+        f"{escape(str(done.destination))}: {done.items:,} items, {done.bytes / 1e6:,.1f} MB."
+        f" Opens with: {escape(done.opens_with)}",
         soft_wrap=True,
     )
 
@@ -334,7 +353,7 @@ app.command("explore")(cli_explore.explore)
 
 @app.command()
 def doctor() -> None:
-    """Say what this machine can run."""
+    """Show what this machine can run."""
     from gristmill.pipeline.cli.upkeep import examine
 
     console().print(examine())
@@ -343,9 +362,9 @@ def doctor() -> None:
 @app.command()
 def init(
     folder: Annotated[Path, typer.Argument(help="the folder with your data", show_default=False)],
-    recipe: Annotated[Path, typer.Option("--recipe", help="where the recipe goes")] = Path("recipe.yaml"),
+    recipe: Annotated[Path, typer.Option("--recipe", help="the recipe to write")] = Path("recipe.yaml"),
 ) -> None:
-    """Write a recipe for your folder."""
+    """Write a recipe for a folder of data."""
     from gristmill.pipeline.cli.upkeep import start_recipe
 
     console().print(escape(start_recipe(folder, recipe)))
@@ -353,9 +372,10 @@ def init(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="where the demo goes")] = Path("demo"), workers: Workers = None
+    out: Annotated[Path, typer.Option("--out", help="output folder of the demo")] = Path("demo"),
+    workers: Workers = None,
 ) -> None:
-    """Make a small crawl with a known truth, run everything on it, offline, and check the result."""
+    """Generate a small crawl with known answers, run everything on it offline, and check the result."""
     from gristmill.pipeline.demo.check import check
     from gristmill.pipeline.demo.check_shards import check_shards
     from gristmill.pipeline.demo.crawl import ROW_LENGTH, write_crawl
@@ -384,14 +404,14 @@ def demo(
 
 
 def is_new(out: str, recipe: Path) -> bool:
-    """Is this a recipe to carry out in a folder of this machine that holds no run yet?"""
+    """Is this a recipe to run in a local folder that holds no run yet?"""
     try:
         return "://" not in out and recipe.is_file() and not Path(out, "run.json").exists()
     except OSError:  # a run says why it cannot be
         return False
 
 
-def out_of(recipe: Any, out: str | None) -> str:
+def out_of(recipe: Recipe, out: str | None) -> str:
     """Where a run goes: the command line, else the recipe, else out/NAME beside the recipe."""
     if out:
         return out
@@ -427,7 +447,7 @@ def main() -> None:
 
 
 def command() -> None:
-    """`main` as a process of its own, that does not spend 0.2 s on taking its modules apart at the end."""
+    """`main` as a process of its own, without the 0.2 s that Python takes to unload modules."""
     code: object = 0
     try:
         main()

@@ -6,7 +6,8 @@ import contextlib
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated
 
 import typer
 
@@ -15,15 +16,20 @@ from gristmill.pipeline.screen import console, escape
 
 
 def explore(
-    out: Annotated[str, typer.Argument(help="the folder of a run: finished, going on or broken", show_default=False)],
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free")] = 0,
+    out: Annotated[
+        str, typer.Argument(help="the output folder of a run: finished, running or failed", show_default=False)
+    ],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port")] = 0,
     host: Annotated[
-        str, typer.Option("--host", help="where to listen; beyond this machine anybody with the token can read the run")
+        str,
+        typer.Option(
+            "--host", help="address to listen on; beyond this machine, anyone with the token can read the run"
+        ),
     ] = "127.0.0.1",
-    no_open: Annotated[bool, typer.Option("--no-open", help="print the address, and start no browser")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="print the address without opening a browser")] = False,
 ) -> None:
-    """Look into a run in a browser: search documents and rejects, their signals and history, the page beside its text.
-    It only reads."""
+    """Explore a run in a browser: search documents and rejects, with signals, history, and each page beside its text.
+    Read-only."""
     check_folder(out)
 
     from gristmill.pipeline.explore.app import Explorer
@@ -38,11 +44,12 @@ def explore(
     with server, contextlib.suppress(KeyboardInterrupt):
         if host not in LOOPBACK:
             screen.print(
-                f"[yellow]{escape(host)} is open to other machines: whoever has this address can read the run, and it travels unencrypted[/yellow]",
+                f"[yellow]{escape(host)} is open to other machines: anyone with this address can read the run,"
+                " and traffic is not encrypted[/yellow]",
                 soft_wrap=True,
             )
         console().print(f"explore: {escape(server.address)}", soft_wrap=True)
-        screen.print("Ctrl-C ends it", style="dim")
+        screen.print("Press Ctrl-C to stop", style="dim")
         if not no_open:
             threading.Thread(target=opened, args=(server.address,), daemon=True).start()
         server.serve_forever(poll_interval=0.2)
@@ -65,5 +72,5 @@ def opened(address: str) -> None:
     webbrowser.open(address)
 
 
-def interrupted(*_: Any) -> None:
+def interrupted(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt

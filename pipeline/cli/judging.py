@@ -6,15 +6,15 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import Annotated
 
 import typer
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
-AsJson = Annotated[bool, typer.Option("--json", help="for machines: JSON on standard output")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 TextColumn = Annotated[str, typer.Option("--text", help="the column with the text")]
 KINDS = ("fasttext", "linear", "neural")
 READINGS = ("at_once", "reasoned", "both")
@@ -22,7 +22,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 def train_judge(
-    out: Annotated[str, typer.Option("--out", help="the judge's folder, a new one")],
+    out: Annotated[str, typer.Option("--out", help="a new folder for the judge")],
     kind: Annotated[
         str, typer.Option("--kind", help="fasttext (100,000s of texts), linear (few texts; the fastest) or neural")
     ],
@@ -31,45 +31,46 @@ def train_judge(
         typer.Argument(help="labelled texts: Parquet, JSON lines or CSV; files, folders, globs", show_default=False),
     ] = None,
     good: Annotated[list[str] | None, typer.Option("--good", help="instead of a table: files of good texts")] = None,
-    bad: Annotated[list[str] | None, typer.Option("--bad", help="and files of bad ones")] = None,
+    bad: Annotated[list[str] | None, typer.Option("--bad", help="with --good: files of bad texts")] = None,
     text: TextColumn = "text",
     label: Annotated[str, typer.Option("--label", help="the column with the label")] = "label",
     good_label: Annotated[
-        list[str] | None, typer.Option("--good-label", help="a label that is good; all others are bad")
+        list[str] | None, typer.Option("--good-label", help="a label that means good; all others mean bad")
     ] = None,
     classes: Annotated[
-        str | None, typer.Option("--classes", help="all labels from worst to best, with commas between")
+        str | None, typer.Option("--classes", help="all labels from worst to best, separated by commas")
     ] = None,
-    weight: Annotated[str | None, typer.Option("--weight", help="the column with a weight of each text")] = None,
+    weight: Annotated[str | None, typer.Option("--weight", help="the column with the weight of each text")] = None,
     group: Annotated[
         list[str] | None,
         typer.Option(
             "--group",
-            help="column whose values are held out whole (of addresses their host); several: the first that a row has. Else url",
+            help="column whose values are held out as a whole (URLs by host); of several, the first that a row has."
+            " Default: url",
         ),
     ] = None,
-    head: Annotated[str, typer.Option("--head", help="the name of what it says; signals are called so")] = "quality",
+    head: Annotated[str, typer.Option("--head", help="the name of the score; signals have this name")] = "quality",
     meaning: Annotated[
-        str, typer.Option("--meaning", help="what a high score says, in a sentence", show_default=False)
+        str, typer.Option("--meaning", help="what a high score means, in a sentence", show_default=False)
     ] = "",
     hold_out: Annotated[
-        float, typer.Option("--hold-out", min=0, max=0.9, help="the share of groups that are measured on; 0: none")
+        float, typer.Option("--hold-out", min=0, max=0.9, help="share of groups held out for evaluation; 0: none")
     ] = 0.1,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
     preset: Annotated[str | None, typer.Option("--preset", help="fasttext: dclm or ultra_fineweb")] = None,
-    epochs: Annotated[float | None, typer.Option("--epochs", help="fasttext, neural: times through the texts")] = None,
+    epochs: Annotated[float | None, typer.Option("--epochs", help="fasttext, neural: epochs")] = None,
     threads: Annotated[
-        int, typer.Option("--threads", min=1, help="fasttext: more are faster, and no two runs alike")
+        int, typer.Option("--threads", min=1, help="fasttext: more than 1 is faster but not deterministic")
     ] = 1,
     tokenizer: Annotated[
         str | None, typer.Option("--tokenizer", help="fasttext: a tokenizer.json, for ultra_fineweb")
     ] = None,
     encoder: Annotated[str | None, typer.Option("--encoder", help="neural: folder or hub id of an encoder")] = None,
-    tokens: Annotated[int, typer.Option("--tokens", min=16, help="neural: tokens of a text that are read")] = 512,
+    tokens: Annotated[int, typer.Option("--tokens", min=16, help="neural: tokens read of each text")] = 512,
     device: Annotated[str, typer.Option("--device", help="neural: auto, cpu or cuda")] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Train a judge on labelled texts, and say how well it does on hosts that it has not seen."""
+    """Train a judge on labelled texts, and report how well it does on hosts that it has not seen."""
     one_of("--kind", kind, KINDS)
     one_of("--device", device, DEVICES)
     if bool(table) == bool(good or bad) or bool(good) != bool(bad):
@@ -133,12 +134,14 @@ def judge(
         ),
     ] = None,
     out: Annotated[
-        str | None, typer.Option("--out", help="a Parquet file with every score, beside file, row and url")
+        str | None, typer.Option("--out", help="a Parquet file with every score, and its file, row and URL")
     ] = None,
     text: TextColumn = "text",
-    explain: Annotated[bool, typer.Option("--explain", help="the words that moved each score most")] = False,
-    show: Annotated[int, typer.Option("--show", min=0, max=100, help="how many of the best and of the worst")] = 3,
-    device: Annotated[str, typer.Option("--device", help="of a neural judge: auto, cpu or cuda")] = "auto",
+    explain: Annotated[bool, typer.Option("--explain", help="show the words that moved each score most")] = False,
+    show: Annotated[
+        int, typer.Option("--show", min=0, max=100, help="how many of the best and worst texts to show")
+    ] = 3,
+    device: Annotated[str, typer.Option("--device", help="for a neural judge: auto, cpu or cuda")] = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Score texts with a judge: quantiles, the best and the worst, and every score in a file."""
@@ -152,7 +155,7 @@ def judge(
 
         loaded = load_judge(folder, device_for(folder, device))
     except (JudgeError, KeyError, FileNotFoundError, NotADirectoryError) as error:
-        raise RecipeError(said_of_judge(folder, error)) from error
+        raise RecipeError(judge_error(folder, error)) from error
     try:
         if not texts:
             if sys.stdin.isatty():
@@ -194,14 +197,14 @@ def medu(
     out: Annotated[str, typer.Option("--out", help="folder for utilities.csv, descriptions, marks and the account")],
     model: Annotated[str, typer.Option("--model", help="a model's folder or hub id; of an endpoint, its name there")],
     endpoint: Annotated[
-        str, typer.Option("--endpoint", help="a server in OpenAI's manner: http://host:port/v1", show_default=False)
+        str, typer.Option("--endpoint", help="an OpenAI-compatible server: http://host:port/v1", show_default=False)
     ] = "",
     engine: Annotated[str, typer.Option("--engine", help="without an endpoint: vllm or transformers")] = "vllm",
     form: Annotated[
         str,
         typer.Option(
             "--form",
-            help="chat; thinking (OpenAI's models that think first); completions (base models); tokens (a vLLM server)",
+            help="chat; thinking (OpenAI's reasoning models); completions (base models); tokens (a vLLM server)",
         ),
     ] = "chat",
     key_variable: Annotated[
@@ -212,24 +215,29 @@ def medu(
         int, typer.Option("--tensor-parallel", min=1, help="vllm: GPUs that share the model")
     ] = 1,
     quantization: Annotated[
-        str, typer.Option("--quantization", help="vllm: where the checkpoint does not say", show_default=False)
+        str,
+        typer.Option("--quantization", help="vllm: quantization, if the checkpoint does not say", show_default=False),
     ] = "",
-    connections: Annotated[int, typer.Option("--connections", min=1, help="requests to an endpoint at a time")] = 64,
-    timeout: Annotated[float, typer.Option("--timeout", help="seconds of a whole exchange with an endpoint")] = 300.0,
+    connections: Annotated[int, typer.Option("--connections", min=1, help="concurrent requests to an endpoint")] = 64,
+    timeout: Annotated[float, typer.Option("--timeout", help="seconds per request to an endpoint")] = 300.0,
     reading: Annotated[
-        str, typer.Option("--reading", help="at_once, reasoned, or both and how far they agree")
+        str, typer.Option("--reading", help="at_once, reasoned, or both and how well they agree")
     ] = "at_once",
     by: Annotated[str, typer.Option("--by", help="the column that names a document's source")] = "source",
     text: TextColumn = "text",
-    most: Annotated[int, typer.Option("--most", min=2, help="documents of each source that are marked")] = 256,
-    cut: Annotated[int, typer.Option("--cut", min=1, help="tokens of each that are shown")] = 512,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=16, help="of a reasoned answer")] = 1024,
+    most: Annotated[int, typer.Option("--most", min=2, help="documents rated per source")] = 256,
+    cut: Annotated[int, typer.Option("--cut", min=1, help="tokens of each document that the model sees")] = 512,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=16, help="limit of a reasoned answer")] = 1024,
     most_failures: Annotated[
-        float, typer.Option("--most-failures", min=0, max=1, help="share of unreadable answers that is too many")
+        float, typer.Option("--most-failures", min=0, max=1, help="highest share of unreadable answers")
     ] = 0.02,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
-    price_prompt: Annotated[float | None, typer.Option("--price-prompt", help="of a million tokens of prompts")] = None,
-    price_answer: Annotated[float | None, typer.Option("--price-answer", help="of a million tokens of answers")] = None,
+    price_prompt: Annotated[
+        float | None, typer.Option("--price-prompt", help="price of a million prompt tokens")
+    ] = None,
+    price_answer: Annotated[
+        float | None, typer.Option("--price-answer", help="price of a million completion tokens")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Have a language model say how useful each source is for each benchmark, as a table that `mix` reads."""
@@ -250,7 +258,7 @@ def medu(
     from gristmill.pipeline.judging.show_medu import show_findings
     from gristmill.stages.judge.back_end import BackEnd
 
-    named: dict[str, Any] = {"model_path" if not endpoint and Path(model).is_dir() else "model": model}
+    named = {"model_path" if not endpoint and Path(model).is_dir() else "model": model}
     try:
         back_end = BackEnd(
             **named, endpoint=endpoint, engine=engine, form=form, key_variable=key_variable, revision=revision, quantization=quantization,
@@ -273,14 +281,14 @@ def medu(
         with counting("answers") as seen:
             asked = medu_files.AskSettings(reading, most_failures, max_tokens)  # type: ignore[arg-type]  # checked above
             watched = medu_files.Watched(back_end.opened(tensor_parallel), seen)
-            found = medu_files.find(watched, tasks, documents, asked, folder / "answers", seed)
+            findings = medu_files.find(watched, tasks, documents, asked, folder / "answers", seed)
     except (LanguageModelError, ValueError) as error:
         raise RunFailed(str(error)) from error
-    medu_files.save(found, folder, watched.name, prices)
+    medu_files.save(findings, folder, watched.name, prices)
     if as_json:
         print((folder / "account.json").read_text(encoding="utf-8"), end="")
     else:
-        show_findings(console(), found, prices)
+        show_findings(console(), findings, prices)
         console().print(f"utilities: {escape(str(folder / 'utilities.csv'))}", soft_wrap=True)
 
 
@@ -293,7 +301,10 @@ def labels_are_no_files(table: list[str] | None, good: list[str] | None) -> str:
     """`--good` is of files; of a label it is another option."""
     if not (table and good):
         return ""
-    return f" (is {good[0]!r} a label of the table? --good-label {good[0]}; several files are a pattern in quotes: --good 'crawl/*.parquet')"
+    return (
+        f" (is {good[0]!r} a label of the table? --good-label {good[0]};"
+        " several files are a pattern in quotes: --good 'crawl/*.parquet')"
+    )
 
 
 def device_for(folder: str, device: str) -> str:
@@ -307,14 +318,14 @@ def device_for(folder: str, device: str) -> str:
     return on_device(device) if neural else "cpu"
 
 
-def said_of_judge(folder: str, error: Exception) -> str:
+def judge_error(folder: str, error: Exception) -> str:
     if isinstance(error, FileNotFoundError | NotADirectoryError | KeyError):
         return f"{folder}: no folder of a judge (there is no judge.json that says what it is)"
     return str(error)
 
 
 @contextlib.contextmanager
-def counting(what: str) -> Iterator[Any]:
+def counting(what: str) -> Iterator[Callable[[int], None]]:
     """How many there are by now, on a terminal."""
     from rich.progress import Progress, TextColumn
 
@@ -324,5 +335,5 @@ def counting(what: str) -> Iterator[Any]:
         transient=True,
         disable=not sys.stderr.isatty(),
     ) as bar:
-        shown = bar.add_task(what, total=None)
-        yield lambda count: bar.update(shown, completed=count)
+        counter = bar.add_task(what, total=None)
+        yield lambda count: bar.update(counter, completed=count)

@@ -1,34 +1,43 @@
-"""The commands that show what a run came to: `gristmill report` and `gristmill inspect`."""
+"""The commands that show the results of a run: `gristmill report` and `gristmill inspect`."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, escape
 
-AsJson = Annotated[bool, typer.Option("--json", help="for machines: JSON on standard output")]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import RenderableType
+
+    from gristmill.pipeline.store.store import Store
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 
 
 def inspect(
     out: Annotated[str, typer.Argument(help="the folder of a run", show_default=False)],
     stage: Annotated[str | None, typer.Argument(help="a stage or source")] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="only what was dropped for this")] = None,
-    uid: Annotated[str | None, typer.Option("--uid", help="one document's whole history")] = None,
-    url: Annotated[str | None, typer.Option("--url", help="the same, by url")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="only documents dropped for this reason")] = None,
+    uid: Annotated[str | None, typer.Option("--uid", help="the history of the document with this uid")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="the history of the document with this URL")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1)] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Look into a run: its funnel and cost, what a stage dropped and why, one document's whole history."""
+    """Inspect a run: its funnel and cost, what a stage dropped and why, or the history of one document."""
     from gristmill.pipeline.look import overview, run_folder as inspecting
     from gristmill.pipeline.look.history import history
     from gristmill.pipeline.look.show_history import render_history
 
+    data: Mapping[str, object]
+    shown: RenderableType
     try:
         if uid is not None or url is not None:
             story = history(out, uid=uid, url=url)
@@ -52,23 +61,23 @@ def inspect(
 def report(
     out: Annotated[str, typer.Argument(help="the folder of a run, or of an ablation", show_default=False)],
     other: Annotated[
-        str | None, typer.Argument(help="a second run, to see both side by side", metavar="[OTHER]", show_default=False)
+        str | None, typer.Argument(help="a second run to compare with", metavar="[OTHER]", show_default=False)
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", help="of two runs: the file to write; else compare.html in the second's folder"),
+        typer.Option("--to", help="with two runs: the file to write; default: compare.html in the second folder"),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="of two runs: what differs, as JSON on standard output")
+        bool, typer.Option("--json", help="with two runs: what differs, as JSON on standard output")
     ] = False,
 ) -> None:
-    """Write report.html of a run anew, or ablation.html of an ablation; with two runs, say what differs and write
+    """Rewrite report.html of a run or ablation.html of an ablation; with two runs, show what differs and write
     compare.html."""
     from gristmill.pipeline.look.run_folder import NotFound
     from gristmill.pipeline.store.store import Store
 
     if other is None and (to or as_json):
-        raise RecipeError("--to and --json are for two runs side by side: gristmill report A B")
+        raise RecipeError("--to and --json are for two runs: gristmill report A B")
     try:
         if other is not None:
             compare(out, other, to, as_json)
@@ -111,7 +120,7 @@ def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
         console().print(f"compare: {escape(where)}", soft_wrap=True)
 
 
-def write(store: Any, name: str, page: str) -> None:
+def write(store: Store, name: str, page: str) -> None:
     store.write(name, page.encode("utf-8", "replace"))
     console().print(f"report: {escape(address(store.address, name))}", soft_wrap=True)
 

@@ -6,14 +6,24 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.demo.crawl import Truth
+from gristmill.pipeline.look.records import StageEntry
 
 LEAST_RATE = 0.9
 RULES = ("keep_languages", "gopher_repetition", "gopher_quality")
+
+
+class DocumentRow(TypedDict, total=False):
+    """A document that was kept or rejected; only columns that are asked for."""
+
+    uid: int
+    url: str
+    text: str
+    stage: str
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class Finding:
 
 def check(out: Path, truth: Truth) -> list[Finding]:
     """Everything that was looked at, agreeing or not; the run is right where all are `ok`."""
-    stages: list[dict[str, Any]] = json.loads((out / "run.json").read_text(encoding="utf-8"))["stages"]
+    stages: list[StageEntry] = json.loads((out / "run.json").read_text(encoding="utf-8"))["stages"]
     kept = rows_of(sorted((out / "write").glob("*.parquet")), ["url", "text", "uid"])
     readers = {stage["name"] for stage in stages if stage["kind"] == "read"}
     rejects = rows_of(sorted((out / "stages").glob("*/rejects/*.parquet")), ["url", "stage"])
@@ -37,7 +47,7 @@ def check(out: Path, truth: Truth) -> list[Finding]:
     return [*_reading(stages, truth), *_counts(stages, kept), *_pages(kept, rejected, truth), *_texts(kept, truth)]
 
 
-def rows_of(paths: list[Path], columns: list[str]) -> list[dict[str, Any]]:
+def rows_of(paths: list[Path], columns: list[str]) -> list[DocumentRow]:
     return [row for path in paths for row in pq.ParquetFile(path).read(columns=columns).to_pylist()]
 
 
@@ -49,7 +59,7 @@ def none(what: str, offenders: list[str]) -> Finding:
     return equal(what, 0, len(offenders), ", ".join(offenders[:3]))
 
 
-def _reading(stages: list[dict[str, Any]], truth: Truth) -> list[Finding]:
+def _reading(stages: list[StageEntry], truth: Truth) -> list[Finding]:
     readers = [stage for stage in stages if stage["kind"] == "read"]
     skipped: Counter[str] = Counter()
     for stage in readers:
@@ -65,7 +75,7 @@ def _reading(stages: list[dict[str, Any]], truth: Truth) -> list[Finding]:
     ]
 
 
-def _counts(stages: list[dict[str, Any]], kept: list[dict[str, Any]]) -> list[Finding]:
+def _counts(stages: list[StageEntry], kept: list[DocumentRow]) -> list[Finding]:
     """Conservation: what goes into a stage comes out of it, or is on record."""
     findings = []
     for stage in stages:
@@ -76,7 +86,7 @@ def _counts(stages: list[dict[str, Any]], kept: list[dict[str, Any]]) -> list[Fi
     return findings
 
 
-def _pages(kept: list[dict[str, Any]], rejected: list[dict[str, Any]], truth: Truth) -> list[Finding]:
+def _pages(kept: list[DocumentRow], rejected: list[DocumentRow], truth: Truth) -> list[Finding]:
     written = Counter(row["url"] for row in kept)
     gone = {row["url"] for row in rejected}
     by_rules = {row["url"] for row in rejected if row["stage"] in RULES}
@@ -122,7 +132,7 @@ def _pages(kept: list[dict[str, Any]], rejected: list[dict[str, Any]], truth: Tr
     ]
 
 
-def _texts(kept: list[dict[str, Any]], truth: Truth) -> list[Finding]:
+def _texts(kept: list[DocumentRow], truth: Truth) -> list[Finding]:
     with_sentence = without_navigation = 0
     missing, cluttered = [], []
     for row in kept:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TypedDict, cast
+from typing import TypedDict
 
 from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, as_share, one_line
-from gristmill.pipeline.look.records import RunRecord
-from gristmill.pipeline.look.run_folder import DocumentCounts, Folder, NotFound, RecordedRun
+from gristmill.pipeline.look.run_folder import DocumentCounts, Folder, NotFound, RecordedRun, record_so_far
 from gristmill.pipeline.progress.progress_file import PATH, is_alive
-from gristmill.pipeline.progress.so_far import record_so_far
 from gristmill.pipeline.report.sections import is_web
 
 
@@ -116,7 +114,7 @@ def live_view(facts: LiveRecord, alive: bool | None, now: float) -> LiveView:
         for node in nodes:
             if node["state"] == "running":
                 node.update({"state": "broke off", "left": None, "left_words": ""})
-    run = RecordedRun.of(cast(RunRecord, record_so_far(facts, {}, state)))
+    run = RecordedRun.of(record_so_far(facts, {}, state))
     dashboard = facts.get("dashboard")
     return {
         "state": state,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import IO, cast
+from typing import IO
 
 import pyarrow.parquet as pq
 
@@ -21,10 +21,9 @@ from gristmill.pipeline.explore.unfinished_parts import finished_parts
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.look.legs import legs_of, parents, read_manifest, sinks_of
 from gristmill.pipeline.look.records import LegManifest, LegRules, RunRecord
-from gristmill.pipeline.look.run_folder import Folder, NotFound, Read, RecordedRun
+from gristmill.pipeline.look.run_folder import Folder, NotFound, Read, RecordedRun, record_so_far
 from gristmill.pipeline.look.why import CANNOT_ASK
 from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, is_alive
-from gristmill.pipeline.progress.so_far import record_so_far
 from gristmill.pipeline.store.parts import Part
 
 READ_WRONG = (TypeError, ValueError, AttributeError, LookupError)  # what JSON of another shape brings about
@@ -114,7 +113,8 @@ class Snapshot:
         return by_name
 
     def folder_open(self, path: str) -> IO[bytes]:
-        return cast(IO[bytes], self.folder.fs.open(self.folder.full(path), "rb"))
+        file: IO[bytes] = self.folder.fs.open(self.folder.full(path), "rb")
+        return file
 
     def rejects(self, stages: Sequence[str]) -> list[File]:
         """What these stages took, in their order."""
@@ -162,7 +162,7 @@ def read_snapshot(out: str) -> Snapshot:
     chosen = (
         record
         if record is not None and (live is None or (has_stages and not going))
-        else cast(RunRecord, record_so_far(live or {}, record or {}, state))
+        else record_so_far(live or {}, record or {}, state)
     )
     try:
         run = RecordedRun.of(chosen)

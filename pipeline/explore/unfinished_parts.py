@@ -45,9 +45,9 @@ def part_files(leg: str, part: Part, files: dict[str, str]) -> PartFiles:
     """The part as the manifest of a leg would have it. Of a torn journal any of it may be missing."""
     entry: PartFiles = {
         "key": part["key"],
-        "source": part.get("source"),
-        "rows": part.get("rows"),
-        "kept": part.get("kept"),
+        "source": str(part.get("source") or ""),
+        "rows": int(part.get("rows") or 0),
+        "kept": int(part.get("kept") or 0),
         "inputs": part.get("inputs") or [],
         "files": files,
     }
@@ -92,8 +92,7 @@ def results(folder: Folder, troubles: list[str]) -> Iterator[JournalResult]:
             continue
         for line in lines:
             try:
-                entry = json.loads(line)
-                result = entry["result"]
+                result: JournalResult = json.loads(line)["result"]
             except (ValueError, TypeError, KeyError):
                 continue
             if isinstance(result, dict):

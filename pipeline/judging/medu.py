@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from glob import glob
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,6 +34,7 @@ from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.inputs.files import InputFile
 from gristmill.pipeline.judging.tables import PACKED, PLAIN, SUFFIXES, column_names, files_of, pieces_of, with_texts
+from gristmill.pipeline.look.records import JSONObject
 from gristmill.stages.blend.groups import NO_VALUE
 
 Readings = Literal["at_once", "reasoned", "both"]
@@ -87,9 +89,9 @@ class MeduFindings:
 def development_sets(named: Sequence[str]) -> dict[str, list[str]]:
     """NAME=PATH or PATH, whose file's name is then the task's: one task a file (JSON lines, a table, or plain text with
     empty lines between examples)."""
-    found: dict[str, list[str]] = {}
-    for said in named:
-        name, path = _named(said)
+    examples: dict[str, list[str]] = {}
+    for argument in named:
+        name, path = _named(argument)
         files = files_of([path], "--task")
         for file in files:
             task = (
@@ -99,10 +101,10 @@ def development_sets(named: Sequence[str]) -> dict[str, list[str]]:
                 if not name
                 else f"{name}_{Path(file.path).stem}"
             )
-            if task in found:
+            if task in examples:
                 raise RecipeError(f"--task: two tasks are called {task!r}; name them: NAME=PATH")
-            found[task] = _examples(file)
-    return found
+            examples[task] = _examples(file)
+    return examples
 
 
 def documents_of(named: Sequence[str], how: Sampling) -> list[medu.SampledDocument]:
@@ -113,10 +115,11 @@ def documents_of(named: Sequence[str], how: Sampling) -> list[medu.SampledDocume
     names, which = np.unique(np.array(sources, dtype=object).astype(str), return_inverse=True)
     taken: dict[int, tuple[str, float]] = {}
     for number, source in enumerate(names.tolist()):
-        mine = np.flatnonzero(which == number)
-        drawn = sample(uids[mine], tokens[mine], how.most, how.cut, how.seed)
+        rows = np.flatnonzero(which == number)
+        of_source = sample(uids[rows], tokens[rows], how.most, how.cut, how.seed)
         taken |= {
-            int(mine[row]): (source, float(weight)) for row, weight in zip(drawn.rows, drawn.weights, strict=True)
+            int(rows[row]): (source, float(weight))
+            for row, weight in zip(of_source.rows, of_source.weights, strict=True)
         }
     drawn_of = Counter(source for source, _ in taken.values())
     _check_enough(
@@ -168,7 +171,7 @@ def find(
             for task, examples in tasks.items():
                 descriptions[task] = medu.describe(model, medu.chunks_of(examples, seed=seed), cache, seed)
                 account.merge(descriptions[task].account)
-                mine = [
+                of_task = [
                     medu.label(
                         model,
                         task,
@@ -181,16 +184,14 @@ def find(
                     )
                     for reading in readings
                 ]
-                for one in mine:
-                    account.merge(one.account)
-                labels += mine
-                chosen.append(mine[0])
-                if len(mine) == 2:
-                    agreements[task] = medu.readings_agree(*mine)
+                for reading in of_task:
+                    account.merge(reading.account)
+                labels += of_task
+                chosen.append(of_task[0])
+                if len(of_task) == 2:
+                    agreements[task] = medu.readings_agree(*of_task)
     except (LanguageModelError, medu.MeduError) as error:
-        raise RunFailed(
-            f"{error}\nWhat was answered is kept in {answers}: the same command goes on from there"
-        ) from error
+        raise RunFailed(f"{error}\nThe answers so far are kept in {answers}: run the same command to resume") from error
     return MeduFindings(medu.utilities(documents, chosen), documents, descriptions, labels, agreements, account)
 
 
@@ -202,7 +203,7 @@ def save(found: MeduFindings, out: Path, model: str, prices: Prices | None) -> N
     for task, name in _file_names(list(found.descriptions)).items():
         (out / "descriptions" / f"{name}.txt").write_text(found.descriptions[task].text + "\n", encoding="utf-8")
     pq.write_table(_marks(found), out / "marks.parquet")
-    facts: dict[str, Any] = {
+    facts = {
         "model": model,
         "documents": len(found.documents),
         "account": found.account.as_dict(prices),
@@ -230,8 +231,8 @@ class Watched:
         return self.model.name
 
     @property
-    def identity(self) -> Mapping[str, Any]:
-        return self.model.identity
+    def identity(self) -> JSONObject:
+        return dict(self.model.identity)
 
     def answers(self, requests: Sequence[Request]) -> Iterator[tuple[int, Answer]]:
         for pair in self.model.answers(requests):
@@ -240,10 +241,10 @@ class Watched:
             yield pair
 
 
-def _named(said: str) -> tuple[str, str]:
+def _named(argument: str) -> tuple[str, str]:
     """A path that is there is one, whatever signs it holds: `lang=en/` of a partitioned table is no source called lang."""
-    name, equals, path = said.partition("=")
-    return (name, path) if equals and "/" not in name and not glob(said) else ("", said)  # noqa: PTH207  # a pattern of any shape
+    name, equals, path = argument.partition("=")
+    return (name, path) if equals and "/" not in name and not glob(argument) else ("", argument)  # noqa: PTH207  # a pattern of any shape
 
 
 def _file_name(task: str) -> str:
@@ -311,11 +312,11 @@ def _pieces(streams: Streams, how: Sampling) -> Iterator[tuple[str, InputFile, p
                 yield name, file, with_texts(table, how.text, file.address)
 
 
-def _counted(streams: Streams, how: Sampling) -> tuple[list[str], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _counted(streams: Streams, how: Sampling) -> tuple[list[str], npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
     """Of every document: source, uid, tokens (a token for each 4 bytes, where nobody counted)."""
     sources: list[str] = []
-    uids: list[np.ndarray[Any, Any]] = []
-    tokens: list[np.ndarray[Any, Any]] = []
+    uids: list[npt.NDArray[np.uint64]] = []
+    tokens: list[npt.NDArray[np.float64]] = []
     for name, file, table in _pieces(streams, how):
         if not name and how.by not in table.column_names:
             raise RecipeError(

@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,6 +20,8 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.inputs.files import InputFile
 from gristmill.pipeline.judging.tables import as_words, column_names, pieces_of, with_texts
+
+Scores = npt.NDArray[np.float32]
 
 QUANTILES = (0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100)  # in percent
 KEPT_TEXT = 20_000  # characters of an example
@@ -39,11 +41,11 @@ class HeadScores:
     """Of one head: all scores, and the examples at both ends."""
 
     head: Head
-    scores: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    scores: list[Scores] = field(default_factory=list)
     best: list[ScoredText] = field(default_factory=list)  # heaps while texts come, sorted at the end
     worst: list[ScoredText] = field(default_factory=list)  # the worst first; until then their scores are turned round
 
-    def all(self) -> np.ndarray[Any, Any]:
+    def all(self) -> Scores:
         return np.concatenate(self.scores) if self.scores else np.empty(0, np.float32)
 
     def quantiles(self) -> list[tuple[int, float]]:
@@ -103,9 +105,7 @@ def _pieces(files: Sequence[InputFile], text: str) -> Iterator[tuple[_Place, pa.
             row += len(table)
 
 
-def _note(
-    mine: HeadScores, scores: np.ndarray[Any, Any], number: int, place: _Place, table: pa.Table, text: str, shown: int
-) -> None:
+def _note(mine: HeadScores, scores: Scores, number: int, place: _Place, table: pa.Table, text: str, shown: int) -> None:
     """Only rows that can be among the shown are looked at."""
     if not shown:
         return
@@ -133,9 +133,9 @@ def _example(score: float, order: int, place: _Place, row: int, table: pa.Table,
     return ScoredText(score, order, where, (table[text][row].as_py() or "")[:KEPT_TEXT])
 
 
-def _row_table(place: _Place, table: pa.Table, scores: dict[str, np.ndarray[Any, Any]]) -> pa.Table:
+def _row_table(place: _Place, table: pa.Table, scores: dict[str, Scores]) -> pa.Table:
     rows = np.arange(place.row, place.row + len(table), dtype=np.int64)
-    columns: dict[str, Any] = {
+    columns: dict[str, pa.Array | npt.NDArray[np.int64]] = {
         "file": pa.array([place.file.path]).take(pa.array(np.zeros(len(rows), np.int64))),
         "row": rows,
     }

@@ -3,12 +3,13 @@ that moved a score."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import pyarrow as pa
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from gristmill.classifiers.card import Head, JudgeCard, NotExplained
@@ -64,7 +65,16 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
             screen.print(calibration(metrics["reliability"], head))
 
 
-def calibration(reliability: Sequence[dict[str, Any]], head: Head) -> Any:
+class TenthRow(TypedDict):
+    """A tenth of the held-out texts by score."""
+
+    decile: int
+    texts: int
+    score: float
+    good: float
+
+
+def calibration(reliability: Sequence[TenthRow], head: Head) -> Table:
     rows = [
         (str(row["decile"]), as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"]))
         for row in reliability
@@ -74,9 +84,10 @@ def calibration(reliability: Sequence[dict[str, Any]], head: Head) -> Any:
     )
 
 
-def of_classes(metrics: dict[str, Any]) -> list[tuple[str, object]]:
+def of_classes(metrics: Mapping[str, object]) -> list[tuple[str, object]]:
     """How well each class is told from the others."""
-    return list(metrics["auc"].items())[:MOST_LABELS] if isinstance(metrics.get("auc"), dict) else []
+    auc = metrics.get("auc")
+    return list(auc.items())[:MOST_LABELS] if isinstance(auc, dict) else []
 
 
 def as_figure(value: object) -> str:
@@ -114,7 +125,7 @@ class JudgeFindings:
     heads: list[HeadFindings]
     unexplained: str = ""  # why no words are shown, though they were asked for
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Mapping[str, object]:
         from dataclasses import asdict
 
         return {

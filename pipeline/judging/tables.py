@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import pyarrow as pa
 import pyarrow.csv as pcsv
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.files import InputFile, files_at, open_input
+from gristmill.pipeline.look.records import JSON, JSONObject
 from gristmill.stages.read.charset import decode_text
 from gristmill.stages.read.rows import string_of
 from gristmill.stages.read.tables import is_binary, is_string, sound
@@ -102,7 +103,7 @@ def with_texts(table: pa.Table, name: str, where: str) -> pa.Table:
 
 
 def as_words(column: pa.ChunkedArray) -> pa.Array:
-    """Any column as short texts, to be shown."""
+    """A column of any type as short texts, for display."""
     return pa.array([string_of(value) for value in column.to_pylist()], pa.string())
 
 
@@ -131,7 +132,7 @@ def _commas(stream: IO[bytes]) -> pa.Table:
 
 
 def _lines(stream: IO[bytes], where: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    rows: list[dict[str, Any]] = []
+    rows: list[JSONObject] = []
     for number, line in enumerate(stream, 1):
         if not line.strip():
             continue
@@ -148,16 +149,16 @@ def _lines(stream: IO[bytes], where: str, columns: Sequence[str]) -> Iterator[pa
     yield _of_rows(rows, columns)
 
 
-def _of_rows(rows: list[dict[str, Any]], columns: Sequence[str]) -> pa.Table:
+def _of_rows(rows: list[JSONObject], columns: Sequence[str]) -> pa.Table:
     there = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
     return pa.table({name: _column([row.get(name) for row in rows]) for name in there})
 
 
-def _column(values: list[Any]) -> pa.Array:
+def _column(values: list[JSON]) -> pa.Array:
     if any(isinstance(value, str) for value in values):
-        values = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+        texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
         return pa.array(
-            [None if value is None else value.encode("utf-8", "replace").decode() for value in values],
+            [None if text is None else text.encode("utf-8", "replace").decode() for text in texts],
             pa.large_string(),
         )
     return pa.array(values)

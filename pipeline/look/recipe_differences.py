@@ -106,7 +106,7 @@ def named_in(run: RecordedRun) -> set[str]:
         *(step for source in sources.values() for step in stages_in(source)),
     ]
     named = {
-        str(settings.get("name") or stage)
+        str((settings.get("name") if isinstance(settings, Mapping) else None) or stage)
         for step in steps
         if isinstance(step, Mapping)
         for stage, settings in step.items()
@@ -114,12 +114,12 @@ def named_in(run: RecordedRun) -> set[str]:
     return named | {str(name) for name in sources}
 
 
-def stages_in(source: JSONObject) -> Sequence[JSON]:
-    stages = source.get("stages")
-    return stages if isinstance(stages, list) else []
-
-
 def head_of(run: RecordedRun) -> dict[str, JSON]:
     """The recipe without what has its own lines."""
     recipe: JSONObject = {**run.recipe}  # type: ignore[dict-item]
     return {key: value for key, value in recipe.items() if key not in NOT_COMPARED}
+
+
+def stages_in(source: JSONObject) -> Sequence[JSON]:
+    stages = source.get("stages")
+    return stages if isinstance(stages, list) else []

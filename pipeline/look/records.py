@@ -6,7 +6,7 @@ A run may have failed, be of an earlier version or still go on, so that any key 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NotRequired, TypeAlias, TypedDict
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 from gristmill.pipeline.store.parts import Part
 
@@ -245,7 +245,7 @@ class CutEntry(TypedDict):
     stage: str
     field: str
     signal: str
-    side: str  # low: documents below it go; high: those above
+    side: Literal["low", "high"]  # low: documents below it go; high: those above
     at_goes: bool  # does a document exactly at it go?
     value: float
 

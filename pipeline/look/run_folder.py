@@ -285,6 +285,11 @@ def record_in(folder: Folder) -> RunRecord:
     return cast(RunRecord, so_far.record_in(folder))
 
 
+def record_so_far(live: Mapping[str, object], before: RunRecord, state: str) -> RunRecord:
+    """What run.json would say by now, of a run in this state; `live` is progress.json."""
+    return cast(RunRecord, so_far.record_so_far(live, before, state))
+
+
 class ReportSamples(TypedDict, total=False):
     """Documents in the report.json of a stage."""
 

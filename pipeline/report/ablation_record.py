@@ -144,11 +144,21 @@ class ControlRecord(TypedDict, total=False):
     epochs: dict[str, float] | None
 
 
+class ScheduleSpec(TypedDict, total=False):
+    """Settings of `gristmill.trainer.run.schedule.Schedule`."""
+
+    kind: str
+    warmup: float
+    decay: float
+    floor: float
+    fall: str
+
+
 class ProtocolRecord(TypedDict, total=False):
     name: str
     new: float
     before: float
-    schedule: JSONObject | None
+    schedule: ScheduleSpec | None
 
 
 class ModelRecord(TypedDict, total=False):

@@ -21,7 +21,7 @@ from gristmill.kernels.measures import character_counts as c, line_shape as l
 from gristmill.kernels.words import counts as w
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Signals
-from gristmill.stages.text.measure import Array, Measures, Units, measure
+from gristmill.stages.text.measure import Measures, Units, measure
 from gristmill.stages.text.stop_words import STOP_WORDS, plain_name
 
 

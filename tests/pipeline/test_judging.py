@@ -481,7 +481,7 @@ def test_a_run_that_failed_half_way_goes_on(tmp_path: Path) -> None:
     ) as server:
         shape = [*words, "--endpoint", server.url, "--connections", 1]
         first = ask(*shape)
-        assert isinstance(first.exception, RunFailed) and "the same command goes on from there" in str(first.exception)
+        assert isinstance(first.exception, RunFailed) and "run the same command to resume" in str(first.exception)
         while (again := ask(*shape)).exit_code:
             assert isinstance(again.exception, RunFailed)
         assert max(server.delivered.values()) == 1 and sum(server.delivered.values()) == 1 + 12 + 12
