@@ -134,7 +134,7 @@ def _tokenizer(loaded: Loaded, sets: _Sets) -> Path:
     return tokenizer
 
 
-def _check_fit(meta: ShardMeta, shape: Shape) -> None:
+def _check_fit(meta: ShardMeta, shape: DecoderShape) -> None:
     """Does the model have a place for every token and every row?"""
     if meta.vocab_size > shape.vocabulary:
         raise RunFailed(

@@ -21,7 +21,7 @@ from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Base, Loaded, 
 from gristmill.pipeline.ablate.records import EvaluationSpec, Job, MixStage, Start, TrainingSpec
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.fingerprint import code_of_engine, code_of_module, digest, stamp
-from gristmill.pipeline.look.records import JSONObject
+from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.report.ablation_record import ScheduleSpec
 
 BASE = "base"

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from gristmill.mixing.verdicts.verdict import CONFIDENCE, GUARD_BUDGET
 from gristmill.pipeline.ablate.protocols import Protocol, protocol_from
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.look.records import JSON
+from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.recipe.yaml_lines import Place
 from gristmill.pipeline.recipe.yaml_settings import YamlFile
 from gristmill.stages.checks import nearest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from gristmill.pipeline.look.records import JSONObject
+from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.report.ablation_record import ScheduleSpec
 
 

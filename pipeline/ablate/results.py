@@ -24,7 +24,7 @@ from gristmill.pipeline.ablate.measures import (
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan
 from gristmill.pipeline.ablate.records import Job, Result
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.look.records import JSON, JSONObject
+from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.report.ablation_record import (
     AblationCost,
     ArmRecord,

@@ -26,12 +26,13 @@ from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look import recipe_differences as recipes
 from gristmill.pipeline.look.overview import Overview, overview_of, reports_of
 from gristmill.pipeline.look.recipe_differences import Difference, StagePair
-from gristmill.pipeline.look.records import InputEntry, RunRecord
+from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun, record_in
 from gristmill.pipeline.store.parts import TOP
+from gristmill.pipeline.store.run_records import InputRecord
 
 Uids = npt.NDArray[np.uint64]
-Records = tuple[RunRecord, RunRecord]
+Records = tuple[ReadRunRecord, ReadRunRecord]
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def caveats(runs: tuple[RecordedRun, RecordedRun], records: Records) -> list[str
     return notes
 
 
-def sizes_of(entry: InputEntry | None) -> tuple[int | None, int | None]:
+def sizes_of(entry: InputRecord | None) -> tuple[int | None, int | None]:
     """Files and bytes that a source had."""
     return (entry.get("files"), entry.get("bytes")) if entry else (None, None)
 
@@ -184,7 +185,7 @@ def read_by_one(documents: JoinedDocuments, runs: tuple[RecordedRun, RecordedRun
     return [f"Inputs differ: {', '.join(notes)}; they are on no side below."] if notes else []
 
 
-def share_of_rejects(record: RunRecord) -> float:
+def share_of_rejects(record: ReadRunRecord) -> float:
     recipe = record.get("recipe") or {}
     return float((recipe.get("rejects") or {}).get("keep", 1.0))
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.formatting import as_short
 from gristmill.pipeline.look.legs import legs_of
-from gristmill.pipeline.look.records import LegManifest, RunRecord
+from gristmill.pipeline.look.records import LegManifest, ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from gristmill.pipeline.store.parts import TOP
 from gristmill.stages.documents import BASE, PAGE
@@ -69,7 +69,7 @@ def sampled_below(documents: int) -> int:
 def signals(
     folders: tuple[Folder, Folder],
     runs: tuple[RecordedRun, RecordedRun],
-    records: tuple[RunRecord, RunRecord],
+    records: tuple[ReadRunRecord, ReadRunRecord],
     kept: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]],
     limit: int,
 ) -> list[SignalMedians]:
@@ -81,7 +81,7 @@ def signals(
 
 
 def medians(
-    folder: Folder, run: RecordedRun, record: RunRecord, kept: npt.NDArray[np.uint64], limit: int
+    folder: Folder, run: RecordedRun, record: ReadRunRecord, kept: npt.NDArray[np.uint64], limit: int
 ) -> dict[str, Medians]:
     """By signal: of each source, as the last leg that measures it left it, or where none does, as it was read."""
     adds = {str(entry["name"]): set(entry.get("adds") or []) for entry in record.get("stages") or []}

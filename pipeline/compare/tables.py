@@ -22,8 +22,8 @@ from gristmill.pipeline.formatting import (
     as_share,
     as_tokens,
 )
+from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.look.recipe_differences import Difference, StagePair
-from gristmill.pipeline.look.records import JSON
 from gristmill.pipeline.report.stacked import Group
 
 LONG = 6  # entries of a list that are shown as they are

@@ -136,8 +136,11 @@ def reader_of(snapshot: Snapshot, source: str) -> Reader:
     readers = [name for name in named if issubclass(registry.find(name), Reader)]
     if not isinstance(settings, dict) or len(readers) != 1:
         raise NoOriginal(f"run.json does not name a reader of ours for the source {source}")
+    chosen = settings[readers[0]]
+    if not isinstance(chosen, dict):
+        raise NoOriginal(f"run.json: the reader of {source} is not as the mill writes it")
     try:
-        return cast(Reader, registry.build({"stage": readers[0], "settings": settings[readers[0]], "code": None}))
+        return cast(Reader, registry.build({"stage": readers[0], "settings": chosen, "code": None}))
     except (ValidationError, TypeError) as error:
         raise NoOriginal(f"run.json: the reader of {source} is not as the mill writes it") from error
 

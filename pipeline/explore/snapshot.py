@@ -20,11 +20,12 @@ from gristmill.pipeline.explore.live import LiveRecord, live_view
 from gristmill.pipeline.explore.unfinished_parts import finished_parts
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.look.legs import legs_of, parents, read_manifest, sinks_of
-from gristmill.pipeline.look.records import LegManifest, LegRules, RunRecord
+from gristmill.pipeline.look.records import LegManifest, ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, NotFound, Read, RecordedRun, record_so_far
 from gristmill.pipeline.look.why import CANNOT_ASK
 from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, is_alive
-from gristmill.pipeline.store.parts import Part
+from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.run_records import LegRules
 
 READ_WRONG = (TypeError, ValueError, AttributeError, LookupError)  # what JSON of another shape brings about
 FRESH = 2.0  # seconds for which what was found in the folder is taken as it was
@@ -51,7 +52,7 @@ class Snapshot:
     """A run's folder at one moment."""
 
     folder: Folder
-    record: RunRecord  # run.json, or what a run that has not ended says of itself
+    record: ReadRunRecord  # run.json, or what a run that has not ended says of itself
     run: RecordedRun
     live: LiveRecord | None  # logs/progress.json
     alive: bool | None  # is its driver at work? None: it is on another machine
@@ -147,7 +148,7 @@ def read_snapshot(out: str) -> Snapshot:
     if "file" not in folder.fs.protocol:
         folder.fs.invalidate_cache()
     troubles: list[str] = []
-    record = json_or_trouble(folder, "run.json", RunRecord, troubles)
+    record = json_or_trouble(folder, "run.json", ReadRunRecord, troubles)
     live = json_or_trouble(folder, PROGRESS, LiveRecord, troubles)
     alive = is_alive(live) if live is not None else False
     has_stages = bool(record and record.get("stages"))  # a run that broke off has them too, unless it was killed

@@ -33,8 +33,8 @@ from gristmill.mixing.weights.utility import Utilities
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.inputs.files import InputFile
+from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.judging.tables import PACKED, PLAIN, SUFFIXES, column_names, files_of, pieces_of, with_texts
-from gristmill.pipeline.look.records import JSONObject
 from gristmill.stages.blend.groups import NO_VALUE
 
 Readings = Literal["at_once", "reasoned", "both"]

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.files import InputFile, files_at, open_input
-from gristmill.pipeline.look.records import JSON, JSONObject
+from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.stages.read.charset import decode_text
 from gristmill.stages.read.rows import string_of
 from gristmill.stages.read.tables import is_binary, is_string, sound

@@ -21,9 +21,9 @@ from gristmill.pipeline.look.records import (
     DroppedRow,
     LegManifest,
     PartFiles,
+    ReadRunRecord,
     RejectRow,
     Row,
-    RunRecord,
     UidRow,
     Value,
     VerdictRow,
@@ -139,7 +139,7 @@ def history(out: str, uid: int | str | None = None, url: str | None = None) -> S
     if (uid is None) == (url is None):
         raise ValueError("history wants a uid or a URL, one of them")
     folder = Folder.open(out)
-    run = RecordedRun.of(folder.json_as("run.json", RunRecord))
+    run = RecordedRun.of(folder.json_as("run.json", ReadRunRecord))
     legs = legs_of(folder, run)
     if url is None:
         return follow(folder, run, legs, parse_uid(uid) if isinstance(uid, str) else int(uid or 0))

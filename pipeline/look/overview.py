@@ -26,7 +26,7 @@ from gristmill.pipeline.formatting import (
     one_line,
 )
 from gristmill.pipeline.look.funnel import Funnel, SourceLevel
-from gristmill.pipeline.look.records import RunRecord
+from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun, StageCount, by_size, grid, record_in
 from gristmill.pipeline.look.volume import Told, Volume, volumes
 
@@ -82,14 +82,14 @@ def overview(out: str) -> Overview:
     return overview_of(record, reports_of(folder, record))
 
 
-def reports_of(folder: Folder, record: RunRecord, kind: str | None = "global") -> dict[str, Told]:
+def reports_of(folder: Folder, record: ReadRunRecord, kind: str | None = "global") -> dict[str, Told]:
     """report.json of stages by name: of this kind (global ones alone count tokens), or of all. A failed run has fewer."""
     entries = [entry for entry in record.get("stages") or [] if kind is None or entry.get("kind") == kind]
     paths = {str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in entries}
     return {name: folder.json(path) for name, path in paths.items() if folder.has(path)}
 
 
-def overview_of(record: RunRecord, reports: Mapping[str, Told]) -> Overview:
+def overview_of(record: ReadRunRecord, reports: Mapping[str, Told]) -> Overview:
     run = RecordedRun.of(record)
     volume = volumes(record.get("stages") or [], reports)
     funnel = Funnel.of(run, volume)

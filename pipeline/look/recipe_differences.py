@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
-from gristmill.pipeline.look.records import JSON, JSONObject, RunRecord
+from gristmill.pipeline.json_types import JSON, JSONObject
+from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.run_folder import RecordedRun
 
 NOT_COMPARED = ("name", "out", "description", "sources", "stages")  # of a recipe's head: stages have their own lines
@@ -33,7 +34,7 @@ class StagePair:
     differences: list[Difference] = field(default_factory=list)
 
 
-def stage_pairs(a: RecordedRun, b: RecordedRun, records: tuple[RunRecord, RunRecord]) -> list[StagePair]:
+def stage_pairs(a: RecordedRun, b: RecordedRun, records: tuple[ReadRunRecord, ReadRunRecord]) -> list[StagePair]:
     """Every source and stage of either run, in one order that agrees with both as far as one can."""
     names_a, names_b = ([stage.name for stage in run.stages] for run in (a, b))
     settings_a, settings_b = (

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired, TypeAlias, TypedDict
 
-from gristmill.pipeline.store.parts import Part
+from gristmill.pipeline.json_types import JSON, JSONObject
+from gristmill.pipeline.store.run_records import InputRecord
 
-JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
-JSONObject: TypeAlias = "dict[str, JSON]"
 Value: TypeAlias = "bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value] | None"  # a Parquet cell
 Row: TypeAlias = "dict[str, Value]"  # all columns of a Parquet row
 
@@ -62,31 +61,7 @@ class CostEntry(TypedDict, total=False):
     currency: str
 
 
-class PassedOver(TypedDict):
-    """Files in the folders of a source that no source reads."""
-
-    files: int
-    bytes: int
-    endings: dict[str, int]
-
-
-class GoneFiles(TypedDict):
-    """Files of the last run that are no longer among the inputs."""
-
-    files: int
-    named: list[str]
-
-
-class InputEntry(TypedDict, total=False):
-    """The input files of a source."""
-
-    files: int
-    bytes: int
-    passed_over: PassedOver
-    gone: GoneFiles
-
-
-class RejectsSettings(TypedDict, total=False):
+class ReadRejectsSettings(TypedDict, total=False):
     keep: float
     text: bool
 
@@ -94,12 +69,12 @@ class RejectsSettings(TypedDict, total=False):
 class RecipeEntry(TypedDict, total=False):
     """The recipe as it was resolved; stages are a name, or a name with settings."""
 
-    rejects: RejectsSettings
+    rejects: ReadRejectsSettings
     sources: dict[str, JSONObject]
     stages: list[JSON]
 
 
-class RunRecord(TypedDict, total=False):
+class ReadRunRecord(TypedDict, total=False):
     """run.json."""
 
     name: str
@@ -115,7 +90,7 @@ class RunRecord(TypedDict, total=False):
     alarms: list[str]
     joules: float | None
     disk_bytes: int
-    inputs: dict[str, InputEntry]
+    inputs: dict[str, InputRecord]
     cost: CostEntry | None
     stages: list[StageEntry]
 
@@ -210,30 +185,6 @@ class LegManifest(TypedDict):
     stages: list[str]
     parts: list[PartFiles]
     feeds: NotRequired[list[str]]
-
-
-class StageSpec(TypedDict):
-    """A stage as plain data."""
-
-    stage: str
-    settings: JSONObject
-    code: str | None  # the source of a user's own file
-    helpers: NotRequired[dict[str, str]]
-
-
-class RuleSpec(TypedDict):
-    """A rule of a leg, and where it finds what it looks at."""
-
-    stage: StageSpec
-    columns: dict[str, str]
-    texts: list[str]
-
-
-class LegRules(TypedDict):
-    """legs/LEG/rules.json: the rules of a leg, and the parts that they decide on."""
-
-    rules: list[RuleSpec]
-    parts: list[Part]
 
 
 # --- legs/LEG/survey.json ---------------------------------------------------------------------------------------------

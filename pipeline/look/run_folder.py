@@ -34,14 +34,14 @@ from gristmill.pipeline.formatting import (
     one_line,
     plain,
 )
+from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.look.records import (
     CountEntry,
-    JSONObject,
     PageEntry,
+    ReadRunRecord,
     RecipeEntry,
     RejectRow,
     Row,
-    RunRecord,
     SampleEntry,
     StageEntry,
 )
@@ -241,7 +241,7 @@ class RecordedRun:
     stages: list[StageCount]
 
     @classmethod
-    def of(cls, record: RunRecord) -> RecordedRun:
+    def of(cls, record: ReadRunRecord) -> RecordedRun:
         return cls(
             name=str(record.get("name") or ""),
             status=str(record.get("status") or ""),
@@ -280,14 +280,14 @@ class SampleDocument:
     text: str | None
 
 
-def record_in(folder: Folder) -> RunRecord:
+def record_in(folder: Folder) -> ReadRunRecord:
     """run.json of a run that ended, well or not; of one that goes on or was killed, what it would say by now."""
-    return cast(RunRecord, so_far.record_in(folder))
+    return cast(ReadRunRecord, so_far.record_in(folder))
 
 
-def record_so_far(live: Mapping[str, object], before: RunRecord, state: str) -> RunRecord:
+def record_so_far(live: Mapping[str, object], before: ReadRunRecord, state: str) -> ReadRunRecord:
     """What run.json would say by now, of a run in this state; `live` is progress.json."""
-    return cast(RunRecord, so_far.record_so_far(live, before, state))
+    return cast(ReadRunRecord, so_far.record_so_far(live, before, state))
 
 
 class ReportSamples(TypedDict, total=False):

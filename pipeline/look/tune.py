@@ -25,12 +25,14 @@ from rich.text import Text
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_number, as_share, one_line, plain
-from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, Outcome, outcome_of
-from gristmill.pipeline.look.records import JSON, LegRules, Row, Value
+from gristmill.pipeline.json_types import JSON
+from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, RuleOutcome, outcome_of
+from gristmill.pipeline.look.records import Row, Value
 from gristmill.pipeline.look.run_folder import by_size, grid
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.parts import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.run_records import LegRules
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.stage import Rule
 
@@ -267,7 +269,7 @@ def _ask(store: Store, part: Part, before: Sequence[Deciding], after: Sequence[D
 
 
 def _first(
-    rules: Sequence[Deciding], outcomes: Sequence[Outcome], rows: int
+    rules: Sequence[Deciding], outcomes: Sequence[RuleOutcome], rows: int
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
     """For each document the first rule and reason that drops it, as an index into names; -1 keeps."""
     why = np.full(rows, -1, dtype=np.int64)

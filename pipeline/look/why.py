@@ -25,10 +25,12 @@ from pydantic import ValidationError
 from gristmill.kernels.base.types import Floats, Mask
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.leg.rules import BROKE, Deciding, outcome_of
-from gristmill.pipeline.look.records import JSON, CutEntry, LegRules, Row, SurveyRecord, Value
+from gristmill.pipeline.look.records import CutEntry, Row, SurveyRecord, Value
 from gristmill.pipeline.look.run_folder import Folder
-from gristmill.pipeline.store.parts import Part
+from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.run_records import LegRules
 from gristmill.pipeline.survey.thresholds import is_number
 from gristmill.stages.stage import Rule, Verdict, with_columns
 

@@ -21,7 +21,6 @@ from typing import TypedDict
 import psutil
 
 from gristmill.kernels.base.files import write_whole
-from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.plan.plan import Leg, Node
 from gristmill.pipeline.progress.progress import Tally
 from gristmill.pipeline.progress.ui import UI
@@ -249,7 +248,7 @@ def _write(store: Store, facts: ProgressFacts) -> None:
             store.write(PATH, data)
 
 
-def is_alive(facts: Mapping[str, JSON] | ProgressFacts) -> bool | None:
+def is_alive(facts: Mapping[str, object]) -> bool | None:
     """Is the process that wrote the file still at work? None where another machine would have to be asked."""
     if facts.get("state") != "running":
         return False

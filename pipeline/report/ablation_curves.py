@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gristmill.pipeline.look.records import JSON, JSONObject
+from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.report.charts_lines import Curve
 

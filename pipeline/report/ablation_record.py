@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from gristmill.pipeline.look.records import JSONObject
+from gristmill.pipeline.json_types import JSONObject
 
 
 class RelativeRecord(TypedDict):

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, plain
 from gristmill.pipeline.inputs.notes import notes_of
 from gristmill.pipeline.look.overview import reports_of
-from gristmill.pipeline.look.records import CostEntry, RunRecord, SampleEntry, StageEntry, SurveyRecord
+from gristmill.pipeline.look.records import CostEntry, ReadRunRecord, SampleEntry, StageEntry, SurveyRecord
 from gristmill.pipeline.look.run_folder import (
     DocumentCounts,
     Folder,
@@ -90,7 +90,7 @@ def build_report(out: str, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
     return page_of(record, reports, makers, in_order(record, surveys), ablations(folder), shlex.quote(plain(out)))
 
 
-def in_order(record: RunRecord, surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
+def in_order(record: ReadRunRecord, surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
     """Legs as their first rules come in the run."""
     place = {entry["name"]: number for number, entry in enumerate(record.get("stages") or [])}
     return sorted(
@@ -100,7 +100,7 @@ def in_order(record: RunRecord, surveys: Sequence[SurveyRecord]) -> list[SurveyR
 
 
 def page_of(
-    record: RunRecord,
+    record: ReadRunRecord,
     reports: Mapping[str, Told],
     makers: Mapping[str, SectionMaker] = MAKERS,
     surveys: Sequence[SurveyRecord] = (),
@@ -166,7 +166,7 @@ def as_one(readers: Sequence[StageCount]) -> StageCount:
     return StageCount(f"{len(readers)} sources", "read", "", {}, count, {}, seconds, size, None, peak, None, [])
 
 
-def costs(record: RunRecord, run: RecordedRun) -> dict[str, str]:
+def costs(record: ReadRunRecord, run: RecordedRun) -> dict[str, str]:
     """What a run took beside time, in words; empty where nobody measured it."""
     peak = max((stage.peak_memory for stage in run.stages if stage.peak_memory), default=None)
     price: CostEntry = record.get("cost") or {}

@@ -26,18 +26,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.leg.rules import Deciding
-from gristmill.pipeline.look.records import (
-    CutCounts,
-    LegRules,
-    RuleLines,
-    RuleSpec,
-    SampleEntry,
-    SignalCounts,
-    SurveyRecord,
-)
+from gristmill.pipeline.look.records import CutCounts, RuleLines, SampleEntry, SignalCounts, SurveyRecord
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.checksums import open_checked
-from gristmill.pipeline.store.parts import Part, columns_of, read_part
+from gristmill.pipeline.store.parts import columns_of, read_part
+from gristmill.pipeline.store.records import Part, RuleSpec
+from gristmill.pipeline.store.run_records import LegRules
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey.decomposition import (
     NOT_SIGNALS,
