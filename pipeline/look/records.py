@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 from gristmill.pipeline.json_types import JSON, JSONObject
+from gristmill.pipeline.store.records import PartInput
 from gristmill.pipeline.store.run_records import InputRecord
 
 Value: TypeAlias = "bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value] | None"  # a Parquet cell
@@ -157,19 +158,13 @@ class VerdictRow(TypedDict, total=False):
 # --- legs/LEG/ --------------------------------------------------------------------------------------------------------
 
 # Where the documents of a part came from: a stretch of an input file, or a part of an earlier leg.
-PartOrigin = TypedDict(
-    "PartOrigin",
-    {"source": str, "path": str, "start": int, "end": int | None, "from": str, "key": str},
-    total=False,
-)
-
 PartFiles = TypedDict(
     "PartFiles",
     {
         "key": str,
         "source": str,
         "from": NotRequired[str | None],  # the leg beside whose documents the rows of a global stage lie
-        "inputs": NotRequired[list[PartOrigin]],
+        "inputs": NotRequired[Sequence[PartInput]],
         "rows": int,
         "kept": int,
         "files": dict[str, str],  # documents, verdicts, signals, sink/NAME: their paths
