@@ -29,8 +29,9 @@ from gristmill.kernels.language.hashed_terms import WIDEST, Terms, term_column, 
 Array = np.ndarray[Any, Any]
 
 WEIGHTS_FILE = "weights.safetensors"
+# Stands in every saved judge.json, so it keeps the module's first name.
 TERMS = (
-    "gristmill.kernels.words.token_rules: runs of letters, marks and numbers in lower case; "
+    "kernels.tokens_plain: runs of letters, marks and numbers in lower case; "
     "letters of scripts without spaces one by one; hashed, 64 bits"
 )
 FEWEST_BITS, MOST_BITS = 8, 26
