@@ -24,7 +24,7 @@ def attention_narrow(sizes: Sizes) -> None:
 def attention(sizes: Sizes, H: int, K: int, D: int) -> None:
     T = sizes.attended
     q, k, v = (drawn(T, count, D, seed=i).requires_grad_() for i, count in enumerate((H, K, K)))
-    slope = drawn(T, H, D, seed=3)
+    gradient = drawn(T, H, D, seed=3)
     documents = torch.zeros(T, dtype=torch.int32, device=DEVICE)
     flex = flex_attention_over(documents)
     ratios: dict[tuple[str, str], dict[int, float]] = {}
@@ -47,7 +47,7 @@ def attention(sizes: Sizes, H: int, K: int, D: int) -> None:
                 first = answer if first is None else first
                 for way, times, run in (
                     ("forward", 1.0, lambda s=step: s(q, k, v)),
-                    ("forward and backward", 3.5, lambda s=step: torch.autograd.grad(s(q, k, v), (q, k, v), slope)),
+                    ("forward and backward", 3.5, lambda s=step: torch.autograd.grad(s(q, k, v), (q, k, v), gradient)),
                 ):
                     taken = microseconds(run, 0.1)
                     median = statistics.median(taken)

@@ -4,7 +4,7 @@ BERT: Devlin et al. 2019 (and RoBERTa, arctic-embed, bge, which differ in names 
 Outputs equal those of transformers to 1e-4 in float32 (tests/classifiers/test_encoder.py). T tokens, N texts, W width,
 H heads, D = W / H.
 
-What makes it fast (figures: benchmarks/judges/neural_judge.py): query, key and value in one product; norms, residuals
+What makes it fast (figures: benchmarks/judges/neural_judge.py): query, key and value in one matmul; norms, residuals
 and activations fused by torch.compile around attention that is left outside, so that one shape of T tokens is compiled
 once, whatever texts are in it; and of the last layer only what the pooled token needs, 7 % of a 12-layer model.
 """
@@ -296,7 +296,7 @@ class Encoder(nn.Module):
 
     @property
     def reads_first_only(self) -> bool:
-        """Whether the last layer is worked out for first tokens alone."""
+        """Whether the last layer is computed for first tokens alone."""
         return self.shape.pooling == "cls" and self.blocks[-1].window == EVERYTHING
 
     def _keys_alone(self, block: EncoderBlock) -> bool:
@@ -372,7 +372,7 @@ def _onward(
     rotary: Rotary,
     keys_alone: bool,
 ) -> tuple[Tensor, Tensor]:
-    """From one attention to the next: what a norm gives is rounded for the product after it while it is at hand."""
+    """From one attention to the next: what a norm gives is rounded for the matmul after it while it is at hand."""
     hidden_TW = block.finish(hidden_TW, attended_THD)
     return hidden_TW, _project(following, hidden_TW, rotary, keys_alone)
 

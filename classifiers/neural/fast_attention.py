@@ -1,5 +1,5 @@
 """Attention for inference by a kernel of our own (`gristmill.kernels.gpu.packed_attention`): on an H200, at texts of
-512 tokens, in 0.8 of `varlen_attn`'s time, and it can answer in fp8, as the product after it wants it."""
+512 tokens, in 0.8 of `varlen_attn`'s time, and it can answer in fp8, as the matmul after it wants it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gristmill.kernels.gpu import plain
 
 
 class PackedAttention(nn.Module):
-    """From queries, keys and values as their product leaves them. `shrink`: of the product that follows, if that is in
+    """From queries, keys and values as their matmul leaves them. `shrink`: of the matmul that follows, if that is in
     fp8."""
 
     def __init__(self, shrink: Tensor | None = None) -> None:

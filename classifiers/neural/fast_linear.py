@@ -1,7 +1,7 @@
-"""An encoder made ready to infer: fp8 on Hopper, int8 on CPUs, a GELU inside the matrix product, attention by our own
+"""An encoder made ready to infer: fp8 on Hopper, int8 on CPUs, a GELU inside the matmul, attention by our own
 kernel.
 
-fp8 is `gristmill.classifiers.neural.fp8_linear`. The GELU in the product's epilogue (cuBLASLt) is the one by tanh, at
+fp8 is `gristmill.classifiers.neural.fp8_linear`. The GELU in the matmul's epilogue (cuBLASLt) is the one by tanh, at
 most 5e-4 from the exact one, which is less than the rounding of bf16 for values above 0.13; it saves a pass over the
 widest activations.
 """
@@ -30,7 +30,7 @@ def prepare_inference(encoder: Encoder, precision: InferencePrecision) -> Encode
     """The encoder as it infers in this precision: changed in place, fit for nothing else from then on.
 
     What only pooled tokens go through stays in float32, and where these are texts' first tokens, their own stream is
-    worked out beside the others', in float32 and fp16: their rounding would go straight into the scores, that of all
+    computed beside the others', in float32 and fp16: their rounding would go straight into the scores, that of all
     others is averaged by attention (measured: docs/neural_judge.md). They are few.
     """
     encoder.eval().requires_grad_(False)
@@ -52,16 +52,16 @@ def prepare_inference(encoder: Encoder, precision: InferencePrecision) -> Encode
 
 
 def fuse(encoder: Encoder) -> None:
-    """Takes what follows a product into it: the activation, in blocks that have a bf16 or fp8 one with bias and GELU;
+    """Takes what follows a matmul into it: the activation, in blocks that have a bf16 or fp8 one with bias and GELU;
     of fp8 also rounding and residual sums. Attention to whole texts is our own kernel's, in bf16, and answers in fp8
-    where the product after it wants that."""
+    where the matmul after it wants that."""
     gelu = encoder.shape.activation in ("gelu", "gelu_tanh")
     halves, attends = encoder.embedding_norm.weight.dtype == torch.bfloat16, can_attend(encoder.shape)
     for block in _wholly_used(encoder):
         if gelu and halves and type(block.up) is Projection and block.up.bias is not None:
             block.up, block.activation = GeluProjection(block.up), _identity
-        products = [getattr(block, name) for name in ("out", "up", "down")]
-        if gelu and all(type(product) is Fp8Projection for product in products) and can_fuse(block.up):
+        matmuls = [getattr(block, name) for name in ("out", "up", "down")]
+        if gelu and all(type(matmul) is Fp8Projection for matmul in matmuls) and can_fuse(block.up):
             block.out.fused = block.down.fused = True
             block.up, block.activation = Fp8Gelu(block.up, block.down), _identity
         if halves and attends and block.window == EVERYTHING:
@@ -109,8 +109,8 @@ def _finer(block: Any) -> Any:
 
 
 class HalfProjection(nn.Module):
-    """A linear map for few tokens, float32 before and behind it. Inside the product numbers have the 11 digits of fp16,
-    where bf16 has 8 and products in float32 take ten times as long."""
+    """A linear map for few tokens, float32 before and behind it. Inside the matmul numbers have the 11 digits of fp16,
+    where bf16 has 8 and matmuls in float32 take ten times as long."""
 
     def __init__(self, plain: Projection) -> None:
         super().__init__()

@@ -3,8 +3,8 @@ bounds that the weights give.
 
 A token's numbers never depend on its neighbours then. (A scale for each row is more to work out: measured, 2.4 million
 tokens a second where bf16 does 2.7.) torch.compile fuses the rounding into what comes before; where cuBLASLt can be
-called directly (`gristmill.kernels.gpu.cublaslt`), the widest product ends in GELU and in the rounding for the next,
-and products that go into the residual stream begin with it.
+called directly (`gristmill.kernels.gpu.cublaslt`), the widest matmul ends in GELU and in the rounding for the next,
+and matmuls that go into the residual stream begin with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Fp8Projection(nn.Module):
         weight_scale = weight.abs().amax().clamp(min=1e-12) / LARGEST
         rounded = (weight / weight_scale).to(FP8)
         bias = None if exact.bias is None else exact.bias.detach().to(torch.bfloat16)
-        self.fused = False  # whether products end in what comes after them
+        self.fused = False  # whether matmuls end in what comes after them
         outputs, inputs = rounded.shape
         self.keys = (
             (inputs, outputs) if outputs == 3 * inputs else None
@@ -44,7 +44,7 @@ class Fp8Projection(nn.Module):
         self.register_buffer(
             "shrink", torch.tensor([LARGEST / bound], dtype=torch.float32, device=weight.device)
         )  # no number: one compiled part for all layers
-        if self.keys is not None:  # buffers of their own: the compiler does not take a part of one into this product
+        if self.keys is not None:  # buffers of their own: the compiler does not take a part of one into this matmul
             self.register_buffer("keys_weight", rounded[inputs:].clone())
             self.register_buffer("keys_bias", None if bias is None else bias[inputs:].clone())
 
@@ -59,7 +59,7 @@ class Fp8Projection(nn.Module):
         return total
 
     def rounded(self, x: Tensor) -> Tensor:
-        """In fp8, unless the product before has seen to that."""
+        """In fp8, unless the matmul before has seen to that."""
         return x if x.dtype == FP8 else plain.rounded(x, self.shrink)
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
@@ -110,8 +110,8 @@ def can_fuse(up: Fp8Projection) -> bool:
 def fp8_gelu(
     x8: Tensor, weight8: Tensor, bias: Tensor, x_scale: Tensor, weight_scale: Tensor, shrink: Tensor
 ) -> Tensor:
-    product = cublaslt.gelu_rounded if x8.is_cuda else cublaslt.gelu_rounded_plain
-    return product(x8, weight8, bias, x_scale, weight_scale, shrink)
+    matmul = cublaslt.gelu_rounded if x8.is_cuda else cublaslt.gelu_rounded_plain
+    return matmul(x8, weight8, bias, x_scale, weight_scale, shrink)
 
 
 @fp8_gelu.register_fake
@@ -121,8 +121,8 @@ def _(x8: Tensor, weight8: Tensor, *others: Tensor) -> Tensor:
 
 @torch.library.custom_op("gristmill::fp8_added", mutates_args=())
 def fp8_added(x8: Tensor, weight8: Tensor, bias: Tensor, x_scale: Tensor, weight_scale: Tensor, to: Tensor) -> Tensor:
-    product = cublaslt.linear_added if x8.is_cuda else cublaslt.linear_added_plain
-    return product(x8, weight8, bias, x_scale, weight_scale, to)
+    matmul = cublaslt.linear_added if x8.is_cuda else cublaslt.linear_added_plain
+    return matmul(x8, weight8, bias, x_scale, weight_scale, to)
 
 
 @fp8_added.register_fake
@@ -132,7 +132,7 @@ def _(x8: Tensor, weight8: Tensor, bias: Tensor, x_scale: Tensor, weight_scale: 
 
 def largest_activations(encoder: Encoder) -> dict[str, float]:
     """By the name of each linear map of a BERT: what no number that goes into it can exceed. What a norm gives is at
-    most as large as its gains allow, and of a vector of known length no product is longer than the rows it meets
+    most as large as its gains allow, and of a vector of known length no matmul is longer than the rows it meets
     (Cauchy and Schwarz); attention only averages."""
     bounds_by_name = {}
     before = encoder.embedding_norm

@@ -1,7 +1,7 @@
 """Tokens to scores without padding: texts sorted by length inside a window, packed into steps of a fixed number of
 tokens, several steps under way.
 
-A text's score does not depend on its neighbours beyond the rounding of the precision: the matrix products of a step may
+A text's score does not depend on its neighbours beyond the rounding of the precision: the matmuls of a step may
 add in another order than those of a step of another size (below 1e-5 of the range in float32; about 1e-2 in bf16).
 Results come back in the order of the texts.
 """

@@ -46,15 +46,15 @@ def test_float32_goes_another_way_than_flash4() -> None:
 def test_flex_attention_is_the_plain_one_forward_and_backward(
     window: Window, kv_heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch refuses the way back on the CPU, where it is slow; it is there."""
+    """torch refuses backward on the CPU, where it is slow; it is there."""
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *tensors: None)
     cuts = ends(150, 1, 0, 90, 90, 29)
     found = []
     for attend_so in (attend_flex, attend_by_length):
         q, k, v = (x.requires_grad_() for x in heads(360, 4, kv_heads, kv_heads))
         answer = attend_so(q, k, v, cuts, cuts, 256, 256, window)
-        slopes = torch.autograd.grad((answer * heads(360, 4, seed=1)[0]).sum(), (q, k, v))
-        found.append((answer.detach(), *slopes))
+        gradients = torch.autograd.grad((answer * heads(360, 4, seed=1)[0]).sum(), (q, k, v))
+        found.append((answer.detach(), *gradients))
     for ours, plain in zip(*found, strict=True):
         assert ours.shape == plain.shape and torch.allclose(ours, plain, atol=2e-5) and plain.abs().max() > 0.1
 

@@ -22,7 +22,6 @@ from gristmill.trainer.run.energy import (
     gpu_counter,
     grams_co2,
     meter_for,
-    said,
     visible_gpus,
 )
 
@@ -139,7 +138,6 @@ def test_where_there_is_no_meter_nothing_is_made_up(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(energy, "LIBRARY", "libno-such-thing.so.1")
     assert energy.nvml() is None
     assert meter_for(torch.device("cuda", 0)).read() == Energy(None, None)
-    assert said(None) == "not measured" and said(12.34) == "12.3 J" and said(4_560) == "4.56 kJ" and said(2e6) == "2 MJ"
     assert grams_co2(None, 400) is None and grams_co2(3.6e6, None) is None and grams_co2(1.8e6, 400) == 200
 
 

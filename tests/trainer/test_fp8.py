@@ -15,13 +15,13 @@ from gristmill.trainer.step.optim import AdamW, update
 def test_products_and_slopes_are_near_the_exact_ones():
     torch.manual_seed(0)
     x, weight = torch.randn(64, 48, requires_grad=True), torch.randn(32, 48, requires_grad=True)
-    slope = torch.randn(64, 32)
+    gradient = torch.randn(64, 32)
     answer = fp8_linear(x, weight)[0]
-    answer.backward(slope)
+    answer.backward(gradient)
     found = answer.detach(), x.grad, weight.grad
     x.grad = weight.grad = None
     exact = F.linear(x, weight)
-    exact.backward(slope)
+    exact.backward(gradient)
     for ours, reference in zip(found, (exact.detach(), x.grad, weight.grad), strict=True):
         assert ours.shape == reference.shape
         assert float((ours - reference).norm() / reference.norm()) < 0.08

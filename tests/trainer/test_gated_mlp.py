@@ -38,8 +38,8 @@ def run(step, x, residual, *layers):
     """The sum, and the gradients of all that it is made of."""
     x, residual = (tensor.detach().requires_grad_() for tensor in (x, residual))
     answer = total(*step(x, *layers, residual))
-    slope = torch.linspace(-1, 1, answer.numel(), device=x.device).view_as(answer).to(answer.dtype)
-    return [answer.detach(), *torch.autograd.grad(answer, [x, residual, *(layer.weight for layer in layers)], slope)]
+    gradient = torch.linspace(-1, 1, answer.numel(), device=x.device).view_as(answer).to(answer.dtype)
+    return [answer.detach(), *torch.autograd.grad(answer, [x, residual, *(layer.weight for layer in layers)], gradient)]
 
 
 def apart(x, *layers_and_residual):

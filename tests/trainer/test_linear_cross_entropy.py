@@ -45,9 +45,9 @@ def test_value_and_gradients_are_those_of_all_logits_at_once(tokens, width, voca
     assert loss.dtype == torch.float32 and loss.shape == ()
     scale = 1 / max(int((targets != -100).sum()), 1)
     found = torch.autograd.grad(loss * scale, (hidden, weight))
-    slopes = torch.autograd.grad(wanted * scale, (hidden, weight))
+    gradients = torch.autograd.grad(wanted * scale, (hidden, weight))
     torch.testing.assert_close(loss.double(), wanted, rtol=1e-5, atol=1e-5)
-    for got, want in zip(found, slopes, strict=True):
+    for got, want in zip(found, gradients, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
     without = linear_cross_entropy(hidden.detach(), weight.detach(), targets, z, rows)
     torch.testing.assert_close(without, loss.detach())
@@ -147,7 +147,7 @@ def test_no_tensor_as_large_as_all_logits_is_ever_made(monkeypatch):
     seen = []
     of_rows = module._row_losses_and_gradients
     monkeypatch.setattr(
-        module, "_row_losses_and_slopes", lambda logits, *rest: seen.append(logits.shape[0]) or of_rows(logits, *rest)
+        module, "_row_losses_and_gradients", lambda logits, *rest: seen.append(logits.shape[0]) or of_rows(logits, *rest)
     )
     linear_cross_entropy(hidden, weight, targets, rows=rows)
     assert len(seen) == 8 and max(seen) <= rows and sum(seen) == tokens

@@ -21,8 +21,8 @@ def layer_of(inputs, outputs, dtype, device="cpu"):
 def run(step, x, layer):
     x = x.detach().requires_grad_()
     answer = step(x, layer)
-    slope = torch.linspace(-1, 1, answer.numel(), device=x.device).view_as(answer).to(answer.dtype)
-    return [answer.detach(), *torch.autograd.grad(answer, [x, layer.weight], slope)]
+    gradient = torch.linspace(-1, 1, answer.numel(), device=x.device).view_as(answer).to(answer.dtype)
+    return [answer.detach(), *torch.autograd.grad(answer, [x, layer.weight], gradient)]
 
 
 def called(x, layer):
@@ -56,7 +56,12 @@ def test_layers_that_do_more_than_multiply_are_called(monkeypatch):
 
 def test_tiles_fill_the_card_or_cublas_cuts_the_sum():
     """As they were measured: docs/log.md."""
-    wide = {"qkv": (81_920, 3072), "its slope": (81_920, 2048), "of its weight": (3072, 2048), "logits": (8192, 50_304)}
+    wide = {
+        "qkv": (81_920, 3072),
+        "its gradient": (81_920, 2048),
+        "of its weight": (3072, 2048),
+        "logits": (8192, 50_304),
+    }
     assert [name for name, size in wide.items() if not fills(*size, 132)] == []
     few = {"of out's weight": (2048, 2048), "of down's weight": (2048, 8192), "few tokens": (128, 3072), "one": (1, 16)}
     assert [name for name, size in few.items() if fills(*size, 132)] == []
