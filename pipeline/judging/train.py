@@ -163,7 +163,8 @@ def _neural(lesson: Lesson, how: JudgeTraining, log: Callable[[str], None]) -> J
         )
     try:
         weights, tokens, training = (
-            import_module(f"classifiers.{name}") for name in ("encoder_weights", "text_tokens", "neural_training")
+            import_module(f"gristmill.classifiers.neural.{name}")
+            for name in ("encoder_weights", "text_tokens", "training")
         )
     except ImportError as error:
         raise RecipeError(f"a neural judge needs torch: pip install 'gristmill[gpu]' ({error})") from error

@@ -272,5 +272,7 @@ def test_torch_is_not_needed_to_load():
         for path in (Path(__file__).parents[2] / "shards").glob("*.py")
         if path.stem not in ("__init__", "torch_dataset")
     ]
-    code = f"import sys\nfor name in {names!r}: __import__('shards.' + name)\nassert 'torch' not in sys.modules"
+    code = (
+        f"import sys\nfor name in {names!r}: __import__('gristmill.shards.' + name)\nassert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

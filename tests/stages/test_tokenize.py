@@ -619,7 +619,7 @@ def test_texts_that_a_tokenizer_changes_are_named(tmp_path):
 def test_workers_that_are_forked_print_no_warning():
     program = (
         "import os\nimport pyarrow as pa\nfrom gristmill.stages.tokens.encoding import TextEncoder\nfrom gristmill.stages.tokens.training import trained\n"
-        "text, column = trained(['mill'] * 9, 300, 2, []), pa.chunked_array([['mill stone'] * 100])\nEncoder(text).encode(column)\nEncoder(text).by_package(['mill stone'] * 100)\n"
+        "text, column = trained(['mill'] * 9, 300, 2, []), pa.chunked_array([['mill stone'] * 100])\nTextEncoder(text).encode(column)\nTextEncoder(text).by_package(['mill stone'] * 100)\n"
         "child = os.fork()\nif not child:\n    TextEncoder(text).encode(column)\n    TextEncoder(text).by_package(['mill stone'] * 100)\n    os._exit(0)\nos.waitpid(child, 0)\n"
     )
     done = subprocess.run(
