@@ -10,19 +10,20 @@ from collections.abc import Sequence
 
 # Controls (but tab and newline), lone surrogates, line separators, and what turns the direction of the text around it.
 UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f"
+    "\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 
 
 def plain(text: str) -> str:
     """Text that cannot steer a terminal or a page: control characters become visible ones, lines and tabs stay."""
     return UNPRINTABLE.sub(
-        lambda found: chr(0x2400 + ord(found[0])) if ord(found[0]) < 0x20 else "\ufffd", text.replace("\r\n", "\n")
+        lambda match: chr(0x2400 + ord(match[0])) if ord(match[0]) < 0x20 else "\ufffd", text.replace("\r\n", "\n")
     )
 
 
 def for_machines(value: object) -> str:
-    """What JSON has no kind for: bytes in base64 (packed numbers, such as the ids of tokens), all else as it is said."""
+    """Values that JSON has no kind for: bytes in base64 (packed numbers, such as token ids), all else as `str`."""
     return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else str(value)
 
 

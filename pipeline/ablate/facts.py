@@ -4,10 +4,11 @@ as none."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from gristmill.kernels.base.files import write_whole
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -19,10 +20,4 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 def write_facts(path: Path, facts: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(json.dumps(facts, indent=1), encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(path, json.dumps(facts, indent=1).encode(), durable=False)

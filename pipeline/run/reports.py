@@ -43,7 +43,7 @@ def write_reports(
         journal.keep(f"stages/{name}/report.json", json_bytes(report))
     for name, metrics in findings.metrics.items():
         if "packing" in metrics:
-            card = card_of(record_up_to(name, record, plan, recipe), metrics["packing"], findings.heard[name])
+            card = card_of(record_up_to(name, record, plan, recipe), metrics["packing"], findings.handed_on_by[name])
             journal.keep(f"{metrics['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
     if findings.log:
         lines = "".join(f"{one_line(line)}\n" for line in findings.log)
