@@ -46,7 +46,7 @@ STORAGE = {"botocore", "aiobotocore", "google", "gcsfs", "aiohttp", "huggingface
 
 
 def of_storage(error: BaseException) -> bool:
-    """Does a library behind s3://, gs:// or hf:// say so: no credentials, no way there? They have errors of their own."""
+    """Is it an error of a library behind s3://, gs:// or hf://, such as no credentials or no way there?"""
     return type(error).__module__.partition(".")[0] in STORAGE
 
 
@@ -62,5 +62,8 @@ def in_words(error: OSError, where: str | None = None) -> str:
     if error.errno == errno.EDQUOT:
         return f"{at}the disk quota is used up; make room and run the same command again"
     if (bare or error.errno == errno.ENOENT) and "/legs/" in at:
-        return f"{at}this file of the run is gone, as `gristmill clean --legs` removes them; the run's recipe makes them again"
+        return (
+            f"{at}this file of the run is gone, as `gristmill clean --legs` removes them; "
+            "the run's recipe makes them again"
+        )
     return f"{at}{'No such file or directory' if bare else error.strerror or error}"

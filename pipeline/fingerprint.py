@@ -186,7 +186,7 @@ def _source_named(name: str) -> str:
 
 @dataclass(frozen=True)
 class Code:
-    """A source as fingerprints see it: a hash of what it does, and what it imports, wherever in it the import stands."""
+    """A source as fingerprints see it: a hash of its code, and its imports, wherever in it they stand."""
 
     hash: str
     imports: tuple[tuple[int, str, tuple[str, ...]], ...]  # level, module, names (none of `import module`)
@@ -239,7 +239,7 @@ def source_of(module: str) -> str | None:
 
 @cache
 def file_of(module: str) -> Path | None:
-    """Where a module lies. It is looked for and not imported: importing what a stage uses (torch, say) takes seconds."""
+    """Where a module lies. It is not imported: importing what a stage uses (torch, say) takes seconds."""
     names = module.split(".")
     top, rest = (".".join(names[:2]), names[2:]) if names[0] == "gristmill" else (names[0], names[1:])
     spec = importlib.util.find_spec(top)

@@ -15,7 +15,7 @@ __all__ = [
 
 
 def for_machines(value: object) -> str:
-    """What JSON has no kind for: bytes in base64 (packed numbers, such as the ids of tokens), all else as it is said."""
+    """Values that JSON has no kind for: bytes in base64 (packed numbers, such as token ids), all else as `str`."""
     return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else str(value)
 
 

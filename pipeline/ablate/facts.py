@@ -4,12 +4,13 @@ as none."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
 Read = TypeVar("Read")
+
+from gristmill.kernels.base.files import write_whole
 
 
 def read_facts(path: Path, kind: type[Read]) -> Read:
@@ -22,10 +23,4 @@ def read_facts(path: Path, kind: type[Read]) -> Read:
 
 
 def write_facts(path: Path, facts: Mapping[str, object]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(json.dumps(facts, indent=1), encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(path, json.dumps(facts, indent=1).encode(), durable=False)

@@ -170,9 +170,9 @@ class Engine:
         except OSError as error:
             if error.errno is not None or client.status == "running":
                 raise
+            at = f" at {self.where.scheduler}" if self.where.scheduler else ""
             raise RunFailed(
-                f"the connection to the scheduler{f' at {self.where.scheduler}' if self.where.scheduler else ''} is lost "
-                f"({error}); what is finished is kept"
+                f"the connection to the scheduler{at} is lost ({error}); what is finished is kept"
             ) from error
 
     def _send_and_take(self, client: Client, tasks: list[Task], results: dict[str, Result]) -> None:
@@ -273,8 +273,8 @@ class Engine:
             self._shared = store.exists(files[0][0])
             if not self._shared:
                 raise RunFailed(
-                    f"{store.at(files[0][0])}: a worker wrote this file, and it is not here: the output folder must lie "
-                    "under the same path for all workers (a shared file system, or s3://)"
+                    f"{store.at(files[0][0])}: a worker wrote this file, and it is not here: the output folder must "
+                    "lie under the same path for all workers (a shared file system, or s3://)"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Rows of a global stage that a run saves for later runs (an index): where they lie, who owns them, and what they hold."""
+"""Rows of a global stage that a run saves for later runs (an index): where they lie, and who owns them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def owner_of(recipe: Recipe, step: Step) -> str:
 
 
 def check_saved(recipe: Recipe, whole: bool) -> None:
-    """Before any work: what global stages take from earlier runs is there, and what they leave takes no other's place."""
+    """RecipeError, before any work, where an index that a global stage reads is missing, or one that it saves would
+    replace another's."""
     leaves: set[str] = set()
     for step in recipe.all_steps:
         if not isinstance(step.stage, Global):

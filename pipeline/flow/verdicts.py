@@ -38,7 +38,7 @@ def run_drop(task: RoundTask) -> Result:
 
 
 def run_mark(task: RoundTask) -> Result:
-    """Verdicts and signals beside the documents of some parts, as a method of the stage makes them from the documents."""
+    """Verdicts and signals beside the documents of some parts, which a method of the stage makes from the documents."""
     return _each_part(task, _mark_part)
 
 

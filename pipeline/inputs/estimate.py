@@ -214,8 +214,9 @@ class Estimate:
         )
         return (
             f"this read {self.share:.2%} of the input. The whole: about {self.documents:,} documents ({sure}), "
-            f"{self.kept:,} kept, {for_people(self.seconds)} on as many workers, {self.disk_bytes / 1e9:,.1f} GB of disk, "
-            f"{self.memory_bytes / 1e9:,.1f} GB of memory a worker{money} (duplicates grow with size: fewer may be kept)"
+            f"{self.kept:,} kept, {for_people(self.seconds)} on as many workers, "
+            f"{self.disk_bytes / 1e9:,.1f} GB of disk, {self.memory_bytes / 1e9:,.1f} GB of memory a worker{money} "
+            "(duplicates grow with size: fewer may be kept)"
         )
 
 

@@ -1,6 +1,7 @@
 """The input files of a source: found, and identified by content.
 
-Files of a run are no inputs of the next: files in a run's folder count only where a path leads into that folder by name.
+Files of a run are no inputs of the next: files in a run's folder count only where a path leads into that folder by
+name.
 """
 
 from __future__ import annotations

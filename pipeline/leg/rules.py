@@ -66,7 +66,7 @@ class Deciding:
 
 @dataclass
 class RuleOutcome:
-    """What one rule said of the documents of a batch, as far as they are its first: index of a reason, KEPT, or BROKE."""
+    """One rule's answer on a batch. `first` is, of each document, the index of the first reason, KEPT, or BROKE."""
 
     first: NDArray[np.int16]
     verdict: Verdict

@@ -17,13 +17,13 @@ LEAST = 64_000_000  # in less no worker comes to its first task
 
 def check_memory(text: str) -> None:
     """ValueError says what is wrong with it."""
-    found = WRITTEN.fullmatch(text.strip().lower())
+    match = WRITTEN.fullmatch(text.strip().lower())
     if text == AUTO:
         return
-    if found is None or found[2] not in UNITS:
+    if match is None or match[2] not in UNITS:
         raise ValueError(f"a size was expected, such as 4GB, or auto, not {text!r}")
-    number = float(found[1])
-    is_share = not found[2] and number <= 1
-    if not is_share and number * UNITS[found[2]] < LEAST:
-        hint = "" if found[2] else "; it has no unit, such as GB"
-        raise ValueError(f"{text} is {number * UNITS[found[2]]:,.0f} bytes, in which no worker can live{hint}")
+    number = float(match[1])
+    is_share = not match[2] and number <= 1
+    if not is_share and number * UNITS[match[2]] < LEAST:
+        hint = "" if match[2] else "; it has no unit, such as GB"
+        raise ValueError(f"{text} is {number * UNITS[match[2]]:,.0f} bytes, in which no worker can live{hint}")

@@ -54,7 +54,9 @@ class Rejects(Settings):
         Field(
             ge=0,
             le=1,
-            description="share of dropped documents that is kept for inspection, by hash of uid; counts are always whole",
+            description=(
+                "share of dropped documents that is kept for inspection, by hash of uid; counts are always whole"
+            ),
         ),
     ] = 1.0
     text: Annotated[bool, Field(description="keep their text too")] = True
@@ -301,7 +303,8 @@ class _Reader(YamlFile):
         for step in (*steps, *(x for s in sources for x in s.steps)):
             if isinstance(step.stage, Sink) and step.called in FOLDERS:
                 self.complaints.append(
-                    f"{self.path}:{step.line}: {step.called} is a folder that each run has for itself; give another `name`"
+                    f"{self.path}:{step.line}: {step.called} is a folder that each run has for itself; "
+                    "give another `name`"
                 )
         names = [step.called for step in steps]
         for source in sources:

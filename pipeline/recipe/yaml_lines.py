@@ -103,10 +103,13 @@ class _Reading:
                 for other in self.mappings(value_node):
                     merged = self.pairs(other, depth + 1) | merged
                 continue
-            key = self.loader.construct_object(key_node) if isinstance(key_node, yaml.ScalarNode) else None  # type: ignore[no-untyped-call]
+            key = None
+            if isinstance(key_node, yaml.ScalarNode):
+                key = self.loader.construct_object(key_node)  # type: ignore[no-untyped-call]
             if not isinstance(key, str | int):
                 raise RecipeError(
-                    f"{self.at(key_node)}: a name was expected, not {'a list or a mapping' if key is None else repr(key)}"
+                    f"{self.at(key_node)}: a name was expected, "
+                    f"not {'a list or a mapping' if key is None else repr(key)}"
                 )
             if key in own:
                 raise RecipeError(f"{self.at(key_node)}: {key} stands here a second time")
@@ -125,7 +128,8 @@ class _Reading:
         self.text += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
         if depth > DEEPEST:
             raise RecipeError(
-                f"{self.at(node)}: more than {DEEPEST} levels, one in another; does an alias stand within its own anchor?"
+                f"{self.at(node)}: more than {DEEPEST} levels, one in another; "
+                "does an alias stand within its own anchor?"
             )
         if self.values > MOST_VALUES or self.text > MOST_TEXT:
             raise RecipeError(

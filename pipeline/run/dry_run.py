@@ -67,7 +67,7 @@ class Foreseen:
 def foresee(
     recipe: Recipe, out: str, check_inputs: bool = False, note: Callable[[str], object] = str
 ) -> list[Foreseen]:
-    """Every node of the plan, held against the journal. `note` gets what there is to say of the inputs, line by line."""
+    """Every node of the plan, held against the journal. `note` gets the notes on the inputs, line by line."""
     store = Store(out)
     plan = make_plan(recipe)
     inputs = find_inputs(recipe, store, Portion(), remember=False, check=check_inputs)

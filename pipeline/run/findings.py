@@ -1,4 +1,4 @@
-"""What a run learns as it goes, for its record and its reports: counts, times, logs, metrics, and which files are its own.
+"""What a run learns as it goes, for its record and its reports: counts, times, logs, metrics, and its own files.
 
 `run.py` drives the work and hands every result in here; `reports.py` writes from it.
 """
@@ -37,18 +37,15 @@ class Findings:
     log: list[str] = field(default_factory=list)
     metrics: dict[str, StageMetrics] = field(default_factory=dict)  # by global stage, for its report
     handed_on: StageMetrics = field(default_factory=dict)  # by global stages, for those after them
-    heard: dict[str, StageMetrics] = field(
-        default_factory=dict
-    )  # by global stage: what it and those before it handed on
+    # By global stage, all that was handed on up to its end.
+    handed_on_by: dict[str, StageMetrics] = field(default_factory=dict)
     own_files: set[str] = field(default_factory=set)  # of this version of the run
     sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
-    pages: dict[str, list[PagesTask]] = field(
-        default_factory=dict
-    )  # by stage that extracts, looks at a few of its pages
-    scored: dict[str, tuple[Stage, list[Part]]] = field(
-        default_factory=dict
-    )  # by stage that scores or cuts by scores, the documents that it had
+    # By stage that extracts, looks at a few of its pages.
+    pages: dict[str, list[PagesTask]] = field(default_factory=dict)
+    # By stage that scores or cuts by scores, the documents that it had.
+    scored: dict[str, tuple[Stage, list[Part]]] = field(default_factory=dict)
 
     def take(self, task: LegTask | RulesTask, result: Result) -> None:
         """The result of a leg, or of its rules, on one part."""
@@ -65,7 +62,7 @@ class Findings:
         """What a global stage told and handed on."""
         self.metrics[name] = flow.metrics
         self.handed_on |= flow.handed_on
-        self.heard[name] = dict(self.handed_on)
+        self.handed_on_by[name] = dict(self.handed_on)
         readme = stage.readme_path(flow.metrics)
         if readme is not None:
             self.cards.add(readme)

@@ -313,9 +313,9 @@ class DaskFlow:
         return StoredRows((facts,) if len(table) else (), 1, None)
 
     def buckets_for(self, rows: float, by: str) -> int:
-        """Into how many buckets a round cuts its rows. Files times buckets are slices, and each costs its reader a third
-        of a millisecond: so few rows go into few buckets. Rows that go home get more, for each part's worker wants its
-        own."""
+        """Into how many buckets a round cuts its rows. Files times buckets are slices, and each costs its reader a
+        third of a millisecond: so few rows go into few buckets. Rows that go home get more, for each part's worker
+        wants its own."""
         least = min(self.parts, HOMES) if by == "home" else BUCKETS_FOR_WORK if self.parts > 1 else 1
         return max(buckets_for(int(rows), ROWS_A_BUCKET, MOST_BUCKETS), buckets_for(least, 1))
 

@@ -88,7 +88,8 @@ def failure_of(stage: Global, error: Exception, store: Store) -> str:
 def check_account(
     name: str, stage: Global, docs: StoredDocuments, after: StoredDocuments, flow: DaskFlow, account: RunAccount
 ) -> None:
-    """Every document that went in is kept or dropped with a reason; all rounds count into the stage's time and memory."""
+    """Hold a stage to the law that every document is kept or dropped with a reason. All its rounds count into its time
+    and memory."""
     if name not in account.stages:  # a stage that only looks: all stay
         for part in docs.parts:
             account.of(name, part["source"]).add(untouched(part))

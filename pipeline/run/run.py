@@ -132,7 +132,8 @@ class _Run:
         journal.gather()
         if journal.damaged:
             self.ui.note(
-                f"{few(journal.damaged[:NAMED], len(journal.damaged))}: not what was written; what made them is done again"
+                f"{few(journal.damaged[:NAMED], len(journal.damaged))}: not what was written; "
+                "what made them is done again"
             )
         if self.store.read_json_if_whole("run.json") is None:
             self.begin()
@@ -309,7 +310,8 @@ class _Run:
                 engine.along(task)
 
     def note_rules(self, leg: Leg, tasks: list[RulesTask], results: dict[str, Result]) -> None:
-        """What the rules of a leg decide on, and where it lies, for `tune` and the report; without what kills a rule."""
+        """What the rules of a leg decide on, and where it lies, for `tune` and the report: no documents that killed
+        a rule."""
         path = f"legs/{leg.name}/rules.json"
         if tasks:
             parts = [without_condemned(task["part"], results[task["task"]]) for task in tasks]

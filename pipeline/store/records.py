@@ -66,8 +66,8 @@ class SavedIndex(TypedDict):
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
-# Where the documents of a part came from: a stretch of an input file (source, path, start, end), or a part of an earlier
-# leg (from, key).
+# Where the documents of a part came from: a stretch of an input file (source, path, start, end), or a part of an
+# earlier leg (from, key).
 PartInput = TypedDict(
     "PartInput",
     {"source": str, "path": str, "start": int, "end": int | None, "from": str, "key": str},

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from gristmill.kernels.base.files import write_whole
 from gristmill.trainer.model.flops import Flops, mfu
 from gristmill.trainer.run.energy import Energy, grams_co2
 
@@ -159,12 +160,7 @@ def keep_to(path: Path, step: int) -> None:
     kept = b"".join(raw + b"\n" for raw, line in _lines(written) if line is not None and line["step"] <= step)
     if kept == written:
         return
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("wb") as file:
-        file.write(kept)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_whole(path, kept)
 
 
 def read_metrics(path: Path) -> list[Line]:

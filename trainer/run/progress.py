@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gristmill.kernels.base.files import write_whole
 from gristmill.shards.format import BadShards
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.shapes import DecoderShape
@@ -151,12 +151,7 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> str | None:
     if any((folder / name).exists() for name in (METRICS, CHECKPOINTS, MODEL)):
         return f"{folder} holds results of something that left no {RUN}; take another folder"
     folder.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(identity, file, indent=1, sort_keys=True)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(path)
+    write_whole(path, json.dumps(identity, indent=1, sort_keys=True).encode())
     return None
 
 
