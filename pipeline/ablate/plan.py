@@ -51,8 +51,8 @@ def _count_from(value: JSON) -> JSON:
         return value
     if not COUNT.fullmatch(value):
         raise ValueError(f"a whole number was expected, such as 500_000_000 or 5e8, not {value!r}")
-    found = Fraction(value)
-    return int(found) if found.denominator == 1 else float(found)
+    count = Fraction(value)
+    return int(count) if count.denominator == 1 else float(count)
 
 
 def _seeds_from(value: JSON) -> JSON:
@@ -281,15 +281,15 @@ def _check_names(file: YamlFile, plan: AblationPlan) -> None:
 
 def _check_arms(file: YamlFile, plan: AblationPlan) -> None:
     """Runs of one seed that read the same are the same run."""
-    known = {_shares(plan.control): "the control"}
+    name_of = {_shares(plan.control): "the control"}
     for name, mix in plan.arms.items():
         shares = _shares(mix)
-        if shares in known:
+        if shares in name_of:
             raise file.wrong(
                 ("arms", name),
-                f"is the mix of {known[shares]}, so that their runs would be the same; take one of them out",
+                f"is the mix of {name_of[shares]}, so that their runs would be the same; take one of them out",
             )
-        known[shares] = f"arms.{name}"
+        name_of[shares] = f"arms.{name}"
 
 
 def _shares(mix: dict[str, float]) -> frozenset[tuple[str, float]]:
@@ -345,13 +345,13 @@ def _check_evaluate(file: YamlFile, plan: AblationPlan) -> None:
     both = [name for name in evaluate.choices if name in evaluate.texts]
     if both:
         raise file.wrong(("evaluate", "choices", both[0]), "texts have this name already")
-    for field, known in (("target", [*evaluate.texts, *evaluate.choices]), ("guard", [*evaluate.texts])):
+    for field, names in (("target", [*evaluate.texts, *evaluate.choices]), ("guard", [*evaluate.texts])):
         name = getattr(evaluate, field)
-        if name is not None and name not in known:
-            near = nearest(name, known)
+        if name is not None and name not in names:
+            near = nearest(name, names)
             raise file.wrong(
                 ("evaluate", field),
-                f"nothing that is evaluated is called {name}; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(known)}",
+                f"nothing that is evaluated is called {name}; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(names)}",
             )
     if evaluate.guard is not None and evaluate.guard == evaluate.target:
         raise file.wrong(("evaluate", "guard"), "the target cannot guard itself")

@@ -117,7 +117,9 @@ def told(snapshot: Snapshot, uid: int, number: int, troubles: list[str]) -> Foun
         ):
             story = refused(stage, row, snapshot.run)
     versions = [
-        Version(one.leg, one.file, one.row) for one in story.passages if one.file.endswith(".documents.parquet")
+        Version(passage.leg, passage.file, passage.row)
+        for passage in story.passages
+        if passage.file.endswith(".documents.parquet")
     ]
     versions = versions or [Version(file.stage, file.path, row) for row in rows_of(snapshot, file, uid)]
     return FoundDocument(story, number, versions, troubles)
