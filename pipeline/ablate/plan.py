@@ -116,7 +116,8 @@ class Evaluate(Settings):
         int,
         Field(
             ge=0,
-            description="times at most that the target is measured on some documents as a run goes on, for curves; 0: only at the end, on all",
+            description="times at most that the target is measured on some documents as a run goes on, for curves;"
+            " 0: only at the end, on all",
         ),
     ] = 8
     point_documents: Annotated[int, Field(ge=2, description="of it that are looked at then")] = 256
@@ -231,7 +232,8 @@ def load(path: Path) -> Loaded:
     if CONTROL not in file.data and not nearest(CONTROL, map(str, file.data)):
         raise file.wrong(
             (),
-            "control is missing: without one nothing can be said of an arm. Name the set, or the mix, that arms must beat",
+            "control is missing: without one nothing can be said of an arm. Name the set, or the mix, that arms"
+            " must beat",
         )
     plan: AblationPlan = file.settings(AblationPlan, file.data, ())
     _check_names(file, plan)
@@ -273,7 +275,8 @@ def _check_names(file: YamlFile, plan: AblationPlan) -> None:
                 near = nearest(name, plan.sets)
                 raise file.wrong(
                     (*place, name),
-                    f"no set is called {name}; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(plan.sets)}",
+                    f"no set is called {name};"
+                    f" {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(plan.sets)}",
                 )
     if len(set(plan.seeds)) < len(plan.seeds):
         raise file.wrong(("seeds",), "a seed stands twice")
@@ -310,7 +313,8 @@ def _check_base(file: YamlFile, plan: AblationPlan) -> None:
     elif base is None:
         raise file.wrong(
             ("base",),
-            f"{plan.protocol.name} goes on with a nearly trained model: give base.model, or base.mix, shape and tokens to train one here",
+            f"{plan.protocol.name} goes on with a nearly trained model: give base.model, or base.mix, shape and"
+            " tokens to train one here",
         )
     elif (base.model is None) == (base.mix is None):
         raise file.wrong(
@@ -351,7 +355,8 @@ def _check_evaluate(file: YamlFile, plan: AblationPlan) -> None:
             near = nearest(name, names)
             raise file.wrong(
                 ("evaluate", field),
-                f"nothing that is evaluated is called {name}; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(names)}",
+                f"nothing that is evaluated is called {name};"
+                f" {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(names)}",
             )
     if evaluate.guard is not None and evaluate.guard == evaluate.target:
         raise file.wrong(("evaluate", "guard"), "the target cannot guard itself")
@@ -362,6 +367,7 @@ def one_arm(loaded: Loaded, arm: str) -> Loaded:
     if arm not in loaded.plan.arms:
         near = nearest(arm, loaded.plan.arms)
         raise RecipeError(
-            f"--only {arm}: no such arm; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(loaded.plan.arms)}"
+            f"--only {arm}: no such arm;"
+            f" {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(loaded.plan.arms)}"
         )
     return Loaded(loaded.path, loaded.plan.model_copy(update={"arms": {arm: loaded.plan.arms[arm]}}))

@@ -301,7 +301,10 @@ def is_ours(error: Exception) -> bool:
 def _message_of(error: Exception) -> str:
     """One line; memory of a GPU is told apart, for it asks for another setting."""
     if type(error).__name__ == "OutOfMemoryError":
-        return f"out of GPU memory: {str(error).splitlines()[0]} Take a smaller training.rows_per_step, or training.recompute: full"
+        return (
+            f"out of GPU memory: {str(error).splitlines()[0]} Take a smaller training.rows_per_step, or"
+            " training.recompute: full"
+        )
     named = f"{type(error).__name__}: {error}" if type(error).__module__ == "builtins" else str(error)
     return " ".join(named.split())
 

@@ -125,7 +125,8 @@ def start_recipe(folder: Path, recipe: Path) -> str:
         raise RecipeError(f"{folder}: no such folder")
     if is_run(str(folder), lambda path: Path(path).exists()):
         raise RecipeError(
-            f"{folder}: this is the folder of a run; give the folder of its inputs, or a folder in it, such as {folder / 'write'}"
+            f"{folder}: this is the folder of a run; give the folder of its inputs, or a folder in it, such as"
+            f" {folder / 'write'}"
         )
     readers = [kind for kind in registry.built_in().values() if issubclass(kind, Reader)]
     endings: Counter[str] = Counter()
@@ -157,7 +158,8 @@ def start_recipe(folder: Path, recipe: Path) -> str:
         there = f" (it has {in_words(by_ending(passed_over))})" if passed_over else ""
         beside = " beside what runs have left" if of_runs else ""
         raise RecipeError(
-            f"{folder}: no file that a reader knows{beside}{there}; readers know {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
+            f"{folder}: no file that a reader knows{beside}{there}; readers know"
+            f" {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
         )
     data_folder = folder.resolve()
     names = {name: ("crawl" if len(files_of_reader) == 1 else f"{name}_files") for name in files_of_reader}
@@ -177,7 +179,8 @@ def start_recipe(folder: Path, recipe: Path) -> str:
     )
     first = "  - extract\n" if of_pages and not mixed else ""
     recipe.write_text(
-        f"name: {folder.resolve().name.replace(' ', '-') or 'run'}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n",
+        f"name: {folder.resolve().name.replace(' ', '-') or 'run'}\nsources:\n{sources}\nstages:\n{first}{RULES}  -"
+        " exact_dedup\n  - write\n",
         encoding="utf-8",
     )
     counted = ", ".join(f"{n:,} {suffix}" for suffix, n in endings.most_common())

@@ -237,7 +237,7 @@ def funnel_by_source(found: Comparison) -> tuple[Figures, list[Group]]:
     rows = [
         (level.stage, level.source or "all", *numbers(level.a, level.b), *numbers(level.gone_a, level.gone_b))
         for level in found.funnel
-    ]  # fmt: skip
+    ]
     head = ("after", "source", *("A", "B", "change") * 2)
     return Figures("Documents left after each stage and gone there, by source", head, rows, words=2), [
         ("left", 3),
@@ -272,9 +272,15 @@ def medians(found: Comparison) -> Figures:
             ]
             rows.append((signal.name, *measured, *kept))
     same = sum(signal.same for signal in found.signals)
-    note = "Measured: of all documents that came to the stage which measures, also those dropped later; kept: of those left at the end."
+    note = (
+        "Measured: of all documents that came to the stage which measures, also those dropped later; kept: of those"
+        " left at the end."
+    )
     if found.signals_of is not None:
-        note += f" Medians of a sample of {as_number(found.signals_of)} documents, the same in both runs as far as both read them."
+        note += (
+            f" Medians of a sample of {as_number(found.signals_of)} documents, the same in both runs as far as both"
+            " read them."
+        )
     if same:
         note += f" {same} more signal{' has' if same == 1 else 's have'} the same medians in both, to the digits shown."
     head = ("signal", "measured, A", "measured, B", "kept, A", "kept, B")

@@ -24,7 +24,8 @@ def render(found: Comparison) -> RenderableType:
         parts.append(
             Text.assemble(
                 (f"{letter}  ", "bold"),
-                f"{one_line(overview.run.name)}  {one_line(overview.run.status)}  {one_line(overview.run.started)}  {out}",
+                f"{one_line(overview.run.name)}  {one_line(overview.run.status)}  {one_line(overview.run.started)} "
+                f" {out}",
             )
         )
     parts += [Text(f"take care: {one_line(line)}", style="bold yellow") for line in found.unlike]

@@ -105,7 +105,8 @@ def reject_rows(snapshot: Snapshot, uid: int, turn: Turn, troubles: list[str]) -
 
 
 def told(snapshot: Snapshot, uid: int, number: int, troubles: list[str]) -> FoundDocument:
-    """The story of a document of one part; where a file of it cannot be read, as much as its part and the rejects say."""
+    """The story of a document of one part; where a file of it cannot be read, as much as its part and the rejects
+    say."""
     file = snapshot.documents[number]
     try:
         story = follow(snapshot.folder, snapshot.run, snapshot.legs, uid, file.key)

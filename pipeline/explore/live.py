@@ -1,4 +1,5 @@
-"""How a run goes on, as plain data that a page asks for every few seconds: legs and stages, speed, time left, alarms."""
+"""How a run goes on, as plain data that a page asks for every few seconds: legs and stages, speed, time left,
+alarms."""
 
 from __future__ import annotations
 

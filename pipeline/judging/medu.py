@@ -242,7 +242,8 @@ class Watched:
 
 
 def _named(argument: str) -> tuple[str, str]:
-    """A path that is there is one, whatever signs it holds: `lang=en/` of a partitioned table is no source called lang."""
+    """A path that is there is one, whatever signs it holds: `lang=en/` of a partitioned table is no source called
+    lang."""
     name, equals, path = argument.partition("=")
     return (name, path) if equals and "/" not in name and not glob(argument) else ("", argument)  # noqa: PTH207  # a pattern of any shape
 
@@ -279,7 +280,8 @@ def _examples(file: InputFile) -> list[str]:
             examples += ["\n".join(parts)] if any(part.strip() for part in parts) else []
     if not examples:
         raise RecipeError(
-            f"--task: {file.address}: no examples; rows with one of {', '.join(EXAMPLE_COLUMNS)} were expected, or plain text"
+            f"--task: {file.address}: no examples; rows with one of {', '.join(EXAMPLE_COLUMNS)} were expected, or"
+            " plain text"
         )
     return examples
 
@@ -307,7 +309,8 @@ def _pieces(streams: Streams, how: Sampling) -> Iterator[tuple[str, InputFile, p
             for table in pieces_of(file, [how.text, how.by, "uid", "tokens"]):
                 if how.text not in table.column_names:
                     raise RecipeError(
-                        f"{file.address}: no column {how.text!r}{nearest(how.text, column_names([file]))}. --text names it"
+                        f"{file.address}: no column {how.text!r}{nearest(how.text, column_names([file]))}. --text"
+                        " names it"
                     )
                 yield name, file, with_texts(table, how.text, file.address)
 
@@ -320,7 +323,8 @@ def _counted(streams: Streams, how: Sampling) -> tuple[list[str], npt.NDArray[np
     for name, file, table in _pieces(streams, how):
         if not name and how.by not in table.column_names:
             raise RecipeError(
-                f"{file.address}: no column {how.by!r} says which source a document is of; name one source a path: NAME=PATH"
+                f"{file.address}: no column {how.by!r} says which source a document is of; name one source a path:"
+                " NAME=PATH"
             )
         sources += (
             [name] * len(table)

@@ -50,7 +50,8 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
         good = f" ({as_number(metrics['good'])} of them {head.labels[1]})" if "good" in metrics else ""
         screen.print(
             Text(
-                f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out whole by {one_line(grouped)}"
+                f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out whole by"
+                f" {one_line(grouped)}"
             )
         )
         rows = [

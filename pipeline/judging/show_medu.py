@@ -25,7 +25,8 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
         if description.missing:
             screen.print(
                 Text(
-                    f"the description of {one_line(task)} lacks {', '.join(description.missing)}; read it before you trust its marks"
+                    f"the description of {one_line(task)} lacks {', '.join(description.missing)}; read it before you"
+                    " trust its marks"
                 )
             )
     for labels in found.labels:
@@ -33,7 +34,8 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
         if unread:
             screen.print(
                 Text(
-                    f"{one_line(labels.task)}, {labels.reading}: {unread:,} of {len(labels.label):,} answers could not be read; they are left out"
+                    f"{one_line(labels.task)}, {labels.reading}: {unread:,} of {len(labels.label):,} answers could"
+                    " not be read; they are left out"
                 )
             )
         if (
@@ -43,14 +45,23 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
         ):
             screen.print(
                 Text(
-                    f"{one_line(labels.task)}: the labels have only {as_percent(mass)} of the probability; the model wanted to say something else"
+                    f"{one_line(labels.task)}: the labels have only {as_percent(mass)} of the probability; the model"
+                    " wanted to say something else"
                 )
             )
     if found.agreements:
         both = [
-            (task, as_number(labels.documents), as_percent(labels.exact), f"{labels.kappa:.3f}", f"{labels.weighted_kappa:.3f}", f"{labels.rank_correlation:.3f}", f"{labels.mean_difference:+.3f}")
+            (
+                task,
+                as_number(labels.documents),
+                as_percent(labels.exact),
+                f"{labels.kappa:.3f}",
+                f"{labels.weighted_kappa:.3f}",
+                f"{labels.rank_correlation:.3f}",
+                f"{labels.mean_difference:+.3f}",
+            )
             for task, labels in found.agreements.items()
-        ]  # fmt: skip
+        ]
         columns = ("task", "documents", "same label", "kappa", "weighted kappa", "rank correlation", "mean difference")
         screen.print(
             grid("Both readings: at once against reasoned (the table above is of reasoned marks)", columns, iter(both))

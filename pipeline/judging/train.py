@@ -159,7 +159,8 @@ def _linear(texts: LabelledTexts, head: Head, how: JudgeTraining) -> Judge:
 def _neural(lesson: Lesson, how: JudgeTraining, log: Callable[[str], None]) -> Judge:
     if how.encoder is None:
         raise RecipeError(
-            "--encoder: a neural judge grows on an encoder; name its folder (config.json, *.safetensors, tokenizer.json) or hub id"
+            "--encoder: a neural judge grows on an encoder; name its folder (config.json, *.safetensors,"
+            " tokenizer.json) or hub id"
         )
     try:
         weights, tokens, training = (
@@ -177,9 +178,22 @@ def _neural(lesson: Lesson, how: JudgeTraining, log: Callable[[str], None]) -> J
     )
     log(f"training a neural judge on {len(table):,} texts, on {how.device}")
     trained: Judge = training.train_neural(
-        table, [lesson.head], tokenizer, encoder, recipe, text=TEXT, weight=lesson.weight, group=lesson.group, device=how.device,
-        log=lambda facts: log(", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items())),
-    )  # fmt: skip
+        table,
+        [lesson.head],
+        tokenizer,
+        encoder,
+        recipe,
+        text=TEXT,
+        weight=lesson.weight,
+        group=lesson.group,
+        device=how.device,
+        log=lambda facts: log(
+            ", ".join(
+                f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in facts.items()
+            )
+        ),
+    )
     return trained
 
 
@@ -296,7 +310,8 @@ def _head(labels: pa.Array, labelling: Labelling) -> tuple[pa.Array, Head]:
     ordered = labelling.classes or _in_order(counts)
     if ordered is None:
         raise RecipeError(
-            f"which labels are good? Name them with --good-label, or all of them from worst to best with --classes. There are {most_common}"
+            "which labels are good? Name them with --good-label, or all of them from worst to best with --classes."
+            f" There are {most_common}"
         )
     if len(ordered) < len(counts):
         raise RecipeError(f"--classes names {len(ordered)} of {len(counts)} labels. There are {most_common}")
