@@ -209,7 +209,8 @@ def _plan_warnings(plan: AblationPlan) -> list[str]:
 
 
 def _opened(loaded: Loaded, names: list[str], vital: list[str]) -> tuple[dict[str, ShardSet], dict[str, str]]:
-    """Sets, and what is wrong with those that cannot be opened. A set that is not there at all is a fault of the plan."""
+    """Sets, and what is wrong with those that cannot be opened. A set that is not there at all is a fault of the
+    plan."""
     shards, faults = {}, {}
     for name in names:
         try:

@@ -29,8 +29,8 @@ def speed_of(crew: Crew) -> float:
         return speed_here(crew.device, crew.threads)
     with connected(crew.scheduler) as client:
         resources = {RESOURCE: 1} if crew.gpus else None
-        found: float = client.submit(speed_here, crew.device, crew.threads, pure=False, resources=resources).result()
-    return found
+        speed: float = client.submit(speed_here, crew.device, crew.threads, pure=False, resources=resources).result()
+    return speed
 
 
 def speed_here(device: str, threads: int) -> float:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-Read = TypeVar("Read")
-
 from gristmill.kernels.base.files import write_whole
+
+Read = TypeVar("Read")
 
 
 def read_facts(path: Path, kind: type[Read]) -> Read:

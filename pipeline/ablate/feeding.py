@@ -88,11 +88,11 @@ class GoneOn:
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
         epochs, within = np.divmod(places + epoch * rows + self.read, rows)
-        found = np.empty(len(places), np.int64)
+        rows_found = np.empty(len(places), np.int64)
         for own_epoch in np.unique(epochs).tolist():
             here = epochs == own_epoch
-            found[here] = self.order.rows_at(within[here], rows, seed, own_epoch)
-        return found
+            rows_found[here] = self.order.rows_at(within[here], rows, seed, own_epoch)
+        return rows_found
 
     def facts(self) -> JSONObject:
         return {"name": "gone_on", "read": self.read, "order": self.order.facts()}
@@ -109,11 +109,11 @@ class OneThenOther:
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
         places = places + epoch * rows
         early = places < self.rows_before
-        found = np.empty(len(places), np.int64)
+        rows_found = np.empty(len(places), np.int64)
         for order, here, first in ((self.before, early, 0), (self.after, ~early, self.rows_before)):
             if here.any():
-                found[here] = order.rows_at(places[here] - first, rows, seed, 0)
-        return found
+                rows_found[here] = order.rows_at(places[here] - first, rows, seed, 0)
+        return rows_found
 
     def facts(self) -> JSONObject:
         return {
@@ -227,9 +227,9 @@ class Among:
         )
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
-        found = self.order.rows_at(places + epoch * rows, self.rows, seed, 0)
-        owner = np.searchsorted(self.chosen_firsts, found, "right") - 1
-        moved: Offsets = found + (np.array(self.firsts) - np.array(self.chosen_firsts))[owner]
+        rows_found = self.order.rows_at(places + epoch * rows, self.rows, seed, 0)
+        owner = np.searchsorted(self.chosen_firsts, rows_found, "right") - 1
+        moved: Offsets = rows_found + (np.array(self.firsts) - np.array(self.chosen_firsts))[owner]
         return moved
 
     def facts(self) -> JSONObject:

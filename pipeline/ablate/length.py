@@ -58,11 +58,11 @@ def stages_of(plan: AblationPlan, arm: str, length: Length) -> list[tuple[dict[s
 
 def weights_of(plan: AblationPlan, arm: str, length: Length) -> dict[str, float]:
     """Shares of a run's tokens, over the whole run."""
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for weights, rows in stages_of(plan, arm, length):
         for name, weight in weights.items():
-            found[name] = found.get(name, 0.0) + weight * rows / length.rows
-    return found
+            shares[name] = shares.get(name, 0.0) + weight * rows / length.rows
+    return shares
 
 
 def in_words(plan: AblationPlan, length: Length) -> str:

@@ -68,7 +68,7 @@ def measures_of(evaluate: Evaluate, scores: Scores) -> list[Measure]:
             raise RunFailed(f"{arm}, seed {seed}: was measured on other items than the runs before it")
     sets, domains = np.array(first["set"].to_pylist()), np.array(first["domain"].to_pylist())
     clusters, sizes = first["cluster"].to_pylist(), first["size"].to_numpy()
-    found = []
+    measures = []
     for name in (*evaluate.texts, *evaluate.choices):
         role = "target" if name == evaluate.target else "guard" if name == evaluate.guard else "reported"
         accuracy = name in evaluate.choices and evaluate.choices[name].score != "bits_per_byte"
@@ -80,19 +80,19 @@ def measures_of(evaluate: Evaluate, scores: Scores) -> list[Measure]:
         for domain, places in parts:
             if not sizes[places].any():  # a domain of which the tokenizer leaves nothing
                 continue
-            found.append(
+            measures.append(
                 Measure(
                     name, domain, role, "higher" if accuracy else "lower", "accuracy" if accuracy else "bits per byte",
                     places, sizes[places], tuple(clusters[i] for i in places.tolist()),
                 )
             )  # fmt: skip
-    return found
+    return measures
 
 
 def values_of(scores: Scores, arm: str, seeds: Sequence[int], measure: Measure) -> Floats:
     """Seeds x items."""
-    found: Floats = np.stack([scores[arm, seed]["value"].to_numpy()[measure.places] for seed in seeds])
-    return found
+    values_SI: Floats = np.stack([scores[arm, seed]["value"].to_numpy()[measure.places] for seed in seeds])
+    return values_SI
 
 
 def levels_of(scores: Scores, arm: str, seeds: Sequence[int], measure: Measure) -> dict[int, float]:
@@ -110,12 +110,12 @@ def compared(scores: Scores, arm: str, seeds: Sequence[int], measure: Measure) -
 
 
 def difference_facts(
-    pairs: Paired, found: Errors, measure: Measure, seeds: Sequence[int], confidence: float
+    pairs: Paired, measured: Errors, measure: Measure, seeds: Sequence[int], confidence: float
 ) -> DifferenceRecord:
     """What ablation.json says of one arm on one measure."""
-    low, high = found.interval(confidence)
+    low, high = measured.interval(confidence)
     resampled = (
-        bootstrap(pairs, DRAWS, 0, confidence) if found.seeds > 1 and found.clusters > 1 else (math.nan, math.nan)
+        bootstrap(pairs, DRAWS, 0, confidence) if measured.seeds > 1 and measured.clusters > 1 else (math.nan, math.nan)
     )
     control = float(pairs.control_S.mean())
     return {
@@ -125,17 +125,21 @@ def difference_facts(
         "role": measure.role,
         "better": measure.better,
         "unit": measure.unit,
-        "difference": found.mean,
+        "difference": measured.mean,
         "low": number(low),
         "high": number(high),
-        "relative": {"difference": found.mean / control, "low": number(low / control), "high": number(high / control)}
+        "relative": {
+            "difference": measured.mean / control,
+            "low": number(low / control),
+            "high": number(high / control),
+        }
         if control > 0
         else None,
         "bootstrap": {"low": number(resampled[0]), "high": number(resampled[1])},
-        "seeds_error": number(found.seeds_error),
-        "items_error": number(found.items_error),
-        "p": found.chance(),
-        "detectable": number(detectable(found, confidence)),
+        "seeds_error": number(measured.seeds_error),
+        "items_error": number(measured.items_error),
+        "p": measured.chance(),
+        "detectable": number(detectable(measured, confidence)),
         "by_seed": dict(zip(map(str, seeds), pairs.by_seed.tolist(), strict=True)),
     }
 
@@ -146,8 +150,8 @@ def centred_error(scores: Scores, arms: Sequence[str], arm: str, seeds: Sequence
     if len(arms) < 2:
         return errors(compared(scores, arm, seeds, measure)).error
     mean_SI = np.mean([values_of(scores, other, seeds, measure) for other in arms], axis=0)
-    found = errors(paired(values_of(scores, arm, seeds, measure), mean_SI, measure.sizes, measure.clusters))
-    return found.error * math.sqrt(len(arms) / (len(arms) - 1))
+    centred = errors(paired(values_of(scores, arm, seeds, measure), mean_SI, measure.sizes, measure.clusters))
+    return centred.error * math.sqrt(len(arms) / (len(arms) - 1))
 
 
 def number(value: float) -> float | None:

@@ -52,8 +52,8 @@ def _count_from(value: JSON) -> JSON:
         return value
     if not COUNT.fullmatch(value):
         raise ValueError(f"a whole number was expected, such as 500_000_000 or 5e8, not {value!r}")
-    found = Fraction(value)
-    return int(found) if found.denominator == 1 else float(found)
+    count = Fraction(value)
+    return int(count) if count.denominator == 1 else float(count)
 
 
 def _seeds_from(value: JSON) -> JSON:
@@ -117,7 +117,8 @@ class Evaluate(Settings):
         int,
         Field(
             ge=0,
-            description="times at most that the target is measured on some documents as a run goes on, for curves; 0: only at the end, on all",
+            description="times at most that the target is measured on some documents as a run goes on, for curves;"
+            " 0: only at the end, on all",
         ),
     ] = 8
     point_documents: Annotated[int, Field(ge=2, description="of it that are looked at then")] = 256
@@ -232,7 +233,8 @@ def load(path: Path) -> Loaded:
     if CONTROL not in file.data and not nearest(CONTROL, map(str, file.data)):
         raise file.wrong(
             (),
-            "control is missing: without one nothing can be said of an arm. Name the set, or the mix, that arms must beat",
+            "control is missing: without one nothing can be said of an arm. Name the set, or the mix, that arms"
+            " must beat",
         )
     plan: AblationPlan = file.settings(AblationPlan, file.data, ())
     _check_names(file, plan)
@@ -274,7 +276,8 @@ def _check_names(file: YamlFile, plan: AblationPlan) -> None:
                 near = nearest(name, plan.sets)
                 raise file.wrong(
                     (*place, name),
-                    f"no set is called {name}; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(plan.sets)}",
+                    f"no set is called {name};"
+                    f" {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(plan.sets)}",
                 )
     if len(set(plan.seeds)) < len(plan.seeds):
         raise file.wrong(("seeds",), "a seed stands twice")
@@ -282,15 +285,15 @@ def _check_names(file: YamlFile, plan: AblationPlan) -> None:
 
 def _check_arms(file: YamlFile, plan: AblationPlan) -> None:
     """Runs of one seed that read the same are the same run."""
-    known = {_shares(plan.control): "the control"}
+    name_of = {_shares(plan.control): "the control"}
     for name, mix in plan.arms.items():
         shares = _shares(mix)
-        if shares in known:
+        if shares in name_of:
             raise file.wrong(
                 ("arms", name),
-                f"is the mix of {known[shares]}, so that their runs would be the same; take one of them out",
+                f"is the mix of {name_of[shares]}, so that their runs would be the same; take one of them out",
             )
-        known[shares] = f"arms.{name}"
+        name_of[shares] = f"arms.{name}"
 
 
 def _shares(mix: dict[str, float]) -> frozenset[tuple[str, float]]:
@@ -311,7 +314,8 @@ def _check_base(file: YamlFile, plan: AblationPlan) -> None:
     elif base is None:
         raise file.wrong(
             ("base",),
-            f"{plan.protocol.name} goes on with a nearly trained model: give base.model, or base.mix, shape and tokens to train one here",
+            f"{plan.protocol.name} goes on with a nearly trained model: give base.model, or base.mix, shape and"
+            " tokens to train one here",
         )
     elif (base.model is None) == (base.mix is None):
         raise file.wrong(
@@ -346,13 +350,14 @@ def _check_evaluate(file: YamlFile, plan: AblationPlan) -> None:
     both = [name for name in evaluate.choices if name in evaluate.texts]
     if both:
         raise file.wrong(("evaluate", "choices", both[0]), "texts have this name already")
-    for field, known in (("target", [*evaluate.texts, *evaluate.choices]), ("guard", [*evaluate.texts])):
+    for field, names in (("target", [*evaluate.texts, *evaluate.choices]), ("guard", [*evaluate.texts])):
         name = getattr(evaluate, field)
-        if name is not None and name not in known:
-            near = nearest(name, known)
+        if name is not None and name not in names:
+            near = nearest(name, names)
             raise file.wrong(
                 ("evaluate", field),
-                f"nothing that is evaluated is called {name}; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(known)}",
+                f"nothing that is evaluated is called {name};"
+                f" {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(names)}",
             )
     if evaluate.guard is not None and evaluate.guard == evaluate.target:
         raise file.wrong(("evaluate", "guard"), "the target cannot guard itself")
@@ -363,6 +368,7 @@ def one_arm(loaded: Loaded, arm: str) -> Loaded:
     if arm not in loaded.plan.arms:
         near = nearest(arm, loaded.plan.arms)
         raise RecipeError(
-            f"--only {arm}: no such arm; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(loaded.plan.arms)}"
+            f"--only {arm}: no such arm;"
+            f" {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(loaded.plan.arms)}"
         )
     return Loaded(loaded.path, loaded.plan.model_copy(update={"arms": {arm: loaded.plan.arms[arm]}}))

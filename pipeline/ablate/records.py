@@ -97,7 +97,7 @@ class Job(TypedDict):
     threads: int
 
 
-class Outcome(TypedDict, total=False):
+class TrainingOutcome(TypedDict, total=False):
     """What came of training."""
 
     loss: float
@@ -112,7 +112,7 @@ class Outcome(TypedDict, total=False):
     seconds_on_the_way: float  # of measuring, for curves
 
 
-class Result(Outcome, total=False):
+class Result(TrainingOutcome, total=False):
     """What came of a job."""
 
     arm: str

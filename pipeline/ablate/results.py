@@ -96,13 +96,13 @@ def arms_of(
     chances = holm([errors(compared(scores, arm, seeds[arm], target)).chance() for arm in judged])
     adjusted = dict(zip(judged, chances, strict=True))
     guards = _guards(plan, scores, {arm: seeds[arm] for arm in judged}, measures)
-    found = [
+    arms = [
         _arm(plan, arm, scores, seeds[arm], measures, adjusted[arm], guards.get(arm))
         if arm in adjusted
         else _without(plan, arm, problems.get(arm))
         for arm in plan.arms
     ]
-    return [measure.facts(levels_of(scores, CONTROL, control, measure)) for measure in measures], found
+    return [measure.facts(levels_of(scores, CONTROL, control, measure)) for measure in measures], arms
 
 
 Guarded = tuple[
@@ -116,11 +116,13 @@ def _guards(
     """By arm; none where the plan has none."""
     rises = {}
     for measure in (m for m in measures if m.role == "guard" and m.domain is None):
-        for arm, mine in seeds.items():
-            pairs = compared(scores, arm, mine, measure)
+        for arm, own_seeds in seeds.items():
+            pairs = compared(scores, arm, own_seeds, measure)
             rises[arm] = relative(errors(pairs), float(pairs.control_S.mean()))
     own = [over(rise, plan.evaluate.guard_budget).chance() for rise in rises.values()]
-    return {arm: (rises[arm], mine, adjusted) for arm, mine, adjusted in zip(rises, own, holm(own), strict=True)}
+    return {
+        arm: (rises[arm], own_seeds, adjusted) for arm, own_seeds, adjusted in zip(rises, own, holm(own), strict=True)
+    }
 
 
 def _arm(
@@ -136,10 +138,10 @@ def _arm(
     of_target, better = None, None
     for measure in measures:
         pairs = compared(scores, arm, seeds, measure)
-        found = errors(pairs)
-        differences.append(difference_facts(pairs, found, measure, seeds, plan.confidence))
+        measured = errors(pairs)
+        differences.append(difference_facts(pairs, measured, measure, seeds, plan.confidence))
         if measure.domain is None and measure.role == "target":
-            of_target, better = found, measure.better
+            of_target, better = measured, measure.better
     if of_target is None or better is None:
         raise RunFailed(f"{arm}: none of its measures is the target")
     budget, rise, guard_chance = plan.evaluate.guard_budget, None, None

@@ -165,8 +165,17 @@ def _record(ready: PreparedAblation, results: dict[str, Result], scores: Scores,
         "status": status,
         "seconds": round(time.perf_counter() - start, 3),
         "plan": plan.model_dump(mode="json"),
-        "protocol": {"name": plan.protocol.name, "new": plan.protocol.new, "before": found.length.before / found.length.updates, "schedule": schedule},
-        "model": {"shape": found.shape.facts(), "parameters": found.shape.parameters, "base": plan.base.model if plan.base else None},
+        "protocol": {
+            "name": plan.protocol.name,
+            "new": plan.protocol.new,
+            "before": found.length.before / found.length.updates,
+            "schedule": schedule,
+        },
+        "model": {
+            "shape": found.shape.facts(),
+            "parameters": found.shape.parameters,
+            "base": plan.base.model if plan.base else None,
+        },
         "tokens": found.length.tokens,
         "updates": found.length.updates,
         "rows_per_update": plan.training.rows_per_update,
@@ -175,12 +184,19 @@ def _record(ready: PreparedAblation, results: dict[str, Result], scores: Scores,
         "confidence": plan.confidence,
         "sets": {
             name: {
-                "folder": str(found.folders[name]), "fingerprint": found.fingerprints.get(name), "share": found.share,
-                "rows": found.sizes[name].rows if name in found.sizes else None, "tokens": found.sizes[name].tokens if name in found.sizes else None,
+                "folder": str(found.folders[name]),
+                "fingerprint": found.fingerprints.get(name),
+                "share": found.share,
+                "rows": found.sizes[name].rows if name in found.sizes else None,
+                "tokens": found.sizes[name].tokens if name in found.sizes else None,
             }
             for name in found.folders
         },
-        "control": {"mix": dict(plan.control), "weights": weights_of(plan, CONTROL, found.length), "epochs": found.epochs.get(CONTROL)},
+        "control": {
+            "mix": dict(plan.control),
+            "weights": weights_of(plan, CONTROL, found.length),
+            "epochs": found.epochs.get(CONTROL),
+        },
         "warnings": ready.warnings,
         "measures": measures,
         "arms": arms,
@@ -189,7 +205,7 @@ def _record(ready: PreparedAblation, results: dict[str, Result], scores: Scores,
         "cost": cost_of([*([base] if base else []), *jobs]),
         "machine": machine_facts() | {"workers": ready.crew.processes, "device": ready.crew.device},
         "versions": next((result["versions"] for result in results.values() if "versions" in result), {}),
-    }  # fmt: skip
+    }
     return cast(AblationRecord, clean(record))  # type: ignore[arg-type]
 
 
@@ -201,14 +217,18 @@ def _warnings(evaluate: EvaluationSpec, found: CheckedPlan) -> list[str]:
         sizes_C = np.bincount(numbered(documents.clusters), [len(text.encode()) for text in documents.texts])
         clusters, alike = len(sizes_C), effective(sizes_C / sizes_C.sum())
         if alike <= 1:
-            words = f"evaluate.texts.{name}: all its documents are of one cluster ({texts['cluster']}), so that nothing can be said beyond it"
+            words = (
+                f"evaluate.texts.{name}: all its documents are of one cluster ({texts['cluster']}), so that nothing"
+                " can be said beyond it"
+            )
             if name == evaluate["target"]:
                 raise RecipeError(f"{words}; name another column, or take other texts for the target")
             warnings.append(words + ("; a guard like this lets no arm be adopted" if name == evaluate["guard"] else ""))
         elif alike < LEAST_CLUSTERS:
             of_size = f", by their sizes as good as {alike:.1f} that are alike" if alike < clusters - 0.5 else ""
             warnings.append(
-                f"evaluate.texts.{name}: {clusters} clusters{of_size}; what is said beyond them rests on little. Take {LEAST_CLUSTERS} or more"
+                f"evaluate.texts.{name}: {clusters} clusters{of_size}; what is said beyond them rests on little."
+                f" Take {LEAST_CLUSTERS} or more"
             )
     for name, choices in evaluate["choices"].items():
         try:

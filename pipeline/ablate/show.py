@@ -54,7 +54,8 @@ class AblationUi:
             self.say(f"{name_of(job)}: is already done")
         else:
             self.say(
-                f"{name_of(job)}: done, loss {result['loss']:.4f}, {result['tokens']:,} tokens in {result['seconds']:,.1f} s; {self.to_come} to come"
+                f"{name_of(job)}: done, loss {result['loss']:.4f}, {result['tokens']:,} tokens in"
+                f" {result['seconds']:,.1f} s; {self.to_come} to come"
             )
 
     def note(self, message: str) -> None:
@@ -109,10 +110,13 @@ class LiveAblationUi(AblationUi):
             if state == "at work":
                 last = last_metrics(Path(job["folder"]) / "metrics.jsonl")
             table.add_row(
-                escape(job["arm"]), str(job["seed"]), state, f"{last['step']:,} of {job['training']['updates']:,}" if last else "",
+                escape(job["arm"]),
+                str(job["seed"]),
+                state,
+                f"{last['step']:,} of {job['training']['updates']:,}" if last else "",
                 f"{last['loss']:.4f}" if isinstance(last.get("loss"), float) else "",
                 f"{last['tokens_per_second']:,.0f}" if isinstance(last.get("tokens_per_second"), int | float) else "",
-            )  # fmt: skip
+            )
         return Group(table, f"{self.to_come} jobs to come")
 
 
@@ -198,9 +202,13 @@ def others(record: AblationRecord) -> Table:
             if found["role"] == "target" and found["domain"] is None:
                 continue
             table.add_row(
-                escape(arm["name"]), escape(found["task"]) + (" (guard)" if found["role"] == "guard" and found["domain"] is None else ""), f"{levels[found['task']]:.4f}", f"{found['difference']:+.5f}",
-                f"{_bound(found['low'])} to {_bound(found['high'])}", f"{found['better']} {found['unit']}",
-            )  # fmt: skip
+                escape(arm["name"]),
+                escape(found["task"]) + (" (guard)" if found["role"] == "guard" and found["domain"] is None else ""),
+                f"{levels[found['task']]:.4f}",
+                f"{found['difference']:+.5f}",
+                f"{_bound(found['low'])} to {_bound(found['high'])}",
+                f"{found['better']} {found['unit']}",
+            )
     return table
 
 
@@ -241,9 +249,13 @@ def foreseen(ready: PreparedAblation, flops: float, speed: float) -> Table:
         tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.checked.meta.row_length
         weights = weights_of(plan, arm, ready.checked.length)
         table.add_row(
-            escape(arm), f"{tokens:,}", f"{job['training']['updates']:,}", ", ".join(map(escape, weights)),
-            ", ".join(f"{weight:.1%}" for weight in weights.values()), ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights),
-        )  # fmt: skip
+            escape(arm),
+            f"{tokens:,}",
+            f"{job['training']['updates']:,}",
+            ", ".join(map(escape, weights)),
+            ", ".join(f"{weight:.1%}" for weight in weights.values()),
+            ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights),
+        )
     workers = max(1, ready.crew.processes)
     table.caption = (
         f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops:.3g} FLOP of training; {'a worker' if ready.crew.scheduler else 'this machine'} "

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from gristmill.pipeline.ablate.evaluation import ITEMS, HeldOutDocuments, documents_of
 from gristmill.pipeline.ablate.facts import read_facts, write_facts
 from gristmill.pipeline.ablate.feeding import rows_and_order
-from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, Job, Outcome, Result, Start
+from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, Job, Result, Start, TrainingOutcome
 from gristmill.pipeline.errors import GristmillError, in_words
 from gristmill.pipeline.store.store import Store, one_run_at_a_time
 
@@ -130,10 +130,10 @@ class TrainedFile(TypedDict, total=False):
 
     fingerprint: str
     training_fingerprint: str
-    outcome: Outcome
+    outcome: TrainingOutcome
 
 
-def _trained(job: Job, folder: Path, device: torch.device) -> Outcome:
+def _trained(job: Job, folder: Path, device: torch.device) -> TrainingOutcome:
     """The run by the trainer; its checkpoints stay until it is measured."""
     import torch
 
@@ -161,7 +161,7 @@ def _trained(job: Job, folder: Path, device: torch.device) -> Outcome:
     if device.type == "cuda":
         del model
         torch.cuda.empty_cache()
-    facts = cast(Outcome, asdict(outcome) | {"seconds_on_the_way": round(sum(spent), 3)})
+    facts = cast(TrainingOutcome, asdict(outcome) | {"seconds_on_the_way": round(sum(spent), 3)})
     # Of this session's measurements; those before a kill count as training.
     facts["seconds"] = max(0.0, outcome.seconds - sum(spent))
     if not outcome.counted:
@@ -301,7 +301,10 @@ def is_ours(error: Exception) -> bool:
 def _message_of(error: Exception) -> str:
     """One line; memory of a GPU is told apart, for it asks for another setting."""
     if type(error).__name__ == "OutOfMemoryError":
-        return f"out of GPU memory: {str(error).splitlines()[0]} Take a smaller training.rows_per_step, or training.recompute: full"
+        return (
+            f"out of GPU memory: {str(error).splitlines()[0]} Take a smaller training.rows_per_step, or"
+            " training.recompute: full"
+        )
     named = f"{type(error).__name__}: {error}" if type(error).__module__ == "builtins" else str(error)
     return " ".join(named.split())
 

@@ -91,7 +91,8 @@ def _of_these(there: dict[str, WorkerInfo], asked: int | None, scheduler: str) -
 
 
 class Team:
-    """Does jobs, in the block of its context; processes are started at the first that needs one, and stay for the next."""
+    """Does jobs, in the block of its context; processes are started at the first that needs one, and stay for the
+    next."""
 
     def __init__(self, crew: Crew, work: Work) -> None:
         self.crew, self.work = crew, work

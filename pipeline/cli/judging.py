@@ -78,10 +78,14 @@ def train_judge(
             "give a table of labelled texts, or both --good FILES and --bad FILES" + labels_are_no_files(table, good)
         )
     for name, given, of in (
-        ("--preset", preset is not None, "fasttext"), ("--tokenizer", tokenizer is not None, "fasttext"), ("--threads", threads != 1, "fasttext"),
-        ("--encoder", encoder is not None, "neural"), ("--tokens", tokens != 512, "neural"), ("--device", device == "cuda", "neural"),
+        ("--preset", preset is not None, "fasttext"),
+        ("--tokenizer", tokenizer is not None, "fasttext"),
+        ("--threads", threads != 1, "fasttext"),
+        ("--encoder", encoder is not None, "neural"),
+        ("--tokens", tokens != 512, "neural"),
+        ("--device", device == "cuda", "neural"),
         ("--epochs", epochs is not None, "fasttext or neural"),
-    ):  # fmt: skip
+    ):
         if given and kind not in of.split(" or "):
             raise RecipeError(f"{name} is for --kind {of}")
 
@@ -261,9 +265,16 @@ def medu(
     named = {"model_path" if not endpoint and Path(model).is_dir() else "model": model}
     try:
         back_end = BackEnd(
-            **named, endpoint=endpoint, engine=engine, form=form, key_variable=key_variable, revision=revision, quantization=quantization,
-            connections=connections, timeout=timeout,
-        )  # fmt: skip
+            **named,
+            endpoint=endpoint,
+            engine=engine,
+            form=form,
+            key_variable=key_variable,
+            revision=revision,
+            quantization=quantization,
+            connections=connections,
+            timeout=timeout,
+        )
     except ValidationError as error:
         raise RecipeError(
             "; ".join(f"--{'-'.join(map(str, e['loc'])) or 'model'}: {e['msg']}" for e in error.errors())

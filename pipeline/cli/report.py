@@ -37,17 +37,17 @@ def inspect(
     from gristmill.pipeline.look.show_history import render_history
 
     data: Mapping[str, object]
-    shown: RenderableType
+    view_of: RenderableType
     try:
         if uid is not None or url is not None:
             story = history(out, uid=uid, url=url)
-            data, shown = asdict(story), render_history(story)
+            data, view_of = asdict(story), render_history(story)
         elif stage is not None:
             view = inspecting.stage_view(out, stage, reason, limit)
-            data, shown = view.as_data(), inspecting.render_stage(view)
+            data, view_of = view.as_data(), inspecting.render_stage(view)
         else:
             seen = overview.overview(out)
-            data, shown = overview.plain(seen), overview.render(seen)
+            data, view_of = overview.plain(seen), overview.render(seen)
     except inspecting.NotFound as error:
         raise RecipeError(str(error)) from error
     except ValueError as error:  # a file of the run that is torn
@@ -55,7 +55,7 @@ def inspect(
     if as_json:
         print(inspecting.as_json(data))
     else:
-        console().print(shown)
+        console().print(view_of)
 
 
 def report(
@@ -105,12 +105,12 @@ def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
     from gristmill.pipeline.compare.text import render
     from gristmill.pipeline.store.store import Store
 
-    found = compare(out, other)
+    comparison = compare(out, other)
     if as_json:
-        print(json.dumps(plain(found)))
+        print(json.dumps(plain(comparison)))
     else:
-        console().print(render(found))
-    page = page_of(found).encode("utf-8", "replace")
+        console().print(render(comparison))
+    page = page_of(comparison).encode("utf-8", "replace")
     if to is None:
         Store(other).write("compare.html", page)
     else:

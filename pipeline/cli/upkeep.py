@@ -67,12 +67,12 @@ def examine() -> Table:
 def gpu_names() -> list[str]:
     """From the driver, for torch takes seconds to ask."""
     try:
-        said = subprocess.run(
+        answer = subprocess.run(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return said.stdout.split("\n")[:-1] if said.returncode == 0 else []
+    return answer.stdout.split("\n")[:-1] if answer.returncode == 0 else []
 
 
 def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, dry_run: bool) -> tuple[int, int]:
@@ -125,11 +125,12 @@ def start_recipe(folder: Path, recipe: Path) -> str:
         raise RecipeError(f"{folder}: no such folder")
     if is_run(str(folder), lambda path: Path(path).exists()):
         raise RecipeError(
-            f"{folder}: this is the folder of a run; give the folder of its inputs, or a folder in it, such as {folder / 'write'}"
+            f"{folder}: this is the folder of a run; give the folder of its inputs, or a folder in it, such as"
+            f" {folder / 'write'}"
         )
     readers = [kind for kind in registry.built_in().values() if issubclass(kind, Reader)]
     endings: Counter[str] = Counter()
-    found: Counter[str] = Counter()
+    files_of_reader: Counter[str] = Counter()
     root = str(folder.resolve())
     folders = Folders(root)
     files = {path: facts for path, facts in folders.find(root, detail=True).items() if facts["type"] != LOOP}
@@ -140,43 +141,48 @@ def start_recipe(folder: Path, recipe: Path) -> str:
         path = Path(address)
         if address not in of_runs:
             # the longest ending that a reader knows decides: pages.warc.gz is a crawl, not a compressed text
-            known = [
+            endings_known = [
                 (suffix, r.recipe_name())
                 for r in readers
                 for suffix in r.suffixes
                 if path.name.lower().endswith(suffix)
             ]
-            if known:
+            if endings_known:
                 refuse_special(str(folder), address, files[address])
-                suffix, name = max(known, key=lambda x: len(x[0]))
-                found[name] += 1
+                suffix, name = max(endings_known, key=lambda x: len(x[0]))
+                files_of_reader[name] += 1
                 endings[suffix] += 1
             else:
                 passed_over.append(address)
-    if not found:
+    if not files_of_reader:
         there = f" (it has {in_words(by_ending(passed_over))})" if passed_over else ""
         beside = " beside what runs have left" if of_runs else ""
         raise RecipeError(
-            f"{folder}: no file that a reader knows{beside}{there}; readers know {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
+            f"{folder}: no file that a reader knows{beside}{there}; readers know"
+            f" {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
         )
-    shown = folder.resolve()
-    names = {name: ("crawl" if len(found) == 1 else f"{name}_files") for name in found}
-    of_pages = {r.recipe_name() for r in readers if r.pages} & found.keys()
-    mixed = of_pages != found.keys()  # texts have nothing to extract: each source of pages extracts for itself
+    data_folder = folder.resolve()
+    names = {name: ("crawl" if len(files_of_reader) == 1 else f"{name}_files") for name in files_of_reader}
+    of_pages = {r.recipe_name() for r in readers if r.pages} & files_of_reader.keys()
+    mixed = (
+        of_pages != files_of_reader.keys()
+    )  # texts have nothing to extract: each source of pages extracts for itself
     own = {
         name: "extract" if len(of_pages) == 1 else f"extract: {{name: extract_{names[name]}}}"
         for name in of_pages
         if mixed
     }
     sources = "\n".join(
-        f'  {names[name]}:\n    {name}: {{path: "{shown}"}}' + (f"\n    stages: [{own[name]}]" if name in own else "")
-        for name in sorted(found)
+        f'  {names[name]}:\n    {name}: {{path: "{data_folder}"}}'
+        + (f"\n    stages: [{own[name]}]" if name in own else "")
+        for name in sorted(files_of_reader)
     )
     first = "  - extract\n" if of_pages and not mixed else ""
     recipe.write_text(
-        f"name: {folder.resolve().name.replace(' ', '-') or 'run'}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n",
+        f"name: {folder.resolve().name.replace(' ', '-') or 'run'}\nsources:\n{sources}\nstages:\n{first}{RULES}  -"
+        " exact_dedup\n  - write\n",
         encoding="utf-8",
     )
     counted = ", ".join(f"{n:,} {suffix}" for suffix, n in endings.most_common())
-    left = f"\nPassed over: {in_words(by_ending(passed_over))}, which no reader knows." if passed_over else ""
-    return f"{recipe} is written for {counted} in {shown}.{left}\nTry it: gristmill run {recipe} --limit 1000"
+    not_read = f"\nPassed over: {in_words(by_ending(passed_over))}, which no reader knows." if passed_over else ""
+    return f"{recipe} is written for {counted} in {data_folder}.{not_read}\nTry it: gristmill run {recipe} --limit 1000"

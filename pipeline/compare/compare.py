@@ -79,9 +79,20 @@ def compare(a: str, b: str) -> Comparison:
     medians = [medians for signal in measured for medians in (signal.a, signal.b) if medians]
     sampled = None if few >= TOP else max((each.documents for each in medians), default=0)
     return Comparison(
-        (a, b), seen, unlike, recipes.head_differences(*runs), pairs, versions, machine, levels(seen, pairs), reasons(runs, pairs), documents,
-        measured, sampled, costs(seen, pairs),
-    )  # fmt: skip
+        (a, b),
+        seen,
+        unlike,
+        recipes.head_differences(*runs),
+        pairs,
+        versions,
+        machine,
+        levels(seen, pairs),
+        reasons(runs, pairs),
+        documents,
+        measured,
+        sampled,
+        costs(seen, pairs),
+    )
 
 
 def same_folder(folders: tuple[Folder, Folder]) -> list[str]:
@@ -139,7 +150,8 @@ def changed_files(folders: tuple[Folder, Folder]) -> list[str]:
     changed = sum(a[file][-1] != b[file][-1] for file in a.keys() & b.keys())
     return (
         [
-            f"{as_number(changed)} of the files that both runs read changed between them: a document there may have another text."
+            f"{as_number(changed)} of the files that both runs read changed between them: a document there may have"
+            " another text."
         ]
         if changed
         else []

@@ -58,7 +58,8 @@ class Rest:
 
 
 def levels(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[LevelPair]:
-    """The funnel of both, stage by stage: all sources together, then each. What a stage does not see stays as it was."""
+    """The funnel of both, stage by stage: all sources together, then each. What a stage does not see stays as it
+    was."""
     tables = [funnel_table(overview) for overview in seen]
     sources = list(dict.fromkeys(reader.name for overview in seen for reader in overview.run.readers))
     pairs_of_levels = []

@@ -29,10 +29,10 @@ LONG = 150  # rows of a folded table, above which it is not printed
 
 def page_of(found: Comparison) -> str:
     """The text of compare.html; the caller writes it."""
-    its = found.documents
+    documents = found.documents
     values = {
         "title": title_of(found),
-        "runs": list(zip("AB", found.outs, [one.run for one in found.overviews], strict=True)),
+        "runs": list(zip("AB", found.outs, [overview.run for overview in found.overviews], strict=True)),
         "found": found,
         "totals": stacked(tables.totals(found)),
         "fields": fields(found),
@@ -41,17 +41,21 @@ def page_of(found: Comparison) -> str:
         "versions": some(tables.differences("Package versions", found.versions)),
         "machines": some(tables.differences("Machines", found.machine)),
         "same_stages": [pair.name for pair in found.stages if pair.state == "same" and not pair.moved],
-        "documents": its,
+        "documents": documents,
         "printed": PRINTED,
-        "headline": tables.headline(its) if its else None,
-        "sides": striped(its.sides) if its else [],
+        "headline": tables.headline(documents) if documents else None,
+        "sides": striped(documents.sides) if documents else [],
         "stripes": STRIPES,
-        "sides_table": stacked(tables.sides(its)) if its else None,
-        "ways": some(tables.ways("Where the documents that changed sides were dropped", its.ways)) if its else None,
-        "other": some(tables.ways("Dropped in both, but not by the same rule", its.other_reasons)) if its else None,
-        "draw_line": tables.draw_line(its) if its and its.drawn else None,
-        "drawn": striped(its.drawn) if its and its.drawn else [],
-        "drawn_table": stacked(tables.drawn(its)) if its and its.drawn else None,
+        "sides_table": stacked(tables.sides(documents)) if documents else None,
+        "ways": some(tables.ways("Where the documents that changed sides were dropped", documents.ways))
+        if documents
+        else None,
+        "other": some(tables.ways("Dropped in both, but not by the same rule", documents.other_reasons))
+        if documents
+        else None,
+        "draw_line": tables.draw_line(documents) if documents and documents.drawn else None,
+        "drawn": striped(documents.drawn) if documents and documents.drawn else [],
+        "drawn_table": stacked(tables.drawn(documents)) if documents and documents.drawn else None,
         "funnel": funnel(found),
         "by_source": stacked(*tables.funnel_by_source(found)),
         "long": len(found.funnel) > LONG,
@@ -64,7 +68,7 @@ def page_of(found: Comparison) -> str:
 
 def title_of(found: Comparison) -> str:
     """Names of both runs; of two runs of one recipe, of their folders too."""
-    a, b = (one.run.name for one in found.overviews)
+    a, b = (overview.run.name for overview in found.overviews)
     folders = [out.rstrip("/").rsplit("/", 1)[-1] for out in found.outs]
     return f"{a}: {folders[0]} and {folders[1]}" if a == b else f"{a} and {b}"
 
@@ -75,7 +79,11 @@ def fields(found: Comparison) -> list[tuple[str, bool, list[tuple[str, str, str]
     stages = [("", False, found.head)] if found.head else []
     stages += [(pair.name, pair.inserted, pair.differences) for pair in found.stages if pair.state == "changed"]
     return [
-        (name, inserted, [(one.field, *tables.shortened(one.a, one.b)) for one in differing])
+        (
+            name,
+            inserted,
+            [(difference.field, *tables.shortened(difference.a, difference.b)) for difference in differing],
+        )
         for name, inserted, differing in stages
     ]
 
@@ -86,11 +94,11 @@ def some(figures: Figures) -> Markup | None:
 
 def striped(sides: Sequence[Sides]) -> list[tuple[str, Markup]]:
     """All documents first, then each source, where there are several."""
-    return [(one.source or "all", stripes(one)) for one in (sides[-1], *(sides[:-1] if len(sides) > 2 else []))]
+    return [(side.source or "all", stripes(side)) for side in (sides[-1], *(sides[:-1] if len(sides) > 2 else []))]
 
 
-def stripes(one: Sides) -> Markup:
-    counts = (one.both_kept, one.only_a, one.only_b, one.both_gone)
+def stripes(sides: Sides) -> Markup:
+    counts = (sides.both_kept, sides.only_a, sides.only_b, sides.both_gone)
     whole = sum(counts) or 1
     return row_bar([BarPiece(count / whole, look) for count, (look, _) in zip(counts, STRIPES, strict=True)])
 

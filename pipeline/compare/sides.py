@@ -81,25 +81,25 @@ def documents_of(
     join: Joined, draws: tuple[Draw, Draw], folders: tuple[Folder, Folder], files: tuple[Files, Files], share: float
 ) -> JoinedDocuments:
     before: Counter[tuple[str, Fate, Fate]] = Counter()
-    drawn: Counter[tuple[str, Fate, Fate]] = Counter()
+    at_the_mix: Counter[tuple[str, Fate, Fate]] = Counter()
     ways: Counter[Pair] = Counter()
     for (source, a, b), count in join.counts.items():
         pair = draws[0].before(a), draws[1].before(b)
         before[source, *pair] += count
         ways[pair] += count
         if pair[0].kept and pair[1].kept:
-            drawn[source, a, b] += count
+            at_the_mix[source, a, b] += count
     ordered = sorted(ways.items(), key=lambda item: (-item[1], item[0]))
     changed = [(pair, count) for pair, count in ordered if side_of(*pair) in ("only_a", "only_b")]
-    shown = examples({pair: join.samples[pair] for pair, _ in changed[:WAYS]}, folders, files)
+    with_texts = examples({pair: join.samples[pair] for pair, _ in changed[:WAYS]}, folders, files)
     mixed = any(draw.stages for draw in draws)
     return JoinedDocuments(
         share,
         mixed,
         sides_of(before),
-        [way(pair, count, shown.get(pair, [])) for pair, count in changed],
+        [way(pair, count, with_texts.get(pair, [])) for pair, count in changed],
         [way(pair, count, []) for pair, count in ordered if side_of(*pair) == "both_gone" and pair[0] != pair[1]],
-        sides_of(drawn) if mixed else [],
+        sides_of(at_the_mix) if mixed else [],
         sides_of(join.counts)[-1],
     )
 
@@ -131,11 +131,11 @@ def examples(
     kept them."""
     columns = ("url", "source", "detail", "text")
     rows: dict[int, Row] = {}
-    for side, (folder, its) in enumerate(zip(folders, files, strict=True)):
+    for side, (folder, of_run) in enumerate(zip(folders, files, strict=True)):
         wanted = {uid: pair[side].stage for pair, uids in samples.items() if pair[side].gone for uid in uids}
         stages = set(wanted.values())
-        rows |= rows_of(folder, [path for stage, path in its.rejects if stage in stages], set(wanted), columns)
-    for side, (folder, its) in enumerate(zip(folders, files, strict=True)):
+        rows |= rows_of(folder, [path for stage, path in of_run.rejects if stage in stages], set(wanted), columns)
+    for side, (folder, of_run) in enumerate(zip(folders, files, strict=True)):
         bare = {
             uid
             for pair, uids in samples.items()
@@ -143,7 +143,7 @@ def examples(
             for uid in uids
             if not rows.get(uid, {}).get("text")
         }
-        kept = rows_of(folder, [path for _, path in its.arrived], bare, columns) if bare else {}
+        kept = rows_of(folder, [path for _, path in of_run.arrived], bare, columns) if bare else {}
         rows |= {
             uid: {**row, **{key: value for key, value in rows.get(uid, {}).items() if value}}
             for uid, row in kept.items()

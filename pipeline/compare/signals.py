@@ -74,9 +74,10 @@ def signals(
     limit: int,
 ) -> list[SignalMedians]:
     """`records` are both run.json; `kept` the uids below `limit` that each run kept, in order."""
-    found = [medians(*one, limit) for one in zip(folders, runs, records, kept, strict=True)]
+    of_runs = [medians(*each, limit) for each in zip(folders, runs, records, kept, strict=True)]
     return [
-        SignalMedians(name, found[0].get(name), found[1].get(name)) for name in dict.fromkeys([*found[0], *found[1]])
+        SignalMedians(name, of_runs[0].get(name), of_runs[1].get(name))
+        for name in dict.fromkeys([*of_runs[0], *of_runs[1]])
     ]
 
 
@@ -85,16 +86,20 @@ def medians(
 ) -> dict[str, Medians]:
     """By signal: of each source, as the last leg that measures it left it, or where none does, as it was read."""
     adds = {str(entry["name"]): set(entry.get("adds") or []) for entry in record.get("stages") or []}
-    found: dict[str, dict[str, list[Values]]] = {}
+    by_signal: dict[str, dict[str, list[Values]]] = {}
     for leg in legs_of(folder, run):
         added = {name for stage in leg["stages"] for name in adds.get(stage, ())}
         for name, by_source in values_of(folder, leg, kept, limit).items():
-            known = found.setdefault(name, {})
-            known |= {source: values for source, values in by_source.items() if name in added or source not in known}
+            of_sources = by_signal.setdefault(name, {})
+            of_sources |= {
+                source: values for source, values in by_source.items() if name in added or source not in of_sources
+            }
     return {
-        name: its
-        for name, by_source in found.items()
-        if (its := median_of([one for each in by_source.values() for one in each])).documents
+        name: of_signal
+        for name, by_source in by_signal.items()
+        if (
+            of_signal := median_of([values_of_part for each in by_source.values() for values_of_part in each])
+        ).documents
     }
 
 
@@ -102,17 +107,17 @@ def values_of(
     folder: Folder, leg: LegManifest, kept: npt.NDArray[np.uint64], limit: int
 ) -> dict[str, dict[str, list[Values]]]:
     """What the files of a leg hold of each signal, by source."""
-    found: dict[str, dict[str, list[Values]]] = {}
+    by_signal: dict[str, dict[str, list[Values]]] = {}
     for part in leg["parts"]:
         for path in (part["files"][name] for name in ("documents", "signals") if name in part["files"]):
             if folder.has(path):
                 for name, values in measured(folder, path, kept, limit):
-                    found.setdefault(name, {}).setdefault(str(part["source"]), []).append(values)
-    return found
+                    by_signal.setdefault(name, {}).setdefault(str(part["source"]), []).append(values)
+    return by_signal
 
 
 def median_of(parts: list[Values]) -> Medians:
-    values, stays = (np.concatenate(its) for its in zip(*parts, strict=True))
+    values, stays = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if not len(values):
         return Medians(0.0, None, 0, 0)
     return Medians(
@@ -140,9 +145,15 @@ def measured(folder: Folder, path: str, kept: npt.NDArray[np.uint64], limit: int
                 there = rows & pc.is_valid(column).to_numpy(zero_copy_only=False)
                 numbers = column.fill_null(0).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
                 pieces[name].append((numbers[there], stays[there]))
-        for name, its in pieces.items():
-            if its:
-                yield name, (np.concatenate([values for values, _ in its]), np.concatenate([stays for _, stays in its]))
+        for name, of_signal in pieces.items():
+            if of_signal:
+                yield (
+                    name,
+                    (
+                        np.concatenate([values for values, _ in of_signal]),
+                        np.concatenate([stays for _, stays in of_signal]),
+                    ),
+                )
 
 
 def among(uid: npt.NDArray[np.uint64], kept: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

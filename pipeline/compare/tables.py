@@ -30,8 +30,8 @@ LONG = 6  # entries of a list that are shown as they are
 
 
 def totals(found: Comparison) -> Figures:
-    a, b = (one.totals for one in found.overviews)
-    runs = [one.run for one in found.overviews]
+    a, b = (overview.totals for overview in found.overviews)
+    runs = [overview.run for overview in found.overviews]
     rows = [
         counted("records read", a.records, b.records),
         counted("documents", a.documents, b.documents),
@@ -41,8 +41,8 @@ def totals(found: Comparison) -> Figures:
     rows.append(("kept of documents", as_share(a.kept, a.documents), as_share(b.kept, b.documents), ""))
     rows.append(measured("text kept", a.text_bytes, b.text_bytes, as_bytes))
     if (a.tokens, b.tokens) != (None, None):
-        said = (as_tokens(a.tokens, a.tokens_counted), as_tokens(b.tokens, b.tokens_counted))
-        rows.append(("tokens", *said, percent(a.tokens, b.tokens)))
+        tokens = (as_tokens(a.tokens, a.tokens_counted), as_tokens(b.tokens, b.tokens_counted))
+        rows.append(("tokens", *tokens, percent(a.tokens, b.tokens)))
     rows.append(measured("time of the command", runs[0].seconds, runs[1].seconds, as_seconds))
     rows.append(measured("time of workers", a.worker_seconds, b.worker_seconds, as_seconds))
     rows.append(measured("peak memory of a worker", a.peak_memory, b.peak_memory, as_bytes))
@@ -64,10 +64,10 @@ def totals(found: Comparison) -> Figures:
 
 def reached_mix(found: Comparison) -> list[tuple[str, str, str, str]]:
     """What was left when the mix drew; unknown where a run kept but a share of its rejects."""
-    its = found.documents
-    if its is None or its.share < 1 or not its.before_mix:
+    documents = found.documents
+    if documents is None or documents.share < 1 or not documents.before_mix:
         return []
-    whole = its.sides[-1]
+    whole = documents.sides[-1]
     name = "documents before the mix" + (", of those both read" if whole.missing_a or whole.missing_b else "")
     return [counted(name, whole.both_kept + whole.only_a, whole.both_kept + whole.only_b)]
 
@@ -77,7 +77,12 @@ def settings(pair: StagePair) -> Figures:
 
 
 def differences(title: str, found: Sequence[Difference]) -> Figures:
-    return Figures(title, ("field", "A", "B"), [(one.field, *shortened(one.a, one.b)) for one in found], words=3)
+    return Figures(
+        title,
+        ("field", "A", "B"),
+        [(difference.field, *shortened(difference.a, difference.b)) for difference in found],
+        words=3,
+    )
 
 
 def shortened(a: str | None, b: str | None) -> tuple[str, str]:
@@ -85,11 +90,13 @@ def shortened(a: str | None, b: str | None) -> tuple[str, str]:
     lists = [listed(value) for value in (a, b)]
     if lists[0] is None or lists[1] is None or max(map(len, lists)) <= LONG:  # type: ignore[arg-type]
         return a if a is not None else "–", b if b is not None else "–"
-    mine, others = lists[0], lists[1]
-    same = sum(value in others for value in mine)
+    ours, others = lists[0], lists[1]
+    same = sum(value in others for value in ours)
     return tuple(  # type: ignore[return-value]
         f"{same} the same, and {', '.join(map(str, own)) or 'no more'}"
-        for own in ([value for value in one if value not in other] for one, other in ((mine, others), (others, mine)))
+        for own in (
+            [value for value in values if value not in other] for values, other in ((ours, others), (others, ours))
+        )
     )
 
 
@@ -117,10 +124,10 @@ def headline(found: JoinedDocuments) -> str:
 
 def draw_line(found: JoinedDocuments) -> str:
     """What the draws alone changed, in words; and what both come to."""
-    its, end = found.drawn[-1], found.end
+    drawn, end = found.drawn[-1], found.end
     return (
-        f"Of the {documents(its.both_kept + its.changed + its.both_gone)} that came to the mix in both runs, {as_number(its.only_a)} "
-        f"{are(its.only_a)} kept in A only, {as_number(its.only_b)} in B only, {as_number(its.both_kept)} in both. "
+        f"Of the {documents(drawn.both_kept + drawn.changed + drawn.both_gone)} that came to the mix in both runs, {as_number(drawn.only_a)} "
+        f"{are(drawn.only_a)} kept in A only, {as_number(drawn.only_b)} in B only, {as_number(drawn.both_kept)} in both. "
         f"At the end, of all: {as_number(end.only_a)} kept in A only, {as_number(end.only_b)} in B only, {as_number(end.both_kept)} in both."
     )
 
@@ -152,14 +159,14 @@ def sides(found: JoinedDocuments) -> Figures:
     return Figures(
         title,
         head,
-        [(*counted_sides(one), *map(as_number, (one.missing_b, one.missing_a))) for one in several(found.sides)],
+        [(*counted_sides(side), *map(as_number, (side.missing_b, side.missing_a))) for side in several(found.sides)],
     )
 
 
 def drawn(found: JoinedDocuments) -> Figures:
     head = ("source", "kept in both", "kept in A only", "kept in B only", "left out by both")
     return Figures(
-        "Documents that came to the mix in both runs", head, [counted_sides(one) for one in several(found.drawn)]
+        "Documents that came to the mix in both runs", head, [counted_sides(side) for side in several(found.drawn)]
     )
 
 
@@ -167,8 +174,8 @@ def several(every: Sequence[Sides]) -> Sequence[Sides]:
     return every if len(every) > 2 else every[-1:]
 
 
-def counted_sides(one: Sides) -> tuple[str, ...]:
-    return (one.source or "all", *map(as_number, (one.both_kept, one.only_a, one.only_b, one.both_gone)))
+def counted_sides(side: Sides) -> tuple[str, ...]:
+    return (side.source or "all", *map(as_number, (side.both_kept, side.only_a, side.only_b, side.both_gone)))
 
 
 def ways(title: str, found: Sequence[Way]) -> Figures:
@@ -188,15 +195,21 @@ def funnel(found: Comparison) -> tuple[Figures, list[Group]]:
                 f"{level.stage}{only}",
                 *numbers(level.a, level.b),
                 *measured("", a.text_bytes, b.text_bytes, as_bytes)[1:],
-                *(as_tokens(its.tokens, its.counted) for its in (a, b)),
+                *(as_tokens(amounts_of.tokens, amounts_of.counted) for amounts_of in (a, b)),
                 percent(a.tokens, b.tokens),
             )
         )
-    known = [True, *(any(one is not None for level in found.funnel for one in its(level)) for its in (texts, tokens))]
-    groups = [
-        group for group, there in zip((("documents", 3), ("text", 3), ("tokens", 3)), known, strict=True) if there
+    there_are = [
+        True,
+        *(
+            any(amount is not None for level in found.funnel for amount in amounts_of(level))
+            for amounts_of in (texts, tokens)
+        ),
     ]
-    columns = [0, *(at for k, there in enumerate(known) if there for at in range(1 + 3 * k, 4 + 3 * k))]
+    groups = [
+        group for group, there in zip((("documents", 3), ("text", 3), ("tokens", 3)), there_are, strict=True) if there
+    ]
+    columns = [0, *(column for k, there in enumerate(there_are) if there for column in range(1 + 3 * k, 4 + 3 * k))]
     head = ("after", *("A", "B", "change") * 3)
     note = (
         "~: estimated from the text, at the bytes that a token turned out to hold."
@@ -205,7 +218,10 @@ def funnel(found: Comparison) -> tuple[Figures, list[Group]]:
     )
     title = "Left after each stage, all sources together"
     return Figures(
-        title, tuple(head[at] for at in columns), [tuple(row[at] for at in columns) for row in rows], note=note
+        title,
+        tuple(head[column] for column in columns),
+        [tuple(row[column] for column in columns) for row in rows],
+        note=note,
     ), groups
 
 
@@ -221,7 +237,7 @@ def funnel_by_source(found: Comparison) -> tuple[Figures, list[Group]]:
     rows = [
         (level.stage, level.source or "all", *numbers(level.a, level.b), *numbers(level.gone_a, level.gone_b))
         for level in found.funnel
-    ]  # fmt: skip
+    ]
     head = ("after", "source", *("A", "B", "change") * 2)
     return Figures("Documents left after each stage and gone there, by source", head, rows, words=2), [
         ("left", 3),
@@ -230,7 +246,7 @@ def funnel_by_source(found: Comparison) -> tuple[Figures, list[Group]]:
 
 
 def reasons(found: Comparison) -> Figures:
-    rows = [(one.stage, one.reason, *numbers(one.a, one.b)) for one in found.reasons]
+    rows = [(reason.stage, reason.reason, *numbers(reason.a, reason.b)) for reason in found.reasons]
     return Figures(
         "Reasons that took more in one run than in the other",
         ("stage", "reason", "A", "B", "difference"),
@@ -242,15 +258,29 @@ def reasons(found: Comparison) -> Figures:
 def medians(found: Comparison) -> Figures:
     """Only signals that are not the same in both, to the digits that are shown."""
     rows = []
-    for one in sorted(found.signals, key=lambda one: one.a is None or one.b is None):  # those of one run last
-        if not one.same:
-            measured = [as_median_of(its.measured, its.documents) if its else "–" for its in (one.a, one.b)]
-            kept = [as_median_of(its.kept, its.documents_kept) if its else "–" for its in (one.a, one.b)]
-            rows.append((one.name, *measured, *kept))
-    same = sum(one.same for one in found.signals)
-    note = "Measured: of all documents that came to the stage which measures, also those dropped later; kept: of those left at the end."
+    for signal in sorted(
+        found.signals, key=lambda signal: signal.a is None or signal.b is None
+    ):  # those of signal run last
+        if not signal.same:
+            measured = [
+                as_median_of(medians.measured, medians.documents) if medians else "–"
+                for medians in (signal.a, signal.b)
+            ]
+            kept = [
+                as_median_of(medians.kept, medians.documents_kept) if medians else "–"
+                for medians in (signal.a, signal.b)
+            ]
+            rows.append((signal.name, *measured, *kept))
+    same = sum(signal.same for signal in found.signals)
+    note = (
+        "Measured: of all documents that came to the stage which measures, also those dropped later; kept: of those"
+        " left at the end."
+    )
     if found.signals_of is not None:
-        note += f" Medians of a sample of {as_number(found.signals_of)} documents, the same in both runs as far as both read them."
+        note += (
+            f" Medians of a sample of {as_number(found.signals_of)} documents, the same in both runs as far as both"
+            " read them."
+        )
     if same:
         note += f" {same} more signal{' has' if same == 1 else 's have'} the same medians in both, to the digits shown."
     head = ("signal", "measured, A", "measured, B", "kept, A", "kept, B")
@@ -262,18 +292,18 @@ def as_median_of(value: float | None, documents: int) -> str:
 
 
 def costs(found: Comparison) -> tuple[Figures, list[Group]]:
-    priced = any(cost is not None for one in found.costs for cost in one.cost)
+    priced = any(cost is not None for stage in found.costs for cost in stage.cost)
     rows = [
         (
-            one.stage,
-            *pair(one.seconds, as_seconds),
-            percent(*one.seconds),
-            *pair(one.rate, as_number),
-            *pair(one.bytes_out, as_bytes),
-            *pair(one.memory, as_bytes),
-            *(pair(one.cost, as_amount) if priced else ()),
+            stage.stage,
+            *pair(stage.seconds, as_seconds),
+            percent(*stage.seconds),
+            *pair(stage.rate, as_number),
+            *pair(stage.bytes_out, as_bytes),
+            *pair(stage.memory, as_bytes),
+            *(pair(stage.cost, as_amount) if priced else ()),
         )
-        for one in found.costs
+        for stage in found.costs
     ]
     groups = [
         ("time", 3),
@@ -288,8 +318,8 @@ def costs(found: Comparison) -> tuple[Figures, list[Group]]:
 
 def currency(found: Comparison) -> str:
     """Where both have one, or the other has none."""
-    known = {one.totals.currency for one in found.overviews} - {None}
-    return f", {known.pop()}" if len(known) == 1 else ""
+    currencies = {overview.totals.currency for overview in found.overviews} - {None}
+    return f", {currencies.pop()}" if len(currencies) == 1 else ""
 
 
 def counted(name: str, a: int, b: int) -> tuple[str, str, str, str]:

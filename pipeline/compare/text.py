@@ -20,20 +20,25 @@ ROWS = 12  # of a table; compare.html has all
 
 def render(found: Comparison) -> RenderableType:
     parts: list[RenderableType] = []
-    for letter, out, one in zip("AB", found.outs, found.overviews, strict=True):
+    for letter, out, overview in zip("AB", found.outs, found.overviews, strict=True):
         parts.append(
             Text.assemble(
                 (f"{letter}  ", "bold"),
-                f"{one_line(one.run.name)}  {one_line(one.run.status)}  {one_line(one.run.started)}  {out}",
+                f"{one_line(overview.run.name)}  {one_line(overview.run.status)}  {one_line(overview.run.started)} "
+                f" {out}",
             )
         )
     parts += [Text(f"take care: {one_line(line)}", style="bold yellow") for line in found.unlike]
     parts += [Text(), shown(tables.totals(found)), Text(), *recipes(found)]
     if found.documents is not None:
-        its = found.documents
-        parts += [Text(), Text(tables.headline(its), style="bold"), Text(), shown(tables.sides(its))]
-        parts += [Text(), shown(tables.ways("What became of them", its.ways))] if its.ways else []
-        parts += [Text(), Text(tables.draw_line(its)), Text(), shown(tables.drawn(its))] if its.drawn else []
+        documents = found.documents
+        parts += [Text(), Text(tables.headline(documents), style="bold"), Text(), shown(tables.sides(documents))]
+        parts += [Text(), shown(tables.ways("What became of them", documents.ways))] if documents.ways else []
+        parts += (
+            [Text(), Text(tables.draw_line(documents)), Text(), shown(tables.drawn(documents))]
+            if documents.drawn
+            else []
+        )
     for figures in (tables.reasons(found), tables.medians(found)):
         parts += [Text(), shown(figures)] if figures.rows else []
     return Group(*parts)

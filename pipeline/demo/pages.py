@@ -50,9 +50,19 @@ RELATED = "You may also like"
 
 # What only navigation says; an extracted text that says it has kept what it should have left.
 NAVIGATION = (
-    BANNER, ACCEPT, NEWSLETTER, RELATED, "Start here", "Release notes", "Browse packages", "Top contributors", "Archive of posts",
-    "All rights reserved", "Terms of service apply", "Powered by PlainPress",
-)  # fmt: skip
+    BANNER,
+    ACCEPT,
+    NEWSLETTER,
+    RELATED,
+    "Start here",
+    "Release notes",
+    "Browse packages",
+    "Top contributors",
+    "Archive of posts",
+    "All rights reserved",
+    "Terms of service apply",
+    "Powered by PlainPress",
+)
 
 
 def page(article: Article, site: Site, rng: random.Random, titles: list[str], charset: str = "utf-8") -> bytes:

@@ -245,7 +245,10 @@ def _repeat(phrase: str, rng: random.Random) -> Iterator[tuple[str, str]]:
 def link_farm(rng: random.Random) -> Article:
     """A page of little but links to pages of its own kind."""
     topics = ["casino", "loans", "pills", "horoscope", "ringtones", "coupons", "lottery", "diet"]
-    opening = f"Our directory number {rng.randint(1000, 9999)} lists the best partner sites that you can visit this week for free."
+    opening = (
+        f"Our directory number {rng.randint(1000, 9999)} lists the best partner sites that you can visit this week"
+        " for free."
+    )
     links = [f"best-{rng.choice(topics)}-{rng.choice(topics)}-{rng.randint(1, 9999)}" for _ in range(80)]
     return Article("Top partner sites directory", (("p", opening), *(("a", link) for link in links)))
 
@@ -256,7 +259,7 @@ def injection_article() -> Article:
     attack = "<img src=x onerror=alert(1)> and </script><script>alert('text')</script>"
     first = f"This thread explains how a forum was attacked with {attack} in an ordinary message."
     rest = (
-        "The moderators escaped every title, every text and every address before showing it, and the attack did nothing. "
-        * 3
+        "The moderators escaped every title, every text and every address before showing it, and the attack did"
+        " nothing. " * 3
     )
     return Article(f"Escaping {code}", (("p", first), ("p", rest.strip()), ("pre", f'"><svg/onload=alert(2)> {code}')))

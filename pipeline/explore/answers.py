@@ -32,7 +32,7 @@ ALWAYS = {
 
 
 @dataclass(frozen=True)
-class Response:
+class HttpResponse:
     """A response, whole."""
 
     status: int
@@ -56,12 +56,12 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def page(text: str, status: int = 200) -> Response:
-    return Response(status, as_bytes(text))
+def page(text: str, status: int = 200) -> HttpResponse:
+    return HttpResponse(status, as_bytes(text))
 
 
-def json_answer(data: object) -> Response:
-    return Response(
+def json_answer(data: object) -> HttpResponse:
+    return HttpResponse(
         200,
         as_bytes(json.dumps(data, default=for_machines)),
         "application/json; charset=utf-8",
@@ -69,13 +69,13 @@ def json_answer(data: object) -> Response:
     )
 
 
-def elsewhere(address: str, cookie: str | None = None) -> Response:
+def elsewhere(address: str, cookie: str | None = None) -> HttpResponse:
     """See another page of ours."""
-    return Response(303, b"", more={"Location": address} | ({"Set-Cookie": cookie} if cookie else {}))
+    return HttpResponse(303, b"", more={"Location": address} | ({"Set-Cookie": cookie} if cookie else {}))
 
 
-def bare(status: int, message: str, more: dict[str, str] | None = None) -> Response:
+def bare(status: int, message: str, more: dict[str, str] | None = None) -> HttpResponse:
     """A message for whoever has not shown the token, or speaks no HTTP: plain text, nothing of the run in it."""
-    return Response(
+    return HttpResponse(
         status, as_bytes(f"{message}\n"), "text/plain; charset=utf-8", "default-src 'none'; sandbox", more or {}
     )

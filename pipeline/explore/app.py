@@ -11,7 +11,7 @@ from gristmill.pipeline.explore import pages
 from gristmill.pipeline.explore.answers import (
     FRAME_POLICY,
     REPORT_POLICY,
-    Response,
+    HttpResponse,
     as_bytes,
     elsewhere,
     json_answer,
@@ -57,7 +57,7 @@ class Explorer:
         self.turns = Turns()
         self.texts = TextCache()
         self.originals = Originals()
-        self.routes: list[tuple[re.Pattern[str], Callable[[Snapshot, Fields, tuple[str, ...]], Response]]] = [
+        self.routes: list[tuple[re.Pattern[str], Callable[[Snapshot, Fields, tuple[str, ...]], HttpResponse]]] = [
             (re.compile(r"/"), self.overview),
             (re.compile(r"/(documents|rejects)"), self.listing),
             (re.compile(r"/find"), self.find),
@@ -69,13 +69,13 @@ class Explorer:
             (re.compile(r"/report"), self.report),
         ]
 
-    def __call__(self, path: str, query: str) -> Response:
+    def __call__(self, path: str, query: str) -> HttpResponse:
         if path == "/live.json":
             return json_answer(live_of(self.out))
         if path == "/style.css":
-            return Response(200, as_bytes(pages.style()), "text/css; charset=utf-8")
+            return HttpResponse(200, as_bytes(pages.style()), "text/css; charset=utf-8")
         if path == "/script.js":
-            return Response(200, as_bytes(pages.script()), "text/javascript; charset=utf-8")
+            return HttpResponse(200, as_bytes(pages.script()), "text/javascript; charset=utf-8")
         snapshot = self.snapshots.now()
         try:
             for pattern, answer in self.routes:
@@ -92,10 +92,10 @@ class Explorer:
         except (*READ_ERRORS, *READ_WRONG) as error:
             return page(pages.problem(snapshot, "Cannot be read", f"{type(error).__name__}: {error}"[:600]), 500)
 
-    def overview(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> Response:
+    def overview(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> HttpResponse:
         return page(pages.overview(snapshot, live_of(self.out) if snapshot.live is not None else {"state": "done"}))
 
-    def listing(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> Response:
+    def listing(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> HttpResponse:
         kind: Kind = "documents" if names[0] == "documents" else "rejects"
         query = query_of(kind, asked, snapshot)
         number = number_of(asked, "page", 1, 1)
@@ -106,7 +106,7 @@ class Explorer:
             raise NotFound(f"there is no page {number:,}: the last is {max(1, -(-found.total // PAGE)):,}")
         return page(pages.listing(snapshot, query, found, start, number))
 
-    def find(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> Response:
+    def find(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> HttpResponse:
         """One box for everything: a uid, an address, or words."""
         wanted = asked.get("q", "")
         if UID.fullmatch(wanted):
@@ -117,7 +117,7 @@ class Explorer:
             return elsewhere(Query("documents", url=wanted).link())
         return elsewhere(query_of("documents", {"words": wanted}, snapshot).link())
 
-    def document(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> Response:
+    def document(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> HttpResponse:
         version, words = number_of(asked, "version", 0, LAST), words_of(asked.get("words", ""))
         with self.turns.turn(FINDING) as turn:
             found = self._found(snapshot, names[0], asked, turn)
@@ -129,7 +129,7 @@ class Explorer:
                 number, piece = self._with_match(snapshot, found, number, piece, words)
             return page(pages.document(snapshot, found, number, piece, words))
 
-    def original(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> Response:
+    def original(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> HttpResponse:
         """The page as it was crawled, in a frame, beside what was extracted."""
         why_not, original = "", None
         with self.turns.turn(READING_AGAIN) as turn:
@@ -142,14 +142,14 @@ class Explorer:
             piece = self._piece(snapshot, found, 0, number_of(asked, "from", 0, 0)) or TextPiece("", 0, 0)
         return page(pages.original(snapshot, found, original, why_not, piece, first), 200 if original else 404)
 
-    def frame(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> Response:
+    def frame(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> HttpResponse:
         with self.turns.turn(READING_AGAIN) as turn:
             found = self._surely_found(snapshot, names[0], asked, turn)
-            return Response(
+            return HttpResponse(
                 200, as_bytes(inert(self.originals.find(snapshot, found.story, turn).markup)), policy=FRAME_POLICY
             )
 
-    def markup(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> Response:
+    def markup(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> HttpResponse:
         start = number_of(asked, "from", 0, 0)
         with self.turns.turn(READING_AGAIN) as turn:
             found = self._surely_found(snapshot, names[0], asked, turn)
@@ -157,7 +157,7 @@ class Explorer:
         start = min(start, len(text))
         return page(pages.markup(snapshot, found, TextPiece(text[start : start + PIECE], start, len(text))))
 
-    def reject(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> Response:
+    def reject(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> HttpResponse:
         """A record that never became a document: by stage, file and row, as a list named it."""
         stage = asked.get("stage", "")
         query = query_of("rejects", {"stage": stage} if stage else {}, snapshot)
@@ -175,12 +175,12 @@ class Explorer:
         link = replace(query, words=words).link(file=file.name, row=row).replace("/rejects", "/reject", 1)
         return page(pages.reject(snapshot, file.stage, record, piece, pages.pieces(piece, f"{link}&from=", ""), words))
 
-    def report(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> Response:
+    def report(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> HttpResponse:
         """report.html of the run, in an origin of its own."""
         if not snapshot.folder.has("report.html"):
             raise NotFound("this run has no report.html yet")
         with snapshot.folder.fs.open(snapshot.folder.full("report.html"), "rb") as file:
-            return Response(200, file.read(LARGEST_REPORT), policy=REPORT_POLICY)
+            return HttpResponse(200, file.read(LARGEST_REPORT), policy=REPORT_POLICY)
 
     def _found(self, snapshot: Snapshot, uid: str, asked: Fields, turn: Turn) -> FoundDocument | StillSearching:
         part = number_of(asked, "part", 0, -1)

@@ -105,7 +105,8 @@ def reject_rows(snapshot: Snapshot, uid: int, turn: Turn, troubles: list[str]) -
 
 
 def told(snapshot: Snapshot, uid: int, number: int, troubles: list[str]) -> FoundDocument:
-    """The story of a document of one part; where a file of it cannot be read, as much as its part and the rejects say."""
+    """The story of a document of one part; where a file of it cannot be read, as much as its part and the rejects
+    say."""
     file = snapshot.documents[number]
     try:
         story = follow(snapshot.folder, snapshot.run, snapshot.legs, uid, file.key)
@@ -117,7 +118,9 @@ def told(snapshot: Snapshot, uid: int, number: int, troubles: list[str]) -> Foun
         ):
             story = refused(stage, row, snapshot.run)
     versions = [
-        Version(one.leg, one.file, one.row) for one in story.passages if one.file.endswith(".documents.parquet")
+        Version(passage.leg, passage.file, passage.row)
+        for passage in story.passages
+        if passage.file.endswith(".documents.parquet")
     ]
     versions = versions or [Version(file.stage, file.path, row) for row in rows_of(snapshot, file, uid)]
     return FoundDocument(story, number, versions, troubles)

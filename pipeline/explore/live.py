@@ -1,4 +1,5 @@
-"""How a run goes on, as plain data that a page asks for every few seconds: legs and stages, speed, time left, alarms."""
+"""How a run goes on, as plain data that a page asks for every few seconds: legs and stages, speed, time left,
+alarms."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ class NodeView(TypedDict):
     left_words: str
 
 
-class LiveView(TypedDict, total=False):
+class ProgressView(TypedDict, total=False):
     """What the page shows; only `state` where there is no progress.json, or none that can be read."""
 
     state: str
@@ -76,7 +77,7 @@ class LiveView(TypedDict, total=False):
     notes: list[str]
 
 
-def live_of(out: str) -> LiveView:
+def live_of(out: str) -> ProgressView:
     """What `logs/progress.json` says by now; `state` is done where there is none."""
     try:
         record = Folder.open(out).json_as(PATH, LiveRecord)
@@ -90,7 +91,7 @@ def live_of(out: str) -> LiveView:
         return {"state": "unreadable"}
 
 
-def live_view(facts: LiveRecord, alive: bool | None, now: float) -> LiveView:
+def live_view(facts: LiveRecord, alive: bool | None, now: float) -> ProgressView:
     """In words and shares; everything is text or a number, and the page takes it for nothing else."""
     state = str(facts.get("state"))
     if state == "running" and alive is False:

@@ -28,11 +28,11 @@ def folded(text: str) -> str:
 def marked(text: str, words: Sequence[str]) -> list[Stretch]:
     """A text in stretches: what is none of the words, and what is; the longer, where one begins another."""
     longest_first = sorted({folded(word) for word in words if word}, key=lambda word: (-len(word), word))
-    found, at = [], 0
+    stretches, end = [], 0
     for match in re.finditer("|".join(map(re.escape, longest_first)), folded(text)) if longest_first else ():
-        found += [(text[at : match.start()], False), (text[match.start() : match.end()], True)]
-        at = match.end()
-    return [stretch for stretch in (*found, (text[at:], False)) if stretch[0]]
+        stretches += [(text[end : match.start()], False), (text[match.start() : match.end()], True)]
+        end = match.end()
+    return [stretch for stretch in (*stretches, (text[end:], False)) if stretch[0]]
 
 
 def first_match(text: str, words: Sequence[str]) -> int | None:
@@ -62,18 +62,18 @@ def excerpt(text: str, words: Sequence[str]) -> list[Stretch] | None:
             pieces[-1] = (pieces[-1][0], max(end, pieces[-1][1]))
         elif sum(b - a for a, b in pieces) < LONGEST:
             pieces.append((start, end))
-    shown = GAP.join(" ".join(text[start:end].split()) for start, end in pieces)
-    whole = ("… " if pieces[0][0] > 0 else "") + shown + (" …" if pieces[-1][1] < len(text) else "")
+    joined = GAP.join(" ".join(text[start:end].split()) for start, end in pieces)
+    whole = ("… " if pieces[0][0] > 0 else "") + joined + (" …" if pieces[-1][1] < len(text) else "")
     return marked(whole, [" ".join(word.split()) for word in words])
 
 
 def place_of(small: str, word: str) -> int:
     """The first place where a word begins one; else its first place."""
-    first = at = small.find(word)
+    first = place = small.find(word)
     for _ in range(TRIES):
-        if at <= 0 or not small[at - 1].isalnum():
-            return first if at < 0 else at
-        at = small.find(word, at + 1)
+        if place <= 0 or not small[place - 1].isalnum():
+            return first if place < 0 else place
+        place = small.find(word, place + 1)
     return first
 
 

@@ -86,16 +86,16 @@ class Originals:
 
     def find(self, snapshot: Snapshot, story: Story, turn: Turn) -> Original:
         with self._lock:
-            known = self._kept.get(story.uid or "")
-        if known is None:
-            known = read_again(snapshot, story, turn)
+            original = self._kept.get(story.uid or "")
+        if original is None:
+            original = read_again(snapshot, story, turn)
             with self._lock:
-                self._kept[story.uid or ""] = known
+                self._kept[story.uid or ""] = original
                 while len(self._kept) > FEW or (
-                    len(self._kept) > 1 and sum(one.bytes for one in self._kept.values()) > MOST_KEPT
+                    len(self._kept) > 1 and sum(kept.bytes for kept in self._kept.values()) > MOST_KEPT
                 ):
                     self._kept.popitem(last=False)
-        return known
+        return original
 
 
 def read_again(snapshot: Snapshot, story: Story, turn: Turn) -> Original:
@@ -113,14 +113,14 @@ def read_again(snapshot: Snapshot, story: Story, turn: Turn) -> Original:
             missing.append(span.path)
         for address, size in addresses:
             try:
-                found = in_file(reader, address, size, span, wanted, story, turn)
+                original = in_file(reader, address, size, span, wanted, story, turn)
             except OSError as error:
                 missing.append(f"{address} ({error.strerror or error})")
                 continue
             except (ValueError, KeyError, EOFError, RuntimeError, MemoryError) as error:
                 raise NoOriginal(f"{address}: {type(error).__name__}: {error}") from error
-            if found is not None:
-                return found
+            if original is not None:
+                return original
     if turn.over:
         raise NoOriginal(
             "the search through the input file ran out of time; look again, or at a run with smaller files"

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment
 
 from gristmill.pipeline.explore.document import PIECE, FoundDocument, TextPiece, Version
-from gristmill.pipeline.explore.live import LiveView
+from gristmill.pipeline.explore.live import ProgressView
 from gristmill.pipeline.explore.matches import marked
 from gristmill.pipeline.explore.originals import Original
 from gristmill.pipeline.explore.query import ADDRESS, PAGE, Query, as_typed
@@ -34,9 +34,9 @@ LONGEST_SIGNAL = 240  # characters of a signal's value
 
 @cache
 def environment() -> Environment:
-    made = as_in_reports(HERE / "templates")
-    made.filters |= {"one_line": one_line, "marked": marked}
-    return made
+    jinja = as_in_reports(HERE / "templates")
+    jinja.filters |= {"one_line": one_line, "marked": marked}
+    return jinja
 
 
 @cache
@@ -79,7 +79,7 @@ class StageLine:
     gone_width: float
 
 
-def overview(snapshot: Snapshot, live: LiveView) -> str:
+def overview(snapshot: Snapshot, live: ProgressView) -> str:
     seen = overview_of(snapshot.record, reports_of(snapshot.folder, snapshot.record))
     widest = max((stage.count.docs_in for stage in snapshot.run.stages), default=0) or 1
     lines = []
@@ -183,17 +183,17 @@ def signals_of(found: FoundDocument) -> list[tuple[str, list[SignalLine]]]:
     for held in found.story.why:
         if held.threshold is not None and held.value is not None:
             limits.setdefault(held.column, {})[f"{held.sign} {telling_digits(held.value, held.threshold)[1]}"] = None
-    said = {name: ", ".join(its) for name, its in limits.items()}
+    limit_of = {name: ", ".join(limits_of_signal) for name, limits_of_signal in limits.items()}
     return [
         (
-            one.leg,
+            passage.leg,
             [
-                SignalLine(name, value_of(one.signals[name]), said.get(name))
-                for name in sorted(one.signals, key=lambda n: (n not in said, n))
+                SignalLine(name, value_of(passage.signals[name]), limit_of.get(name))
+                for name in sorted(passage.signals, key=lambda n: (n not in limit_of, n))
             ],
         )
-        for one in found.story.passages
-        if one.signals
+        for passage in found.story.passages
+        if passage.signals
     ]
 
 
@@ -233,14 +233,14 @@ def document(
 
 def pieces(piece: TextPiece, link: str, fragment: str) -> list[tuple[str, str]]:
     """Links to the other parts of a long text."""
-    found = []
+    links = []
     if piece.start > 0:
-        found.append(("from the beginning", f"{link}0{fragment}"))
-        found.append(("before", f"{link}{max(0, piece.start - PIECE)}{fragment}"))
+        links.append(("from the beginning", f"{link}0{fragment}"))
+        links.append(("before", f"{link}{max(0, piece.start - PIECE)}{fragment}"))
     if piece.end < piece.characters:
-        found.append(("more", f"{link}{piece.end}{fragment}"))
-        found.append(("to the end", f"{link}{max(0, piece.characters - PIECE)}{fragment}"))
-    return found
+        links.append(("more", f"{link}{piece.end}{fragment}"))
+        links.append(("to the end", f"{link}{max(0, piece.characters - PIECE)}{fragment}"))
+    return links
 
 
 def original(

@@ -66,13 +66,13 @@ def fields_of(query: str) -> dict[str, str]:
         pairs = parse_qsl(query, keep_blank_values=True, encoding="utf-8", errors="replace", max_num_fields=40)
     except ValueError as error:
         raise BadRequest("too many fields") from error
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, value in pairs:
-        found.setdefault(name, value.strip())
-    for name, value in found.items():
+        fields.setdefault(name, value.strip())
+    for name, value in fields.items():
         if len(value) > LONGEST_FIELD:
             raise BadRequest(f"{name[:40]}: longer than {LONGEST_FIELD:,} characters")
-    return found
+    return fields
 
 
 def number_of(asked: Mapping[str, str], name: str, least: int, usual: int) -> int:
@@ -88,17 +88,17 @@ def number_of(asked: Mapping[str, str], name: str, least: int, usual: int) -> in
 def query_of(kind: Kind, asked: Mapping[str, str], snapshot: Snapshot) -> Query:
     """The query that a request means; sources and stages are those of the run."""
     source, stage, outcome = (asked.get(name, "") for name in ("source", "stage", "outcome"))
-    for name, value, known in (("source", source, snapshot.source_names), ("stage", stage, snapshot.stage_names)):
-        if value and value not in known:
-            raise BadRequest(f"no {name} {value!r} in this run{nearest(value, known)}")
+    for name, value, names in (("source", source, snapshot.source_names), ("stage", stage, snapshot.stage_names)):
+        if value and value not in names:
+            raise BadRequest(f"no {name} {value!r} in this run{nearest(value, names)}")
     if outcome not in ("", "kept", "gone"):
         raise BadRequest(f"outcome: kept or gone was expected, not {outcome!r}")
-    found = Query(
+    query = Query(
         kind, words_of(asked.get("words", "")), asked.get("url", ""), source, stage, asked.get("reason", ""), outcome
     )
-    if kind == "rejects" or (outcome != "kept" and not (stage or found.reason)):
-        return replace(found, outcome="" if kind == "rejects" else outcome)
-    return replace(found, stage="", reason="") if outcome == "kept" else replace(found, outcome="gone")
+    if kind == "rejects" or (outcome != "kept" and not (stage or query.reason)):
+        return replace(query, outcome="" if kind == "rejects" else outcome)
+    return replace(query, stage="", reason="") if outcome == "kept" else replace(query, outcome="gone")
 
 
 def words_of(text: str) -> tuple[str, ...]:

@@ -49,9 +49,9 @@ class Turns:
         me = object()
         with self._changed:
             self._waiting.append(me)
-            mine = self._changed.wait_for(lambda: self._free > 0 and self._waiting[-1] is me, PATIENCE)
+            is_my_turn = self._changed.wait_for(lambda: self._free > 0 and self._waiting[-1] is me, PATIENCE)
             self._waiting.remove(me)
-            if not mine:
+            if not is_my_turn:
                 self._changed.notify_all()
                 raise Busy("others are reading; ask again in a moment")
             self._free -= 1

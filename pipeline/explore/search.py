@@ -89,28 +89,28 @@ class Searcher:
         return snapshot.rejects([query.stage] if query.stage else snapshot.stage_names)
 
     def search(self, snapshot: Snapshot, query: Query, turn: Turn, start: int) -> SearchPage:
-        found = SearchPage(after=start)
+        page = SearchPage(after=start)
         files = self.files(snapshot, query)
         place = 0
         for number, file in enumerate(files):
             try:
                 rows = self.snapshots.length(snapshot, file)
             except READ_ERRORS as error:
-                found.troubles.append(unread(file, error))
+                page.troubles.append(unread(file, error))
                 continue
             if turn.over and place + rows > start:
-                found.out_of_time = True
+                page.out_of_time = True
                 break
-            if place + rows > start and len(found.hits) < PAGE:
-                self._search_file(snapshot, query, turn, found, number, file, place)
-                if found.out_of_time or len(found.hits) >= PAGE:
+            if place + rows > start and len(page.hits) < PAGE:
+                self._search_file(snapshot, query, turn, page, number, file, place)
+                if page.out_of_time or len(page.hits) >= PAGE:
                     break
-                found.after = place + rows
+                page.after = place + rows
             place += rows
-        found.total = self._total(snapshot, files, turn)
-        self._show_texts(snapshot, query, files, found, turn)
-        give_numbers(snapshot, found.hits, turn)
-        return found
+        page.total = self._total(snapshot, files, turn)
+        self._show_texts(snapshot, query, files, page, turn)
+        give_numbers(snapshot, page.hits, turn)
+        return page
 
     def _total(self, snapshot: Snapshot, files: list[File], turn: Turn) -> int | None:
         total = 0
@@ -124,27 +124,27 @@ class Searcher:
         return total
 
     def _search_file(
-        self, snapshot: Snapshot, query: Query, turn: Turn, found: SearchPage, number: int, file: File, place: int
+        self, snapshot: Snapshot, query: Query, turn: Turn, page: SearchPage, number: int, file: File, place: int
     ) -> None:
         """One file from `found.after` on; leaves there where it stopped."""
         try:
             fates = self.fates(snapshot, file) if query.kind == "documents" else None
-            for row, batch in batches(snapshot, file, query, max(0, found.after - place)):
+            for row, batch in batches(snapshot, file, query, max(0, page.after - place)):
                 mask = chosen(batch, query, fates)
                 for at in np.flatnonzero(mask).tolist():
-                    found.hits.append(hit_of(batch, at, number, row + at, file, fates))
-                    found.hits[-1].part = number if fates is not None else snapshot.part_of.get(file.key)
-                    if len(found.hits) == PAGE:
-                        found.looked += at + 1
-                        found.after = place + row + at + 1
+                    page.hits.append(hit_of(batch, at, number, row + at, file, fates))
+                    page.hits[-1].part = number if fates is not None else snapshot.part_of.get(file.key)
+                    if len(page.hits) == PAGE:
+                        page.looked += at + 1
+                        page.after = place + row + at + 1
                         return
-                found.looked += len(batch)
-                found.after = place + row + len(batch)
+                page.looked += len(batch)
+                page.after = place + row + len(batch)
                 if turn.over:
-                    found.out_of_time = True
+                    page.out_of_time = True
                     return
         except READ_ERRORS as error:
-            found.troubles.append(unread(file, error))
+            page.troubles.append(unread(file, error))
 
     def fates(self, snapshot: Snapshot, file: File) -> RejectFates:
         """What became of the documents of a part that lie in rejects: uid, stage and reason of each."""
@@ -160,10 +160,10 @@ class Searcher:
                     self._fates.popitem(last=False)
         return fates
 
-    def _show_texts(self, snapshot: Snapshot, query: Query, files: list[File], found: SearchPage, turn: Turn) -> None:
+    def _show_texts(self, snapshot: Snapshot, query: Query, files: list[File], page: SearchPage, turn: Turn) -> None:
         """What was looked for in each text that was found, or its first words, as long as there is time."""
         by_file: dict[int, list[Hit]] = {}
-        for hit in found.hits:
+        for hit in page.hits:
             by_file.setdefault(hit.file, []).append(hit)
         for number, hits in by_file.items():
             try:
@@ -171,7 +171,7 @@ class Searcher:
                     around = excerpt(text, query.words) if query.words and not turn.over else None
                     hit.shown, hit.characters = around or [(text[:BEGINNING], False)], len(text)
             except READ_ERRORS as error:
-                found.troubles.append(unread(files[number], error))
+                page.troubles.append(unread(files[number], error))
 
 
 def give_numbers(snapshot: Snapshot, hits: list[Hit], turn: Turn) -> None:
@@ -180,13 +180,13 @@ def give_numbers(snapshot: Snapshot, hits: list[Hit], turn: Turn) -> None:
     for hit in hits:
         if hit.uid is not None and hit.part is not None and hit.stage in snapshot.rules:
             wanted.setdefault((str(hit.stage), hit.part), {})[int(hit.uid, 16)] = hit
-    for (stage, number), mine in wanted.items():
+    for (stage, number), by_uid in wanted.items():
         key = snapshot.documents[number].key
         for deciding, part in snapshot.rules[stage]:
             if part["key"] == key and not turn.over:
-                for uid, reasons in reasons_by_uid(snapshot.folder_open, [deciding], part, list(mine)):
-                    mine[uid].numbers = next(
-                        (held.words for held in reasons.held if held.reason == mine[uid].reason), ""
+                for uid, reasons in reasons_by_uid(snapshot.folder_open, [deciding], part, list(by_uid)):
+                    by_uid[uid].numbers = next(
+                        (held.words for held in reasons.held if held.reason == by_uid[uid].reason), ""
                     )
 
 
@@ -322,10 +322,10 @@ def texts_at(snapshot: Snapshot, path: str, hits: list[Hit], turn: Turn) -> Iter
         first = 0
         for group in range(parquet.num_row_groups):
             rows = parquet.metadata.row_group(group).num_rows
-            mine = [hit for hit in hits if first <= hit.row < first + rows]
-            if mine and not turn.over:
+            in_group = [hit for hit in hits if first <= hit.row < first + rows]
+            if in_group and not turn.over:
                 texts = parquet.read_row_group(group, columns=["text"]).column("text")
-                for hit in mine:
+                for hit in in_group:
                     text = texts[hit.row - first].as_py()
                     if text is not None:
                         yield hit, text

@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
-from gristmill.pipeline.explore.answers import Response, bare, elsewhere
+from gristmill.pipeline.explore.answers import HttpResponse, bare, elsewhere
 
 CONNECTIONS = 48  # at once; further ones are turned away
 SILENCE = 15.0  # seconds that a client may take for each piece of its request or of our answer
@@ -33,7 +33,7 @@ WELCOME = b'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" cont
 
 Request: TypeAlias = "socket.socket | tuple[bytes, socket.socket]"  # as socketserver has it
 ClientAddress: TypeAlias = "tuple[str, int]"
-Application = Callable[[str, str], Response]  # path, query
+Application = Callable[[str, str], HttpResponse]  # path, query
 
 
 class Server(ThreadingHTTPServer):
@@ -122,7 +122,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._give(self._checked(), body=False)
 
-    def _checked(self) -> Response:
+    def _checked(self) -> HttpResponse:
         """The first thing that is wrong with a request, or what the application says."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not self.server.is_us(hosts[0].strip().lower()):
@@ -144,7 +144,7 @@ class Handler(BaseHTTPRequestHandler):
             )
         return self.server.application(path, query)
 
-    def _admitted(self, query: str) -> Response:
+    def _admitted(self, query: str) -> HttpResponse:
         try:
             given = parse_qs(query, max_num_fields=10, errors="replace").get("token", [""])[0]
         except ValueError:
@@ -154,15 +154,15 @@ class Handler(BaseHTTPRequestHandler):
         cookie = f"{self.server.cookie}={self.server.session}; Path=/; HttpOnly; SameSite=Strict"
         if self.headers.get("Sec-Fetch-Site", "none").lower() in ("same-origin", "none"):
             return elsewhere("/", cookie)
-        return Response(200, WELCOME, more={"Set-Cookie": cookie})
+        return HttpResponse(200, WELCOME, more={"Set-Cookie": cookie})
 
     def _has_cookie(self) -> bool:
-        found = [
+        cookies = [
             part.strip().partition("=") for header in self.headers.get_all("Cookie") or [] for part in header.split(";")
         ]
-        return any(name == self.server.cookie and same(value, self.server.session) for name, _, value in found)
+        return any(name == self.server.cookie and same(value, self.server.session) for name, _, value in cookies)
 
-    def _give(self, answer: Response, body: bool = True) -> None:
+    def _give(self, answer: HttpResponse, body: bool = True) -> None:
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)

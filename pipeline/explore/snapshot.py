@@ -227,8 +227,8 @@ def manifests(folder: Folder, run: RecordedRun, troubles: list[str]) -> list[Leg
 
 @dataclass
 class Snapshots:
-    """The snapshot, looked at anew once it is no longer fresh and something in it has changed; and lengths of files, which
-    never change."""
+    """The snapshot, looked at anew once it is no longer fresh and something in it has changed; and lengths of files,
+    which never change."""
 
     out: str
     _snapshot: Snapshot | None = None

@@ -195,27 +195,27 @@ def find(
     return MeduFindings(medu.utilities(documents, chosen), documents, descriptions, labels, agreements, account)
 
 
-def save(found: MeduFindings, out: Path, model: str, prices: Prices | None) -> None:
+def save(findings: MeduFindings, out: Path, model: str, prices: Prices | None) -> None:
     """`utilities.csv`, a description a task, every mark, and the account."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / "utilities.csv").write_text(medu.utilities_csv(found.utilities), encoding="utf-8")
+    (out / "utilities.csv").write_text(medu.utilities_csv(findings.utilities), encoding="utf-8")
     (out / "descriptions").mkdir(exist_ok=True)
-    for task, name in _file_names(list(found.descriptions)).items():
-        (out / "descriptions" / f"{name}.txt").write_text(found.descriptions[task].text + "\n", encoding="utf-8")
-    pq.write_table(_marks(found), out / "marks.parquet")
+    for task, name in _file_names(list(findings.descriptions)).items():
+        (out / "descriptions" / f"{name}.txt").write_text(findings.descriptions[task].text + "\n", encoding="utf-8")
+    pq.write_table(_marks(findings), out / "marks.parquet")
     facts = {
         "model": model,
-        "documents": len(found.documents),
-        "account": found.account.as_dict(prices),
+        "documents": len(findings.documents),
+        "account": findings.account.as_dict(prices),
         "tasks": {
-            task: {"chunks": one.chunks, "merges": one.merges, "headings_missing": list(one.missing)}
-            for task, one in found.descriptions.items()
+            task: {"chunks": each.chunks, "merges": each.merges, "headings_missing": list(each.missing)}
+            for task, each in findings.descriptions.items()
         },
         "readings": [
-            {"task": one.task, "reading": one.reading, **one.account.as_dict(prices), "unread": one.failures}
-            for one in found.labels
+            {"task": each.task, "reading": each.reading, **each.account.as_dict(prices), "unread": each.failures}
+            for each in findings.labels
         ],
-        "agreement": {task: asdict(one) for task, one in found.agreements.items()},
+        "agreement": {task: asdict(each) for task, each in findings.agreements.items()},
     }
     (out / "account.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
@@ -242,7 +242,8 @@ class Watched:
 
 
 def _named(argument: str) -> tuple[str, str]:
-    """A path that is there is one, whatever signs it holds: `lang=en/` of a partitioned table is no source called lang."""
+    """A path that is there is one, whatever signs it holds: `lang=en/` of a partitioned table is no source called
+    lang."""
     name, equals, path = argument.partition("=")
     return (name, path) if equals and "/" not in name and not glob(argument) else ("", argument)  # noqa: PTH207  # a pattern of any shape
 
@@ -264,11 +265,11 @@ def _file_names(tasks: Sequence[str]) -> dict[str, str]:
 
 def _examples(file: InputFile) -> list[str]:
     """Examples as one text each: of a row the fields that tests have."""
-    found: list[str] = []
+    examples: list[str] = []
     for table in pieces_of(file, EXAMPLE_COLUMNS):
         if file.address.lower().endswith(PLAIN_NAMES):
             lines = re.sub(r"\r\n?", "\n", table["text"][0].as_py())
-            found += [part for part in EMPTY_LINES.split(lines) if part.strip()]
+            examples += [part for part in EMPTY_LINES.split(lines) if part.strip()]
             continue
         for row in table.to_pylist():
             parts = [
@@ -276,12 +277,13 @@ def _examples(file: InputFile) -> list[str]:
                 for value in row.values()
                 if value is not None
             ]
-            found += ["\n".join(parts)] if any(part.strip() for part in parts) else []
-    if not found:
+            examples += ["\n".join(parts)] if any(part.strip() for part in parts) else []
+    if not examples:
         raise RecipeError(
-            f"--task: {file.address}: no examples; rows with one of {', '.join(EXAMPLE_COLUMNS)} were expected, or plain text"
+            f"--task: {file.address}: no examples; rows with one of {', '.join(EXAMPLE_COLUMNS)} were expected, or"
+            " plain text"
         )
-    return found
+    return examples
 
 
 def _of_run(path: str) -> list[str]:
@@ -307,7 +309,8 @@ def _pieces(streams: Streams, how: Sampling) -> Iterator[tuple[str, InputFile, p
             for table in pieces_of(file, [how.text, how.by, "uid", "tokens"]):
                 if how.text not in table.column_names:
                     raise RecipeError(
-                        f"{file.address}: no column {how.text!r}{nearest(how.text, column_names([file]))}. --text names it"
+                        f"{file.address}: no column {how.text!r}{nearest(how.text, column_names([file]))}. --text"
+                        " names it"
                     )
                 yield name, file, with_texts(table, how.text, file.address)
 
@@ -320,7 +323,8 @@ def _counted(streams: Streams, how: Sampling) -> tuple[list[str], npt.NDArray[np
     for name, file, table in _pieces(streams, how):
         if not name and how.by not in table.column_names:
             raise RecipeError(
-                f"{file.address}: no column {how.by!r} says which source a document is of; name one source a path: NAME=PATH"
+                f"{file.address}: no column {how.by!r} says which source a document is of; name one source a path:"
+                " NAME=PATH"
             )
         sources += (
             [name] * len(table)
@@ -352,24 +356,24 @@ def _is_a_count(column: pa.ChunkedArray) -> bool:
     return (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)) and not column.null_count
 
 
-def _marks(found: MeduFindings) -> pa.Table:
+def _marks(findings: MeduFindings) -> pa.Table:
     tables = []
-    for one in found.labels:
-        read = one.readable
+    for labels in findings.labels:
+        read = labels.readable
         tables.append(
             pa.table(
                 {
-                    "source": [document.source for document in found.documents],
-                    "uid": pa.array([document.uid for document in found.documents], pa.uint64()),
-                    "weight": [document.weight for document in found.documents],
-                    "task": [one.task] * len(found.documents),
-                    "reading": [one.reading] * len(found.documents),
+                    "source": [document.source for document in findings.documents],
+                    "uid": pa.array([document.uid for document in findings.documents], pa.uint64()),
+                    "weight": [document.weight for document in findings.documents],
+                    "task": [labels.task] * len(findings.documents),
+                    "reading": [labels.reading] * len(findings.documents),
                     "label": pa.array(
-                        [None if label == UNREAD else LABELS[label] for label in one.label.tolist()], pa.string()
+                        [None if label == UNREAD else LABELS[label] for label in labels.label.tolist()], pa.string()
                     ),
-                    "mark": pa.array(one.mark, mask=~read),
-                    "label_mass": pa.array(one.mass, pa.float64())
-                    if one.mass is not None
+                    "mark": pa.array(labels.mark, mask=~read),
+                    "label_mass": pa.array(labels.mass, pa.float64())
+                    if labels.mass is not None
                     else pa.nulls(len(read), pa.float64()),
                 }
             )

@@ -66,24 +66,24 @@ def score_files(
     seen: Callable[[int], None] = lambda texts: None,
 ) -> list[HeadScores]:
     """By head. `out` appears when all is scored, or not at all."""
-    found = {head.name: HeadScores(head) for head in judge.card.heads}
+    by_head = {head.name: HeadScores(head) for head in judge.card.heads}
     with _ScoresFile(out) as write:
         number = 0
         for place, table in _pieces(files, text):
             texts = table[text]
             scores = judge.score(texts)
-            for name, mine in found.items():
-                mine.scores.append(scores[name])
-                _note(mine, scores[name], number, place, table, text, shown)
+            for name, of_head in by_head.items():
+                of_head.scores.append(scores[name])
+                _note(of_head, scores[name], number, place, table, text, shown)
             write(_row_table(place, table, scores))
             number += len(table)
             seen(number)
     if not number:
         raise RecipeError("no texts: the files hold none")
-    for mine in found.values():
-        mine.best.sort(reverse=True)
-        mine.worst = [replace(one, score=-one.score) for one in sorted(mine.worst, reverse=True)]
-    return list(found.values())
+    for of_head in by_head.values():
+        of_head.best.sort(reverse=True)
+        of_head.worst = [replace(example, score=-example.score) for example in sorted(of_head.worst, reverse=True)]
+    return list(by_head.values())
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,13 @@ def _pieces(files: Sequence[InputFile], text: str) -> Iterator[tuple[_Place, pa.
             row += len(table)
 
 
-def _note(mine: HeadScores, scores: Scores, number: int, place: _Place, table: pa.Table, text: str, shown: int) -> None:
+def _note(
+    of_head: HeadScores, scores: Scores, number: int, place: _Place, table: pa.Table, text: str, shown: int
+) -> None:
     """Only rows that can be among the shown are looked at."""
     if not shown:
         return
-    for heap, keys in ((mine.best, scores), (mine.worst, -scores)):
+    for heap, keys in ((of_head.best, scores), (of_head.worst, -scores)):
         for row in np.argsort(-keys, kind="stable")[:shown].tolist():
             _keep(heap, _example(float(keys[row]), -(number + row), place, row, table, text), shown)
 

@@ -50,7 +50,8 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
         good = f" ({as_number(metrics['good'])} of them {head.labels[1]})" if "good" in metrics else ""
         screen.print(
             Text(
-                f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out whole by {one_line(grouped)}"
+                f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out whole by"
+                f" {one_line(grouped)}"
             )
         )
         rows = [
@@ -130,32 +131,37 @@ class JudgeFindings:
 
         return {
             "heads": {
-                one.head.name: {
-                    "texts": one.texts,
-                    "mean": one.mean,
-                    "quantiles": {f"{share}%": value for share, value in one.quantiles},
-                    "best": [asdict(shown) for shown in one.best],
-                    "worst": [asdict(shown) for shown in one.worst],
+                head.head.name: {
+                    "texts": head.texts,
+                    "mean": head.mean,
+                    "quantiles": {f"{share}%": value for share, value in head.quantiles},
+                    "best": [asdict(shown) for shown in head.best],
+                    "worst": [asdict(shown) for shown in head.worst],
                 }
-                for one in self.heads
+                for head in self.heads
             }
         } | ({"unexplained": self.unexplained} if self.unexplained else {})
 
     def show(self, screen: Console) -> None:
-        for one in self.heads:
+        for findings in self.heads:
             screen.print(
                 Text.assemble(
-                    (one.head.name, "bold"), f": {one_line(one.head.meaning)} ({one.head.kind}{of_labels(one.head)})"
+                    (findings.head.name, "bold"),
+                    f": {one_line(findings.head.meaning)} ({findings.head.kind}{of_labels(findings.head)})",
                 )
             )
-            if one.texts == 1 and one.best:
-                screen.print(Text(f"score {one.best[0].score:.4f}"))
-                _show_words(screen, one.best[0])
+            if findings.texts == 1 and findings.best:
+                screen.print(Text(f"score {findings.best[0].score:.4f}"))
+                _show_words(screen, findings.best[0])
                 continue
-            head = ("texts", "mean", *(f"{share}%" for share, _ in one.quantiles))
-            row = (as_number(one.texts), as_short(one.mean), *(as_short(value) for _, value in one.quantiles))
+            head = ("texts", "mean", *(f"{share}%" for share, _ in findings.quantiles))
+            row = (
+                as_number(findings.texts),
+                as_short(findings.mean),
+                *(as_short(value) for _, value in findings.quantiles),
+            )
             screen.print(grid("Scores: the mean, and the score that so many texts do not exceed", head, iter([row]), 0))
-            for title, rows in (("The best", one.best), ("The worst", one.worst)):
+            for title, rows in (("The best", findings.best), ("The worst", findings.worst)):
                 _show_examples(screen, title, rows)
         if self.unexplained:
             screen.print(Text(one_line(self.unexplained), style="dim"))
@@ -163,37 +169,42 @@ class JudgeFindings:
 
 def of_one_text(judge: Judge, text: str, explain: bool) -> JudgeFindings:
     scores = judge.score(pa.array([text], pa.large_string()))
-    found = JudgeFindings([])
+    findings = JudgeFindings([])
     for head in judge.card.heads:
         score = float(scores[head.name][0])
-        words = _words(judge, text, head, found) if explain else None
-        found.heads.append(HeadFindings(head, 1, score, [], [ShownText("standard input", _start(text), score, words)]))
-    return found
+        words = _words(judge, text, head, findings) if explain else None
+        findings.heads.append(
+            HeadFindings(head, 1, score, [], [ShownText("standard input", _start(text), score, words)])
+        )
+    return findings
 
 
 def of_files(judge: Judge, scored: Iterable[HeadScores], explain: bool) -> JudgeFindings:
-    found = JudgeFindings([])
-    for one in scored:
-        scores = one.all()
+    findings = JudgeFindings([])
+    for of_head in scored:
+        scores = of_head.all()
         best, worst = (
-            [_shown(judge, example, one.head, explain, found) for example in group] for group in (one.best, one.worst)
+            [_shown(judge, example, of_head.head, explain, findings) for example in group]
+            for group in (of_head.best, of_head.worst)
         )
-        found.heads.append(
-            HeadFindings(one.head, len(scores), float(scores.astype(float).mean()), one.quantiles(), best, worst)
+        findings.heads.append(
+            HeadFindings(
+                of_head.head, len(scores), float(scores.astype(float).mean()), of_head.quantiles(), best, worst
+            )
         )
-    return found
+    return findings
 
 
-def _shown(judge: Judge, example: ScoredText, head: Head, explain: bool, found: JudgeFindings) -> ShownText:
-    words = _words(judge, example.text, head, found) if explain else None
+def _shown(judge: Judge, example: ScoredText, head: Head, explain: bool, findings: JudgeFindings) -> ShownText:
+    words = _words(judge, example.text, head, findings) if explain else None
     return ShownText(example.where, _start(example.text), example.score, words)
 
 
-def _words(judge: Judge, text: str, head: Head, found: JudgeFindings) -> list[Push] | None:
+def _words(judge: Judge, text: str, head: Head, findings: JudgeFindings) -> list[Push] | None:
     try:
         return judge.explain(text, head.name, WORDS)
     except NotExplained as error:
-        found.unexplained = str(error)
+        findings.unexplained = str(error)
         return None
 
 
@@ -205,14 +216,14 @@ def _show_examples(screen: Console, title: str, rows: Sequence[ShownText]) -> No
     if not rows:
         return
     screen.print(Text(f"\n{title}", style="bold"))
-    for one in rows:
-        screen.print(Text.assemble(f"{one.score:.4f}  ", (one_line(one.where), "cyan")), soft_wrap=True)
-        screen.print(Text(f"        {one.start or '(no text)'}"), soft_wrap=True)
-        _show_words(screen, one)
+    for shown in rows:
+        screen.print(Text.assemble(f"{shown.score:.4f}  ", (one_line(shown.where), "cyan")), soft_wrap=True)
+        screen.print(Text(f"        {shown.start or '(no text)'}"), soft_wrap=True)
+        _show_words(screen, shown)
 
 
-def _show_words(screen: Console, one: ShownText) -> None:
+def _show_words(screen: Console, shown: ShownText) -> None:
     for title, sign in (("raised by", 1), ("lowered by", -1)):
-        pushes = [f"{one_line(word)} {push:+.2f}" for word, push in one.words or [] if push * sign > 0]
+        pushes = [f"{one_line(word)} {push:+.2f}" for word, push in shown.words or [] if push * sign > 0]
         if pushes:
             screen.print(Text(f"        {title} " + " · ".join(pushes), style="dim"), soft_wrap=True)

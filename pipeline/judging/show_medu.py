@@ -25,28 +25,43 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
         if description.missing:
             screen.print(
                 Text(
-                    f"the description of {one_line(task)} lacks {', '.join(description.missing)}; read it before you trust its marks"
+                    f"the description of {one_line(task)} lacks {', '.join(description.missing)}; read it before you"
+                    " trust its marks"
                 )
             )
-    for one in found.labels:
-        unread = int((~one.readable).sum())
+    for labels in found.labels:
+        unread = int((~labels.readable).sum())
         if unread:
             screen.print(
                 Text(
-                    f"{one_line(one.task)}, {one.reading}: {unread:,} of {len(one.label):,} answers could not be read; they are left out"
+                    f"{one_line(labels.task)}, {labels.reading}: {unread:,} of {len(labels.label):,} answers could"
+                    " not be read; they are left out"
                 )
             )
-        if one.mass is not None and one.readable.any() and (mass := float(one.mass[one.readable].mean())) < FAINT:
+        if (
+            labels.mass is not None
+            and labels.readable.any()
+            and (mass := float(labels.mass[labels.readable].mean())) < FAINT
+        ):
             screen.print(
                 Text(
-                    f"{one_line(one.task)}: the labels have only {as_percent(mass)} of the probability; the model wanted to say something else"
+                    f"{one_line(labels.task)}: the labels have only {as_percent(mass)} of the probability; the model"
+                    " wanted to say something else"
                 )
             )
     if found.agreements:
         both = [
-            (task, as_number(one.documents), as_percent(one.exact), f"{one.kappa:.3f}", f"{one.weighted_kappa:.3f}", f"{one.rank_correlation:.3f}", f"{one.mean_difference:+.3f}")
-            for task, one in found.agreements.items()
-        ]  # fmt: skip
+            (
+                task,
+                as_number(labels.documents),
+                as_percent(labels.exact),
+                f"{labels.kappa:.3f}",
+                f"{labels.weighted_kappa:.3f}",
+                f"{labels.rank_correlation:.3f}",
+                f"{labels.mean_difference:+.3f}",
+            )
+            for task, labels in found.agreements.items()
+        ]
         columns = ("task", "documents", "same label", "kappa", "weighted kappa", "rank correlation", "mean difference")
         screen.print(
             grid("Both readings: at once against reasoned (the table above is of reasoned marks)", columns, iter(both))

@@ -39,11 +39,11 @@ SUFFIXES = PARQUET + ARROW + tuple(kind + packed for kind in LINES + COMMAS + PL
 
 def files_of(paths: Sequence[str], who: str) -> list[InputFile]:
     """Every file that the paths name; in folders, those of a kind that can be read."""
-    found = [file for path in paths for file in files_at(path, Path(), SUFFIXES, who)]
-    for file in found:
+    files = [file for path in paths for file in files_at(path, Path(), SUFFIXES, who)]
+    for file in files:
         if not file.address.lower().endswith(SUFFIXES):
             raise RecipeError(f"{who}: {file.address}: its name ends in none of {', '.join(SUFFIXES)}")
-    return found
+    return files
 
 
 def table_of(files: Sequence[InputFile], columns: Sequence[str]) -> pa.Table:

@@ -159,7 +159,8 @@ def _linear(texts: LabelledTexts, head: Head, how: JudgeTraining) -> Judge:
 def _neural(lesson: Lesson, how: JudgeTraining, log: Callable[[str], None]) -> Judge:
     if how.encoder is None:
         raise RecipeError(
-            "--encoder: a neural judge grows on an encoder; name its folder (config.json, *.safetensors, tokenizer.json) or hub id"
+            "--encoder: a neural judge grows on an encoder; name its folder (config.json, *.safetensors,"
+            " tokenizer.json) or hub id"
         )
     try:
         weights, tokens, training = (
@@ -178,9 +179,22 @@ def _neural(lesson: Lesson, how: JudgeTraining, log: Callable[[str], None]) -> J
     )
     log(f"training a neural judge on {len(table):,} texts, on {how.device}")
     trained: Judge = training.train_neural(
-        table, [lesson.head], tokenizer, encoder, recipe, text=TEXT, weight=lesson.weight, group=lesson.group, device=how.device,
-        log=lambda facts: log(", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items())),
-    )  # fmt: skip
+        table,
+        [lesson.head],
+        tokenizer,
+        encoder,
+        recipe,
+        text=TEXT,
+        weight=lesson.weight,
+        group=lesson.group,
+        device=how.device,
+        log=lambda facts: log(
+            ", ".join(
+                f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in facts.items()
+            )
+        ),
+    )
     return trained
 
 
@@ -220,21 +234,21 @@ def _read(paths: Sequence[str], columns: Columns, needed: Sequence[str]) -> pa.T
 
 
 def _lesson(table: pa.Table, columns: Columns, labels: pa.Array, head: Head) -> Lesson:
-    made = {TEXT: _one(table[columns.text]), LABEL: labels}
+    columns_of_lesson = {TEXT: _one(table[columns.text]), LABEL: labels}
     for name in columns.groups:
         if name not in table.column_names:
             raise RecipeError(f"--group: no column {name!r}{nearest(name, table.column_names)}")
     if columns.weight:
-        made[WEIGHT] = _cast(
+        columns_of_lesson[WEIGHT] = _cast(
             _one(table[columns.weight]), pa.float64(), f"--weight: {columns.weight}: weights are numbers"
         )
-        if not (np.nan_to_num(made[WEIGHT].to_numpy(zero_copy_only=False), posinf=0.0) > 0).all():
+        if not (np.nan_to_num(columns_of_lesson[WEIGHT].to_numpy(zero_copy_only=False), posinf=0.0) > 0).all():
             raise RecipeError(f"--weight: {columns.weight}: has weights that are not above 0, or none at all")
     by = [name for name in columns.grouped_by if name in table.column_names]
     if by:
-        made[GROUP] = _groups([_one(table[name]) for name in by], made[TEXT])
+        columns_of_lesson[GROUP] = _groups([_one(table[name]) for name in by], columns_of_lesson[TEXT])
     return Lesson(
-        pa.table(made),
+        pa.table(columns_of_lesson),
         head,
         f"the host or value of {', '.join(by)}" if by else "text (no --group, and there is no column url)",
     )
@@ -243,15 +257,18 @@ def _lesson(table: pa.Table, columns: Columns, labels: pa.Array, head: Head) -> 
 def _groups(columns: Sequence[pa.Array], texts: pa.Array) -> pa.Array:
     """The first that a row has; of an address its host. A row without any is a group by its text, so that equal texts
     are one."""
-    found: list[str | None] = [None] * len(texts)
+    groups: list[str | None] = [None] * len(texts)
     for column in columns:
         values = _cast(column, pa.string(), "--group: groups are texts or numbers")
-        known = {value: _host(value) for value in values.unique().to_pylist()}
-        found = [known[value] if mine is None else mine for mine, value in zip(found, values.to_pylist(), strict=True)]
-    alone = (row for row, group in enumerate(found) if group is None)
+        group_of = {value: _host(value) for value in values.unique().to_pylist()}
+        groups = [
+            group_of[value] if group_so_far is None else group_so_far
+            for group_so_far, value in zip(groups, values.to_pylist(), strict=True)
+        ]
+    alone = (row for row, group in enumerate(groups) if group is None)
     for row in alone:
-        found[row] = f"text {hash_of(texts[row].as_py() or '')}"
-    return pa.array(found, pa.string())
+        groups[row] = f"text {hash_of(texts[row].as_py() or '')}"
+    return pa.array(groups, pa.string())
 
 
 def hash_of(text: str) -> str:
@@ -278,26 +295,27 @@ def _head(labels: pa.Array, labelling: Labelling) -> tuple[pa.Array, Head]:
     if pa.types.is_floating(labels.type) and not labelling.good and not labelling.classes:
         return labels, _regression(labels, labelling)
     words = _as_words(labels)
-    found = Counter(words)
-    shown = ", ".join(f"{label} ({count:,})" for label, count in found.most_common(10))
+    counts = Counter(words)
+    most_common = ", ".join(f"{label} ({count:,})" for label, count in counts.most_common(10))
     for label in (*labelling.good, *labelling.classes):
-        if label not in found:
-            raise RecipeError(f"no row has the label {label!r}{nearest(label, list(found)[:50])}")
-    if len(found) < 2:
-        raise RecipeError(f"every row has the label {next(iter(found))!r}; a judge learns from two kinds of texts")
+        if label not in counts:
+            raise RecipeError(f"no row has the label {label!r}{nearest(label, list(counts)[:50])}")
+    if len(counts) < 2:
+        raise RecipeError(f"every row has the label {next(iter(counts))!r}; a judge learns from two kinds of texts")
     if labelling.good:
-        if set(labelling.good) == set(found):
+        if set(labelling.good) == set(counts):
             raise RecipeError("every label is named good; a judge learns from two kinds of texts")
         meaning = labelling.meaning or f"like the texts labelled {' or '.join(labelling.good)}"
         good = pa.array([GOOD if word in labelling.good else BAD for word in words], pa.string())
         return good, Head(labelling.head, "probability", (BAD, GOOD), meaning)
-    ordered = labelling.classes or _in_order(found)
+    ordered = labelling.classes or _in_order(counts)
     if ordered is None:
         raise RecipeError(
-            f"which labels are good? Name them with --good-label, or all of them from worst to best with --classes. There are {shown}"
+            "which labels are good? Name them with --good-label, or all of them from worst to best with --classes."
+            f" There are {most_common}"
         )
-    if len(ordered) < len(found):
-        raise RecipeError(f"--classes names {len(ordered)} of {len(found)} labels. There are {shown}")
+    if len(ordered) < len(counts):
+        raise RecipeError(f"--classes names {len(ordered)} of {len(counts)} labels. There are {most_common}")
     if len(ordered) == 2:
         meaning = labelling.meaning or f"like the texts labelled {ordered[1]}"
         return pa.array(words, pa.string()), Head(labelling.head, "probability", (ordered[0], ordered[1]), meaning)
@@ -325,14 +343,14 @@ def _as_words(labels: pa.Array) -> list[str]:
     return [str(word) for word in _cast(labels, pa.string(), "--label: labels are texts or numbers").to_pylist()]
 
 
-def _in_order(found: Counter[str]) -> tuple[str, ...] | None:
+def _in_order(counts: Counter[str]) -> tuple[str, ...] | None:
     """From worst to best, where that needs no asking: known opposites, or whole numbers."""
     for worse, better in OPPOSITES:
-        if {label.lower() for label in found} == {worse, better} and len(found) == 2:
-            first, second = sorted(found, key=lambda label: label.lower() == better)
+        if {label.lower() for label in counts} == {worse, better} and len(counts) == 2:
+            first, second = sorted(counts, key=lambda label: label.lower() == better)
             return first, second
-    if len(found) <= MOST_CLASSES and all(label.removeprefix("-").isdecimal() and label.isascii() for label in found):
-        return tuple(sorted(found, key=int))
+    if len(counts) <= MOST_CLASSES and all(label.removeprefix("-").isdecimal() and label.isascii() for label in counts):
+        return tuple(sorted(counts, key=int))
     return None
 
 
@@ -344,8 +362,8 @@ def _cast(column: pa.Array, kind: pa.DataType, expected: str) -> pa.Array:
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return found if isinstance(found, pa.Array) else found.cast(pa.large_string()).combine_chunks()
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else combined.cast(pa.large_string()).combine_chunks()
 
 
 def room_for(out: str) -> Path:

@@ -83,7 +83,8 @@ def overview(out: str) -> Overview:
 
 
 def reports_of(folder: Folder, record: ReadRunRecord, kind: str | None = "global") -> dict[str, Told]:
-    """report.json of stages by name: of this kind (global ones alone count tokens), or of all. A failed run has fewer."""
+    """report.json of stages by name: of this kind (global ones alone count tokens), or of all. A failed run has
+    fewer."""
     entries = [entry for entry in record.get("stages") or [] if kind is None or entry.get("kind") == kind]
     paths = {str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in entries}
     return {name: folder.json(path) for name, path in paths.items() if folder.has(path)}

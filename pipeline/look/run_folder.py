@@ -118,8 +118,8 @@ class Folder:
             ) from error
 
     def rows(self, path: str, kind: type[Read], where: pads.Expression, limit: int | None = None) -> list[Read]:
-        """Rows of a Parquet file that satisfy a filter; read are the columns of this kind of row, as far as the file has
-        them."""
+        """Rows of a Parquet file that satisfy a filter; read are the columns of this kind of row, as far as the file
+        has them."""
         columns = list(kind.__annotations__)
         dataset = pads.dataset(self.full(path), filesystem=self.fs, format="parquet", partitioning=None)
         scanner = dataset.scanner(columns=[name for name in columns if name in dataset.schema.names], filter=where)

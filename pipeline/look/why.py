@@ -335,7 +335,8 @@ def detail_of(deciding: Deciding, verdict: Verdict, row: int) -> dict[str, str]:
 
 
 def rows_of(opened: Opened, path: str, rows: Sequence[int], columns: set[str]) -> pa.Table:
-    """Rows of a Parquet file, by number in growing order; only their row groups are read, and the columns that it has."""
+    """Rows of a Parquet file, by number in growing order; only their row groups are read, and the columns that it
+    has."""
     tables, first = [], 0
     with opened(path) as file:
         parquet = pq.ParquetFile(file, pre_buffer=False)

@@ -41,7 +41,7 @@ from gristmill.pipeline.report.ablation_tables import (
     share,
     signed,
     span,
-)  # fmt: skip
+)
 from gristmill.pipeline.report.charts_lines import Curve, Curves, ForestPlot, IntervalEstimate, forest, lines
 from gristmill.pipeline.report.sections import environment
 from gristmill.pipeline.report.stacked import stacked
@@ -119,7 +119,10 @@ def without(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
     if not bare:
         return "" if done else "No run was finished."
     if len(bare) == len(done):
-        return f"There is nothing to draw: no metrics.jsonl with losses lies in the folders of the {len(done)} runs that are done (jobs/ARM/seed-N/metrics.jsonl)."
+        return (
+            f"There is nothing to draw: no metrics.jsonl with losses lies in the folders of the {len(done)} runs"
+            " that are done (jobs/ARM/seed-N/metrics.jsonl)."
+        )
     names = ", ".join(f"{job['arm']} (seed {job['seed']})" for job in bare[:NAMED]) + (
         " …" if len(bare) > NAMED else ""
     )
@@ -299,8 +302,14 @@ def look(high: float | None, low: float | None, line: float) -> str:
 
 def drawings(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> list[Curves]:
     """Loss and the target on the way, a few arms at a time beside the control."""
-    titles = ((LOSS, "Training loss", "mean of all seeds, and the band that they fill; nats a token"),
-              (ON_THE_WAY, "Target on the way", "bits per byte on a part of the target's documents, so not the figure of the end"))  # fmt: skip
+    titles = (
+        (LOSS, "Training loss", "mean of all seeds, and the band that they fill; nats a token"),
+        (
+            ON_THE_WAY,
+            "Target on the way",
+            "bits per byte on a part of the target's documents, so not the figure of the end",
+        ),
+    )
     charts: list[Curves] = []
     for value, title, about in titles:
         curves = {

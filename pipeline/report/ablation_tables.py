@@ -33,12 +33,20 @@ def in_order(record: AblationRecord, order: Sequence[str]) -> list[ArmRecord]:
 def differences(record: AblationRecord, order: Sequence[str]) -> Figures:
     rows = [
         (
-            str(arm["name"]), str(row["task"]), str(row["role"]), signed(row["difference"]), span(row["low"], row["high"]),
-            relatively(row).strip(" ()") or "–", chance(row["p"]), plain(row["seeds_error"]), plain(row["items_error"]), plain(row["detectable"]),
+            str(arm["name"]),
+            str(row["task"]),
+            str(row["role"]),
+            signed(row["difference"]),
+            span(row["low"], row["high"]),
+            relatively(row).strip(" ()") or "–",
+            chance(row["p"]),
+            plain(row["seeds_error"]),
+            plain(row["items_error"]),
+            plain(row["detectable"]),
         )
         for arm in in_order(record, order)
         for row in arm.get("differences") or []
-    ]  # fmt: skip
+    ]
     head = (
         "arm",
         "measure",
@@ -51,16 +59,25 @@ def differences(record: AblationRecord, order: Sequence[str]) -> Figures:
         "error, items",
         "detectable",
     )
-    note = "Errors are standard errors: of what seeds vary and of what items vary. Detectable is the smallest true difference found in 80% of cases."
+    note = (
+        "Errors are standard errors: of what seeds vary and of what items vary. Detectable is the smallest true"
+        " difference found in 80% of cases."
+    )
     return Figures("All differences, arm less control", head, rows, words=3, note=note)
 
 
 def measures(record: AblationRecord) -> Figures:
     rows = [
-        (str(measure["task"]), str(measure["role"]), f"{measure['unit']}, {measure['better']} is better", plain(measure["control"]["mean"]), as_number(measure["items"]),
-         as_number(measure["clusters"]))
+        (
+            str(measure["task"]),
+            str(measure["role"]),
+            f"{measure['unit']}, {measure['better']} is better",
+            plain(measure["control"]["mean"]),
+            as_number(measure["items"]),
+            as_number(measure["clusters"]),
+        )
         for measure in record["measures"]
-    ]  # fmt: skip
+    ]
     return Figures("What was measured", ("measure", "role", "unit", "control", "items", "clusters"), rows, words=3)
 
 
@@ -76,7 +93,8 @@ def costs(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequ
         "What it took",
         head,
         rows,
-        note="Tokens without padding; hours of training, and beside them those of measuring. A run that failed counts as none.",
+        note="Tokens without padding; hours of training, and beside them those of measuring. A run that failed"
+        " counts as none.",
     )
 
 
@@ -152,10 +170,19 @@ def repeated(record: AblationRecord) -> int:
 
 def jobs(record: AblationRecord) -> Figures:
     rows = [
-        (str(job["arm"]), str(job["seed"]), str(job["status"]), plain(job["loss"]), as_number(job["updates"]), as_number(job["tokens"]),
-         as_seconds(job["seconds"]), energy(job["joules"]), str(job["device"] or "–"))
+        (
+            str(job["arm"]),
+            str(job["seed"]),
+            str(job["status"]),
+            plain(job["loss"]),
+            as_number(job["updates"]),
+            as_number(job["tokens"]),
+            as_seconds(job["seconds"]),
+            energy(job["joules"]),
+            str(job["device"] or "–"),
+        )
         for job in jobs_of(record)
-    ]  # fmt: skip
+    ]
     return Figures(
         "Every run", ("arm", "seed", "state", "loss", "updates", "tokens", "time", "energy", "device"), rows, words=3
     )

@@ -1,4 +1,5 @@
-"""The funnel: documents, text and tokens of each source that are left after each stage. From run.json and report.json."""
+"""The funnel: documents, text and tokens of each source that are left after each stage. From run.json and
+report.json."""
 
 from __future__ import annotations
 

@@ -187,7 +187,10 @@ def reading(entry: StageEntry, report: Told) -> Section | None:
     size, seconds, records = entry.get("bytes_in"), entry.get("seconds"), entry.get("docs_in")
     if not size or not seconds or not records:
         return None
-    template = "<p>{{ size | bytes }} read, {{ (size / seconds) | bytes }} a second; a record has {{ (size / records) | bytes }} on average.</p>"
+    template = (
+        "<p>{{ size | bytes }} read, {{ (size / seconds) | bytes }} a second; a record has"
+        " {{ (size / records) | bytes }} on average.</p>"
+    )
     return Section("Volume", fragment(template, {"size": size, "seconds": seconds, "records": records}))
 
 

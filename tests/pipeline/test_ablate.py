@@ -234,7 +234,7 @@ def test_a_killed_ablation_goes_on_to_the_same_figures(tmp_path: Path) -> None:
     assert not (folder / "result.json").exists() and not (tmp_path / "killed" / "ablation.json").exists()
     whole, again = go(plan, tmp_path / "whole"), go(plan, tmp_path / "killed")
     assert again["arms"] == whole["arms"] and again["measures"] == whole["measures"] and again["status"] == "done"
-    assert "control, seed 0: is there already" in (tmp_path / "killed" / "log.txt").read_text()
+    assert "control, seed 0: is already done" in (tmp_path / "killed" / "log.txt").read_text()
 
 
 @pytest.mark.slow
