@@ -47,7 +47,7 @@ class BatchFacts:
 class Step(NamedTuple):
     """A part of an update's rows, on the device."""
 
-    pack_rows: PackedTokens
+    packed: PackedTokens
     read: BatchFacts
     last: bool
 
