@@ -393,4 +393,5 @@ def open_input(address: str) -> BinaryIO:
     if "://" not in address:
         return Path(address).open("rb")
     fs, path = url_to_fs(address)
-    return cast(BinaryIO, fs.open(path, "rb", block_size=8 << 20, cache_type="readahead"))
+    remote: BinaryIO = fs.open(path, "rb", block_size=8 << 20, cache_type="readahead")
+    return remote

@@ -17,7 +17,6 @@ import types
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import cast
 
 from gristmill import stages
 from gristmill.pipeline.errors import RunFailed
@@ -67,7 +66,8 @@ def find(name: str, folder: Path | None = None) -> type[Stage]:
             raise LookupError(f"{file}: cannot be read: {error}") from error
         return class_from_source(file.name, text, class_name)
     if name in names():
-        return cast(type[Stage], getattr(stages, names()[name]))
+        built_in_kind: type[Stage] = getattr(stages, names()[name])
+        return built_in_kind
     if name in installed():
         kind = installed()[name].load()
         if not (isinstance(kind, type) and issubclass(kind, Stage)):
