@@ -29,7 +29,6 @@ from gristmill.pipeline.leg.rules import BROKE, Deciding, outcome_of
 from gristmill.pipeline.look.records import JSON, CutEntry, LegRules, Row, SurveyRecord, Value
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.store.parts import Part
-from gristmill.pipeline.survey.thresholds import is_number
 from gristmill.stages.stage import Rule, Verdict, with_columns
 
 Numbers = npt.NDArray[np.float64]
@@ -131,6 +130,10 @@ def reasons_held(rule: Rule, view: pa.RecordBatch, cuts: Cuts = ()) -> list[Held
 
 def is_known(value: Value) -> bool:
     return value is not None and not (isinstance(value, float) and math.isnan(value))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def number_of(value: Value) -> float | None:

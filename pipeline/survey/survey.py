@@ -35,6 +35,7 @@ from gristmill.pipeline.look.records import (
     SignalCounts,
     SurveyRecord,
 )
+from gristmill.pipeline.look.why import is_number
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.parts import Part, columns_of, read_part
@@ -49,7 +50,7 @@ from gristmill.pipeline.survey.decomposition import (
 )
 from gristmill.pipeline.survey.histogram_edges import places_of
 from gristmill.pipeline.survey.sample import DrawnSample, draw, kept_samples
-from gristmill.pipeline.survey.thresholds import Floats, Integers, Mask, find_thresholds, is_number
+from gristmill.pipeline.survey.thresholds import Floats, Integers, Mask, find_thresholds
 
 SOURCES = 12  # told apart; the smaller ones are one
 OTHERS = "other sources"
