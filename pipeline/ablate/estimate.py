@@ -6,10 +6,14 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from rich.table import Table
 
+from gristmill.pipeline.ablate.length import in_words, weights_of
+from gristmill.pipeline.ablate.plan import CONTROL
 from gristmill.pipeline.ablate.run import PreparedAblation
 from gristmill.pipeline.ablate.workers import Crew, connected
 from gristmill.pipeline.processes.gpus import RESOURCE
+from gristmill.pipeline.screen import escape
 from gristmill.trainer.model.flops import flops_of
 
 SIZE, TRIAL = 1024, 0.3  # of matrices; seconds
@@ -49,3 +53,52 @@ def speed_here(device: str, threads: int) -> float:
             product.flatten()[0].item()  # waits for it
         times += 1
     return 2 * size**3 * times / (time.perf_counter() - start)
+
+
+def foreseen(ready: PreparedAblation, flops: float, speed: float) -> Table:
+    """What would run, for --dry-run: tokens, epochs, and hours at half of what this machine multiplies."""
+    plan = ready.plan
+    table = Table(
+        title=f"{escape(plan.name)}: {plan.protocol.name}, {in_words(plan, ready.checked.length)}", title_justify="left"
+    )
+    for name in ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs"):
+        table.add_column(name, justify="left" if name in ("run", "reads") else "right")
+    if ready.base is not None:
+        updates = ready.base["training"]["updates"]
+        rows = ready.base["training"]["rows_per_update"]
+        table.add_row(
+            "base",
+            f"{updates * rows * ready.checked.meta.row_length:,}",
+            f"{updates:,}",
+            ", ".join(map(escape, (plan.base.mix if plan.base else None) or ())),
+            "",
+            "",
+        )
+    for arm in (CONTROL, *plan.arms):
+        if arm in ready.checked.problems:
+            table.add_row(escape(arm), "", "", f"[red]{escape(ready.checked.problems[arm])}[/red]", "", "")
+            continue
+        job = next(job for job in ready.jobs if job["arm"] == arm)
+        tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.checked.meta.row_length
+        weights = weights_of(plan, arm, ready.checked.length)
+        table.add_row(
+            escape(arm),
+            f"{tokens:,}",
+            f"{job['training']['updates']:,}",
+            ", ".join(map(escape, weights)),
+            ", ".join(f"{weight:.1%}" for weight in weights.values()),
+            ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights),
+        )
+    workers = max(1, ready.crew.processes)
+    table.caption = (
+        f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops:.3g} FLOP of training; {'a worker' if ready.crew.scheduler else 'this machine'} "
+        f"multiplies at {speed / 1e12:,.2f} TFLOP/s; at half of that on {workers} worker{'s' if workers > 1 else ''} "
+        f"{_time(flops / (speed / 2) / workers)}"
+    )
+    return table
+
+
+def _time(seconds: float) -> str:
+    if seconds < 60:
+        return "less than a minute"
+    return f"about {seconds / 3600:,.1f} hours" if seconds >= 3600 else f"about {seconds / 60:,.1f} minutes"

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypedDict
+from typing import IO, TypedDict
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,9 +19,6 @@ from gristmill.pipeline.ablate.records import Job, Result
 from gristmill.pipeline.formatting import as_energy
 from gristmill.pipeline.report.ablation_record import AblationRecord
 from gristmill.pipeline.screen import escape
-
-if TYPE_CHECKING:
-    from gristmill.pipeline.ablate.run import PreparedAblation
 
 TAIL = 4096  # bytes of metrics.jsonl that are looked at
 COLOURS = {"adopt": "green", "reject": "red", "inconclusive": "yellow"}
@@ -216,59 +213,6 @@ def cost_line(record: AblationRecord) -> str:
     cost = record["cost"]
     joules = "energy not measured" if cost["joules"] is None else as_energy(cost["joules"])
     return f"{cost['jobs']} jobs, {cost['tokens']:,} tokens, {cost['seconds'] / 3600:,.2f} hours of training, {joules}"
-
-
-def foreseen(ready: PreparedAblation, flops: float, speed: float) -> Table:
-    """What would run, for --dry-run: tokens, epochs, and hours at half of what this machine multiplies."""
-    from gristmill.pipeline.ablate.length import in_words, weights_of
-
-    plan = ready.plan
-    table = Table(
-        title=f"{escape(plan.name)}: {plan.protocol.name}, {in_words(plan, ready.checked.length)}", title_justify="left"
-    )
-    for name in ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs"):
-        table.add_column(name, justify="left" if name in ("run", "reads") else "right")
-    from gristmill.pipeline.ablate.plan import CONTROL
-
-    if ready.base is not None:
-        updates = ready.base["training"]["updates"]
-        rows = ready.base["training"]["rows_per_update"]
-        table.add_row(
-            "base",
-            f"{updates * rows * ready.checked.meta.row_length:,}",
-            f"{updates:,}",
-            ", ".join(map(escape, (plan.base.mix if plan.base else None) or ())),
-            "",
-            "",
-        )
-    for arm in (CONTROL, *plan.arms):
-        if arm in ready.checked.problems:
-            table.add_row(escape(arm), "", "", f"[red]{escape(ready.checked.problems[arm])}[/red]", "", "")
-            continue
-        job = next(job for job in ready.jobs if job["arm"] == arm)
-        tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.checked.meta.row_length
-        weights = weights_of(plan, arm, ready.checked.length)
-        table.add_row(
-            escape(arm),
-            f"{tokens:,}",
-            f"{job['training']['updates']:,}",
-            ", ".join(map(escape, weights)),
-            ", ".join(f"{weight:.1%}" for weight in weights.values()),
-            ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights),
-        )
-    workers = max(1, ready.crew.processes)
-    table.caption = (
-        f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops:.3g} FLOP of training; {'a worker' if ready.crew.scheduler else 'this machine'} "
-        f"multiplies at {speed / 1e12:,.2f} TFLOP/s; at half of that on {workers} worker{'s' if workers > 1 else ''} "
-        f"{_time(flops / (speed / 2) / workers)}"
-    )
-    return table
-
-
-def _time(seconds: float) -> str:
-    if seconds < 60:
-        return "less than a minute"
-    return f"about {seconds / 3600:,.1f} hours" if seconds >= 3600 else f"about {seconds / 60:,.1f} minutes"
 
 
 def _up_to(value: float | None) -> str:

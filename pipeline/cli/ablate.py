@@ -54,7 +54,7 @@ def ablate(
         return
 
     from gristmill.pipeline.ablate.plan import load, one_arm
-    from gristmill.pipeline.ablate.show import AblationUi, foreseen, ui_for
+    from gristmill.pipeline.ablate.show import AblationUi, ui_for
 
     needs_torch()
     from gristmill.pipeline.ablate.run import PreparedAblation, run
@@ -66,7 +66,7 @@ def ablate(
     folder, crew = loaded.out(str(out) if out else None).resolve(), crew_of(workers, scheduler)
     screen = console(stderr=True)
     if dry_run:
-        from gristmill.pipeline.ablate.estimate import flops_of_all, speed_of
+        from gristmill.pipeline.ablate.estimate import flops_of_all, foreseen, speed_of
 
         ready = PreparedAblation(
             one_arm(loaded, only) if only else loaded,

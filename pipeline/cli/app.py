@@ -9,7 +9,6 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +20,7 @@ from gristmill.pipeline.cli import (
     explore as cli_explore,
     judging as cli_judging,
     report as cli_report,
+    shards as cli_shards,
 )
 from gristmill.pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words, of_storage
 from gristmill.pipeline.processes import template
@@ -28,7 +28,6 @@ from gristmill.pipeline.screen import console, escape
 
 if TYPE_CHECKING:
     from gristmill.pipeline.recipe.recipe import Recipe
-    from gristmill.shards.verify import Fault
 
 app = typer.Typer(
     name="gristmill",
@@ -266,82 +265,8 @@ def clean(
     console().print(f"{'would remove' if dry_run else 'removed'} {files:,} files, {size / 1e6:,.1f} MB")
 
 
-@app.command("verify")
-def verify_command(
-    folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
-) -> None:
-    """Verify every byte of a run and every count of its token shards; exit code 1 if anything differs from what was
-    written."""
-    from gristmill.pipeline.cli.upkeep import check_files
-    from gristmill.pipeline.look.token_sets import faults_of
-    from gristmill.pipeline.store.store import Store
-
-    show, count, store = console(), 0, Store(folder)
-    is_run = store.exists("run.json") and store.exists("journal")
-    if is_run:
-        files, damaged = check_files(store)
-        for line in damaged:
-            show.print(f"[red]fault[/red]  {escape(line)}", soft_wrap=True)
-        count += len(damaged)
-        show.print(
-            f"{escape(folder)}: {files:,} files checked, {len(damaged):,} faults; run the recipe again to repair them"
-            if damaged
-            else f"{escape(folder)}: {files:,} files, all as written"
-        )
-    if is_run and not store.exists("shards"):
-        sets: Iterable[tuple[Path, int, list[Fault]]] = ()
-    else:
-        sets = faults_of(folder)
-    for path, shards, faults in sets:
-        for fault in faults:
-            show.print(f"[red]fault[/red]  {escape(str(path))}: {escape(str(fault))}", soft_wrap=True)
-        count += len(faults)
-        show.print(
-            f"{escape(str(path))}: {shards:,} shards checked, {len(faults):,} faults"
-            if faults
-            else f"{escape(str(path))}: {shards:,} shards, all as written"
-        )
-    if count:
-        raise RunFailed(f"{count:,} faults")
-
-
-@app.command("export")
-def export_command(
-    folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
-    destination: Annotated[str, typer.Argument(help="a new folder", show_default=False)],
-    to: Annotated[str, typer.Option("--to", help="megatron, megatron-rows, mds, trl, torchtune or hf")],
-    row_length: Annotated[int | None, typer.Option(help="which set of shards, if a run has several")] = None,
-    eod: Annotated[
-        int | None,
-        typer.Option(help="megatron-rows: the token that ends a document and pads rows; default: that of the shards"),
-    ] = None,
-    shard_bytes: Annotated[int | None, typer.Option(min=1, help="mds: largest file; default: 64 MiB")] = None,
-    files: Annotated[str | None, typer.Option(help="trl, torchtune: parquet or arrow")] = None,
-) -> None:
-    """Write token shards in the format of another trainer."""
-    from rich.progress import Progress
-
-    from gristmill.pipeline.look.token_sets import exported
-    from gristmill.shards.export.export import Options
-
-    with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        rows_bar = bar.add_task("rows", total=None)
-        options = Options(eod=eod, shard_bytes=shard_bytes, files=files)
-        done = exported(
-            folder,
-            to,
-            destination,
-            row_length,
-            options,
-            lambda rows, of: bar.update(rows_bar, completed=rows, total=of),
-        )
-    console().print(
-        f"{escape(str(done.destination))}: {done.items:,} items, {done.bytes / 1e6:,.1f} MB."
-        f" Opens with: {escape(done.opens_with)}",
-        soft_wrap=True,
-    )
-
-
+app.command("verify")(cli_shards.verify)
+app.command("export")(cli_shards.export)
 app.command("inspect")(cli_report.inspect)
 app.command("report")(cli_report.report)
 app.command("train-judge")(cli_judging.train_judge)

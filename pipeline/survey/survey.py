@@ -27,6 +27,16 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.look.records import CutCounts, RuleLines, SampleEntry, SignalCounts, SurveyRecord
+from gristmill.pipeline.look.records import (
+    CutCounts,
+    LegRules,
+    RuleLines,
+    RuleSpec,
+    SampleEntry,
+    SignalCounts,
+    SurveyRecord,
+)
+from gristmill.pipeline.look.why import is_number
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.parts import columns_of, read_part
@@ -43,7 +53,7 @@ from gristmill.pipeline.survey.decomposition import (
 )
 from gristmill.pipeline.survey.histogram_edges import places_of
 from gristmill.pipeline.survey.sample import DrawnSample, draw, kept_samples
-from gristmill.pipeline.survey.thresholds import Floats, Integers, Mask, find_thresholds, is_number
+from gristmill.pipeline.survey.thresholds import Floats, Integers, Mask, find_thresholds
 
 SOURCES = 12  # told apart; the smaller ones are one
 OTHERS = "other sources"

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.leg.rules import KEPT, outcome_of
+from gristmill.pipeline.look.why import is_number
 from gristmill.stages.stage import Rule, Settings, with_columns
 
 Floats = npt.NDArray[np.float64]
@@ -159,10 +160,6 @@ def find_thresholds(rule: Rule, view: pa.RecordBatch) -> list[RuleThreshold]:
         if len(cuts) == 1:
             thresholds.append(cuts[0])
     return thresholds
-
-
-def is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _probed(rule: Rule, view: pa.RecordBatch, path: str, value: float, signal: str) -> RuleThreshold | None:
