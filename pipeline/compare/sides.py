@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from gristmill.pipeline.compare.fates import Draw, Fate, Files, Joined, rows_of
 from gristmill.pipeline.look.history import text_in
-from gristmill.pipeline.look.records import Row
 from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.survey.records import Row
 
 PREVIEW = 600  # characters of a document that is shown
 WAYS = 24  # ways to change sides of which documents are shown, the most frequent

@@ -23,14 +23,13 @@ from gristmill.pipeline.look.records import (
     PartFiles,
     ReadRunRecord,
     RejectRow,
-    Row,
     UidRow,
-    Value,
     VerdictRow,
 )
 from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
 from gristmill.pipeline.look.why import Held, why_it_went
 from gristmill.pipeline.store.parts import TOP
+from gristmill.pipeline.survey.records import Row, Value
 from gristmill.stages.documents import BASE, PAGE, uid_of
 
 PREVIEW = 600  # characters of text, as in samples

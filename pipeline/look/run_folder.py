@@ -35,17 +35,9 @@ from gristmill.pipeline.formatting import (
     plain,
 )
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.look.records import (
-    CountEntry,
-    PageEntry,
-    ReadRunRecord,
-    RecipeEntry,
-    RejectRow,
-    Row,
-    SampleEntry,
-    StageEntry,
-)
+from gristmill.pipeline.look.records import CountEntry, PageEntry, ReadRunRecord, RecipeEntry, RejectRow, StageEntry
 from gristmill.pipeline.progress import so_far
+from gristmill.pipeline.survey.records import Row, SampleEntry
 from gristmill.stages.figures import StageFigures
 
 SHOWN_OF_PAGE = 800  # characters of a page in a terminal

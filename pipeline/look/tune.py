@@ -27,13 +27,13 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_number, as_share, one_line, plain
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, RuleOutcome, outcome_of
-from gristmill.pipeline.look.records import Row, Value
 from gristmill.pipeline.look.run_folder import by_size, grid
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.parts import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.run_records import LegRules
 from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.survey.records import Row, Value
 from gristmill.stages.stage import Rule
 
 PREVIEW = 400

@@ -27,12 +27,11 @@ from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.leg.rules import BROKE, Deciding, outcome_of
-from gristmill.pipeline.look.records import CutEntry, Row, SurveyRecord, Value
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.run_records import LegRules
+from gristmill.pipeline.survey.records import CutEntry, Row, SurveyRecord, Value
 from gristmill.pipeline.survey.thresholds import is_number
-from gristmill.pipeline.store.parts import Part
 from gristmill.stages.stage import Rule, Verdict, with_columns
 
 Opened = Callable[[str], AbstractContextManager[IO[bytes]]]
@@ -132,10 +131,6 @@ def reasons_held(rule: Rule, view: pa.RecordBatch, cuts: Cuts = ()) -> list[Held
 
 def is_known(value: Value) -> bool:
     return value is not None and not (isinstance(value, float) and math.isnan(value))
-
-
-def is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def number_of(value: Value) -> float | None:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, plain
 from gristmill.pipeline.inputs.notes import notes_of
 from gristmill.pipeline.look.overview import reports_of
-from gristmill.pipeline.look.records import CostEntry, ReadRunRecord, SampleEntry, StageEntry, SurveyRecord
+from gristmill.pipeline.look.records import CostEntry, ReadRunRecord, StageEntry
 from gristmill.pipeline.look.run_folder import (
     DocumentCounts,
     Folder,
@@ -33,6 +33,7 @@ from gristmill.pipeline.report.funnel import FunnelTable, funnel
 from gristmill.pipeline.report.makers import MAKERS
 from gristmill.pipeline.report.sections import TOPICS, Section, SectionMaker, bars, environment, sections_of
 from gristmill.pipeline.report.sliders import data_of, effects, explained, languages, signal_sections
+from gristmill.pipeline.survey.records import SampleEntry, SurveyRecord
 from gristmill.pipeline.survey.survey import VERSION
 
 SAMPLES = 5  # of a reason; the rest are in the rejects

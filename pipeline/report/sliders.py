@@ -18,11 +18,12 @@ import numpy as np
 from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_number, as_share, as_short
-from gristmill.pipeline.look.records import CutCounts, SignalCounts, StageEntry, SurveyRecord
+from gristmill.pipeline.look.records import StageEntry
 from gristmill.pipeline.look.run_folder import RecordedRun, StageCount
 from gristmill.pipeline.look.volume import Left, Volume
 from gristmill.pipeline.report.charts import TICKS, BarPiece, Histogram, ThresholdMark, histogram, round_step, row_bar
 from gristmill.pipeline.report.sections import Section, fragment, longest_of
+from gristmill.pipeline.survey.records import CutCounts, SignalCounts, SurveyRecord
 from gristmill.pipeline.survey.survey import OTHERS
 
 BARS = 56

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.pipeline.leg.rules import Deciding
-from gristmill.pipeline.look.why import is_number
 from gristmill.pipeline.survey.histogram_edges import edges_of
 from gristmill.pipeline.survey.thresholds import (
     Bins,
@@ -18,6 +17,7 @@ from gristmill.pipeline.survey.thresholds import (
     RuleThreshold,
     all_strict,
     goes,
+    is_number,
     lax,
     own_reasons,
     reasons_of,

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.pipeline.leg.rules import Deciding
-from gristmill.pipeline.look.records import SampleEntry
 from gristmill.pipeline.store.parts import ROW, read_part
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.survey.records import SampleEntry
 from gristmill.pipeline.survey.thresholds import Integers, Uids, goes
 
 SAMPLE = 2000  # documents whose signals the page carries

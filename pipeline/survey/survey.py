@@ -26,17 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.leg.rules import Deciding
-from gristmill.pipeline.look.records import CutCounts, RuleLines, SampleEntry, SignalCounts, SurveyRecord
-from gristmill.pipeline.look.records import (
-    CutCounts,
-    LegRules,
-    RuleLines,
-    RuleSpec,
-    SampleEntry,
-    SignalCounts,
-    SurveyRecord,
-)
-from gristmill.pipeline.look.why import is_number
+from gristmill.pipeline.look.records import LegRules, RuleSpec
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.parts import columns_of, read_part
@@ -52,8 +42,9 @@ from gristmill.pipeline.survey.decomposition import (
     plan_survey,
 )
 from gristmill.pipeline.survey.histogram_edges import places_of
+from gristmill.pipeline.survey.records import CutCounts, RuleLines, SampleEntry, SignalCounts, SurveyRecord
 from gristmill.pipeline.survey.sample import DrawnSample, draw, kept_samples
-from gristmill.pipeline.survey.thresholds import Floats, Integers, Mask, find_thresholds
+from gristmill.pipeline.survey.thresholds import Floats, Integers, Mask, find_thresholds, is_number
 
 SOURCES = 12  # told apart; the smaller ones are one
 OTHERS = "other sources"

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.leg.rules import KEPT, outcome_of
-from gristmill.pipeline.look.why import is_number
 from gristmill.stages.stage import Rule, Settings, with_columns
 
 Floats = npt.NDArray[np.float64]
@@ -206,3 +205,7 @@ def _reasons(rule: Rule, view: pa.RecordBatch) -> Uids:
     """For each document a bit for each reason that held."""
     reasons: Uids = outcome_of(rule, view).verdict.all
     return reasons
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
