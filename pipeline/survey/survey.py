@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.leg.rules import Deciding
-from gristmill.pipeline.look.records import LegRules, RuleSpec
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.parts import columns_of, read_part
