@@ -112,7 +112,7 @@ class TrainingOutcome(TypedDict, total=False):
     seconds_on_the_way: float  # of measuring, for curves
 
 
-class Result(TrainingOutcome, total=False):
+class JobResult(TrainingOutcome, total=False):
     """What came of a job."""
 
     arm: str

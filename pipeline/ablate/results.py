@@ -22,7 +22,7 @@ from gristmill.pipeline.ablate.measures import (
     measures_of,
 )
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan
-from gristmill.pipeline.ablate.records import Job, Result
+from gristmill.pipeline.ablate.records import Job, JobResult
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.report.ablation_record import (
@@ -37,10 +37,10 @@ from gristmill.pipeline.report.ablation_record import (
 VERSION = 1
 
 
-def job_facts(job: Job, result: Result | None, folder: str) -> JobRecord:
+def job_facts(job: Job, result: JobResult | None, folder: str) -> JobRecord:
     """One line of the list of jobs. What was not measured is null."""
     status = "not run" if result is None else "failed" if "failed" in result else "done"
-    outcome: Result = result or {}
+    outcome: JobResult = result or {}
     return {
         "arm": job["arm"],
         "seed": job["seed"],

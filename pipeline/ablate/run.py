@@ -24,7 +24,7 @@ from gristmill.pipeline.ablate.jobs import BASE, arm_jobs, base_job
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.measures import Scores
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
-from gristmill.pipeline.ablate.records import EvaluationSpec, Job, Result
+from gristmill.pipeline.ablate.records import EvaluationSpec, Job, JobResult
 from gristmill.pipeline.ablate.results import (
     VERSION,
     ablations_csv,
@@ -87,7 +87,7 @@ def run(
         for arm, problem in ready.checked.problems.items():
             face.note(f"{arm}: {problem}")
         wanted = [job for job in ready.jobs if only is None or job["arm"] in (CONTROL, only)]
-        results: dict[str, Result] = {}
+        results: dict[str, JobResult] = {}
         with Team(crew, work) as team, face.watching([*([ready.base] if ready.base else []), *wanted]):
             if ready.base is not None:
                 results |= _worked(team, [ready.base], face)
@@ -124,9 +124,9 @@ def _keep(store: Store, record: AblationRecord) -> None:
     store.write("ablation.html", build_page(store.address).encode("utf-8", "replace"))
 
 
-def _worked(team: Team, jobs: Iterable[Job], face: AblationUi) -> dict[str, Result]:
+def _worked(team: Team, jobs: Iterable[Job], face: AblationUi) -> dict[str, JobResult]:
     """Results by folder; those that are there already are only read."""
-    results: dict[str, Result] = {}
+    results: dict[str, JobResult] = {}
     to_do = []
     for job in jobs:
         done = finished(job)
@@ -141,7 +141,7 @@ def _worked(team: Team, jobs: Iterable[Job], face: AblationUi) -> dict[str, Resu
     return results
 
 
-def _record(ready: PreparedAblation, results: dict[str, Result], scores: Scores, start: float) -> AblationRecord:
+def _record(ready: PreparedAblation, results: dict[str, JobResult], scores: Scores, start: float) -> AblationRecord:
     plan, found = ready.plan, ready.checked
     problems = dict(found.problems)
     for job in ready.jobs:
@@ -243,7 +243,7 @@ def _warnings(evaluate: EvaluationSpec, found: CheckedPlan) -> list[str]:
     return warnings
 
 
-def _is_done(result: Result | None) -> bool:
+def _is_done(result: JobResult | None) -> bool:
     return result is not None and "failed" not in result
 
 

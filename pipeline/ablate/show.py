@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from gristmill.pipeline.ablate.records import Job, Result
+from gristmill.pipeline.ablate.records import Job, JobResult
 from gristmill.pipeline.formatting import as_energy
 from gristmill.pipeline.report.ablation_record import AblationRecord
 from gristmill.pipeline.screen import escape
@@ -40,7 +40,7 @@ class AblationUi:
     def begins(self, job: Job) -> None:
         self.say(f"{name_of(job)}: started")
 
-    def ends(self, job: Job, result: Result) -> None:
+    def ends(self, job: Job, result: JobResult) -> None:
         self.to_come -= 1
         if "failed" in result:
             self.say(
@@ -87,7 +87,7 @@ class LiveAblationUi(AblationUi):
         self.states[job["folder"]] = "at work"
         self.record(f"{name_of(job)}: started")
 
-    def ends(self, job: Job, result: Result) -> None:
+    def ends(self, job: Job, result: JobResult) -> None:
         self.states[job["folder"]] = "failed" if "failed" in result else "done"
         super().ends(job, result)
 

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from gristmill.pipeline.ablate.evaluation import ITEMS, HeldOutDocuments, documents_of
 from gristmill.pipeline.ablate.facts import read_facts, write_facts
 from gristmill.pipeline.ablate.feeding import rows_and_order
-from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, Job, Result, Start, TrainingOutcome
+from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, Job, JobResult, Start, TrainingOutcome
 from gristmill.pipeline.errors import GristmillError, in_words
 from gristmill.pipeline.store.store import Store, one_run_at_a_time
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gristmill.trainer.model.model import Decoder
 
 
-def carry_out(job: Job) -> Result:
+def carry_out(job: Job) -> JobResult:
     """What came of a job, as it stands in its result.json; {"failed": words} if nothing did."""
     folder = Path(job["folder"])
     done = finished(job)
@@ -69,10 +69,10 @@ def carry_out(job: Job) -> Result:
     return {**result, "anew": True}
 
 
-def finished(job: Job) -> Result | None:
+def finished(job: Job) -> JobResult | None:
     """The result that is there already, if it is that of the same job and its files are there."""
     folder = Path(job["folder"])
-    result = read_facts(folder / RESULT, Result)
+    result = read_facts(folder / RESULT, JobResult)
     if result.get("fingerprint") != job["fingerprint"]:
         return None
     if job["evaluate"] is not None and not (folder / ITEMS_FILE).is_file():
@@ -80,11 +80,11 @@ def finished(job: Job) -> Result | None:
     return result if not job["keep_model"] or (folder / "model").is_dir() else None
 
 
-def failure(job: Job, words: str, trace: str = "") -> Result:
+def failure(job: Job, words: str, trace: str = "") -> JobResult:
     return {"arm": job["arm"], "seed": job["seed"], "failed": words, "trace": trace, "anew": True}
 
 
-def _done(job: Job, folder: Path) -> Result:
+def _done(job: Job, folder: Path) -> JobResult:
     import torch
 
     torch.set_num_threads(max(1, job["threads"]))
@@ -111,7 +111,7 @@ def _done(job: Job, folder: Path) -> Result:
         draft.replace(folder / ITEMS_FILE)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    result: Result = {
+    result: JobResult = {
         "arm": job["arm"],
         "seed": job["seed"],
         "fingerprint": job["fingerprint"],

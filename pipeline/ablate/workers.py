@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
-from gristmill.pipeline.ablate.records import Job, Result
+from gristmill.pipeline.ablate.records import Job, JobResult
 from gristmill.pipeline.ablate.work import RESULT, failure
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.processes.cores import cores_here
@@ -36,7 +36,7 @@ VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMB
 if TYPE_CHECKING:
     from distributed import Client, Future, LocalCluster, Worker
 
-Work = Callable[[Job], Result]
+Work = Callable[[Job], JobResult]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Team:
             _stopped(self._client, list(self._at_work))
         self._stack.close()
 
-    def done(self, jobs: Sequence[Job], begins: Callable[[Job], None]) -> Iterator[tuple[Job, Result]]:
+    def done(self, jobs: Sequence[Job], begins: Callable[[Job], None]) -> Iterator[tuple[Job, JobResult]]:
         """Each job with what came of it, in the order in which they end. `begins` is told of a job as it is handed
         over."""
         if self.crew.processes == 0:
@@ -125,7 +125,7 @@ class Team:
 
     def _by_dask(
         self, client: Client, jobs: Sequence[Job], begins: Callable[[Job], None]
-    ) -> Iterator[tuple[Job, Result]]:
+    ) -> Iterator[tuple[Job, JobResult]]:
         from distributed import as_completed
 
         waiting = list(jobs)

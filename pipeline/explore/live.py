@@ -13,7 +13,7 @@ from gristmill.pipeline.progress.progress_file import PATH, is_alive
 from gristmill.pipeline.report.sections import is_web
 
 
-class NodeProgress(TypedDict, total=False):
+class LiveNode(TypedDict, total=False):
     """A leg or global stage in progress.json."""
 
     name: str
@@ -47,7 +47,7 @@ class LiveRecord(TypedDict, total=False):
     documents: int
     bytes: int
     recently: RecentSpeed
-    nodes: list[NodeProgress]
+    nodes: list[LiveNode]
     alarms: list[str]
     notes: list[str]
 
@@ -153,7 +153,7 @@ def stage_of(count: DocumentCounts) -> dict[str, str]:
     return numbers | {"gone": as_share(gone, count.docs_in)}
 
 
-def node_of(node: NodeProgress, now: float) -> NodeView:
+def node_of(node: LiveNode, now: float) -> NodeView:
     """One leg or global stage: how much of it is done, and how long the rest will take at its speed so far."""
     state, parts, done = str(node.get("state")), node.get("parts"), int(node.get("done") or 0)
     began, ended = node.get("began"), node.get("ended")

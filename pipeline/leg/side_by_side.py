@@ -67,7 +67,7 @@ def run_pages(task: PagesTask) -> Result:
     first = first_rows(Store(task["out"]), task["part"])
     if first is None:
         return {"pages": []}
-    extracted: dict[int, Extracted] = {row["uid"]: row for row in first.to_pylist()}
+    extracted: dict[int, ExtractedPage] = {row["uid"]: row for row in first.to_pylist()}
     reader = cast(Reader, registry.build(task["reader"]))
     samples: list[PageSample] = []
     for end in ends(reader, task["file"]):
@@ -97,7 +97,7 @@ def pages_until(reader: Reader, task: PagesTask, end: int | None) -> pa.RecordBa
     return reading.documents if reading is not None and "html" in reading.documents.schema.names else None
 
 
-class Extracted(TypedDict):
+class ExtractedPage(TypedDict):
     """A document as extraction left it."""
 
     uid: int
@@ -105,7 +105,7 @@ class Extracted(TypedDict):
     text: str | None
 
 
-def samples_of(pages: pa.RecordBatch, extracted: Mapping[int, Extracted]) -> list[PageSample]:
+def samples_of(pages: pa.RecordBatch, extracted: Mapping[int, ExtractedPage]) -> list[PageSample]:
     """What the report shows of those pages that were extracted."""
     from gristmill.stages.extract.engines import compare
 

@@ -161,7 +161,7 @@ class DocumentCounts:
 
 
 @dataclass(frozen=True)
-class SlowDocument:
+class SlowRow:
     """A document on which a stage spent long; `bytes` are those of its page, or text."""
 
     uid: str | None
@@ -186,7 +186,7 @@ class StageCount:
     bytes_out: int | None
     peak_memory: int | None
     cost: float | None = None  # at the recipe's prices
-    slowest: list[SlowDocument] = field(default_factory=list)
+    slowest: list[SlowRow] = field(default_factory=list)
 
     @classmethod
     def of(cls, entry: StageEntry) -> StageCount:
@@ -194,7 +194,7 @@ class StageCount:
         words = (str(entry.get("name") or ""), str(entry.get("kind") or ""), str(entry.get("about") or ""))
         sizes = (entry.get("bytes_in"), entry.get("bytes_out"), entry.get("peak_memory"))
         slowest = [
-            SlowDocument(slow.get("uid"), slow.get("url"), slow.get("source"), slow["bytes"], slow["seconds"])
+            SlowRow(slow.get("uid"), slow.get("url"), slow.get("source"), slow["bytes"], slow["seconds"])
             for slow in entry.get("slowest") or []
         ]
         settings = dict(entry.get("settings") or {})

@@ -29,7 +29,7 @@ CHARACTERS = 600
 NAMED = 4  # signals beyond their thresholds as well
 
 
-class Sample(TypedDict):
+class RejectSample(TypedDict):
     """A rejected document."""
 
     uid: str | None
@@ -64,11 +64,11 @@ def legs_with_rules(store: Store) -> list[DecidingLeg]:
     return legs
 
 
-def samples_of(store: Store, stage: str, legs: Sequence[DecidingLeg]) -> dict[str, list[Sample]]:
+def samples_of(store: Store, stage: str, legs: Sequence[DecidingLeg]) -> dict[str, list[RejectSample]]:
     """Reason -> rejected documents, with the beginning of their texts."""
-    samples: dict[str, list[Sample]] = {}
+    samples: dict[str, list[RejectSample]] = {}
     counts: Counter[str] = Counter()
-    by_part: dict[str, list[Sample]] = {}
+    by_part: dict[str, list[RejectSample]] = {}
     for path in sorted(p for p in store.files(f"stages/{stage}/rejects") if p.endswith(".parquet"))[:FILES]:
         with store.open(path) as file:
             table = pq.ParquetFile(file)
@@ -82,7 +82,7 @@ def samples_of(store: Store, stage: str, legs: Sequence[DecidingLeg]) -> dict[st
                 if not wanted:
                     continue
                 for document in table.read_row_group(group).take(wanted).to_pylist():
-                    sample: Sample = {
+                    sample: RejectSample = {
                         "uid": None if document["uid"] is None else f"{document['uid']:016x}",
                         "url": document["url"],
                         "source": document["source"],
@@ -95,7 +95,7 @@ def samples_of(store: Store, stage: str, legs: Sequence[DecidingLeg]) -> dict[st
     return dict(sorted(samples.items()))
 
 
-def give_numbers(store: Store, stage: str, legs: Sequence[DecidingLeg], by_part: dict[str, list[Sample]]) -> None:
+def give_numbers(store: Store, stage: str, legs: Sequence[DecidingLeg], by_part: dict[str, list[RejectSample]]) -> None:
     """Details of what a rule took by stored signals."""
     for leg in legs:
         for part in leg.parts:

@@ -30,7 +30,7 @@ MOST_GROUPS = 30  # of sources or languages, the largest
 EACH, CHARACTERS = 2, 200
 
 
-class Example(TypedDict):
+class ScoredExample(TypedDict):
     """A document with its score."""
 
     tenth: int
@@ -52,10 +52,10 @@ class SignalScores(TypedDict):
     counts: list[int]
     deciles: list[float]
     by: dict[str, dict[str, list[int]]]
-    examples: list[Example]
+    examples: list[ScoredExample]
 
 
-class Scores(TypedDict):
+class ScoreRecord(TypedDict):
     """`scores` of a stage's report."""
 
     of: int
@@ -64,7 +64,7 @@ class Scores(TypedDict):
     signals: list[SignalScores]
 
 
-def scores_of(store: Store, stage: Stage, parts: Sequence[Part], arrived: int) -> Scores:
+def scores_of(store: Store, stage: Stage, parts: Sequence[Part], arrived: int) -> ScoreRecord:
     """For a stage's report; `arrived` documents came to it."""
     chosen = _chosen(parts)
     signals = stage.scored_signals
@@ -174,9 +174,9 @@ def _by_group(
     return {names[i]: _counts(values[which == i], edges) for i in largest}
 
 
-def _examples(store: Store, parts: Sequence[Part], signal: str, deciles: NDArray[np.float64]) -> list[Example]:
+def _examples(store: Store, parts: Sequence[Part], signal: str, deciles: NDArray[np.float64]) -> list[ScoredExample]:
     """Some documents of each tenth, the lowest by uid of those looked at."""
-    examples: list[Example] = []
+    examples: list[ScoredExample] = []
     first = [next(_batches(store, part, ["uid", "url", "text", signal]), None) for part in _of_many_sources(parts)]
     batches = [batch for batch in first if batch is not None and {"uid", "text", signal} <= set(batch.schema.names)]
     rows = [
