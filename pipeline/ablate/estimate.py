@@ -91,7 +91,8 @@ def foreseen(ready: PreparedAblation, flops: float, speed: float) -> Table:
         )
     workers = max(1, ready.crew.processes)
     table.caption = (
-        f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops:.3g} FLOP of training; {'a worker' if ready.crew.scheduler else 'this machine'} "
+        f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops:.3g} FLOP of training; "
+        f"{'a worker' if ready.crew.scheduler else 'this machine'} "
         f"multiplies at {speed / 1e12:,.2f} TFLOP/s; at half of that on {workers} worker{'s' if workers > 1 else ''} "
         f"{_time(flops / (speed / 2) / workers)}"
     )

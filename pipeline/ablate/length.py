@@ -69,7 +69,8 @@ def in_words(plan: AblationPlan, length: Length) -> str:
     """What all runs have in common."""
     asked = "" if length.tokens == plan.tokens else f" (the plan says {plan.tokens:,})"
     return (
-        f"{len(plan.seeds)} seeds of the control and of {len(plan.arms)} arm{'s' if len(plan.arms) > 1 else ''}; a run is {length.updates:,} updates of "
+        f"{len(plan.seeds)} seeds of the control and of {len(plan.arms)} arm{'s' if len(plan.arms) > 1 else ''}; a "
+        f"run is {length.updates:,} updates of "
         f"{length.rows_per_update:,} rows of {length.row_length:,}: {length.tokens:,} tokens{asked}"
     )
 
@@ -78,7 +79,8 @@ def _check(loaded: Loaded, where: str, tokens: int, training: TrainingPlan, row_
     least = training.rows_per_update * row_length
     if tokens < least:
         raise RecipeError(
-            f"{loaded.path}: {where}: {tokens:,} are less than one update of {training.rows_per_update:,} rows of {row_length:,} tokens ({least:,}); "
+            f"{loaded.path}: {where}: {tokens:,} are less than one update of {training.rows_per_update:,} rows of "
+            f"{row_length:,} tokens ({least:,}); "
             "take more tokens, or a smaller rows_per_update"
         )
 

@@ -219,7 +219,8 @@ def check(name: str, seen: Overview, join: Joined, side: int) -> None:
     counted = sum(stage.count.lost + stage.count.quarantined for stage in seen.run.stages if stage.kind != "read")
     if (kept, gone) != (seen.totals.kept, counted):
         raise CannotJoin(
-            f"the files of {name} hold {as_number(kept)} kept and {as_number(gone)} dropped documents, but its run.json counts "
+            f"the files of {name} hold {as_number(kept)} kept and {as_number(gone)} dropped documents, but its "
+            f"run.json counts "
             f"{as_number(seen.totals.kept)} and {as_number(counted)} (were rejects removed?)."
         )
 

@@ -113,11 +113,14 @@ def headline(found: JoinedDocuments) -> str:
     whole = found.sides[-1]
     if not found.before_mix:
         return (
-            f"{documents(whole.changed)} changed sides: {as_number(whole.only_a)} {are(whole.only_a)} kept in A and dropped in B, "
-            f"{as_number(whole.only_b)} the other way round. {as_number(whole.both_kept)} {are(whole.both_kept)} kept in both."
+            f"{documents(whole.changed)} changed sides: {as_number(whole.only_a)} {are(whole.only_a)} kept in A "
+            f"and dropped in B, "
+            f"{as_number(whole.only_b)} the other way round. {as_number(whole.both_kept)} {are(whole.both_kept)} "
+            f"kept in both."
         )
     return (
-        f"{documents(whole.changed)} changed sides before the mix: {as_number(whole.only_b)} {was(whole.only_b)} dropped in A only, "
+        f"{documents(whole.changed)} changed sides before the mix: {as_number(whole.only_b)} {was(whole.only_b)} "
+        f"dropped in A only, "
         f"{as_number(whole.only_a)} in B only. {as_number(whole.both_kept)} came to the mix in both."
     )
 
@@ -126,9 +129,12 @@ def draw_line(found: JoinedDocuments) -> str:
     """What the draws alone changed, in words; and what both come to."""
     drawn, end = found.drawn[-1], found.end
     return (
-        f"Of the {documents(drawn.both_kept + drawn.changed + drawn.both_gone)} that came to the mix in both runs, {as_number(drawn.only_a)} "
-        f"{are(drawn.only_a)} kept in A only, {as_number(drawn.only_b)} in B only, {as_number(drawn.both_kept)} in both. "
-        f"At the end, of all: {as_number(end.only_a)} kept in A only, {as_number(end.only_b)} in B only, {as_number(end.both_kept)} in both."
+        f"Of the {documents(drawn.both_kept + drawn.changed + drawn.both_gone)} that came to the mix in both runs, "
+        f"{as_number(drawn.only_a)} "
+        f"{are(drawn.only_a)} kept in A only, {as_number(drawn.only_b)} in B only, {as_number(drawn.both_kept)} in "
+        f"both. "
+        f"At the end, of all: {as_number(end.only_a)} kept in A only, {as_number(end.only_b)} in B only, "
+        f"{as_number(end.both_kept)} in both."
     )
 
 

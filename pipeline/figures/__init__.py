@@ -1,4 +1,4 @@
-"""What stages show of themselves, for a terminal and for report.html; the blocks are those of `gristmill.stages.figures`."""
+"""What stages show of themselves, in a terminal and in report.html; the blocks are in `gristmill.stages.figures`."""
 
 from __future__ import annotations
 

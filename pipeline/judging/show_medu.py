@@ -70,8 +70,8 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
     screen.print(
         Text(
             f"{account.calls:,} answers asked for in {as_seconds(account.seconds)}, {account.kept:,} were kept; "
-            f"{account.prompt_tokens:,} tokens of prompts ({account.cached_tokens:,} spared by a prefix cache), {account.completion_tokens:,} of answers"
-            + (f"; cost {account.cost(prices):,.4g}" if prices else "")
+            f"{account.prompt_tokens:,} tokens of prompts ({account.cached_tokens:,} spared by a prefix cache), "
+            f"{account.completion_tokens:,} of answers" + (f"; cost {account.cost(prices):,.4g}" if prices else "")
         ),
         soft_wrap=True,
     )

@@ -27,7 +27,8 @@ def sets_in(folder: str) -> list[Path]:
     )
     if not found:
         raise RecipeError(
-            f"{folder}: no token shards are here (there is no {NAME}, and no shards/*/{NAME}); did the recipe end in `pack`?"
+            f"{folder}: no token shards are here (there is no {NAME}, and no shards/*/{NAME}); did the recipe end "
+            f"in `pack`?"
         )
     return found
 
@@ -40,7 +41,8 @@ def the_set(folder: str, row_length: int | None) -> Path:
         sets = [path for path in sets if lengths[path] == row_length]
         if not sets:
             raise RecipeError(
-                f"{folder}: no set has rows of {row_length:,} tokens; there are {', '.join(sorted(map(str, set(lengths.values()))))}"
+                f"{folder}: no set has rows of {row_length:,} tokens; there are "
+                f"{', '.join(sorted(map(str, set(lengths.values()))))}"
             )
     if len(sets) != 1:
         there = ", ".join(str(path) for path in sets_in(folder))
