@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, BinaryIO, ClassVar, Self, cast
 
 import numpy as np
@@ -63,6 +64,7 @@ class Stage(Settings, ABC):
         return self
 
     @classmethod
+    @cache
     def recipe_name(cls) -> str:
         return snake_case(cls.__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.kernels.base.types import Mask
-from gristmill.stages.contract import MOST_REASONS, CannotRun, ContractBroken, check_details, mask_of
+from gristmill.stages.contract import MOST_REASONS, CannotRun, ContractBroken
 
 
 class Verdict:
@@ -96,3 +97,32 @@ def numbers_in(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.C
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise CannotRun(f"{name!r} is of type {kind}, and a number is needed")
     return column.cast(pa.float64(), safe=False)
+
+
+def mask_of(where: Any, reason: str, rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """The rows to drop, from a mask of true and false (null is false). NaN is neither, and so no mask holds numbers."""
+    if not isinstance(reason, str) or not reason.strip():
+        raise ContractBroken(f"a document was dropped without a reason ({reason!r}); name one, such as `too_short`")
+    if isinstance(where, pa.Array | pa.ChunkedArray):
+        values = where.to_numpy(zero_copy_only=False)
+    else:
+        values = np.asarray(where)
+    if values.ndim != 1 or len(values) != rows:
+        raise ContractBroken(
+            f"{reason}: a mask of {'x'.join(map(str, values.shape)) or 'no'} rows for a verdict on {rows}"
+        )
+    if values.dtype == object:
+        with contextlib.suppress(pa.ArrowException, TypeError):
+            values = pa.array(values, pa.bool_(), from_pandas=True).fill_null(False).to_numpy(zero_copy_only=False)
+    if values.dtype != bool and rows:
+        raise ContractBroken(
+            f"{reason}: a mask of true and false was expected, not of {values.dtype}; compare, as in "
+            "`signals.words < 50`"
+        )
+    mask: np.ndarray[Any, np.dtype[np.bool_]] = values.astype(bool, copy=False)
+    return mask
+
+
+def check_details(details: Sequence[str], reason: str, rows: int) -> None:
+    if len(details) != rows:
+        raise ContractBroken(f"{reason}: {len(details)} details for a verdict on {rows} rows")
