@@ -22,7 +22,7 @@ from gristmill.pipeline.ablate.jobs import Job
 from gristmill.pipeline.ablate.plan import load
 from gristmill.pipeline.ablate.run import run
 from gristmill.pipeline.ablate.show import AblationUi
-from gristmill.pipeline.ablate.work import Result, items_of
+from gristmill.pipeline.ablate.work import JobResult, items_of
 from gristmill.pipeline.ablate.workers import Crew
 
 EFFECTS = {"control": 0.0, "base": 0.2, "clean": -0.02, "noise": 0.03}  # bits per byte
@@ -59,10 +59,10 @@ def make_example_plan(folder: Path, seeds: int) -> None:
     )
 
 
-def simulated(joules: bool = True) -> Callable[[Job], Result]:
+def simulated(joules: bool = True) -> Callable[[Job], JobResult]:
     """Work that trains nothing: scores with the variance of hosts, documents and seeds, and a loss that falls."""
 
-    def work(job: Job) -> Result:
+    def work(job: Job) -> JobResult:
         if job["arm"] == FAILS:
             return {
                 "arm": FAILS,

@@ -26,7 +26,7 @@ from gristmill.pipeline.ablate.jobs import Job
 from gristmill.pipeline.ablate.plan import load
 from gristmill.pipeline.ablate.run import run
 from gristmill.pipeline.ablate.show import AblationUi
-from gristmill.pipeline.ablate.work import Result, carry_out
+from gristmill.pipeline.ablate.work import JobResult, carry_out
 from gristmill.pipeline.ablate.workers import Crew
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError, RunFailed
@@ -40,7 +40,7 @@ class Counting:
     def __init__(self) -> None:
         self.done: list[tuple[str, int]] = []
 
-    def __call__(self, job: Job) -> Result:
+    def __call__(self, job: Job) -> JobResult:
         self.done.append((job["arm"], job["seed"]))
         return carry_out(job)
 
@@ -196,7 +196,7 @@ def test_a_gpu_out_of_memory_is_said_and_the_others_go_on(tmp_path: Path, monkey
 
     plan, trained = make_plan(tmp_path, tokens=3000), work._trained
 
-    def too_large(job: Job, folder: Path, device: Any) -> Result:
+    def too_large(job: Job, folder: Path, device: Any) -> JobResult:
         if job["arm"] == "noise":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nand so on")
         return trained(job, folder, device)
