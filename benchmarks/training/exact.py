@@ -171,7 +171,9 @@ class Bench:
     def be_shot(self) -> None:
         make = loop.TrainingRun._make_update
         at = self.kill_at
-        loop.TrainingRun._make_update = lambda self, feed: os._exit(9) if self.progress.update == at else make(self, feed)  # type: ignore[method-assign]
+        loop.TrainingRun._make_update = lambda self, feed: (
+            os._exit(9) if self.progress.update == at else make(self, feed)
+        )  # type: ignore[method-assign]
         self.run(self.args.shot, replace(self.training, deterministic=self.args.deterministic))
 
     # An update

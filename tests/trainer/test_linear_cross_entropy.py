@@ -147,7 +147,9 @@ def test_no_tensor_as_large_as_all_logits_is_ever_made(monkeypatch):
     seen = []
     of_rows = module._row_losses_and_gradients
     monkeypatch.setattr(
-        module, "_row_losses_and_gradients", lambda logits, *rest: seen.append(logits.shape[0]) or of_rows(logits, *rest)
+        module,
+        "_row_losses_and_gradients",
+        lambda logits, *rest: seen.append(logits.shape[0]) or of_rows(logits, *rest),
     )
     linear_cross_entropy(hidden, weight, targets, rows=rows)
     assert len(seen) == 8 and max(seen) <= rows and sum(seen) == tokens
