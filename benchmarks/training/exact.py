@@ -168,9 +168,11 @@ class Bench:
         return folder.with_suffix(".err").read_text()[-600:]
 
     def be_shot(self) -> None:
-        make = loop.TrainingRun._make
+        make = loop.TrainingRun._make_update
         at = self.kill_at
-        loop.TrainingRun._make = lambda self, feed: os._exit(9) if self.progress.update == at else make(self, feed)  # type: ignore[method-assign]
+        loop.TrainingRun._make_update = lambda self, feed: (
+            os._exit(9) if self.progress.update == at else make(self, feed)
+        )  # type: ignore[method-assign]
         self.run(self.args.shot, replace(self.training, deterministic=self.args.deterministic))
 
     # An update

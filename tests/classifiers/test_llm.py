@@ -318,10 +318,10 @@ KILLED = """
 import os, sys
 from gristmill.classifiers.llm.model import Answer, Request
 from gristmill.classifiers.llm.account import Account
-from gristmill.classifiers.llm.cache import AnswerCache, answered
+from gristmill.classifiers.llm.cache import AnswerCache, answer_all
 from tests.classifiers.llm_models import RuleModel
 cache = AnswerCache(sys.argv[1])
-for done, _ in enumerate(answered(RuleModel(lambda r: Answer(text=r.own)), [Request(own=str(i)) for i in range(50)], Account(), cache), 1):
+for done, _ in enumerate(answer_all(RuleModel(lambda r: Answer(text=r.own)), [Request(own=str(i)) for i in range(50)], Account(), cache), 1):
     if done == 20:
         os.kill(os.getpid(), 9)
 """

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
-import sys
 from dataclasses import fields
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -199,8 +197,7 @@ def test_in_process_and_over_http_say_the_same(tokens):
 
 @pytest.mark.slow
 def test_the_benchmark_runs_through_on_the_made_up_engine(tmp_path, capsys):
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-    import medu_vllm
+    from benchmarks.judges import medu_vllm
 
     text = tmp_path / "text.txt"
     text.write_text(" ".join(f"word{i % 977} is the {i}th of many." for i in range(20_000)))

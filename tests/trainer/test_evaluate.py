@@ -197,7 +197,7 @@ def test_what_cannot_be_measured_is_said() -> None:
         bits_per_byte(random_model(), [], [], tokenizer, 64, "cpu").bits_per_byte()
     with pytest.raises(ValueError, match="must ask"):
         score_continuations(random_model(), [Continuation(np.array([1, 2]), 2)], "cpu")
-    assert isinstance(found, Measured) and found.by_domain().keys() == {"a", "b"}
+    assert isinstance(found, Measured) and set(found.domains) == {"a", "b"}
 
 
 def test_the_opening_of_shards_is_what_all_their_documents_begin_with() -> None:

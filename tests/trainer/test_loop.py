@@ -183,14 +183,14 @@ class Killed(BaseException):
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
-    make = TrainingRun._make
+    make = TrainingRun._make_update
 
     def make_or_die(self: TrainingRun, feed: Any) -> None:
         if self.progress.update == update:
             raise Killed
         make(self, feed)
 
-    monkeypatch.setattr(TrainingRun, "_make", make_or_die)
+    monkeypatch.setattr(TrainingRun, "_make_update", make_or_die)
 
 
 @pytest.mark.parametrize("update", range(TRAINING.updates))
@@ -252,7 +252,7 @@ def test_two_ranks_are_one_run(shards: Path, straight: Path, tmp_path: Path) -> 
 
 def test_a_finished_run_is_done(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(shards, tmp_path / "run")
-    monkeypatch.setattr(TrainingRun, "_make", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(TrainingRun, "_make_update", lambda *_: pytest.fail("trained again"))
     again = run(shards, tmp_path / "run")
     assert replace(again, seconds=0, tokens_per_second=0) == replace(first, seconds=0, tokens_per_second=0)
 
@@ -271,14 +271,14 @@ def test_a_damaged_checkpoint_is_passed_over(
 
 
 def tell_after(monkeypatch: pytest.MonkeyPatch, update: int, number: signal.Signals = signal.SIGTERM) -> None:
-    make = TrainingRun._make
+    make = TrainingRun._make_update
 
     def make_and_hear(self: TrainingRun, feed: Any) -> None:
         make(self, feed)
         if self.progress.update == update:
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(TrainingRun, "_make", make_and_hear)
+    monkeypatch.setattr(TrainingRun, "_make_update", make_and_hear)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -401,7 +401,7 @@ def test_a_folder_of_something_else_is_refused(shards: Path, tmp_path: Path) -> 
 def test_what_does_not_go_together_is_refused_before_the_first_step(
     shards: Path, tmp_path: Path, change: Callable[[Path, Path], Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TrainingRun, "_make", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(TrainingRun, "_make_update", lambda *_: pytest.fail("trained"))
     with pytest.raises(BadRun, match=message):
         change(shards, tmp_path / "run")
 
@@ -416,7 +416,7 @@ def test_a_folder_in_which_the_model_has_no_place_is_refused_before_the_first_st
 ) -> None:
     run(shards, tmp_path, replace(TRAINING, updates=1, checkpoint_every=None))
     (tmp_path / "model" / "notes.txt").write_text("mine")
-    monkeypatch.setattr(TrainingRun, "_make", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(TrainingRun, "_make_update", lambda *_: pytest.fail("trained"))
     with pytest.raises(BadRun, match="there is something else here already"):
         run(shards, tmp_path, replace(TRAINING, updates=1, checkpoint_every=None))
 
@@ -459,7 +459,7 @@ def test_out_of_memory_says_what_to_do(shards: Path, tmp_path: Path, monkeypatch
             TooLarge, match=r"update 0: out of memory on cpu with 4 rows of 16 tokens a step. Set rows_per_step to 2"
         ),
     ):
-        patch.setattr(TrainingRun, "_make", full)
+        patch.setattr(TrainingRun, "_make_update", full)
         run(shards, tmp_path / "run")
     assert run(shards, tmp_path / "run", replace(TRAINING, rows_per_step=2)).updates == 14
 

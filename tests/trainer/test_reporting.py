@@ -41,7 +41,7 @@ def test_joules_are_those_of_the_whole_run_or_none(
 ) -> None:
     now = Progress()
     for joules in sessions:
-        monkeypatch.setattr(reporting, "meter_of", lambda device, joules=joules: Counted(joules))
+        monkeypatch.setattr(reporting, "meter_for", lambda device, joules=joules: Counted(joules))
         teller = Reporter(tmp_path, TRAINING, SHAPE, torch.device("cpu"), grid_of(ALONE, 1))
         teller.clock(now)
         teller.clock(now)
