@@ -133,7 +133,7 @@ def named_in(task: Task) -> str:
     """The node of a task, with the file and class of a global stage of a user's own."""
     if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "pages":
         return task["node"]
-    address = task["stage"]["stage"]
+    address = task["stage"]["stage"] if "stage" in task else ""
     return f"{task['node']} ({Path(address).name})" if ".py:" in address else task["node"]
 
 

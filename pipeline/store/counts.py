@@ -67,14 +67,14 @@ class Count:
     @classmethod
     def from_plain(cls, data: CountRecord) -> Count:
         return cls(
-            docs_in=data["docs_in"],
-            kept=data["kept"],
-            quarantined=data["quarantined"],
-            dropped=Counter(data["dropped"]),
-            seconds=data["seconds"],
-            bytes_in=data["bytes_in"],
-            bytes_out=data["bytes_out"],
-            text_bytes=data["text_bytes"],
+            docs_in=data.get("docs_in", 0),
+            kept=data.get("kept", 0),
+            quarantined=data.get("quarantined", 0),
+            dropped=Counter(data.get("dropped", {})),
+            seconds=data.get("seconds", 0.0),
+            bytes_in=data.get("bytes_in", 0),
+            bytes_out=data.get("bytes_out", 0),
+            text_bytes=data.get("text_bytes", 0),
             absent=Counter(data.get("absent", {})),
             noted=Counter(data.get("noted", {})),
             nuls=data.get("nuls", 0),

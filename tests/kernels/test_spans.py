@@ -173,7 +173,7 @@ def test_what_logs_in_within_an_address_is_a_key(host, secret):
 def test_kernels_and_twin_agree():
     met = Counter()
 
-    @settings(max_examples=600)
+    @settings(max_examples=1000)
     @given(
         st.lists(st.one_of(texts, sentences, near_alphabet, st.text(max_size=20)), max_size=5),
         st.sampled_from([KINDS, ("email",), ("ip", "phone")]),

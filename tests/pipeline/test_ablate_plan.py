@@ -13,7 +13,7 @@ from gristmill.pipeline.ablate.jobs import training_facts
 from gristmill.pipeline.ablate.plan import TrainingPlan, load, one_arm
 from gristmill.pipeline.ablate.protocols import Protocol
 from gristmill.pipeline.errors import RecipeError
-from gristmill.trainer.run.settings import TrainingPlan as TrainerSettings
+from gristmill.trainer.run.settings import Training as TrainerSettings
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "ablations" / "candidates.yaml"
 GOOD = """\

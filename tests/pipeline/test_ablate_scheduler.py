@@ -104,7 +104,7 @@ def test_results_that_are_not_to_be_seen_here_are_said(
     job = {"arm": "a", "seed": 0, "folder": str(tmp_path / "elsewhere")}
     with Team(crew_of(1, cluster.scheduler_address), lambda job: {"loss": 1.0}) as team:
         ((_, result),) = team.done([job], lambda job: None)
-    assert "is not to be seen here" in result["failed"]
+    assert "is not visible here" in result["failed"]
 
 
 def test_a_folder_that_somebody_is_at_work_in_is_left_to_them(tmp_path: Path) -> None:

@@ -335,7 +335,7 @@ def test_what_is_of_workers_here_is_refused_where_there_are_others(
     gristmill: Gristmill, tmp_path: Path, elsewhere: list[str], here: list[str]
 ) -> None:
     gristmill("run", recipe(tmp_path), *elsewhere, *here).one_line(
-        2, "--workers and --memory are for workers of this machine"
+        2, "--workers and --memory are for workers on this machine"
     )
 
 
@@ -526,7 +526,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
     Said(process.returncode, out, err).one_line(
-        130, "interrupted", f"gristmill run {file} --out {tmp_path / 'out'}", "goes on"
+        130, "interrupted", f"gristmill run {file} --out {tmp_path / 'out'}", "resume"
     )
     record = run_json(tmp_path / "out")
     kept = record["stages"][0]["kept"] if record["stages"] else 0

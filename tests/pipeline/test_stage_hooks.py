@@ -137,7 +137,7 @@ def check_what_is_seen(out: Path) -> None:
     assert build_report(str(out)) == page
     assert page.count("Words &lt;of&gt; documents") == 2  # its caption, and its label
     assert page.index('<h2 id="topic-tokens">') < page.index("How long documents are") and "Words <of>" not in page
-    assert overview(str(out)).funnel[-1].tokens == 11
+    assert overview(str(out)).funnel.levels[-1].tokens == 11
 
 
 def test_a_stage_in_a_file_of_the_users_shows_its_figures_though_the_file_is_gone(tmp_path: Path) -> None:

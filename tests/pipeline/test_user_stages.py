@@ -234,7 +234,11 @@ NONE = "pa.nulls(len(docs), pa.string())"
         ),
         (TEXTS, "docs", "joined() answered without 'reason', 'detail'"),
         ("return None", "None", "run() answered with nothing; the documents were expected"),
-        ("return docs.no_such_thing", "None", "AttributeError: 'Documents' object has no attribute 'no_such_thing'"),
+        (
+            "return docs.no_such_thing",
+            "None",
+            "AttributeError: 'StoredDocuments' object has no attribute 'no_such_thing'",
+        ),
         ("return flow.map(len, docs, columns=['uid'], by='uid')", "None", "TypeError: "),
     ],
 )
