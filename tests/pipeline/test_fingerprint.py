@@ -45,6 +45,7 @@ KINDS = {
 # What a task imports and no result hangs on, with all that only these import; a new module belongs here or in
 # `fingerprint.ENGINE`.
 DECIDES_NOTHING = {
+    "gristmill.pipeline.ablate.records",  # types of what job.json holds
     "gristmill.pipeline.report.ablation_record",  # types of what ablation.json holds
     "gristmill.pipeline.ablate.facts",  # JSON files in and out
     "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
