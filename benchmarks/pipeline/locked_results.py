@@ -78,13 +78,18 @@ def hashes(out: Path) -> dict[str, str]:
     return prints | {"run.json counts": hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]}
 
 
+def without_fingerprints(files: dict[str, str]) -> dict[str, str]:
+    """Files have fingerprints of code in their names."""
+    return {re.sub(r"\.[0-9a-f]{8}(?=\.)", "", path): content for path, content in files.items()}
+
+
 def stable(path: Path) -> bytes:
     """A file's bytes; what a rejects table holds, and not its metadata; text without fingerprints and dates, which code
     decides."""
     if path.suffix == ".parquet" and "rejects" in path.parts:
         return json.dumps(pq.read_table(path).to_pylist(), default=str, sort_keys=True).encode()
     raw = path.read_bytes()
-    return re.sub(rb"[0-9a-f]{32}|\d{4}-\d\d-\d\d[T0-9:.+Z]*", b"*", raw) if path.suffix in (".json", ".md") else raw
+    return re.sub(rb"[0-9a-f]{32}|\.[0-9a-f]{8}(?=\.arrow)|\d{4}-\d\d-\d\d[T0-9:.+Z]*", b"*", raw) if path.suffix in (".json", ".md") else raw
 
 
 def inputs(folder: Path) -> tuple[Path, list[str]]:
@@ -179,7 +184,8 @@ def main() -> None:
         results = take(Path(name), asked.crawl)
     if asked.what == "take":
         asked.file.write_text(json.dumps(results, indent=1))
-    before = json.loads(asked.file.read_text())
+    before = {recipe: without_fingerprints(files) for recipe, files in json.loads(asked.file.read_text()).items()}
+    results = {recipe: without_fingerprints(files) for recipe, files in results.items()}
     others = [
         f"{recipe}: {path}: {before.get(recipe, {}).get(path)} before, {results.get(recipe, {}).get(path)} now"
         for recipe in sorted(before | results)
