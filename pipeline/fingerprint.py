@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gristmill import stages
+import gristmill.stages as stages
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.stages.paths import CONTENTS
 from gristmill.stages.stage import Reader, Stage
@@ -264,7 +264,8 @@ def imported_names(source: str, module: str) -> list[str]:
             base = ".".join([*package.split(".")[: len(package.split(".")) - level + 1], *([base] if base else [])])
         names.add(base)
         if base == "gristmill.stages":
-            names |= {stages.HOMES[name] for name in taken if name in stages.HOMES}
+            homes = stages.HOMES | stages.BASES
+            names |= {homes[name] for name in taken if name in homes}
         if base.split(".")[0] in (*OURS, "pipeline", package.split(".")[0]):
             names |= {f"{base}.{name}" for name in taken if file_of(f"{base}.{name}") is not None}
     return sorted(names - {""})

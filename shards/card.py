@@ -292,7 +292,7 @@ def _loading(facts: Facts) -> str:
     path, config = usable[0]["path"], str(usable[0]["row_length"])
     folder = path.rpartition("/")[0] or "."
     ours = (
-        "from gristmill.shards.loader import Loader\nfrom gristmill.shards.reader import open_shards\n\n"
+        "from gristmill import Loader, open_shards\n\n"
         f"for batch in Loader(open_shards({json.dumps(folder)}), batch_rows=64, epochs=1):\n    "
         "print(batch.input_ids.shape)"
     )

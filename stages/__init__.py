@@ -1,4 +1,5 @@
-"""Every public stage by name: `from gristmill.stages import Warc, Extract, Sample`.
+"""Every public stage by name: `from gristmill.stages import Warc, Extract, Sample`; and what stages of one's own are
+written with: `from gristmill.stages import Rule, Signals, Verdict`.
 
 A stage is imported when it is first asked for, so that `import gristmill.stages` costs nothing and a fingerprint of
 code sees what is used. Type checkers read `__init__.pyi`, which is made of this list.
@@ -63,13 +64,19 @@ HOMES: dict[str, str] = {
     "Write": "gristmill.stages.write",
 }
 
-__all__ = ["HOMES", *HOMES]
+# What a stage of one's own is written with.
+BASES = dict.fromkeys(
+    ("Annotate", "Global", "Map", "Reader", "Rewrite", "Rule", "Signals", "Sink", "Verdict"), "gristmill.stages.stage"
+) | {"RecipePath": "gristmill.stages.paths"}
+
+__all__ = ["BASES", "HOMES", *BASES, *HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
+    home = HOMES.get(name) or BASES.get(name)
+    if home is None:
         raise AttributeError(f"module 'gristmill.stages' has no stage {name!r}; there are {', '.join(HOMES)}")
-    return getattr(import_module(HOMES[name]), name)
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

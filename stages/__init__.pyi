@@ -1,4 +1,4 @@
-# Made of `HOMES` by stub.py.
+# Made by stub.py.
 from gristmill.stages.blend.mix import Mix as Mix
 from gristmill.stages.blend.order import Order as Order
 from gristmill.stages.dedup.bloom import BloomDedup as BloomDedup
@@ -19,6 +19,7 @@ from gristmill.stages.judge.judge import Judge as Judge, KeepWhere as KeepWhere
 from gristmill.stages.judge.llm_score import LlmScore as LlmScore
 from gristmill.stages.judge.quantile_buckets import QuantileBuckets as QuantileBuckets
 from gristmill.stages.judge.threshold import Threshold as Threshold
+from gristmill.stages.paths import RecipePath as RecipePath
 from gristmill.stages.read.arrow import Arrow as Arrow
 from gristmill.stages.read.html import Html as Html
 from gristmill.stages.read.jsonl import Jsonl as Jsonl
@@ -34,6 +35,17 @@ from gristmill.stages.rules.language import KeepLanguages as KeepLanguages
 from gristmill.stages.rules.refinedweb import RefinedwebLines as RefinedwebLines, RefinedwebQuality as RefinedwebQuality
 from gristmill.stages.rules.replacements import FewReplacementCharacters as FewReplacementCharacters
 from gristmill.stages.sample import Sample as Sample
+from gristmill.stages.stage import (
+    Annotate as Annotate,
+    Global as Global,
+    Map as Map,
+    Reader as Reader,
+    Rewrite as Rewrite,
+    Rule as Rule,
+    Signals as Signals,
+    Sink as Sink,
+    Verdict as Verdict,
+)
 from gristmill.stages.text.bad_words import BadWords as BadWords, FewBadWords as FewBadWords
 from gristmill.stages.text.boilerplate import Boilerplate as Boilerplate
 from gristmill.stages.text.difficulty import Difficulty as Difficulty
@@ -46,4 +58,5 @@ from gristmill.stages.tokens.pack import Pack as Pack
 from gristmill.stages.tokens.tokenize import Tokenize as Tokenize
 from gristmill.stages.write import Write as Write
 
+BASES: dict[str, str]
 HOMES: dict[str, str]

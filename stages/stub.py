@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gristmill import stages
+import gristmill.stages as stages
 
 LINE = 120  # characters
 STUB = Path(stages.__file__).with_suffix(".pyi")
@@ -12,10 +12,10 @@ STUB = Path(stages.__file__).with_suffix(".pyi")
 
 def stub() -> str:
     names: dict[str, list[str]] = {}
-    for name, module in stages.HOMES.items():
+    for name, module in (stages.HOMES | stages.BASES).items():
         names.setdefault(module, []).append(f"{name} as {name}")
     lines = [import_line(module, sorted(names[module])) for module in sorted(names)]
-    return "\n".join(["# Made of `HOMES` by stub.py.", *lines, "", "HOMES: dict[str, str]", ""])
+    return "\n".join(["# Made by stub.py.", *lines, "", "BASES: dict[str, str]", "HOMES: dict[str, str]", ""])
 
 
 def import_line(module: str, names: list[str]) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from gristmill import stages
+import gristmill.stages as stages
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.stages.stage import CannotRun, Stage, snake_case

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "training"
+ROOT = Path(__file__).resolve().parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 def said(command: list[str]) -> list[dict[str, Any]]:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert not [line for line in lines if "failed" in line]
@@ -25,7 +25,7 @@ def said(command: list[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_layouts_do_what_one_rank_does() -> None:
-    lines = said([*TORCHRUN, str(BENCHMARKS / "ranks.py"), "--tiny", "--only", "smoke,memory", "--ways", "full/3"])
+    lines = said([*TORCHRUN, "-m", "benchmarks.training.ranks", "--tiny", "--only", "smoke,memory", "--ways", "full/3"])
     beside = [(line.get("way", {}).get("precision"), line["off"]) for line in lines if "off" in line]
     exact = [off for precision, off in beside if precision == "float32"]
     assert (len(beside), len(exact)) == (20, 8)
@@ -35,7 +35,7 @@ def test_layouts_do_what_one_rank_does() -> None:
 
 @pytest.mark.slow
 def test_runs_are_the_same_bits() -> None:
-    lines = said([sys.executable, str(BENCHMARKS / "exact.py"), "--tiny"])
+    lines = said([sys.executable, "-m", "benchmarks.training.exact", "--tiny"])
     assert [line["same_bits"] for line in lines if "same_bits" in line] == [True, True]
     assert [(line["exit"], line["checkpoints"]) for line in lines if line["what"] == "shot"] == [
         (9, ["step-00000004"])
@@ -47,7 +47,7 @@ def test_runs_are_the_same_bits() -> None:
 
 @pytest.mark.slow
 def test_curves_of_fp8_lie_beside_those_of_bf16() -> None:
-    lines = said([sys.executable, str(BENCHMARKS / "fp8.py"), "--tiny", "--only", "curves", "--no-repeat"])
+    lines = said([sys.executable, "-m", "benchmarks.training.fp8", "--tiny", "--only", "curves", "--no-repeat"])
     curves = [line for line in lines if line["what"] == "curve"]
     assert [len(curve["losses"]) for curve in curves] == [6, 6]
     assert abs(curves[1]["largest_difference"]) < 0.01
@@ -65,5 +65,5 @@ def test_every_kernel_is_measured() -> None:
         "linear_cross_entropy",
         "adamw",
     ]
-    lines = said([sys.executable, str(BENCHMARKS / "gpu_kernels.py"), "--tiny", "--only", *sections])
+    lines = said([sys.executable, "-m", "benchmarks.training.gpu_kernels", "--tiny", "--only", *sections])
     assert [line["what"].partition(": section ")[2] for line in lines if "seconds" in line] == sections

@@ -71,8 +71,8 @@ def kill(when: str) -> None:
         return seen == int(number)
 
     if what == "update":
-        make = loop.TrainingRun._make
-        loop.TrainingRun._make = lambda self, feed: (
+        make = loop.TrainingRun._make_update
+        loop.TrainingRun._make_update = lambda self, feed: (
             os._exit(9) if self.progress.update == int(number) else make(self, feed)
         )  # type: ignore[method-assign]
     elif what == "half a file":
