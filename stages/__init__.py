@@ -65,9 +65,18 @@ HOMES: dict[str, str] = {
 }
 
 # What a stage of one's own is written with.
-BASES = dict.fromkeys(
-    ("Annotate", "Global", "Map", "Reader", "Rewrite", "Rule", "Signals", "Sink", "Verdict"), "gristmill.stages.stage"
-) | {"RecipePath": "gristmill.stages.paths"}
+BASES: dict[str, str] = {
+    "Annotate": "gristmill.stages.stage",
+    "Global": "gristmill.stages.stage",
+    "Map": "gristmill.stages.stage",
+    "Reader": "gristmill.stages.stage",
+    "Rewrite": "gristmill.stages.stage",
+    "Rule": "gristmill.stages.stage",
+    "Signals": "gristmill.stages.stage",
+    "Sink": "gristmill.stages.stage",
+    "Verdict": "gristmill.stages.stage",
+    "RecipePath": "gristmill.stages.paths",
+}
 
 __all__ = ["BASES", "HOMES", *BASES, *HOMES]
 
