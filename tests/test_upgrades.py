@@ -31,7 +31,7 @@ from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.loop import train
 from gristmill.trainer.run.settings import Training
 from tests.fixtures.facts import facts_of_batches, facts_of_documents, facts_of_shards, funnel_of, shards_of
-from tests.pipeline.here import work_here
+from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import go, lines
 
 FINGERPRINT = re.compile(r"\.[0-9a-f]{8}\.")

@@ -164,7 +164,7 @@ def requests_of(options: argparse.Namespace, tokens: PromptTokens, count: int) -
 def vllm_module(options: argparse.Namespace) -> ModuleType | None:
     if not options.tiny:
         return None
-    from tests.classifiers import fake_vllm
+    from tests.classifiers.llm import fake_vllm
 
     return fake_vllm
 
@@ -341,8 +341,8 @@ class TinyServer:
     name = "tiny"
 
     def __init__(self) -> None:
-        from tests.classifiers import fake_vllm
-        from tests.classifiers.llm_server import LanguageServer, text_reply
+        from tests.classifiers.llm import fake_vllm
+        from tests.classifiers.llm.llm_server import LanguageServer, text_reply
 
         def rule(path: str, body: dict[str, Any]) -> dict[str, Any]:
             wanted = body.get("logprob_token_ids")

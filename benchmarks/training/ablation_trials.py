@@ -107,7 +107,7 @@ def tiny_trial(folder: Path, number: int, seeds: int, planted: float) -> dict[st
     from gristmill.pipeline.ablate.run import run
     from gristmill.pipeline.ablate.show import AblationUi
     from gristmill.pipeline.ablate.workers import Crew
-    from tests.pipeline.ablation_sets import held_out, make_set, tales
+    from tests.pipeline.ablate.ablation_sets import held_out, make_set, tales
 
     make_set(folder / "control", tales(1000, 3 * number))
     loud = round(1000 * planted)

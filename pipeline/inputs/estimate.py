@@ -29,7 +29,7 @@ USUAL_START = 3.0
 SURE = "right in 9 of 10 cases"
 # Two-sided 95 % points of Student's t. Few parts of uneven inputs seldom include the largest, so they show too little
 # spread: WIDER makes up for it. The interval then held the truth in 93 to 99 % of made-up inputs, even and uneven, of
-# which 6 to 30 parts were read (tests/pipeline/test_estimate.py).
+# which 6 to 30 parts were read (tests/pipeline/inputs/test_estimate.py).
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 WIDER = 1.4
 WIDEST = 100.0  # times the estimate

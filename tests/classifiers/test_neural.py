@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import neural_makings as makings
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -44,6 +43,7 @@ from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.parallel import current_ranks
+from tests.classifiers import neural_makings as makings
 
 HEADS = (makings.QUALITY, makings.TOPIC, makings.VALUE)
 QUICK = NeuralRecipe(

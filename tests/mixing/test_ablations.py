@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs_of_a_law import Truth
 
 from gristmill.mixing.weights.ablations import Ablations, Fit, left_out, mix_of_runs, rank_correlation, trust
 from gristmill.mixing.weights.regmix import ridge
+from tests.mixing.runs_of_a_law import Truth
 
 
 def trusted(table: Ablations, fit: Fit = ridge) -> dict[str, Any]:

@@ -5,13 +5,13 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from runs_of_a_law import Truth
 
 from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights.ablations import rank_correlation
 from gristmill.mixing.weights.log_linear import Law, capped_softmax, fit_law, objective, propose
 from gristmill.mixing.weights.supply import Supply
 from gristmill.mixing.weights.unimax import unimax
+from tests.mixing.runs_of_a_law import Truth
 
 seeds = st.integers(0, 2**32 - 1)
 KLS = [0.003, 0.05, 1.0]

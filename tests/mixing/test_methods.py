@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs_of_a_law import Truth
 
 from gristmill.mixing.methods import LOOKED_AT, METHODS, Choice, choose
 from gristmill.mixing.weights import utilimax
 from gristmill.mixing.weights.supply import ShortSupply, Supply
 from gristmill.mixing.weights.unimax import unimax
 from gristmill.mixing.weights.utility import Utilities
+from tests.mixing.runs_of_a_law import Truth
 
 TRUTH = Truth(runs=40, noise=0.05)
 RANDOM = np.random.default_rng(2)

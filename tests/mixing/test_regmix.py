@@ -5,11 +5,11 @@ import sys
 
 import numpy as np
 import pytest
-from runs_of_a_law import Truth
 
 from gristmill.mixing.weights.ablations import rank_correlation
 from gristmill.mixing.weights.regmix import best_mean, draw_candidates, ridge, trees
 from gristmill.mixing.weights.supply import ShortSupply, Supply
+from tests.mixing.runs_of_a_law import Truth
 
 
 def test_candidates_lie_around_the_token_shares() -> None:

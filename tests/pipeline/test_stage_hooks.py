@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from here import work_here
 from rich.console import Console
-from runs import go, lines, save
 
 from gristmill import stages
 from gristmill.pipeline.engine.engine import Engine
@@ -39,6 +37,8 @@ from gristmill.stages.figures import (
 )
 from gristmill.stages.stage import Stage
 from gristmill.stages.stub import STUB, stub
+from tests.pipeline.engine.here import work_here
+from tests.pipeline.runs import go, lines, save
 
 LENGTHS = """
 from typing import Annotated, ClassVar

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from made_shards import make_shards, run_elsewhere
 
 from gristmill.shards.export.export import FORMATS, ExportError, Options, export
 from gristmill.shards.reader import open_shards
+from tests.shards.made_shards import make_shards, run_elsewhere
 
 LENGTHS = [[3, 9, 4, 20], [5, 5, 2]]
 

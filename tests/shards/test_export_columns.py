@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
-from made_shards import make_shards, rows_of, run_elsewhere
 
 from gristmill.shards.export import rows as export_rows
 from gristmill.shards.export.export import Options, export
+from tests.shards.made_shards import make_shards, rows_of, run_elsewhere
 
 LENGTHS = [[3, 9, 4, 20, 8, 8], [5, 5, 2, 17], [1]]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_shards import make_shards, read_mds, rows_of, run_elsewhere
 
 from gristmill.shards.export import rows as export_rows
 from gristmill.shards.export.export import Options, export
+from tests.shards.made_shards import make_shards, read_mds, rows_of, run_elsewhere
 
 LENGTHS = [[3, 9, 4, 20, 8, 8], [5, 5, 2, 17], [1]]
 

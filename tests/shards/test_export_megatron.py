@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from made_shards import EOS, all_documents, make_shards, read_indexed, rows_of, run_elsewhere
 
 from gristmill.kernels.rows.pack import concatenate
 from gristmill.shards.export import megatron as export_megatron, rows as export_rows
@@ -17,6 +16,7 @@ from gristmill.shards.export.export import Options, export
 from gristmill.shards.export.megatron import write_megatron
 from gristmill.shards.export.rows import ExportError, Sequences
 from gristmill.shards.format import BadShards
+from tests.shards.made_shards import EOS, all_documents, make_shards, read_indexed, rows_of, run_elsewhere
 
 LENGTHS = [[3, 9, 4, 20, 8, 8], [5, 5, 2, 17], [1]]
 

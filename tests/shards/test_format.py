@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
-from shard_sets import SOURCES, best, documents_of, meta_of, small_set, table_of, written
 
 from gristmill.kernels.rows.pack import Packed, concatenate, one_each
 from gristmill.shards.format import KEY, BadShards, Documents, ShardMeta, batch_rows, dtype_of, schema_of, shard_table
 from gristmill.shards.index import read_index
 from gristmill.shards.writer import ALIGNMENT, index_of, shard_facts
+from tests.shards.shard_sets import SOURCES, best, documents_of, meta_of, small_set, table_of, written
 
 
 def test_tokens_take_two_bytes_where_every_id_fits() -> None:

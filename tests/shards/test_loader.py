@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from shard_sets import best, documents_of, meta_of, small_set, write_set
 
 from gristmill.kernels.rows.pack import concatenate, one_each
 from gristmill.shards.batch import cumulative_lengths, document_numbers, labels, positions, sequence_lengths
@@ -19,6 +18,7 @@ from gristmill.shards.format import BadShards
 from gristmill.shards.loader import Loader
 from gristmill.shards.orders import AsWritten, Shuffled, ShuffledInStretches, ShuffledInWindows
 from gristmill.shards.reader import ShardSet, open_shards
+from tests.shards.shard_sets import best, documents_of, meta_of, small_set, write_set
 
 ORDERS = [AsWritten(), Shuffled(), ShuffledInWindows(20), ShuffledInStretches((0, 9, 40, 100))]
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from shard_sets import small_set
 
 from gristmill.kernels.base.feistel import permuted_plain
 from gristmill.kernels.base.splitmix import ALL, mixed_plain
@@ -22,6 +21,7 @@ from gristmill.shards.orders import (
     segment_stretches,
 )
 from gristmill.shards.reader import open_shards
+from tests.shards.shard_sets import small_set
 
 SEEDS = st.integers(0, 2**64 - 1)
 ROWS = st.integers(1, 2000)

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from shard_sets import SOURCES, documents_of, meta_of, small_set, table_of, write_set, written
 
 from gristmill.kernels.rows.pack import concatenate
 from gristmill.shards.format import BadShards
 from gristmill.shards.reader import open_shards
+from tests.shards.shard_sets import SOURCES, documents_of, meta_of, small_set, table_of, write_set, written
 
 
 def mapped_ranges(name: str) -> list[tuple[int, int]]:

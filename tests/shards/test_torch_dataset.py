@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shard_sets import small_set
 from test_reader import inside, mapped_ranges
 
 from gristmill.shards.loader import Loader
 from gristmill.shards.orders import AsWritten, Shuffled, ShuffledInWindows
 from gristmill.shards.reader import ShardSet, open_shards
+from tests.shards.shard_sets import small_set
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
-from shard_sets import documents_of, meta_of, small_set, table_of, write_set, written
 
 from gristmill.kernels.rows.pack import concatenate, one_each
 from gristmill.shards.format import schema_of
 from gristmill.shards.verify import Fault, verify
 from gristmill.shards.writer import index_of, shard_facts
+from tests.shards.shard_sets import documents_of, meta_of, small_set, table_of, write_set, written
 
 
 def faults_of(folder) -> list[str]:

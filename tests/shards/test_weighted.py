@@ -7,13 +7,13 @@ import hashlib
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from shard_sets import small_set
 
 from gristmill.shards.format import BadShards
 from gristmill.shards.loader import Loader
 from gristmill.shards.orders import AsWritten, Shuffled
 from gristmill.shards.reader import open_shards
 from gristmill.shards.weighted import PERIOD, Together, Weighted
+from tests.shards.shard_sets import small_set
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scattered import Scattered
-from settings_shown import Change, Elsewhere, Lab, Subject, flowed, in_order, to
 
 from gristmill.stages import MinHashDedup
 from gristmill.stages.stage import Global, Stage
+from tests.stages.scattered import Scattered
+from tests.stages.settings_shown import Change, Elsewhere, Lab, Subject, flowed, in_order, to
 
 Changes = dict[str, Change | Elsewhere]
 
@@ -328,7 +328,7 @@ TOKENS = [
         {
             "tokenizer": to(lambda lab: saved_tokenizer(lab, "given", 290), along={"vocab_size": 32_768}),
             "revision": Elsewhere(
-                "tests/stages/test_tokenize.py::test_a_hub_id_is_fetched_with_what_says_its_specials"
+                "tests/stages/tokens/test_tokenize.py::test_a_hub_id_is_fetched_with_what_says_its_specials"
             ),
             "vocab_size": to(280),
             "sample_bytes": to(400),

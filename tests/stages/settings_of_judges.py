@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from settings_shown import Lab, Subject, batch_of, to
 
 from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
 from gristmill.classifiers.llm import http as llm_http, transformers as llm_transformers, vllm as llm_vllm
@@ -17,7 +16,8 @@ from gristmill.stages import LlmScore
 from gristmill.stages.judge import llm_score
 from gristmill.stages.stage import Stage
 from tests.classifiers.labelled import QUALITY, two_kinds
-from tests.classifiers.llm_server import LanguageServer, chat_reply, prompt_of, text_reply
+from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of, text_reply
+from tests.stages.settings_shown import Lab, Subject, batch_of, to
 
 TEXTS = {
     "uid": pa.array([1, 2, 3], pa.uint64()),

@@ -11,11 +11,11 @@ from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from settings_shown import Change, Elsewhere, Lab, Subject, batch_of, to
 
 from gristmill.pipeline.inputs.files import files_at
 from gristmill.stages import TextSignals
 from gristmill.stages.stage import Reader, Stage
+from tests.stages.settings_shown import Change, Elsewhere, Lab, Subject, batch_of, to
 
 # --- readers
 #   -----------------------------------------------------------------------------------------------------------
@@ -449,7 +449,7 @@ RULES = [
     Subject("Sample", {"rate": to(0.1), "seed": to(1)}, given=pa.table({"uid": pa.array([n * 0x9E3779B97F4A7C15 % 2**64 for n in range(200)], pa.uint64())}), base={"rate": 0.5}),
     Subject(
         "Write",
-        {"without": Elsewhere("tests/pipeline/test_sink_columns.py::test_tokens_of_a_text_that_was_masked_since_are_not_written"), "dump": to("CC-MAIN-2024-10"), "signals": to(False)},
+        {"without": Elsewhere("tests/pipeline/recipe/test_sink_columns.py::test_tokens_of_a_text_that_was_masked_since_are_not_written"), "dump": to("CC-MAIN-2024-10"), "signals": to(False)},
         given=batch_of({"uid": pa.array([1], pa.uint64()), "source": ["a"], "id": ["1"], "url": [""], "date": [""], "text": ["a"], "meta": ['{"file_path": "f"}'], "words": [3]}),
     ),
 ]  # fmt: skip

@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 from pydantic import BaseModel
-from scattered import Scattered
 
 from gristmill import stages
 from gristmill.stages.stage import Global, Map, Origin, Reader, Sink, Stage
+from tests.stages.scattered import Scattered
 
 Values = dict[str, Any]
 

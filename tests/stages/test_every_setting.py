@@ -13,10 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from settings_of_globals import BLEND, DEDUP, TOKENS
-from settings_of_judges import JUDGES
-from settings_of_maps import READERS, RULES, TEXT
-from settings_shown import Change, Elsewhere, Lab, Subject, settings_of
 
 from gristmill import stages
 from gristmill.pipeline import fingerprint
@@ -25,13 +21,17 @@ from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.alarms import alarms_of_stages
 from gristmill.pipeline.store.counts import Count, RunAccount
 from gristmill.stages.stage import CannotRun, Reader
+from tests.stages.settings_of_globals import BLEND, DEDUP, TOKENS
+from tests.stages.settings_of_judges import JUDGES
+from tests.stages.settings_of_maps import READERS, RULES, TEXT
+from tests.stages.settings_shown import Change, Elsewhere, Lab, Subject, settings_of
 
 SUBJECTS = {subject.stage: subject for subject in [*READERS, *TEXT, *RULES, *DEDUP, *BLEND, *TOKENS, *JUDGES]}
 ROOT = Path(__file__).parents[2]
 
 # Of a class, not of a recipe: a stage of one's own sets it.
 PATIENCE = Elsewhere(
-    "tests/pipeline/test_bad_input.py::test_one_document_that_breaks_a_stage_is_put_aside_and_the_others_go_on"
+    "tests/pipeline/recipe/test_bad_input.py::test_one_document_that_breaks_a_stage_is_put_aside_and_the_others_go_on"
 )
 SHOWN = [
     (name, setting)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from scattered import Scattered
 
 from gristmill import stages
 from gristmill.pipeline.recipe import registry
@@ -27,6 +26,7 @@ from gristmill.stages import (
     UrlDedup,
 )
 from gristmill.stages.stage import CannotRun, Global
+from tests.stages.scattered import Scattered
 
 WORDS = [
     "the",

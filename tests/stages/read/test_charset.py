@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from charset_cases import CODECS, TEXTS, WAYS, cases, texts_of
 from hypothesis import given, strategies as st
 
 from gristmill.stages.extract import extract
@@ -20,6 +19,7 @@ from gristmill.stages.read.charset import (
     decode_page,
     decode_text,
 )
+from tests.stages.read.charset_cases import CODECS, TEXTS, WAYS, cases, texts_of
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 

@@ -1,0 +1,271 @@
+"""A document that kills or hangs whatever works on it is named at once, found without going through the whole part
+again, and quarantined alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from gristmill.pipeline.engine.careful import grind_carefully
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import QUEUED_TRIES, TRIES, Engine, Group
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.leg.care import Care, Last, SearchEnded, Trail
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.records import Result, Task
+from gristmill.pipeline.store.store import Store
+from tests.pipeline.runs import go, lines, save, written
+
+DEADLY = """
+import os, time
+from pathlib import Path
+from typing import ClassVar
+from gristmill.stages.stage import Annotate, Applied, Rewrite, Rule, Sink, Verdict
+
+def does(texts):
+    with Path({log!r}).open("a") as log:
+        log.write(f"{{os.getpid()}} {{texts[0]}}, {{len(texts)}}\\n")
+    culprits = [text for text in texts if "CULPRIT" in text]
+    {deed}
+
+class Deadly(Rewrite):
+    patience: ClassVar[float] = 1.0
+    def rewrite(self, batch):
+        does(batch["text"].to_pylist())
+        return Applied(batch, Verdict.keep(len(batch)))
+
+class DeadlyRule(Rule):
+    patience: ClassVar[float] = 1.0
+    needs: ClassVar = ("text", "words")
+    def verdict(self, signals):
+        does(signals.column("text").to_pylist())
+        return Verdict.keep(len(signals)).drop(signals.words > 3, "long")
+
+class DeadlySink(Sink):
+    def table(self, batch):
+        does(batch["text"].to_pylist())
+        return batch.select(["text"])
+"""
+EXIT = "if culprits: os._exit(7)"
+HANG = "if culprits: time.sleep(600)"
+TOGETHER = "if len(texts) > 1 and culprits: os._exit(7)"
+
+
+def texts(culprits: set[int]) -> list[str]:
+    return [f"text {n:02}{' CULPRIT' if n in culprits else ''} {'long ' * 3 * (n == 3)}" for n in range(40)]
+
+
+def carefully(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    deed: str,
+    culprits: set[int],
+    stage: str = "Deadly",
+    place: tuple[int, str] | None = None,
+) -> tuple[list[str], list[list[str]]]:
+    """A run whose tasks are done with care from the start, as after a worker died at a place: what it told, and what
+    each child was shown."""
+    notes: list[str] = []
+
+    def work(engine: Engine, tasks: list[Task], results: dict[str, Result]) -> None:
+        for task in tasks:
+            assert task["kind"] in ("leg", "decide")
+            results[task["task"]] = grind_carefully(
+                task, None, place if task["kind"] == "decide" or stage != "DeadlyRule" else None, notes.append
+            )
+            engine.accept(task, results[task["task"]])
+            engine.ui.finished(task, results[task["task"]], anew=True)
+
+    monkeypatch.setattr(Engine, "_work", work)
+    lines(folder / "docs.jsonl", texts(culprits))
+    save(folder / "deadly.py", DEADLY.format(log=str(folder / "log"), deed=deed))
+    text = "name: r\nparts: {batch_bytes: 600}\nsources: {docs: {jsonl: {path: docs.jsonl}}}\n"
+    try:
+        go(save(folder / "r.yaml", f"{text}stages: ['deadly.py:{stage}', write]\n"), folder / "out")
+    finally:
+        children: dict[str, list[str]] = {}
+        for line in (folder / "log").read_text().splitlines():
+            pid, _, shown = line.partition(" ")
+            children.setdefault(pid, []).append(shown)
+    return notes, [*children.values()]
+
+
+def quarantined(folder: Path) -> list[str]:
+    [path] = folder.glob("out/logs/run.log")
+    return path.read_text().splitlines()
+
+
+@pytest.mark.parametrize(("deed", "how", "searches"), [(EXIT, "ended with code 7", 2), (HANG, "took too long", 1)])
+def test_the_document_is_searched_where_the_worker_died_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, how: str, searches: int
+) -> None:
+    notes, children = carefully(tmp_path, monkeypatch, deed, {23}, place=(1, "deadly"))
+    search, *again, whole = children
+    [first, *_] = search
+    assert search[-1] == "text 23 CULPRIT , 1" and all(shown.endswith(", 1") for shown in search), "row by row"
+    assert int(first[5:7]) > 10 and len(search) == 23 - int(first[5:7]) + 1, "of that batch alone, up to the culprit"
+    assert again == [["text 23 CULPRIT , 1"]] * (searches - 1)
+    assert sum(int(shown.rpartition(" ")[2]) for shown in whole) == 39 and not any(
+        "CULPRIT" in shown for shown in whole
+    )
+    [line] = quarantined(tmp_path)
+    assert line.startswith("deadly: document ") and line.endswith(f"killed the worker: {how}")
+    uid = line.split()[2]
+    assert (
+        all(note.startswith("deadly: ") and f"document {uid} (None)" in note for note in notes)
+        and len(notes) == searches
+    )
+    assert sorted(text for _, text in written(tmp_path / "out")) == [
+        text for n, text in enumerate(texts({23})) if n != 23
+    ]
+
+
+def test_several_documents_that_kill_are_found_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carefully(tmp_path, monkeypatch, EXIT, {0, 1, 23, 39})
+    assert [line.rpartition(": ")[2] for line in quarantined(tmp_path)] == ["ended with code 7"] * 4
+    assert sorted(text for _, text in written(tmp_path / "out")) == [
+        text for text in texts({0, 1, 23, 39}) if "CULPRIT" not in text
+    ]
+
+
+def test_a_batch_that_is_too_much_is_done_document_by_document_and_none_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carefully(tmp_path, monkeypatch, TOGETHER, {23})
+    assert len(written(tmp_path / "out")) == 40 and not list(tmp_path.glob("out/logs/run.log"))
+
+
+def test_a_document_that_kills_a_rule_is_found_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    carefully(tmp_path, monkeypatch, EXIT, {23, 24}, stage="DeadlyRule", place=(1, "deadly_rule"))
+    assert [line.rpartition(": ")[2] for line in quarantined(tmp_path)] == ["ended with code 7"] * 2
+    assert len(written(tmp_path / "out")) == 37, "two are quarantined, and one is long"
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "done", (
+        "no report asks the rule about them"
+    )
+
+
+def test_a_sink_that_kills_blames_no_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        RunFailed, match="kills every process that works on it; the last one ended with code 7 in deadly_sink, over"
+    ):
+        carefully(tmp_path, monkeypatch, EXIT, {23}, stage="DeadlySink")
+    assert not list(tmp_path.glob("out/stages/*/rejects/*"))
+
+
+def batch(rows: int) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"uid": pa.array(range(rows), pa.uint64()), "url": pa.array(["https://x.example/\n"] * rows)}
+    )
+
+
+def test_a_trail_says_what_was_at_hand(tmp_path: Path) -> None:
+    assert Last.of(tmp_path / "t") is None
+    trail = Trail(tmp_path / "t")
+    assert Last.of(tmp_path / "t") is None
+    trail.begins("abc")
+    assert Last.of(tmp_path / "t") == Last("abc")
+    trail.about_to((3, "mine"), batch(9), None)
+    last = Last.of(tmp_path / "t")
+    assert last == Last("abc", (3, "mine"), None, 9) and last.in_words() == "in mine, over 9 documents"
+    trail.about_to((3, "mine"), batch(1), 8)
+    last = Last.of(tmp_path / "t")
+    assert (
+        last is not None
+        and last.row == 8
+        and last.in_words() == "in mine, over document 0000000000000000 (https://x.example/\n)"
+    )
+    trail.begins("next")
+    assert Last.of(tmp_path / "t") == Last("next")
+    trail.close()
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_batch_is_cut_around_what_is_left_out() -> None:
+    care = Care(condemned={(0, "a", 2): "x", (0, "a", 4): "y", (1, "a", 0): "z", (0, "b", 1): "w"})
+
+    def pieces(care: Care, place: tuple[int, str], rows: int) -> list[tuple[list[int], int | None, str | None]]:
+        return [(piece["uid"].to_pylist(), row, how) for piece, row, how in care.pieces(place, batch(rows))]
+
+    assert pieces(care, (0, "a"), 5) == [([0, 1], None, None), ([2], 2, "x"), ([3], None, None), ([4], 4, "y")]
+    assert pieces(care, (1, "a"), 3) == [([0], 0, "z"), ([1, 2], None, None)]
+    assert pieces(care, (1, "a"), 1) == [([0], 0, "z")]
+    assert pieces(care, (2, "a"), 2) == [([0, 1], None, None)] and pieces(care, (2, "a"), 0) == [([], None, None)]
+    with pytest.raises(SearchEnded):
+        pieces(Care(search=(0, "a")), (0, "a"), 2)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return Engine(Journal(Store(str(tmp_path))), Where(1), Quiet(), tmp_path)
+
+
+def task(name: str) -> Task:
+    return {"task": name, "node": "docs", "key": f"part-{name}", "kind": "leg"}
+
+
+def left_by(path: Path, say: Callable[[Trail], None]) -> Path:
+    say(trail := Trail(path))
+    return trail.path
+
+
+def test_of_a_group_whose_worker_died_only_what_was_at_hand_is_done_with_care(
+    engine: Engine, tmp_path: Path, capsys: Any
+) -> None:
+    group = Group([task("a"), task("b"), task("c")])
+    trail = left_by(tmp_path / "t", lambda trail: (trail.begins("b"), trail.about_to((4, "mine"), batch(9), None)))  # type: ignore[func-returns-value]
+    assert engine.after_a_death(group, trail) == [
+        Group([task("b")], careful=True, place=(4, "mine")),
+        Group([task("a")]),
+        Group([task("c")]),
+    ]
+    assert (
+        capsys.readouterr().err
+        == "a worker died in mine, over 9 documents of docs, part-b; looking for the one to blame\n"
+    )
+    assert not trail.exists()
+
+
+def test_tasks_that_were_not_begun_are_sent_again_and_not_for_ever(engine: Engine, tmp_path: Path, capsys: Any) -> None:
+    group = Group([task("a"), task("b")])
+    for _ in range(QUEUED_TRIES - 1):
+        [group] = engine.after_a_death(group, tmp_path / "none")
+        assert group.tasks == [task("a"), task("b")] and not group.careful
+    with pytest.raises(RunFailed, match="docs, part-a and 1 more lost its worker 100 times before anything was begun"):
+        engine.after_a_death(group, tmp_path / "none")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_worker_that_hung_leaves_where(engine: Engine, tmp_path: Path, capsys: Any) -> None:
+    trail = left_by(tmp_path / "t", lambda trail: (trail.begins("a"), trail.about_to((4, "mine"), batch(1), None)))  # type: ignore[func-returns-value]
+    with trail.open("ab") as file:
+        file.write(b"Timeout (0:00:03)!\n  File \x1b[2J mine.py, line 7\n")
+    engine.after_a_death(Group([task("a")]), trail)
+    assert (
+        "took longer than its patience" in (said := capsys.readouterr().err)
+        and "document 0000000000000000 (https://x.example/" in said
+    )
+    assert (tmp_path / "logs" / "trace.txt").read_text() == "Timeout (0:00:03)!\n  File ␛[2J mine.py, line 7\n"
+
+
+def test_on_an_object_store_there_is_no_trail_and_all_of_a_group_is_done_with_care(tmp_path: Path, capsys: Any) -> None:
+    engine = Engine(Journal(Store("memory://careful/out")), Where(1), Quiet(), tmp_path)
+    assert engine.trail("x") is None
+    groups = engine.after_a_death(Group([task("a"), task("b")]), None)
+    assert groups == [Group([task("a")], careful=True), Group([task("b")], careful=True)]
+    assert capsys.readouterr().err == "a worker died over docs, part-a and 1 more; trying again with care\n"
+
+
+def test_what_is_done_with_care_is_not_sent_for_ever(engine: Engine, tmp_path: Path) -> None:
+    group = Group([task("a")], careful=True, tries=TRIES)
+    [waiting] = engine.after_a_death(group, tmp_path / "none")
+    assert waiting.careful and waiting.tries == TRIES, "another killed the worker in whose queue it stood"
+    with pytest.raises(RunFailed, match="docs, part-a killed its worker 5 times"):
+        engine.after_a_death(waiting, left_by(tmp_path / "t", lambda trail: trail.begins("a")))

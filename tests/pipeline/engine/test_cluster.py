@@ -1,0 +1,143 @@
+"""Where a run's work is done: as many cores as there is time on, workers that come late, locks that a file system does
+not know."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.processes.cores import cores_here, quota
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe.recipe import load
+from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.records import Result, Task
+from gristmill.pipeline.store.store import Store, one_run_at_a_time
+from tests.pipeline.engine.here import work_here
+from tests.pipeline.runs import lines, save, written
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "250000 100000\n"}, 2.5),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.5),
+        ({"cpu.max": "odd"}, None),
+    ],
+)
+def test_a_container_has_as_many_cores_as_it_is_given_time_on(
+    tmp_path: Path, files: dict[str, str], cores: float | None
+) -> None:
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        save(tmp_path / name, text)
+    assert quota(tmp_path) == cores
+    assert 1 <= cores_here(tmp_path) <= (99 if cores is None else 3 if cores > 1 else 1)
+
+
+class Noting(Quiet):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def engine_at(folder: Path, where: Where, client: object) -> tuple[Engine, Noting]:
+    watcher = Noting()
+    engine = Engine(Journal(Store(str(folder))), where, watcher, folder / "r.yaml")
+    engine._client = client
+    return engine, watcher
+
+
+def test_jobs_that_stand_in_a_queue_are_waited_for(tmp_path: Path) -> None:
+    waited: list[Any] = []
+    client = SimpleNamespace(nthreads=dict, wait_for_workers=lambda n, timeout: waited.append((n, timeout)))
+    for where, notes, timeouts in (
+        (Where(cluster="slurm.yaml"), 1, [(1, None)]),
+        (Where(scheduler="tcp://x:1"), 1, []),
+        (Where(2), 0, [(1, 600)]),
+    ):
+        engine, watcher = engine_at(tmp_path, where, client)
+        engine.wait_for_workers(client)
+        assert (len(watcher.notes), waited) == (notes, timeouts)
+        waited.clear()
+
+
+def test_a_scheduler_that_goes_away_is_named_and_not_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(error: OSError) -> Any:
+        def sending(*_: object) -> None:
+            raise error
+
+        return sending
+
+    engine, _ = engine_at(tmp_path, Where(scheduler="tcp://x:1"), SimpleNamespace(status="closed"))
+    monkeypatch.setattr(engine, "_send_and_take", send(TimeoutError("Timed out")))
+    with pytest.raises(RunFailed, match=r"the connection to the scheduler at tcp://x:1 is lost \(Timed out\)"):
+        engine._work([], {})
+    monkeypatch.setattr(engine, "_send_and_take", send(OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        engine._work([], {})
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lock"), [(errno.EWOULDBLOCK, True), (errno.ENOSYS, False), (errno.ENOLCK, False)]
+)
+def test_a_file_system_without_locks_is_no_other_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, is_lock: bool
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(error, "as the system says")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    if is_lock:
+        with pytest.raises(RunFailed, match="another run is at work here"), one_run_at_a_time(Store(str(tmp_path))):
+            pass
+    else:
+        with one_run_at_a_time(Store(str(tmp_path))):
+            assert (tmp_path / ".lock").exists()
+
+
+def test_workers_in_another_folder_write_into_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--out` may be relative to where the run is started; a scheduler's workers were started elsewhere."""
+
+    def elsewhere(engine: Engine, left: list[Task], results: dict[str, Result]) -> None:
+        with contextlib.chdir(tmp_path / "theirs"):
+            work_here(engine, left, results)
+
+    (tmp_path / "theirs").mkdir()
+    lines(tmp_path / "in.jsonl", ["one", "two", "two"])
+    asked = load(
+        save(tmp_path / "r.yaml", "name: a\nsources:\n  a: {jsonl: {path: in.jsonl}}\nstages: [exact_dedup, write]\n")
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Engine, "_work", elsewhere)
+    run(asked, "out", Where(1), Quiet())
+    assert len(written(tmp_path / "out")) == 2 and not [*(tmp_path / "theirs").iterdir()]
+
+
+def test_workers_that_write_onto_a_disk_of_their_own_are_found_out(tmp_path: Path) -> None:
+    result = {"files": {"documents": {"path": "legs/a/x.parquet", "bytes": 1, "checksum": "0"}}}
+    task = {"task": "t"}
+    here, _ = engine_at(tmp_path, Where(2), None)
+    here.accept(task, result)
+    there, _ = engine_at(tmp_path, Where(scheduler="tcp://x:1"), None)
+    with pytest.raises(RunFailed, match=r"legs/a/x\.parquet: a worker wrote this file, and it is not here"):
+        there.accept(task, result)
+    (tmp_path / "legs" / "a").mkdir(parents=True)
+    save(tmp_path / "legs" / "a" / "x.parquet", "x")
+    there.accept(task, result)
+    assert there.journal.done["t"] == result

@@ -1,0 +1,209 @@
+"""In a real browser: nothing that was crawled runs, asks for anything or leads away, and the pages are without fault."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_explore_live import leave, me
+
+from gristmill.pipeline.explore.server import Server
+from tests.pipeline.explore.explore_runs import EVIL_URL, Asker, finished, served
+from tests.pipeline.look.outfolder import FIRST, QUARANTINED, make
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="needs playwright: pip install playwright (no browser of its own)"
+)
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+AXE = os.environ.get("AXE_CORE", "node_modules/axe-core/axe.min.js")
+
+
+class Watched:
+    """A page, and what it did that a person would not see."""
+
+    def __init__(self, page: Any, server: Server) -> None:
+        self.page = page
+        self.faults: list[str] = []
+        self.asked: list[str] = []
+        page.on("console", lambda said: self.faults.append(f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (self.faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("popup", lambda popup: self.faults.append(f"popup: {popup.url}"))
+        page.on("download", lambda file: self.faults.append(f"download: {file.url}"))
+        page.on("request", lambda request: self.asked.append(request.url))
+        self.home = f"http://127.0.0.1:{server.port}"
+        page.goto(server.address)
+        assert page.url == f"{self.home}/"
+
+    def open(self, target: str) -> Any:
+        answer = self.page.goto(self.home + target, wait_until="networkidle")
+        assert answer.status == 200, target
+        return self.page
+
+    def is_clean(self) -> None:
+        assert self.faults == []
+        strangers = [url for url in self.asked if not url.startswith((f"{self.home}/", "data:"))]
+        assert strangers == [] and len(self.asked) > 3
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"needs Chromium at {CHROMIUM} (or in the environment variable CHROMIUM)")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--host-resolver-rules=MAP *.invalid 127.0.0.1"]
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with served(finished(tmp_path_factory.mktemp("browsed"))) as serving:
+        yield serving
+
+
+@pytest.fixture
+def watched(browser: Any, server: Server) -> Iterator[Watched]:
+    context = browser.new_context()
+    yield Watched(context.new_page(), server)
+    context.close()
+
+
+def test_a_person_finds_a_document_and_its_original(watched: Watched) -> None:
+    page = watched.open("/")
+    page.get_by_role("link", name="Documents").click()
+    page.get_by_label("words in the text").fill("miller planted")
+    page.get_by_role("button", name="Search").click()
+    page.wait_for_url("**/documents?*")
+    assert page.locator(".hits li").count() == 1
+    page.locator(".hits a").first.click()
+    page.get_by_role("link", name="The page as it was crawled").click()
+    frame = page.frame_locator("iframe")
+    assert "Hostile" in frame.locator("h1").inner_text()
+    assert "Send" in frame.locator("x-button").inner_text()
+    frame.locator("#away").click()
+    page.wait_for_timeout(300)
+    assert "Hostile" in frame.locator("h1").inner_text() and page.url.startswith(watched.home)
+    watched.is_clean()
+
+
+def test_hostile_markup_does_nothing_even_where_it_is_opened_by_itself(watched: Watched, server: Server) -> None:
+    link = Asker(server).uid_of(EVIL_URL)
+    page = watched.open(link.replace("?", "/frame?"))
+    page.wait_for_timeout(500)
+    assert page.url.startswith(watched.home) and "Hostile" in page.locator("h1").inner_text()
+    assert page.evaluate("window.origin") == "null"
+    watched.is_clean()
+
+
+def test_hostile_names_and_texts_stay_text(browser: Any, tmp_path: Path) -> None:
+    with served(make(tmp_path)) as server:
+        context = browser.new_context()
+        watched = Watched(context.new_page(), server)
+        asker = Asker(server)
+        for target in (
+            "/",
+            "/documents",
+            "/rejects",
+            f"/document/{FIRST:016x}",
+            f"/document/{QUARANTINED:016x}",
+            *asker.links("/rejects", "^/reject[?]"),
+        ):
+            page = watched.open(target)
+            assert page.locator("script").count() == 0
+            assert (
+                page.locator("body *").evaluate_all(
+                    "all => all.filter(one => [...one.attributes].some(a => a.name.startsWith('on'))).length"
+                )
+                == 0
+            )
+        assert page.title() and "<script>" in watched.open("/").locator("header").inner_text()
+        watched.is_clean()
+        context.close()
+
+
+def test_a_run_that_goes_on_is_followed_only_while_somebody_looks(browser: Any, tmp_path: Path) -> None:
+    with served(leave(tmp_path, me())) as server:
+        context = browser.new_context()
+        watched = Watched(context.new_page(), server)
+        page = watched.open("/")
+        leave(tmp_path, me(workers=7, alarms=["late <b>alarm</b>"], notes=[]))
+        playwright.expect(page.locator("[data-word=workers]")).to_have_text("7", timeout=10_000)
+        assert (
+            "late <b>alarm</b>" in page.locator("#live-alarms").inner_text()
+            and page.locator("#live-alarms b").count() == 0
+        )
+        page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+        page.wait_for_timeout(2_500)
+        asked = len(watched.asked)
+        page.wait_for_timeout(4_500)
+        assert len(watched.asked) == asked
+        leave(tmp_path, me(workers=8))
+        page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        playwright.expect(page.locator("[data-word=workers]")).to_have_text("8", timeout=10_000)
+        watched.is_clean()
+        leave(tmp_path, me(state="failed", message="no <i>space</i>"))
+        page.reload()
+        assert "no <i>space</i>" in page.locator(".live").inner_text() and page.locator("script").count() == 0
+        context.close()
+
+
+def test_the_report_runs_in_an_origin_of_its_own(watched: Watched) -> None:
+    page = watched.open("/report")
+    assert page.evaluate("window.origin") == "null" and page.locator("h1").count() == 1
+    watched.is_clean()
+
+
+@pytest.mark.parametrize("width", [390, 820, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_and_have_no_serious_fault(browser: Any, server: Server, width: int, scheme: str) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
+    watched = Watched(context.new_page(), server)
+    asker = Asker(server)
+    axe = Path(AXE).read_text() if Path(AXE).exists() else None
+    link = asker.uid_of("two.example")
+    for target in (
+        "/",
+        "/documents",
+        "/documents?words=miller",
+        "/rejects",
+        link,
+        link.replace("?", "/original?"),
+        "/documents?words=absent",
+    ):
+        page = watched.open(target)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (target, width)
+        if axe is not None:
+            page.evaluate(axe)
+            found = page.evaluate("axe.run({iframes: false})")["violations"]
+            assert [
+                (one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")
+            ] == [], target
+    watched.is_clean()
+    context.close()
+
+
+def test_on_a_phone_the_history_comes_first_and_nothing_is_off_screen(browser: Any, server: Server) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    watched = Watched(context.new_page(), server)
+    asker = Asker(server)
+    [link] = asker.links("/documents?words=%22those+who%22&url=long.example", "^/document/")
+    page = watched.open(link.split("#")[0])
+    tops = [page.locator(f"#{name}").bounding_box()["y"] for name in ("fate", "text", "signals")]
+    assert tops == sorted(tops) and tops[0] < 800
+    page = watched.open("/") and watched.open(link)
+    assert 0 < page.locator("#match").bounding_box()["y"] < 800 and page.evaluate("scrollY") > 0
+    page = watched.open("/")
+    rows = page.locator(".stages tbody tr")
+    for row in rows.all():
+        cells = [cell.bounding_box() for cell in row.locator("th:visible, td:visible").all()]
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in cells)
+        assert row.bounding_box()["height"] < 90
+    assert rows.count() > 5 and page.locator(".stages .why a:visible").count() >= 3
+    watched.is_clean()
+    context.close()

@@ -1,0 +1,364 @@
+"""What `explore` refuses: strangers, other names, other methods, addresses that mean files, numbers that mean nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from typer.testing import CliRunner
+
+from gristmill.pipeline.cli import app as cli
+from gristmill.pipeline.explore import server as serving
+from gristmill.pipeline.explore.query import BadRequest, as_typed, fields_of, number_of, words_of
+from gristmill.pipeline.explore.reading_turns import Turns
+from gristmill.pipeline.explore.server import Server
+from tests.pipeline.explore.explore_runs import Asker, hashes, served
+from tests.pipeline.look.outfolder import make
+
+SECRET = "a secret beside the run"
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "secret.txt").write_text(SECRET)
+    return make(folder / "out")
+
+
+@pytest.fixture(scope="module")
+def server(out: Path) -> Iterator[Server]:
+    before = hashes(out.parent)
+    with served(out) as it:
+        yield it
+    assert hashes(out.parent) == before and len(before) > 20
+
+
+@pytest.fixture
+def asker(server: Server) -> Asker:
+    return Asker(server)
+
+
+TRAVERSALS = [
+    "/../secret.txt",
+    "/../../../../etc/passwd",
+    "/documents/../../secret.txt",
+    "/%2e%2e/secret.txt",
+    "/%2e%2e%2fsecret.txt",
+    "/..%2fsecret.txt",
+    "/..%5csecret.txt",
+    "/..\\secret.txt",
+    "/%252e%252e%252fsecret.txt",
+    "/..%c0%afsecret.txt",
+    "/....//secret.txt",
+    "/.%00./secret.txt",
+    "/run.json",
+    "/stages/language/report.json",
+    "/style.css/../../secret.txt",
+    "/style.css%00.html",
+    "/document/../../secret.txt",
+    "/document/%2e%2e%2f%2e%2e%2fsecret.txt",
+    "/document/0000000000000000/../../secret.txt",
+    "/document//etc/passwd",
+    "/templates/base.html",
+    "/.lock",
+    "/file:///etc/passwd",
+    "//evil.example/",
+]
+
+
+@pytest.mark.parametrize("target", TRAVERSALS)
+def test_no_address_is_a_path(asker: Asker, target: str) -> None:
+    reply = asker.get(target)
+    assert reply.status == 404 and SECRET.encode() not in reply.body and b"root:" not in reply.body
+
+
+@pytest.mark.parametrize(
+    "path", ["../../secret.txt", "/etc/passwd", "..%2f..%2fsecret.txt", "language/../../..", "%00", "legs/extract"]
+)
+@pytest.mark.parametrize("field", ["stage", "source"])
+def test_no_field_is_a_path(asker: Asker, field: str, path: str) -> None:
+    for target in (f"/documents?{field}={path}", f"/rejects?{field}={path}", f"/reject?stage={path}&file=0&row=0"):
+        reply = asker.get(target)
+        assert reply.status in (400, 404) and SECRET not in reply.text and "root:" not in reply.text
+
+
+@pytest.mark.parametrize("target", ["http://evil.example/", "*", "?token=", "documents", "evil.example:443"])
+def test_an_address_begins_with_one_slash(asker: Asker, target: str) -> None:
+    assert asker.get(target).status == 400
+
+
+def test_nobody_gets_in_without_the_token(server: Server) -> None:
+    stranger = Asker(server, admitted=False)
+    wrong = ["", server.token[:-1], server.token + "x", server.token.swapcase(), server.session, "%00", "é", "a" * 4000]
+    for target in [
+        "/",
+        "/documents",
+        "/live.json",
+        "/style.css",
+        "/report",
+        "/nothing",
+        *(f"/?token={quote(token)}" for token in wrong),
+    ]:
+        reply = stranger.get(target)
+        assert reply.status == 403 and "set-cookie" not in reply.headers, target
+        assert reply.headers["content-type"].startswith("text/plain") and b"web" not in reply.body
+    assert stranger.get(f"/documents?token={server.token}").status == 403  # only at the door
+    for cookie in ("", server.token, server.session[:-1], server.session + " x", "\xff"):
+        assert stranger.get("/", Cookie=f"{server.cookie}={cookie}").status == 403
+    assert stranger.get("/", Cookie=f"other=1; {server.cookie}={server.session}").status == 200
+    assert stranger.get("/", Cookie=f"gristmill_1={server.session}").status == 403
+
+
+def test_the_token_leaves_the_address_and_the_cookie_stays_here(server: Server) -> None:
+    reply = Asker(server, admitted=False).get(f"/?token={server.token}")
+    assert (reply.status, reply.headers["location"], reply.body) == (303, "/", b"")
+    assert reply.headers["set-cookie"].endswith("; Path=/; HttpOnly; SameSite=Strict") and server.token not in str(
+        reply.headers
+    )
+    from_a_link = Asker(server, admitted=False).get(f"/?token={server.token}", Sec_Fetch_Site="cross-site")
+    assert (
+        from_a_link.status == 200
+        and b'content="0;url=/"' in from_a_link.body
+        and server.token.encode() not in from_a_link.body
+    )
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:80",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "",
+        "a@127.0.0.1",
+        "10.0.0.1",
+        "[::1",
+        "127.0.0.1/x",
+    ],
+)
+def test_another_name_is_not_ours(asker: Asker, host: str) -> None:
+    for target in ("/", f"/?token={asker.server.token}"):
+        reply = asker.get(target, Host=host)
+        assert reply.status == 421 and "set-cookie" not in reply.headers, host
+
+
+@pytest.mark.parametrize("host", ["localhost", "LocalHost:1234", "127.0.0.1:9", "[::1]:80", "127.0.0.2"])
+def test_loopback_has_several_names_and_tunnels_other_ports(asker: Asker, host: str) -> None:
+    assert asker.get("/", Host=host).status == 200
+
+
+def test_beyond_this_machine_numbers_and_its_name_are_good(out: Path) -> None:
+    with served(out, "0.0.0.0") as server:
+        asker = Asker(server)
+        assert server.address.startswith("http://127.0.0.1:")
+        assert [asker.get("/", Host=host).status for host in ("10.1.2.3:80", socket.gethostname(), "evil.example")] == [
+            200,
+            200,
+            421,
+        ]
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_other_sites_get_nothing_even_with_the_cookie(asker: Asker, site: str) -> None:
+    assert asker.get("/", Sec_Fetch_Site=site).status == 403
+    assert [asker.get("/", Sec_Fetch_Site=site).status for site in ("same-origin", "none")] == [200, 200]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "NONSENSE"])
+def test_only_two_methods(asker: Asker, method: str) -> None:
+    reply = asker.get("/", method)
+    assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD") and "content-security-policy" in reply.headers
+
+
+def test_head_is_get_without_its_body(asker: Asker) -> None:
+    for target in ("/documents", "/nothing", "/style.css"):
+        head, get = asker.get(target, "HEAD"), asker.get(target)
+        assert head.body == b"" and (head.status, head.headers["content-length"]) == (get.status, str(len(get.body)))
+
+
+def test_requests_have_no_body_and_an_end(asker: Asker) -> None:
+    assert asker.get("/", Content_Length="5").status == 413
+    assert asker.get("/", Transfer_Encoding="chunked").status == 413
+    assert asker.get("/documents?words=" + "x" * 8200).status == 414
+    assert asker.get("/" + "x" * 70_000).status == 414
+    assert asker.get("/documents?words=" + "x" * 4100).status == 400
+    assert asker.get("/documents?words=" + "x" * 501).status == 400
+    assert asker.get("/documents?words=" + "+".join("abcdefghi")).status == 400
+    assert asker.get("/documents?" + "&".join(f"a{n}=1" for n in range(100))).status == 400
+    assert asker.get("/", X_Long="x" * 70_000).status == 431
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "-1",
+        "0",
+        "1e3",
+        "1.5",
+        "0x10",
+        "NaN",
+        "١",
+        "²",
+        "9" * 14,
+        "9" * 400,
+        "+1",
+        "1;2",
+        "%00",
+        "true",
+        "-9223372036854775808",
+    ],
+)
+def test_a_page_number_is_a_whole_number_within_reason(asker: Asker, number: str) -> None:
+    for target in (f"/documents?page={quote(number)}", f"/rejects?page={quote(number)}"):
+        assert asker.get(target).status == 400, target
+    at = asker.get(f"/documents?words=x&at={quote(number)}").status
+    assert at == (200 if number == "0" else 400)
+
+
+def test_a_page_beyond_the_last_says_which_is_the_last(asker: Asker) -> None:
+    for page in (2, 3, 10**6, 10**12):
+        reply = asker.get(f"/documents?page={page}")
+        assert reply.status == 404 and "the last is 1" in reply.text
+    assert asker.get("/documents?words=text&at=999999999999").text.count("<li class=") == 0
+    assert asker.get("/documents?page=").status == asker.get("/documents?page=1").status == 200
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "%ff%fe",
+        "%c3%28",
+        "%ed%a0%80",
+        "%00%1b[31m",
+        "%F0%9F%92%A9",
+        "%u0041",
+        "%",
+        "%zz",
+        "\xe9",
+        "%e2%80%ae",
+        "'\"",
+        '"',
+        "\\",
+        "a%0d%0aSet-Cookie:x",
+    ],
+)
+def test_odd_encodings_are_words_like_others(asker: Asker, words: str) -> None:
+    target = f"/documents?words={words}&url={words}"
+    with socket.create_connection(("127.0.0.1", asker.server.port)) as connection:
+        connection.sendall(
+            f"GET {target} HTTP/1.0\r\nHost: localhost\r\nCookie: {asker.cookie}\r\n\r\n".encode("latin-1")
+        )
+        received = b"".join(iter(lambda: connection.recv(65536), b""))
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200") and b"\nSet-Cookie:x" not in head
+    assert b"\x1b" not in body and "\u202e" not in body.decode()
+    found = asker.get("/find?q=" + quote(words)).headers["location"]
+    assert found.startswith("/documents") and found.isascii() and "\r" not in found
+
+
+def test_every_answer_has_its_guards(asker: Asker) -> None:
+    for target in ("/", "/documents", "/nothing", "/live.json", "/style.css", "/documents?page=x", "/../x"):
+        headers = asker.get(target).headers
+        assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
+        assert headers["cross-origin-opener-policy"] == headers["cross-origin-resource-policy"] == "same-origin"
+        assert headers["cache-control"] == "no-store" and headers["x-frame-options"] == "DENY"
+        assert (
+            headers["content-security-policy"].startswith("default-src 'none'")
+            and "unsafe" not in headers["content-security-policy"]
+        )
+        assert "python" not in headers["server"].lower()
+
+
+def test_garbage_is_no_request_and_the_server_goes_on(asker: Asker) -> None:
+    for garbage in (
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET\r\n\r\n",
+        b"\r\n" * 10,
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost\x00: x\r\n\r\n",
+        os.urandom(3000),
+    ):
+        with socket.create_connection(("127.0.0.1", asker.server.port), timeout=5) as connection:
+            connection.sendall(garbage)
+            connection.shutdown(socket.SHUT_WR)
+            assert b"200 OK" not in b"".join(iter(lambda: connection.recv(65536), b""))
+    assert asker.get("/").status == 200
+
+
+def test_those_who_hold_the_line_are_turned_away_in_time(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving.Handler, "timeout", 1.0)
+    silent = [socket.create_connection(("127.0.0.1", asker.server.port)) for _ in range(serving.CONNECTIONS + 8)]
+    time.sleep(2.0)
+    assert asker.get("/").status == 200
+    for connection in silent:
+        connection.close()
+
+
+def test_the_newest_goes_first_and_those_before_it_stop_early() -> None:
+    turns, order = Turns(at_once=1), []
+    with turns.turn(60.0) as first:
+        waiting = []
+        for name in ("old", "new"):
+            waiting.append(threading.Thread(target=lambda name=name: took(turns, order, name)))
+            waiting[-1].start()
+            while len(turns._waiting) < len(waiting):
+                time.sleep(0.001)
+        time.sleep(0.6)
+        assert first.over
+    for thread in waiting:
+        thread.join()
+    assert order == ["new", "old"]
+
+
+def took(turns: Turns, order: list[str], name: str) -> None:
+    with turns.turn(1.0):
+        order.append(name)
+
+
+def test_what_a_query_is_made_of() -> None:
+    assert words_of('a "b c" d "e') == ("a", "b c", "d", "e")
+    for words in (
+        ("a\u3000b", "c"),
+        ("a\u00a0b c",),
+        ("a\tb", "d"),
+    ):  # any space: the next page of a list is asked for in the same words
+        assert words_of(as_typed(words)) == words
+    assert fields_of("a=1&a=2&b=+x+") == {"a": "1", "b": "x"}
+    with pytest.raises(BadRequest, match="a whole number from 1"):
+        number_of({"page": "-3"}, "page", 1, 1)
+
+
+def heeding() -> None:
+    """What a shell starts in the background is deaf to Ctrl-C, and so are its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_it_cleanly(out: Path, how: signal.Signals) -> None:
+    command = [sys.executable, "-m", "gristmill.pipeline.cli.app", "explore", str(out), "--no-open"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("explore: http://127.0.0.1:") and "?token=" in line
+    process.send_signal(how)
+    said, err = process.communicate(timeout=10)
+    assert process.returncode == 0 and said == "" and "Traceback" not in err
+
+
+def test_a_folder_without_a_run_and_a_port_that_is_taken(tmp_path: Path, out: Path, server: Server) -> None:
+    runner = CliRunner()
+    for folder in (tmp_path, tmp_path / "absent"):
+        result = runner.invoke(cli.app, ["explore", str(folder), "--no-open"])
+        assert result.exit_code != 0 and "no " in str(result.exception)
+    taken = runner.invoke(cli.app, ["explore", str(out), "--no-open", "--port", str(server.port)])
+    assert "cannot listen" in str(taken.exception)

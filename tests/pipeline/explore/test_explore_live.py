@@ -1,0 +1,377 @@
+"""Runs that go on or broke: what the driver leaves on disk for others, and what `explore` makes of any state that a
+folder can be in."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gristmill.pipeline.explore.live import live_of, live_view
+from gristmill.pipeline.progress import progress_file
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.progress.progress_file import OnRecord, is_alive, on_record
+from gristmill.pipeline.store.store import Store
+from tests.pipeline.explore.explore_runs import Asker, Reply, finished, hashes, served
+from tests.pipeline.look.outfolder import make
+from tests.pipeline.runs import go, lines, save
+
+HOSTILE = "<script>alert('x')</script>"
+
+
+def me(**more: Any) -> dict[str, Any]:
+    """What a run of this process would leave."""
+    process = psutil.Process()
+    nodes = [
+        {"name": "web", "kind": "leg", "source": "web", "stages": ["extract"], "state": "running", "parts": 4, "done": 1, "decided": 0, "anew": 1, "began": time.time() - 30, "ended": None, "doing": None},
+        {"name": "exact_dedup", "kind": "global", "source": None, "stages": ["exact_dedup"], "state": "waiting", "parts": None, "done": 0, "decided": 0, "anew": 0, "began": None, "ended": None, "doing": None},
+    ]  # fmt: skip
+    count = {
+        "docs_in": 10,
+        "kept": 8,
+        "dropped": {HOSTILE: 1},
+        "quarantined": 1,
+        "seconds": 1.0,
+        "bytes_in": 5,
+        "bytes_out": 4,
+    }
+    facts = {
+        "name": f"going {HOSTILE}",
+        "state": "running",
+        "message": None,
+        "process": process.pid,
+        "born": process.create_time(),
+        "host": platform.node(),
+    }
+    facts |= {
+        "started": time.time() - 60,
+        "updated": time.time(),
+        "workers": 2,
+        "dashboard": "http://127.0.0.1:8787/status",
+        "notes": [HOSTILE],
+    }
+    facts |= {
+        "documents": 10,
+        "bytes": 5_000_000,
+        "recently": {"documents": 5, "bytes": 1_000_000, "seconds": 10.0},
+        "alarms": [f"web {HOSTILE}"],
+    }
+    return (
+        facts
+        | {
+            "nodes": nodes,
+            "stages": {
+                "web": {"web": count | {"kept": 10, "dropped": {}, "quarantined": 0}},
+                "extract": {"web": count},
+            },
+        }
+        | more
+    )
+
+
+def leave(out: Path, facts: dict[str, Any]) -> Path:
+    (out / "logs").mkdir(parents=True, exist_ok=True)
+    (out / "logs/progress.json").write_text(json.dumps(facts))
+    return out
+
+
+def test_a_run_that_goes_on_shows_how_far_it_is(tmp_path: Path) -> None:
+    with served(leave(tmp_path, me())) as server:
+        asker = Asker(server)
+        page, told = asker.get("/").text, asker.get("/live.json")
+        live = json.loads(told.body)
+        assert (
+            live["state"] == "running"
+            and live["words"]["documents"] == "10"
+            and live["words"]["speed"] == "0/s"
+            and live["words"]["workers"] == "2"
+        )
+        assert (
+            live["words"]["volume"] == "100.0 kB/s"
+            and live["words"]["left"].startswith("90.")
+            and live["words"]["left"].endswith(" s for what is at work; 1 of 2 have not begun")
+        )
+        assert "last news</dt>" in page and re.fullmatch(
+            r"[\d.]+ m?s ago|<1 ms ago|0.00 s ago", live["words"]["news"]
+        ), live["words"]["news"]
+        assert live["nodes"][0]["stages"] == "extract" and live["nodes"][1]["stages"] == "" and "with extract" in page
+        assert live["dashboard"] == "http://127.0.0.1:8787/status" and 'href="http://127.0.0.1:8787/status"' in page
+        assert [node["share"] for node in live["nodes"]] == [25.0, 0.0] and live["nodes"][0]["parts"] == "1 of 4 parts"
+        assert live["stages"][1] == {"docs_in": "10", "kept": "8", "lost": "1", "quarantined": "1", "gone": "20.0%"}
+        assert page.count("<script") == 1 and page.count("&lt;script&gt;") >= 4
+        assert "kept so far" not in page and '<span data-word="state">is running' in page
+        leave(tmp_path, me(workers=77))
+        assert json.loads(asker.get("/live.json").body)["words"]["workers"] == "77"
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "words"),
+    [
+        ({"born": 1.0}, "stopped", "stopped without a message"),
+        ({"process": 2**22 + 1}, "stopped", "its process is gone"),
+        ({"state": "failed", "message": f"no space {HOSTILE}"}, "failed", "no space &lt;script&gt;"),
+        ({"state": "interrupted"}, "interrupted", "was interrupted"),
+        ({"host": "elsewhere"}, "running", "is running on elsewhere"),
+        ({"dashboard": "javascript:alert(1)"}, "running", "is running"),
+    ],
+)
+def test_how_a_run_ended_is_said(tmp_path: Path, change: dict[str, Any], state: str, words: str) -> None:
+    with served(leave(tmp_path, me(**change))) as server:
+        reply = Asker(server).get("/")
+        assert reply.status == 200 and words in reply.text and "javascript:" not in reply.text
+        assert ("time left</dt>" in reply.text) == ("documents now</dt>" in reply.text) == (state == "running")
+        assert live_of(str(tmp_path))["state"] == state and ("/script.js" in reply.text) == (state == "running")
+
+
+def test_nobody_knows_the_time_left_before_a_part_is_done(tmp_path: Path) -> None:
+    facts = me()
+    facts["nodes"][0] |= {"done": 0}
+    assert live_view(facts, True, facts["updated"])["words"]["left"] == "not known yet"
+    facts["nodes"] = [facts["nodes"][0] | {"done": 2}]
+    assert live_view(facts, True, facts["updated"])["words"]["left"].endswith(" s")
+
+
+def test_a_run_that_broke_off_shows_its_own_record(tmp_path: Path, whole: Path) -> None:
+    """What run.json says is more than what was told on the way; of a run that was killed it says nothing."""
+    out = Path(shutil.copytree(whole, tmp_path / "out"))
+    record = json.loads((out / "run.json").read_text())
+    failed = record | {"status": "failed", "error": f"no space {HOSTILE}", "stages": record["stages"][:2]}
+    (out / "run.json").write_text(json.dumps(failed))
+    for facts in (None, me(state="failed", message=f"no space {HOSTILE}")):
+        if facts is not None:
+            leave(out, facts)
+        page = ask_all(out)["/"].text
+        assert (
+            "no space &lt;script&gt;" in page
+            and ">failed</span>" in page
+            and re.search(r'data-cell="docs_in">23<', page)
+        ), facts
+    (out / "run.json").write_text(json.dumps({"name": "small", "status": "running", "recipe": record["recipe"]}))
+    page = ask_all(leave(out, me(born=1.0)))["/"].text
+    assert (
+        "stopped without a message" in page
+        and re.search(r'data-cell="docs_in">10<', page)
+        and ">stopped</span>" in page
+    )
+    assert "broke off" in page and 'data-cell="state">running' not in page
+
+
+def ask_all(out: Path) -> dict[str, Reply]:
+    """Every kind of page of a folder in some state; each must be a page."""
+    before = hashes(out)
+    with served(out) as server:
+        asker = Asker(server)
+        targets = [
+            "/",
+            "/documents",
+            "/rejects",
+            "/documents?words=miller",
+            "/rejects?words=miller",
+            "/live.json",
+            "/report",
+            "/documents?page=2",
+        ]
+        targets += asker.links("/documents", "^/document/")[:3] + asker.links("/rejects", "^/(document|reject)[/?]")[:3]
+        targets += [target.replace("?", "/original?") for target in targets if target.startswith("/document/")][:2]
+        replies = {target: asker.get(target) for target in targets}
+    assert hashes(out) == before
+    assert all(reply.status in (200, 400, 404, 500) and reply.body for reply in replies.values())
+    assert replies["/"].status == replies["/documents"].status == replies["/rejects"].status == 200
+    return replies
+
+
+BREAKS: dict[str, Callable[[Path], object]] = {
+    "no run.json": lambda out: (out / "run.json").unlink(),
+    "run.json cut off": lambda out: (out / "run.json").write_bytes((out / "run.json").read_bytes()[:100]),
+    "run.json of another kind": lambda out: (out / "run.json").write_text('{"name": 5, "stages": [1, {"name": [], "dropped": {"x": "y"}}], "alarms": 3, "recipe": 7}'),
+    "run.json is a list": lambda out: (out / "run.json").write_text("[1, 2]"),
+    "a manifest cut off": lambda out: next(out.glob("legs/*/manifest.json")).write_text('{"leg": "web", "parts": [{'),
+    "a manifest of another kind": lambda out: next(out.glob("legs/*/manifest.json")).write_text('{"stages": "x", "parts": {"a": 1}}'),
+    "documents cut off": lambda out: [path.write_bytes(path.read_bytes()[:200]) for path in out.glob("legs/*/*.documents.parquet")],
+    "documents gone": lambda out: [path.unlink() for path in out.glob("legs/*/*.documents.parquet")],
+    "verdicts of zeros": lambda out: [path.write_bytes(b"\0" * 500) for path in out.rglob("*.verdicts.parquet")],
+    "rejects cut off": lambda out: [path.write_bytes(path.read_bytes()[:99]) for path in out.glob("stages/*/rejects/*.parquet")],
+    "legs gone": lambda out: shutil.rmtree(out / "legs"),
+    "stages gone": lambda out: shutil.rmtree(out / "stages"),
+    "all gone": lambda out: [shutil.rmtree(path) if path.is_dir() else path.unlink() for path in out.iterdir()],
+    "progress cut off": lambda out: leave(out, {}) and (out / "logs/progress.json").write_text('{"state": "runn'),
+    "progress of another kind": lambda out: leave(out, {"state": 3, "nodes": [], "stages": {}, "started": "x"}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    lines(folder / "in.jsonl", [f"the miller keeps number {n}" for n in range(20)] + ["twice"] * 3)
+    go(
+        save(
+            folder / "recipe.yaml",
+            "name: small\nsources: {web: {jsonl: {path: in.jsonl}}}\nstages: [exact_dedup, write]\n",
+        ),
+        folder / "out",
+    )
+    return folder / "out"
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+@pytest.mark.parametrize("kind", ["made up", "real"])
+def test_a_broken_run_has_its_pages(tmp_path: Path, whole: Path, kind: str, broken: str) -> None:
+    out = make(tmp_path / "out") if kind == "made up" else Path(shutil.copytree(whole, tmp_path / "out"))
+    BREAKS[broken](out)
+    replies = ask_all(out)
+    if "cut off" in broken or "kind" in broken or "zeros" in broken:
+        assert any('class="trouble"' in reply.text for reply in replies.values() if reply.status == 200), broken
+
+
+SLOW = """
+import time
+from gristmill.stages.stage import Annotate
+
+class Slow(Annotate):
+    def annotate(self, batch):
+        time.sleep(60 if "SLOW" in batch.column("text")[0].as_py() else 0.7)
+        return {}
+"""
+
+
+def test_a_killed_run_shows_what_was_done(tmp_path: Path) -> None:
+    save(tmp_path / "slow.py", SLOW)
+    lines(tmp_path / "in/slow.jsonl", ["SLOW"])
+    for file in range(4):  # the journal is flushed once a second
+        lines(tmp_path / f"in/{file}.jsonl", [f"the miller keeps number {n} of {file}" for n in range(100)])
+    settings = "parts: {files: 1}\nsources: {web: {jsonl: {path: in}}}\nstages: ['slow.py:Slow', write]\n"
+    out, recipe = tmp_path / "out", save(tmp_path / "recipe.yaml", f"name: killed\n{settings}")
+    command = [
+        sys.executable,
+        "-m",
+        "gristmill.pipeline.cli.app",
+        "run",
+        str(recipe),
+        "--out",
+        str(out),
+        "--workers",
+        "2",
+    ]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while live_of(str(out)).get("words", {}).get("documents") != "400":
+            assert time.monotonic() < deadline and run.poll() is None, live_of(str(out))
+            time.sleep(0.1)
+        with served(out) as server:
+            asker = Asker(server)
+            going, listed = asker.get("/").text, asker.get("/documents").text
+        assert "is running" in going and "4 of 5 parts" in going
+        assert re.search("1 to 50 of [1234]00,", " ".join(listed.split())) and "kept so far" in listed
+    finally:
+        run.kill()
+        run.wait()
+    dead = ask_all(out)
+    assert "stopped without a message" in dead["/"].text and re.search(
+        "1 to 50 of [1234]00,", " ".join(dead["/documents"].text.split())
+    )
+    assert (
+        sum("the miller keeps" in reply.text for target, reply in dead.items() if target.startswith("/document/")) >= 3
+    )
+
+
+class Nothing(Quiet):
+    def note(self, message: str) -> None: ...
+
+
+def recording(store: Store) -> OnRecord:
+    return OnRecord(Nothing(), "a run", [], lambda account: [])
+
+
+def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_file, "EVERY", 0.2)
+    store, seen = Store(str(tmp_path)), set[int]()
+    path = tmp_path / progress_file.PATH
+    with on_record(recording(store), store) as face:
+        time.sleep(0.3)
+        assert not path.exists()  # nothing is at work yet
+        face.connected("http://127.0.0.1:1/status", 2)
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            face.note("something")
+            if path.exists():
+                seen.add(path.stat().st_mtime_ns)
+                facts = json.loads(path.read_bytes())
+                assert facts["state"] == "running" and is_alive(facts)
+    assert 3 <= len(seen) <= 7
+    assert [*tmp_path.rglob("*")] == []
+    assert threading.active_count() < 20 and "progress" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "message"),
+    [(KeyboardInterrupt(), "interrupted", None), (ValueError(f"bad {HOSTILE}"), "failed", f"bad {HOSTILE}")],
+)
+def test_a_run_that_ends_badly_says_so(tmp_path: Path, error: BaseException, state: str, message: str | None) -> None:
+    store = Store(str(tmp_path))
+    with pytest.raises(type(error)), on_record(recording(store), store):
+        raise error
+    facts = json.loads((tmp_path / progress_file.PATH).read_bytes())
+    assert (facts["state"], facts["message"]) == (state, message) and is_alive(facts) is False
+    with on_record(recording(store), store):
+        pass
+    assert not (tmp_path / progress_file.PATH).exists()
+
+
+def test_counts_so_far_are_those_of_the_account(whole: Path, tmp_path: Path) -> None:
+    from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.recipe import recipe as recipes
+    from gristmill.pipeline.run.run import run
+
+    kept: list[dict[str, Any]] = []
+    original = OnRecord.ends
+
+    def ends(self: OnRecord, node: Any) -> None:
+        original(self, node)
+        kept.append(self.facts())
+
+    OnRecord.ends = ends  # type: ignore[method-assign]
+    try:
+        summary = run(recipes.load(whole.parent / "recipe.yaml"), str(tmp_path / "again"), Where(1), Nothing())
+    finally:
+        OnRecord.ends = original  # type: ignore[method-assign]
+    stages = {stage["name"]: stage for stage in summary.record["stages"]}
+    assert kept[-1]["documents"] >= 23 and {node["state"] for node in kept[-1]["nodes"]} == {"done"}
+    for name, sources in kept[-1]["stages"].items():
+        for key in ("docs_in", "kept", "dropped", "quarantined"):
+            assert sources["web"][key] == stages[name]["sources"]["web"][key], (name, key)
+    assert set(kept[-1]["stages"]) == set(stages) and stages["web"]["kept"] == 23
+    assert not (tmp_path / "again" / progress_file.PATH).exists()
+
+
+def test_speeds_are_those_of_the_last_half_minute() -> None:
+    facts = me(recently={"documents": 600, "bytes": 6_000_000, "seconds": 30.0})
+    assert live_view(facts, True, facts["updated"])["words"]["speed"] == "20/s"
+
+
+def test_a_run_finished_while_somebody_looks(tmp_path: Path) -> None:
+    out = leave(tmp_path / "out", me())
+    with served(out) as server:
+        asker = Asker(server)
+        assert "is running" in asker.get("/").text
+        made = finished(tmp_path / "other")
+        (out / "logs/progress.json").unlink()
+        for path in made.iterdir():
+            if path.name != "logs":
+                path.rename(out / path.name)
+        time.sleep(2.1)
+        text = asker.get("/").text
+        assert "is running" not in text and 'class="status done"' in text

@@ -1,0 +1,277 @@
+"""Every document that came in has a story, and no story can steer the terminal that shows it."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console, RenderableType
+
+from gristmill.pipeline.formatting import as_seconds, as_share, plain
+from gristmill.pipeline.look.funnel import Funnel
+from gristmill.pipeline.look.history import (
+    FileSpan,
+    Written,
+    as_signal,
+    history,
+    parse_uid,
+)
+from gristmill.pipeline.look.overview import overview, plain as plain_overview, render
+from gristmill.pipeline.look.run_folder import Folder, NotFound, as_json, render_stage, stage_view
+from gristmill.pipeline.look.show_history import render_history, signal_text, span_text
+from gristmill.stages.documents import uid_of
+from tests.pipeline.look.outfolder import (
+    FIRST,
+    LANGUAGE,
+    OTHER,
+    QUARANTINED,
+    SAME,
+    SCRIPT_URL,
+    SHORT,
+    UIDS,
+    WEB_URL,
+    make,
+)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make(tmp_path_factory.mktemp("out")))
+
+
+def shown(view: RenderableType) -> str:
+    file = io.StringIO()
+    Console(file=file, width=200, force_terminal=False).print(view)
+    assert as_json({"ids": b"\x01\x02", "n": 1, "odd": "\x7f"}) == '{"ids": "AQI=", "n": 1, "odd": "\\u007f"}'
+    assert "\x1b" not in file.getvalue() and "\u202e" not in file.getvalue()
+    return file.getvalue()
+
+
+def test_the_overview_counts_what_is_left_after_each_stage(out: str) -> None:
+    seen = overview(out)
+    run = seen.run
+    assert [(step.name, step.kept, step.gone) for step in Funnel.of(run).steps] == [
+        ("read", 12, 2), ("extract", 11, 1), ("language", 9, 2), ("exact_dedup", 7, 2), ("gopher_quality", 6, 1), ("write", 6, 0),
+    ]  # fmt: skip
+    text = shown(render(seen))
+    assert "[bold]markup[/bold]" in text and "too_few_words" in text and "alarm: language" in text
+    assert len(json.loads(json.dumps(plain_overview(seen)))["stages"]) == 7
+
+
+def test_a_stage_that_only_one_source_passes_leaves_the_others_alone(out: str) -> None:
+    run = overview(out).run
+    del run.stage("gopher_quality").sources["crawl"], run.stage("write").sources["crawl"]
+    assert [step.kept for step in Funnel.of(run).steps] == [12, 11, 9, 7, 6, 6]
+
+
+def test_a_stage_shows_samples_of_each_reason(out: str) -> None:
+    view = stage_view(out, "crawl")
+    assert [(sample.reason, sample.uid) for sample in view.samples] == [("not_found", None), ("damaged", None)]
+    assert len(stage_view(out, "crawl", limit=1).samples) == 1
+    assert SCRIPT_URL in shown(render_stage(view))
+
+
+def test_more_samples_come_from_the_rejects(out: str) -> None:
+    view = stage_view(out, "language", OTHER)
+    assert {sample.uid for sample in view.samples} == {f"{uid:016x}" for uid in LANGUAGE} and len(view.samples) == 2
+    assert len(stage_view(out, "language", limit=1).samples) == 1
+    assert "[bold]markup[/bold]" in shown(render_stage(view))
+    assert "\x1b" not in as_json(asdict(view)) and len(json.loads(as_json(asdict(view)))["samples"]) == 2
+    assert [sample.uid for sample in stage_view(out, "extract", "quarantined").samples] == [f"{QUARANTINED:016x}"]
+
+
+def test_what_is_not_there_names_what_is(out: str) -> None:
+    with pytest.raises(NotFound, match="did you mean language"):
+        stage_view(out, "langage")
+    with pytest.raises(NotFound, match="did you mean too_few_words"):
+        stage_view(out, "gopher_quality", "too_few_word")
+    with pytest.raises(NotFound, match=r"no document 0000000000000001 .* 3 legs"):
+        history(out, 1)
+    with pytest.raises(NotFound, match="URL"):
+        history(out, url="https://nowhere.example")
+    with pytest.raises(NotFound, match="is no uid"):
+        history(out, "not a uid")
+
+
+def test_a_document_that_was_kept_has_its_whole_way_told(out: str) -> None:
+    story = history(out, f"{FIRST:016x}")
+    assert story.outcome == "kept" and story.uid == f"{FIRST:016x}"
+    assert story.read_from == [
+        FileSpan("crawl", "crawl-0.warc.gz", 0, 5000, True)
+    ]  # of two files in the part, the one that gives the uid
+    assert [(passage.leg, passage.part, passage.row) for passage in story.passages] == [
+        ("extract", "extract-0", 0), ("exact_dedup", "extract-0", 0), ("write", "extract-0", 0),
+    ]  # fmt: skip
+    assert story.passages[0].signals == {"language": "en", "words": 0} and story.passages[2].signals == {}
+    stages = ["crawl", "extract", "language", "exact_dedup", "gopher_quality", "write"]
+    assert [(said.stage, said.verdict) for said in story.verdicts] == [(stage, "kept") for stage in stages]
+    assert [(cluster.kept, cluster.size, cluster.reason) for cluster in story.clusters] == [
+        (f"{FIRST:016x}", 3, "exact_duplicate")
+    ]
+    assert story.clusters[0].dropped == sorted(f"{uid:016x}" for uid in SAME)
+    assert story.written == [Written("write", "write/extract-0.parquet", 0)]
+    text = shown(render_history(story))
+    assert "[bold]markup[/bold]" in text and "write/extract-0.parquet" in text
+    assert "one of the records in crawl-0.warc.gz (read from byte 0 to 5,000)" in text
+
+
+def test_a_duplicate_names_the_url_of_the_one_that_stayed(out: str) -> None:
+    story = history(out, SAME[1])
+    assert [(cluster.kept, cluster.kept_url) for cluster in story.clusters] == [
+        (f"{FIRST:016x}", WEB_URL)
+    ] and story.url != WEB_URL
+    assert f"kept {FIRST:016x} ({WEB_URL})" in shown(render_history(story))
+
+
+@pytest.mark.parametrize("whom", [["--url", WEB_URL], ["--uid", f"{FIRST:016x}"]])
+def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path, whom: list[str]) -> None:
+    folder = make(tmp_path / "out")
+    for path in folder.glob("legs/*/*.parquet"):
+        path.unlink()
+    said = subprocess.run(
+        [sys.executable, "-m", "gristmill.pipeline.cli.app", "inspect", str(folder), *whom],
+        capture_output=True,
+        text=True,
+    )
+    assert said.returncode == 1 and "gristmill clean --legs" in said.stderr and "documents.parquet" in said.stderr, (
+        said.stderr
+    )
+
+
+def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
+    assert history(out, UIDS["extract-0"][3]).written == [Written("write", "write/extract-0.parquet", 1)]
+    assert history(out, UIDS["extract-2"][3]).written == [Written("write", "write/extract-2.parquet", 1)]
+
+
+@pytest.mark.parametrize(
+    ("uid", "outcome", "legs"),
+    [
+        (LANGUAGE[1], f"dropped by language: {OTHER}", 1),
+        (SAME[1], "dropped by exact_dedup: exact_duplicate", 2),
+        (SHORT, "dropped by gopher_quality: too_few_words", 3),
+        (QUARANTINED, "quarantined by extract", 0),
+    ],
+)
+def test_a_document_that_went_says_where_and_why(out: str, uid: int, outcome: str, legs: int) -> None:
+    story = history(out, str(uid))
+    assert story.outcome == outcome and story.written == [] and len({passage.leg for passage in story.passages}) == legs
+    assert len([said for said in story.verdicts if said.verdict != "kept"]) == 1
+    assert json.loads(as_json(asdict(story)))["uid"] == f"{uid:016x}" and shown(render_history(story))
+
+
+def test_every_document_has_a_story(out: str) -> None:
+    stories = [history(out, uid) for uids in UIDS.values() for uid in uids]
+    assert len(stories) == 11 and sum(story.outcome == "kept" for story in stories) == 6
+    assert sum(len(story.clusters) for story in stories) == 3 and sum(len(story.written) for story in stories) == 6
+
+
+def test_a_document_is_found_by_its_url(out: str) -> None:
+    story = history(out, url=WEB_URL)
+    assert story.uid == f"{FIRST:016x}" and story.same_url == [f"{SAME[0]:016x}"]
+    skipped = history(out, url=SCRIPT_URL)
+    assert (skipped.uid, skipped.outcome) == (None, "skipped by crawl: not_found")
+    assert history(out, url="https://example.org/bomb").uid == f"{QUARANTINED:016x}"
+    with pytest.raises(ValueError, match="a uid or a URL"):
+        history(out)
+
+
+def test_uids_are_hex_or_decimal() -> None:
+    assert parse_uid("00000000000000ff") == parse_uid("255") == parse_uid("0xff") == 255
+    with pytest.raises(NotFound):
+        parse_uid(str(1 << 64))
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="output folder of a run"):
+        overview(str(tmp_path))
+
+
+def test_words_and_numbers() -> None:
+    assert plain("a\x1b[31m\x9b\u202eb\r\n\tc\ud800\x7f") == "a␛[31m��b\n\tc��"
+    assert [as_share(1, 10_000), as_share(9_999, 10_000), as_share(1, 3), as_share(0, 0)] == [
+        "<0.1%",
+        ">99.9%",
+        "33.3%",
+        "–",
+    ]
+    assert [as_seconds(0.5), as_seconds(12), as_seconds(3600), as_seconds(9000), as_seconds(None)] == [
+        "0.50 s",
+        "12.0 s",
+        "60 min 00 s",
+        "2 h 30 min",
+        "–",
+    ]
+
+
+def test_signals_and_places_are_said_for_people() -> None:
+    assert (
+        signal_text(0.5003000497817993) == "0.5003"
+        and signal_text(1234567.89) == "1.23457e+06"
+        and signal_text(12345678) == "12345678"
+    )
+    assert signal_text(bytes(9582)) == "9,582 bytes" and signal_text(None) == "null" and signal_text([1, 2]) == "[1, 2]"
+    assert span_text(FileSpan("a", "x.warc.gz", 0, None, True)) == "one of the records in x.warc.gz (read whole)"
+    assert (
+        span_text(FileSpan("a", "x.warc.gz", 5, None, False))
+        == "perhaps one of the records in x.warc.gz (read from byte 5 to its end)"
+    )
+    assert as_signal("minhash_cluster", 5) == f"{5:016x}" and as_signal("minhash_cluster_size", 5) == 5
+
+
+def test_a_document_of_a_leg_that_only_writes_is_told_from_what_was_written(tmp_path: Path) -> None:
+    uids = [uid_of("books", "books.jsonl", str(n)) for n in range(3)]
+    columns = {
+        "uid": pa.array(uids, pa.uint64()),
+        "id": [str(n) for n in range(3)],
+        "url": [f"https://books.example/{n}" for n in range(3)],
+        "source": ["books"] * 3,
+        "text": [f"text {n}" for n in range(3)],
+        "token_count": pa.array([None] * 3, pa.int64()),
+    }
+    for folder in ("write", "legs/books"):
+        (tmp_path / folder).mkdir(parents=True)
+    pq.write_table(pa.table(columns), tmp_path / "write/0-a.f.parquet")
+    inputs = [{"source": "books", "path": "books.jsonl", "start": 0, "end": None}]
+    part = {
+        "key": "0-a",
+        "source": "books",
+        "inputs": inputs,
+        "rows": 3,
+        "kept": 3,
+        "files": {"sink/write": "write/0-a.f.parquet"},
+    }
+    (tmp_path / "legs/books/manifest.json").write_text(
+        json.dumps({"leg": "books", "stages": ["write"], "feeds": [], "parts": [part]})
+    )
+    entries = [
+        {"name": "books", "kind": "read", "docs_in": 3, "kept": 3},
+        {"name": "write", "kind": "sink", "docs_in": 3, "kept": 3},
+    ]
+    (tmp_path / "run.json").write_text(json.dumps({"name": "r", "status": "done", "stages": entries}))
+    story = history(str(tmp_path), url="https://books.example/1")
+    assert (story.uid, story.source, story.id, story.text, story.outcome) == (
+        f"{uids[1]:016x}",
+        "books",
+        "1",
+        "text 1",
+        "kept",
+    )
+    assert story.read_from == [FileSpan("books", "books.jsonl", 0, None, True)] and story.written == [
+        Written("write", "write/0-a.f.parquet", 1)
+    ]
+    assert [said.stage for said in story.verdicts] == ["books", "write"] and [
+        passage.signals for passage in story.passages
+    ] == [{}]
+
+
+def test_json_that_nests_without_end_is_said_to_be_torn(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"run\.json: not JSON"):
+        Folder.open(str(tmp_path)).json("run.json")

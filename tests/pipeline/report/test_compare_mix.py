@@ -1,0 +1,188 @@
+"""Two runs that end with a mix, side by side: a rule's losses are told apart from the draw's; and how the page looks in
+a browser and on paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from test_compare import hostile, texts
+from typer.testing import CliRunner
+
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.compare import fates as compare_fates
+from gristmill.pipeline.compare.compare import compare, plain
+from gristmill.pipeline.compare.page import page_of
+from gristmill.pipeline.compare.tables import funnel, medians, totals
+from gristmill.pipeline.formatting import as_bytes, as_tokens
+from tests.pipeline.explore.chromium_pages import WIDTHS, opened
+from tests.pipeline.runs import go, save
+
+MIXED = """
+name: m
+sources:
+  crawl: {jsonl: {path: crawl.jsonl}}
+  books: {jsonl: {path: books.jsonl}, stages: [repair]}
+stages:
+  - gopher_quality: {min_words: 20, min_stop_words: 0}
+  - exact_dedup
+  - write
+  - tokenize: {vocab_size: 300}
+  - mix: {method: temperature, temperature: 2, budget: 5000, max_epochs: 4}
+"""
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("mixed")
+    texts(folder)
+    outs = (folder / "a", folder / "b")
+    for recipe, out in zip((MIXED, MIXED.replace("min_words: 20", "min_words: 40")), outs, strict=True):
+        go(save(folder / f"{out.name}.yaml", recipe), out)
+    return outs
+
+
+def test_before_a_mix_a_document_is_on_the_side_on_which_it_came_to_it(mixed: tuple[Path, Path]) -> None:
+    fates = [rejected_of(out) for out in mixed]
+    found = compare(*map(str, mixed))
+    assert found.documents is not None and found.unlike == [] and found.documents.before_mix
+    before, drawn, end = found.documents.sides[-1], found.documents.drawn[-1], found.documents.end
+    dropped = [{uid for uid, (stage, _) in its.items() if stage != "mix"} for its in fates]
+    left_out = [{uid for uid, (stage, _) in its.items() if stage == "mix"} for its in fates]
+    both = read_of(mixed[0]) - dropped[0] - dropped[1]
+    assert (before.only_a, before.only_b) == (
+        len(dropped[1] - dropped[0]),
+        len(dropped[0] - dropped[1]),
+    ) and before.only_a > 20
+    assert (
+        before.both_kept == len(both) == drawn.both_kept + drawn.changed + drawn.both_gone
+        and left_out[0]
+        and left_out[1]
+    )
+    assert drawn.only_a == len(both & left_out[1] - left_out[0]) and drawn.both_gone == len(
+        both & left_out[0] & left_out[1]
+    )
+    runs = [one.totals.kept for one in found.overviews]
+    assert [end.both_kept + end.only_a, end.both_kept + end.only_b] == runs and runs[
+        0
+    ] < before.both_kept + before.only_a
+    way = found.documents.ways[0]
+    assert (way.a, way.b, way.documents, way.dropped_by) == (
+        "reached the mix",
+        "gopher_quality: too_few_words",
+        before.only_a,
+        "B",
+    )
+    assert way.examples and all(fates[1][int(one.uid, 16)][1] == "too_few_words" and one.text for one in way.examples)
+    smallest = sorted(uid for uid in dropped[1] - dropped[0] if fates[1][uid][1] == "too_few_words")
+    assert [int(one.uid, 16) for one in way.examples] == smallest[: compare_fates.SAMPLES]
+    row = next(row for row in totals(found).rows if row[0] == "documents before the mix")
+    assert row[1:] == (
+        str(before.both_kept + before.only_a),
+        str(before.both_kept + before.only_b),
+        f"−{before.only_a - before.only_b}",
+    )
+    html = page_of(found)
+    assert (
+        html.index("changed sides before the mix")
+        < html.index("What the mix drew otherwise")
+        < html.index('id="funnel"')
+    )
+    said = CliRunner().invoke(app, ["report", *map(str, mixed)], env={"COLUMNS": "200"}).output
+    assert (
+        f"{before.changed} documents changed sides before the mix" in said
+        and "Documents that came to the mix in both runs" in said
+    )
+
+
+def test_what_both_measured_alike_has_the_same_medians(mixed: tuple[Path, Path]) -> None:
+    """The leg before the tokenizer holds the signals of what is left: its medians are not those of all that were
+    measured."""
+    later = [pq.read_table(path) for out in mixed for path in out.glob("legs/write/*.documents.parquet")]
+    assert len(later) == 4 and all("words" in table.column_names for table in later)
+    found = compare(*map(str, mixed))
+    words = {one.name: one for one in found.signals}["words"]
+    assert words.a is not None and words.b is not None and words.a.documents == words.b.documents == 141
+    assert words.a.measured == words.b.measured and words.a.documents_kept > words.b.documents_kept > 0
+    row = next((row for row in medians(found).rows if row[0] == "words"), None)
+    assert row is not None and row[1] == row[2] and row[1].endswith(" of 141") and row[3] != row[4]
+    tokens = {one.name: one for one in found.signals}["tokens"]  # measured of what came to the tokenizer
+    assert tokens.a is not None and tokens.a.documents == sum(table.num_rows for table in later[:2]) < 141
+
+
+def rejected_of(out: Path) -> dict[int, tuple[str, str]]:
+    rows = [
+        row
+        for path in out.glob("stages/*/rejects/*.parquet")
+        for row in pq.read_table(path).to_pylist()
+        if row["uid"] is not None
+    ]
+    return {row["uid"]: (row["stage"], row["reason"]) for row in rows}
+
+
+def read_of(out: Path) -> set[int]:
+    return {
+        uid
+        for path in out.glob("legs/*/*.documents.parquet")
+        for uid in pq.read_table(path, columns=["uid"])["uid"].to_pylist()
+    }
+
+
+def test_the_funnel_has_text_and_tokens(mixed: tuple[Path, Path]) -> None:
+    """Of all sources together, as each run's own overview has them."""
+    found = compare(*map(str, mixed))
+    figures, groups = funnel(found)
+    assert groups == [("documents", 3), ("text", 3), ("tokens", 3)] and "~" in figures.note
+    rows = {row[0]: row for row in figures.rows}
+    for side, seen in enumerate(found.overviews):
+        row = rows["mix"]
+        assert (
+            row[4 + side] == as_bytes(seen.totals.text_bytes)
+            and row[7 + side] == as_tokens(seen.totals.tokens, True) != "–"
+        )
+        levels = [level for level in seen.funnel.levels if level.stage == "gopher_quality"]
+        assert len(levels) == 2 and rows["gopher_quality"][4 + side] == as_bytes(
+            sum(level.text_bytes or 0 for level in levels)
+        )
+        assert rows["gopher_quality"][7 + side].startswith("~")
+        until = [level.stage for level in seen.funnel.levels].index("repair")  # which books alone pass
+        crawl = [level for level in seen.funnel.levels[:until] if level.source == "crawl"][-1]
+        assert rows["repair"][4 + side] == as_bytes(
+            (crawl.text_bytes or 0) + (seen.funnel.levels[until].text_bytes or 0)
+        )
+    plainly = next(level for level in plain(found)["funnel"] if level["stage"] == "mix" and level["source"] is None)
+    assert plainly["volume_b"]["tokens"] == found.overviews[1].totals.tokens
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_browser_shows_it_without_a_word(tmp_path: Path, mixed: tuple[Path, Path], width: int) -> None:
+    for name, found_runs in (("hostile", hostile(tmp_path)), ("mixed", mixed)):
+        page = tmp_path / f"{name}.html"
+        page.write_text(page_of(compare(*map(str, found_runs))), encoding="utf-8")
+        with opened(page, width) as found:
+            assert found.said == [] and found.dialogs == [] and found.asked == [page.as_uri()] and found.overflow() <= 0
+            assert found.page.locator("script").count() == 0 and found.page.locator("h2").count() >= 6
+        with opened(page, width, "dark", strict=False) as found:
+            assert found.serious_faults() == []
+
+
+def test_a_phone_shows_every_number_without_scrolling(tmp_path: Path, mixed: tuple[Path, Path]) -> None:
+    page = tmp_path / "compare.html"
+    page.write_text(page_of(compare(*map(str, mixed))), encoding="utf-8")
+    with opened(page, 390) as found:
+        found.page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+        assert found.page.evaluate(BEYOND) == [] and found.page.locator(".stacked td.n").count() > 100
+
+
+BEYOND = """[...document.querySelectorAll('.scroll')].filter(its => its.scrollWidth > its.clientWidth).map(its => its.getAttribute('aria-label'))"""
+
+
+def test_paper_shows_what_is_folded(tmp_path: Path, mixed: tuple[Path, Path]) -> None:
+    page = tmp_path / "compare.html"
+    page.write_text(page_of(compare(*map(str, mixed))), encoding="utf-8")
+    with opened(page) as found:
+        folded = found.page.locator("details:not([open]) table").first
+        assert folded.count() == 1 and not folded.is_visible()
+        found.page.emulate_media(media="print")
+        assert folded.bounding_box()["height"] > 100

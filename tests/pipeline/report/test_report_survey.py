@@ -1,0 +1,393 @@
+"""What the report says that a moved threshold would keep is what `tune` says, and a recount of the Parquet files."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, strategies as st
+
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.look.run_folder import Folder, RecordedRun
+from gristmill.pipeline.look.tune import tune
+from gristmill.pipeline.look.volume import Left, Volume
+from gristmill.pipeline.look.why import cuts_of
+from gristmill.pipeline.report import build_report
+from gristmill.pipeline.report.sliders import bar_starts, chart_of, in_words, is_flat, tokens_a_unit, until
+from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.survey import sample
+from gristmill.pipeline.survey.histogram_edges import MOST, edges_of, places_of
+from gristmill.pipeline.survey.survey import survey as survey_again, survey_legs
+from gristmill.pipeline.survey.thresholds import RuleThreshold, find_thresholds, with_value
+from gristmill.stages import DolmaGopher, GopherQuality, KeepLanguages
+from gristmill.stages.stage import Range, Rule, Signals, Verdict
+from tests.pipeline.report import surveyed
+from tests.pipeline.runs import go
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return surveyed.make(tmp_path_factory.mktemp("surveyed"))
+
+
+@pytest.fixture(scope="module")
+def survey(out: Path) -> dict[str, Any]:
+    return surveyed.survey_of(out)
+
+
+def rules(out: Path) -> dict[str, Any]:
+    """Both sources have a leg of their own, with the same rules."""
+    found = [json.loads(path.read_text()) for path in sorted(out.glob("legs/*/rules.json"))]
+    assert len(found) == 2 and found[0]["rules"] == found[1]["rules"]
+    return {"rules": found[0]["rules"], "parts": found[0]["parts"] + found[1]["parts"]}
+
+
+def test_every_threshold_is_found_and_none_that_hangs_on_two_signals(survey: dict[str, Any]) -> None:
+    found = {(cut["stage"], cut["field"]): (cut["signal"], cut["side"], cut["value"]) for cut in survey["cuts"]}
+    assert found["gopher_quality", "min_words"] == ("words", "low", 20.0)
+    assert found["gopher_quality", "max_hash_ratio"] == ("hash_ratio", "high", 0.125)
+    assert found["dolma_gopher", "words.low"] == ("words", "low", 10.0)
+    assert found["dolma_gopher", "words.high"] == ("words", "high", 300.0)
+    assert found["keep_languages", "at_least"] == ("language_score", "low", 0.3)
+    assert ("dolma_gopher", "max_symbol_ratio") not in found  # hash_ratio + ellipsis_ratio
+    assert len([1 for stage, _ in found if stage == "gopher_repetition"]) == 13
+    assert len([1 for stage, _ in found if stage == "gopher_quality"]) == 10
+
+
+def test_one_threshold_moved_anywhere_is_what_tune_counts(out: Path, survey: dict[str, Any]) -> None:
+    chance = random.Random(3)
+    changed = 0
+    for k, cut in enumerate(survey["cuts"]):
+        edges = surveyed.edges(survey, cut)
+        for at in {0, cut["at"], len(edges) - 1, *chance.sample(range(len(edges)), min(4, len(edges)))}:
+            value = int(edges[at]) if edges[at].is_integer() else edges[at]
+            if value < 0 or (cut["field"] == "at_least" and value > 1):
+                continue
+            answer = tune(str(out), [f"{cut['stage']}.{cut['field']}={value}"])
+            mine = surveyed.exact(survey, k, at)
+            assert {name: sides.after for name, sides in answer.sources.items()} == {
+                name: its[0] for name, its in mine.items()
+            }, (
+                cut,
+                value,
+            )
+            changed += answer.total.after != answer.total.before
+    assert changed > 30
+
+
+def test_words_that_would_stay_are_those_of_the_files(out: Path, survey: dict[str, Any]) -> None:
+    k = next(
+        k for k, cut in enumerate(survey["cuts"]) if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words")
+    )
+    rhymes = [part for part in rules(out)["parts"] if part["source"] == "rhymes"]
+    words = np.concatenate([np.array(pq.read_table(out / part["documents"]["path"])["words"]) for part in rhymes])
+    verdicts = pa.concat_tables([pq.read_table(path) for path in sorted(out.glob("legs/*/*.verdicts.parquet"))])
+    by_others = [
+        verdicts[f"failed:{name}"].to_numpy() for name in ("keep_languages", "gopher_repetition", "dolma_gopher")
+    ]
+    by_others.append(verdicts["failed:gopher_quality"].to_numpy() & ~np.uint64(1))  # its first reason is too_few_words
+    others = verdicts["uid"].to_numpy()[np.any(by_others, axis=0)]
+    uids = np.concatenate([np.array(pq.read_table(out / part["documents"]["path"])["uid"]) for part in rhymes])
+    edges = surveyed.edges(survey, survey["cuts"][k])
+    at = next(at for at, edge in enumerate(edges) if edge > 50)
+    stays = (words >= edges[at]) & ~np.isin(uids, others)
+    assert surveyed.exact(survey, k, at)["rhymes"] == [stays.sum(), words[stays].sum()]
+    assert survey["weight"] == "words" and 0 < stays.sum() < len(words)
+
+
+def test_several_moved_together_are_counted_on_a_sample_that_is_all_of_a_small_run(
+    out: Path, survey: dict[str, Any]
+) -> None:
+    place = {(cut["stage"], cut["field"]): k for k, cut in enumerate(survey["cuts"])}
+    chance, changed = random.Random(1), 0
+    for _ in range(12):
+        moved, settings = {}, []
+        for stage, field in (
+            ("gopher_quality", "min_words"),
+            ("gopher_repetition", "max_top_2gram_share"),
+            ("dolma_gopher", "words.high"),
+            ("keep_languages", "at_least"),
+        ):
+            k = place[stage, field]
+            edges = surveyed.edges(survey, survey["cuts"][k])
+            moved[k] = chance.choice(
+                [at for at, edge in enumerate(edges) if edge >= 0 and (edge <= 1 or "words" in field)]
+            )
+            settings.append(f"{stage}.{field}={edges[moved[k]]:g}")
+        answer = tune(str(out), settings)
+        assert surveyed.sampled(survey, moved).sum() == answer.total.after
+        changed += answer.total.after != answer.total.before
+    assert changed > 6 and sum(survey["sample"]["sizes"]) == 400 == sum(survey["sample"]["groups"])
+
+
+def test_what_nothing_moves_is_what_the_run_kept(out: Path, survey: dict[str, Any]) -> None:
+    run = json.loads((out / "run.json").read_text())
+    last = next(entry for entry in run["stages"] if entry["name"] == "dolma_gopher")
+    assert {name: its[0] for name, its in zip(survey["sources"], survey["stay"], strict=True)} == {
+        n: its["kept"] for n, its in last["sources"].items()
+    }
+    assert sum(its[0] for its in survey["reach"]) == 400 > last["kept"] > 0
+    for k, cut in enumerate(survey["cuts"]):
+        assert sum(its[0] for its in surveyed.exact(survey, k, cut["at"]).values()) == last["kept"]
+    for its in survey["signals"].values():
+        assert sum(its["counts"]) == 400 and len(its["counts"]) == len(its["edges"]) + 1 <= MOST + 1
+    assert (
+        sum(came for _, came, _ in survey["languages"]) == 400
+        and sum(left for _, _, left in survey["languages"]) == last["kept"]
+    )
+    assert survey["kept"] and all(row["text"] for row in survey["kept"])
+
+
+def test_a_survey_is_the_same_for_any_number_of_workers_and_is_not_done_without_need(
+    out: Path, survey: dict[str, Any], tmp_path: Path
+) -> None:
+    go(out.parent / "r.yaml", tmp_path / "out", workers=2)
+    assert surveyed.survey_of(tmp_path / "out") == survey
+
+
+def test_a_sample_of_many_documents_is_of_equal_shares(
+    out: Path, survey: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "SAMPLE", 60)
+    found = rules(out)
+    small = survey_again(Store(str(out)), "x", found["rules"], found["parts"])
+    assert small is not None and small["sample"]["groups"] == [30, 30] and small["sample"]["sizes"] == [300, 100]
+    assert [len(surveyed.unpacked(bins)) for bins in small["sample"]["bins"]] == [60] * len(small["cuts"])
+    assert [cut["documents"][0] and cut["free"] for cut in small["cuts"]] != []
+    assert small["stay"] == survey["stay"]
+    assert sample.quotas(np.array([5, 1000, 10])) == [5, 45, 10]
+
+
+class Odd(Rule):
+    """Two thresholds that are no plain cuts, and one that is."""
+
+    most_together: float = 10.0
+    at_least: float = 2.0
+    closed: float = 5.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("a", "b", "c")
+
+    def verdict(self, signals: Signals) -> Verdict:
+        s = signals
+        return (
+            Verdict.keep(len(s))
+            .drop(s.a + s.b > self.most_together, "together")
+            .drop((s.a < self.at_least) | (s.b < self.at_least), "either")
+            .drop(s.c >= self.closed, "closed")
+        )
+
+
+def view(rows: int = 300) -> pa.RecordBatch:
+    chance = np.random.default_rng(5)
+    return pa.record_batch({name: pa.array(chance.uniform(0, 9, rows).astype(np.float32)) for name in "abc"})
+
+
+def test_only_thresholds_on_one_signal_are_cuts_and_the_side_of_a_tie_is_known() -> None:
+    found = find_thresholds(Odd(), view())
+    assert [(cut.field, cut.signal, cut.side, cut.at_goes) for cut in found] == [("closed", "c", "high", True)]
+    assert found[0].narrow  # a Python number is rounded to float32 by numpy
+    ranged = find_thresholds(
+        KeepLanguages(languages=["en"]),
+        pa.record_batch({"language": ["en", "de"], "language_score": pa.array([0.5, 0.7], pa.float32())}),
+    )
+    assert [(cut.field, cut.side, cut.narrow) for cut in ranged] == [("at_least", "low", True)]
+
+
+@given(
+    st.sampled_from(["low", "high"]),
+    st.booleans(),
+    st.booleans(),
+    st.lists(st.floats(-3, 3, width=32), min_size=1),
+    st.lists(st.decimals(-3, 3, places=2), min_size=1, unique=True),
+)
+def test_bins_are_on_the_side_of_each_edge_that_the_comparison_says(
+    side: Any, at_goes: bool, narrow: bool, values: list[float], steps: list[Any]
+) -> None:
+    cut = RuleThreshold("s", "f", "x", side, 0.0, at_goes, narrow)
+    edges = np.array(sorted(float(step) for step in steps))
+    numbers = np.array([*values, *edges.astype(np.float32)], np.float32)
+    bins = cut.bins(numbers, edges)
+    for at, edge in enumerate(edges):
+        assert ((bins <= at) if side == "low" else (bins > at)).tolist() == cut.beyond(numbers, float(edge)).tolist()
+
+
+@given(st.lists(st.floats(0, 1e7), min_size=1), st.lists(st.floats(0, 1e6), max_size=3), st.booleans())
+def test_edges_are_few_and_ordered_and_hold_the_thresholds(
+    values: list[float], thresholds: list[float], whole: bool
+) -> None:
+    values, thresholds = ([float(round(v)) for v in found] if whole else found for found in (values, thresholds))
+    edges, decades = edges_of(np.array(values), thresholds, whole)
+    assert 1 <= len(edges) <= MOST and edges == sorted(set(edges)) and set(thresholds) <= set(edges)
+    places = places_of(edges, decades)
+    assert all(0 <= a <= b <= 1 for a, b in pairwise(places))
+
+
+@pytest.mark.parametrize(("low", "high"), [(2, 16_000), (12, 100_000), (0, 3_000_000)])
+def test_counts_stop_at_the_numbers_that_people_write(low: int, high: int) -> None:
+    values = np.geomspace(max(low, 1), high, 1000).round()
+    edges, decades = edges_of(values, [50.0, 37.0], True)
+    assert decades and {
+        37.0,
+        40.0,
+        50.0,
+        60.0,
+        80.0,
+        90.0,
+        100.0,
+        120.0,
+        150.0,
+        200.0,
+        250.0,
+        300.0,
+        500.0,
+        1000.0,
+    } <= set(edges)
+    assert all(edge == float(f"{edge:.2g}") for edge in edges if edge >= 100)
+
+
+def test_shares_stop_at_whole_hundredths_and_no_step_of_the_tail_is_finer() -> None:
+    chance = np.random.default_rng(0)
+    for top in (0.3, 0.304, 0.66, 1.0, 1.00003):
+        edges, decades = edges_of(np.append(chance.beta(1, 20, 500) * top, top), [0.125], False)
+        assert not decades and 0.125 in edges
+        assert {round(k / 100, 2) for k in range(19)} <= set(edges)
+        assert all(abs(200 * edge - round(200 * edge)) < 1e-9 for edge in edges if edge > 0.2), top
+
+
+def test_what_a_threshold_takes_anywhere_is_a_recount_of_what_is_within_its_reach(
+    out: Path, survey: dict[str, Any]
+) -> None:
+    words = np.concatenate(
+        [np.array(pq.read_table(out / part["documents"]["path"])["words"]) for part in rules(out)["parts"]]
+    )
+    cut = next(cut for cut in survey["cuts"] if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words"))
+    edges = surveyed.edges(survey, cut)
+    for at in range(0, len(edges), 7):
+        assert sum(cut["reached"][: at + 1]) == (words < edges[at]).sum()
+    for cut in survey["cuts"]:
+        at = cut["at"] + 1
+        assert cut["takes"] == sum(cut["reached"][:at] if cut["side"] == "low" else cut["reached"][at:])
+        assert (np.sum(cut["documents"], axis=0) <= cut["reached"]).all()
+    assert survey["signals"]["words"]["low"] == words.min() and survey["signals"]["words"]["high"] == words.max()
+
+
+def test_bars_are_about_equally_wide_however_steps_lie(survey: dict[str, Any]) -> None:
+    for signal, found in survey["signals"].items():
+        bars = chart_of(signal, found, [], "")
+        assert sum(bars.counts) == 400 and len(bars.places) == len(bars.counts) + 1
+    places = [0.0, 0.02, *(0.02 + 0.001 * k for k in range(1, 400)), 0.5, 0.7, 1.0]
+    starts = bar_starts(places)
+    wide = [places[b] - places[a] for a, b in pairwise(starts)]
+    assert max(wide[1:-3]) < 1.3 * min(wide[1:-3]) and len(starts) < 40
+
+
+def test_a_signal_that_is_the_same_in_all_documents_is_words() -> None:
+    flat = {"counts": [0, 1555], "low": 0.0, "high": 0.0}
+    assert is_flat(flat) and in_words(flat) == "all 1,555 documents: 0"
+    assert in_words(flat | {"high": 0.25}) == "all 1,555 documents: 0 to 0.25" and not is_flat(
+        flat | {"counts": [1, 2]}
+    )
+
+
+def test_words_are_told_as_the_tokens_that_the_funnel_estimates(out: Path, survey: dict[str, Any]) -> None:
+    run = RecordedRun.of(json.loads((out / "run.json").read_text()))
+    last = next(stage for stage in run.stages if stage.name == "dolma_gopher")
+    assert until(survey, run) == "Counted after dolma_gopher."
+    tales, rhymes = (
+        [weight for _, weight in survey["stay"]][survey["sources"].index(name)] for name in ("tales", "rhymes")
+    )
+    lefts = [Left(last.name, {"tales": Volume(1, 3 * tales), "rhymes": Volume(1, 2 * rhymes)})]
+    assert tokens_a_unit(survey, run, lefts) == [{"tales": 3.0, "rhymes": 2.0}[name] for name in survey["sources"]]
+    assert tokens_a_unit(survey, run, [Left(last.name, {"tales": Volume(1, 3 * tales), "rhymes": Volume()})]) == [
+        3.0,
+        3.0,
+    ]
+    assert (
+        tokens_a_unit(survey, run, [Left(last.name, {})]) is None
+        and tokens_a_unit(survey | {"weight": "tokens"}, run, lefts) is None
+    )
+
+
+def test_a_probe_changes_one_field_and_leaves_the_rule_as_it_was() -> None:
+    rule = DolmaGopher(words=Range(low=3, high=9))
+    assert with_value(rule, "words.low", 5.5).words == Range(low=5.5, high=9) and rule.words.low == 3  # type: ignore[attr-defined]
+    assert with_value(GopherQuality(), "min_words", float("-inf")).min_words == float("-inf")  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def apart(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, had one source not passed a rule that the other did: then each has rules of its own."""
+    copied = tmp_path_factory.mktemp("apart") / "out"
+    shutil.copytree(out, copied)
+    path = copied / "legs/rhymes/rules.json"
+    its = json.loads(path.read_text())
+    its["rules"] = [rule for rule in its["rules"] if rule["stage"]["stage"] != "gopher_repetition"]
+    path.write_text(json.dumps(its))
+    survey_legs(Store(str(copied)))
+    return copied
+
+
+def test_a_rule_is_asked_of_all_sources_that_pass_it_whatever_else_they_pass(out: Path, apart: Path) -> None:
+    together, answer = (tune(str(folder), ["gopher_quality.min_words=60"]) for folder in (out, apart))
+    assert answer.sources["tales"] == together.sources["tales"] and answer.sources["rhymes"].documents == 100
+    assert answer.sources["rhymes"].newly_dropped > 0
+    assert sum(answer.drops_before.values()) == answer.total.documents - answer.total.before
+    own = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01"])
+    assert own.sources == {"tales": tune(str(out), ["gopher_repetition.max_top_2gram_share=0.01"]).sources["tales"]}
+    both = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01", "gopher_quality.min_words=60"])
+    assert both.sources["rhymes"] == answer.sources["rhymes"] and both.leg == "rhymes, tales"
+
+
+def test_rules_are_asked_in_their_own_order(out: Path, apart: Path) -> None:
+    """What an earlier rule takes is not counted for a later one."""
+    record = json.loads((out / "run.json").read_text())
+    entry = next(entry for entry in record["stages"] if entry["name"] == "gopher_repetition")
+    answer = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01"])
+    taken = {
+        name.removeprefix("gopher_repetition: "): n
+        for name, n in answer.drops_before.items()
+        if name.startswith("gopher_repetition")
+    }
+    assert taken == {reason: n for reason, n in entry["sources"]["tales"]["dropped"].items() if n} != {}
+
+
+def test_the_page_says_whose_documents_a_threshold_was_counted_on(apart: Path) -> None:
+    html = build_report(str(apart))
+    assert html.count("<h4>Thresholds of tales</h4>") == html.count("<h4>Thresholds of rhymes</h4>") == 3
+    assert html.count("<h4>Thresholds</h4>") == 1  # gopher_repetition, of one source alone
+    assert "300 documents come to these rules" in html and "100 documents come to these rules" in html
+    assert "Of rhymes alone; another leg has tales." in html
+    spoken = [json.loads(path.read_text())["languages"] for path in sorted(apart.glob("legs/*/survey.json"))]
+    whole = sum(came for rows in spoken for name, came, _ in rows if name == "en")
+    assert f'<th scope="row">en</th><td class="n" data-head="came">{whole}</td>' in html and len(spoken) == 2
+
+
+def test_a_value_that_is_no_yaml_is_an_error_in_words(out: Path) -> None:
+    with pytest.raises(RecipeError, match=r"gopher_quality\.min_words=\[: \[ is no value"):
+        tune(str(out), ["gopher_quality.min_words=["])
+
+
+def test_a_limit_that_no_array_holds_is_a_limit_like_any_other() -> None:
+    """Whoever wants no limit writes a large number: the survey comes last, and may not end a run over it."""
+    rule = GopherQuality(max_words=10**21, max_mean_word_length=1e300)
+    view = pa.record_batch({name: np.arange(5.0) for name in rule.needs})
+    found = {cut.field: cut.value for cut in find_thresholds(rule, view)}
+    assert found["min_words"] == 50.0 and found.get("max_words", 1e21) == 1e21
+
+
+def test_a_threshold_that_several_legs_have_is_one(apart: Path) -> None:
+    """Else nobody could say which field of a rule took a document."""
+    found = [(cut["stage"], cut["field"]) for cut in cuts_of(Folder.open(str(apart)))]
+    assert found.count(("gopher_quality", "min_words")) == 1 and len(set(found)) == len(found)
+    surveys = [json.loads(path.read_text()) for path in apart.glob("legs/*/survey.json")]
+    assert set(found) == {(cut["stage"], cut["field"]) for its in surveys for cut in its["cuts"]} and len(surveys) == 2

@@ -1,0 +1,325 @@
+"""What is hashed of code: all that decides results and nothing that only words them, so that a fix redoes what it
+touches and an upgrade no more."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from test_house import ROOT, imports, modules
+
+from gristmill.pipeline import fingerprint
+from gristmill.pipeline.ablate.jobs import Job
+from gristmill.pipeline.ablate.plan import load
+from gristmill.pipeline.ablate.run import PreparedAblation
+from gristmill.pipeline.ablate.workers import Crew
+from gristmill.pipeline.engine import work
+from gristmill.pipeline.plan.plan import GlobalNode, Leg, make_plan as plan_of
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.recipe.registry import spec_of
+from gristmill.pipeline.run.dry_run import foresee
+from gristmill.stages import ExactDedup, Sample
+from tests.pipeline.ablate.ablation_sets import make_plan
+from tests.pipeline.runs import go, save, shared_texts
+
+RECIPE = (
+    "name: r\nparts: {files: 1}\nsources:\n  a: {jsonl: {path: in}}\n"
+    "stages:\n  - exact_dedup\n  - sample: {rate: 0.5}\n  - exact_dedup: {name: again}\n  - write\n"
+)
+
+# Of a task's kind: the modules where it begins, and the lists that hold its code.
+KINDS = {
+    "leg": (("gristmill.pipeline.leg.leg",), ("leg", "sink")),
+    "rules": (("gristmill.pipeline.leg.rules",), ("rules",)),
+    "flow": (
+        ("gristmill.pipeline.run.flow", "gristmill.pipeline.flow.rounds", "gristmill.pipeline.flow.verdicts"),
+        ("flow",),
+    ),
+    "pages": (("gristmill.pipeline.leg.side_by_side",), ("pages",)),
+    "job": (("gristmill.pipeline.ablate.work",), ("training", "measuring")),
+}
+# What a task imports and no result hangs on, with all that only these import; a new module belongs here or in
+# `fingerprint.ENGINE`.
+DECIDES_NOTHING = {
+    "gristmill.pipeline.ablate.records",  # types of what job.json holds
+    "gristmill.pipeline.report.ablation_record",  # types of what ablation.json holds
+    "gristmill.pipeline.ablate.facts",  # JSON files in and out
+    "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
+    "gristmill.pipeline.ablate.plan",  # the same
+    "gristmill.pipeline.leg.care",  # which documents are looked at alone, and what killed a process before
+    "gristmill.pipeline.store.checksums",  # what is read is what was written, or nothing is read
+    "gristmill.pipeline.engine.engine",  # sends tasks, takes results
+    "gristmill.pipeline.errors",
+    "gristmill.pipeline.store.faults",  # which files to blame, for alarms
+    "gristmill.pipeline.fingerprint",
+    "gristmill.pipeline.inputs.files",  # files are known by their contents; bytes are handed on as they are
+    "gristmill.pipeline.leg.leg",  # to rules it counts; of rounds it knows how much memory they took
+    "gristmill.pipeline.processes.lifetime",
+    "gristmill.pipeline.plan.plan",  # what it makes are tasks, which are hashed
+    "gristmill.pipeline.recipe.recipe",  # the same
+    "gristmill.pipeline.recipe.registry",  # names to stages, which are hashed
+    "gristmill.pipeline.plan.sink_columns",  # counts in legs with a sink
+    "gristmill.pipeline.store.sinks",  # when files get their names
+    "gristmill.pipeline.leg.slowest",  # for the report
+    "gristmill.pipeline.store.store",  # bytes in and out, held against checksums
+    "gristmill.pipeline.formatting",
+    "gristmill.pipeline.json_types",  # types alone
+    "gristmill.pipeline.store.records",  # the same
+    "gristmill.pipeline.store.run_records",  # the same
+    "gristmill.pipeline.store.journal",  # what is done, and whether files are what was written
+    "gristmill.pipeline.processes.memory",  # a peak, for the record
+}
+
+Edit = Callable[[str], str]
+Edits = dict[str, Edit]
+
+
+@pytest.fixture
+def edits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Edits]:
+    """Edits of our modules, by name, as fingerprints see them."""
+    real, edits = fingerprint.source_of, Edits()
+    monkeypatch.setattr(
+        fingerprint,
+        "source_of",
+        lambda name: edits.get(name, str)(source) if (source := real(name)) is not None else None,
+    )
+    yield edits
+    monkeypatch.undo()
+    forget()
+
+
+def forget() -> None:
+    fingerprint.code_of_module.cache_clear()
+    fingerprint.code_of_engine.cache_clear()
+
+
+def reworded(source: str) -> str:
+    """Other docstrings, no comments, laid out in another way."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            node.body[0] = ast.Expr(ast.Constant("Something else."))
+    return f"# A comment.\n\n\n{ast.unparse(ast.fix_missing_locations(tree))}\n"
+
+
+def with_a_statement(source: str) -> str:
+    return f"{source}\nWHOLLY_NEW = 1\n"
+
+
+def prints(recipe: Path) -> dict[str, str]:
+    """Fingerprints of the work, the rules and the rounds of a recipe."""
+    forget()
+    loaded = recipes.load(recipe)
+    found = {}
+    for node in plan_of(loaded).nodes:
+        found[f"{node.name}, {'rounds' if isinstance(node, GlobalNode) else 'work'}"] = node.fingerprint(loaded)
+        if isinstance(node, Leg) and node.decides:
+            found[f"{node.name}, rules"] = node.fingerprint_of_rules(loaded)
+    return found
+
+
+def changed_by(recipe: Path, edits: Edits, module: str, edit: Edit) -> set[str]:
+    edits.clear()
+    before = prints(recipe)
+    edits[module] = edit
+    after = prints(recipe)
+    edits.clear()
+    return {name for name in before if before[name] != after[name]}
+
+
+ROUNDS = {"exact_dedup, rounds", "again, rounds"}
+
+
+@pytest.mark.parametrize(
+    ("module", "touches"),
+    [
+        ("gristmill.pipeline.leg.leg", "work rules"),
+        ("gristmill.pipeline.leg.rules", "rules"),
+        ("gristmill.pipeline.run.flow", "rounds"),
+        ("gristmill.pipeline.flow.verdicts", "rounds"),
+        ("gristmill.pipeline.store.parts", "work rules rounds"),
+        ("gristmill.pipeline.store.rejects", "work rules rounds"),
+        ("gristmill.pipeline.store.writing", "work rules rounds"),
+        ("gristmill.pipeline.plan.sink_columns", "sink"),
+        ("gristmill.pipeline.engine.engine", ""),
+        ("gristmill.pipeline.progress.progress", ""),
+        ("gristmill.stages.sample", "rules"),
+        ("gristmill.stages.dedup.exact", "rounds"),
+    ],
+)
+def test_a_changed_statement_redoes_what_it_decides_and_a_reworded_module_nothing(
+    module: str, touches: str, tmp_path: Path, edits: Edits
+) -> None:
+    recipe = save(tmp_path / "r.yaml", RECIPE)
+    every = prints(recipe)
+    kinds = {
+        "work": {n for n in every if n.endswith("work")},
+        "rules": {n for n in every if n.endswith("rules")},
+        "rounds": ROUNDS,
+    }
+    assert kinds["rules"] == {"sample, rules"} and set(every) > ROUNDS and len(kinds["work"]) == 3
+    kinds["sink"] = {"write, work"}
+    assert changed_by(recipe, edits, module, with_a_statement) == set().union(
+        *(kinds[kind] for kind in touches.split())
+    )
+    assert changed_by(recipe, edits, module, reworded) == set()
+
+
+def test_plan_and_run_agree_on_what_a_fix_of_the_engine_redoes(tmp_path: Path, edits: Edits) -> None:
+    shared_texts(tmp_path / "in", files=2)
+    recipe, out = save(tmp_path / "r.yaml", RECIPE), tmp_path / "out"
+
+    def again(module: str, edit: Edit) -> tuple[set[str], set[tuple[str, str]]]:
+        """The nodes that `plan` says are not up to date, and the tasks that are done."""
+        edits[module] = edit
+        forget()
+        foreseen = {seen.name for seen in foresee(recipes.load(recipe), str(out)) if seen.why != "up to date"}
+        return foreseen, set(go(recipe, out)[1])
+
+    _, first = go(recipe, out)
+    assert {("a", "leg"), ("sample", "decide"), ("exact_dedup", "map"), ("write", "leg")} <= set(first)
+    assert again("gristmill.pipeline.leg.rules", reworded) == (set(), set())
+    foreseen, done = again("gristmill.pipeline.leg.rules", with_a_statement)
+    assert done == {("sample", "decide")} and "sample" in foreseen and "a" not in foreseen
+    foreseen, done = again("gristmill.pipeline.leg.leg", with_a_statement)
+    assert (
+        {("a", "leg"), ("write", "leg")} <= done
+        and {"a", "sample"} <= foreseen
+        and not {kind for _, kind in done} & {"map", "drop"}
+    )
+
+
+def closure(entries: tuple[str, ...], decides: tuple[str, ...], files: dict[str, Path]) -> set[str]:
+    """Modules of the engine that these import, and what they import in turn; of those that decide nothing no further."""
+    seen: set[str] = set()
+    waiting = [*entries]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in decides or name not in DECIDES_NOTHING:
+            waiting += [target for target in imports(name, files) if target.startswith("gristmill.pipeline.")]
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_module_that_a_task_imports_is_hashed_or_said_to_decide_nothing(kind: str) -> None:
+    entries, lists = KINDS[kind]
+    files = modules(ROOT)
+    decides = tuple(name for entry in lists for name in fingerprint.ENGINE[entry])
+    reached = closure(entries, decides, files)
+    assert (
+        set(entries) <= set(decides) and {name for name in decides if name.startswith("gristmill.pipeline.")} <= reached
+    )  # none is listed in vain
+    assert reached - set(decides) - DECIDES_NOTHING == set()
+    assert set(files) >= DECIDES_NOTHING
+
+
+@pytest.mark.parametrize("kind", ["leg", "rules", "flow"])
+def test_what_the_engine_takes_from_lower_floors_is_hashed_with_it_or_with_any_stage(kind: str) -> None:
+    files = modules(ROOT)
+    listed = {name for entry in KINDS[kind][1] for name in fingerprint.ENGINE[entry]}
+    below = {name for module in listed if module.startswith("gristmill.pipeline.") for name in imports(module, files)}
+    below = {name for name in below if not name.startswith("gristmill.pipeline.")}
+    with_pack = {"gristmill.shards.writer"}  # `publish` writes with it, which `pack` alone asks for: it imports it too
+    assert with_pack <= set(fingerprint.code_of_module("gristmill.stages.tokens.pack"))
+    assert below and below - listed - with_pack <= set(fingerprint.code_of_module("gristmill.stages.stage")) | {
+        "gristmill.stages",
+        "gristmill.stages.paths",
+    }  # where a saved index lies
+    assert "gristmill.stages.local_flow" not in fingerprint.code_of_module("gristmill.stages.stage")
+
+
+def test_every_kind_of_task_is_looked_at() -> None:
+    entries = {name for begins, _ in KINDS.values() for name in begins}
+    assert {function.__module__ for function in work.ROUNDS.values()} | {
+        work.run_pages.__module__,
+        work.grind.__module__,
+        work.run_decide.__module__,
+    } <= entries
+    assert {name for _, lists in KINDS.values() for name in lists} == set(fingerprint.ENGINE)
+
+
+def test_a_module_that_is_not_there_is_an_error() -> None:
+    for name in ("gristmill.pipeline.ablate.feedings", "nowhere.at_all", "kernels.misspelt"):
+        with pytest.raises(LookupError, match=name):
+            fingerprint.code_of_module(name)
+
+
+def test_a_job_of_an_ablation_hangs_on_the_code_that_chooses_its_rows(tmp_path: Path, edits: Edits) -> None:
+    plan = make_plan(tmp_path)
+
+    def jobs() -> list[Job]:
+        forget()
+        ready = PreparedAblation(load(plan), tmp_path / "out", Crew(0, 1), lambda note: None)
+        assert ready.base is not None and len(ready.jobs) == 6
+        return [ready.base, *ready.jobs]
+
+    def changed(module: str, edit: Edit, what: str) -> int:
+        edits.clear()
+        before = [job[what] for job in jobs()]
+        edits[module] = edit
+        return sum(a != b for a, b in zip(before, [job[what] for job in jobs()], strict=True))
+
+    for module in (
+        "gristmill.pipeline.ablate.feeding",
+        "gristmill.pipeline.ablate.work",
+        "gristmill.shards.weighted",
+        "gristmill.shards.orders",
+        "gristmill.trainer.run.loop",
+    ):
+        assert changed(module, with_a_statement, "training_fingerprint") == 7, module
+    assert changed("gristmill.pipeline.ablate.feeding", reworded, "fingerprint") == 0
+    assert changed("gristmill.pipeline.ablate.evaluation", with_a_statement, "training_fingerprint") == 0
+    assert (
+        changed("gristmill.pipeline.ablate.evaluation", with_a_statement, "fingerprint") == 6
+    )  # the base is not measured
+
+
+def test_a_users_file_hangs_on_its_statements_and_on_what_it_builds_on(edits: Edits) -> None:
+    code = "from gristmill.stages import ExactDedup\n\nclass Mine(ExactDedup):\n    '''Mine.'''\n    def sign(self, docs):\n        return docs\n"
+
+    def of(source: str) -> str:
+        forget()
+        return fingerprint.of_stage(ExactDedup(), {"code": source})
+
+    before = of(code)
+    assert of(code.replace("'''Mine.'''", "'''Yours.'''  # and more")) == before
+    assert of(code.replace("return docs", "return docs[1:]")) != before
+    edits["gristmill.stages.dedup.exact"] = with_a_statement
+    assert of(code) != before
+
+
+def test_an_installed_stage_hangs_on_all_of_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "gristmill_test_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .rules import Mine\n")
+    (package / "rules.py").write_text(
+        "from gristmill.stages import Sample\nfrom .helper import RATE\n\nclass Mine(Sample):\n    pass\n"
+    )
+    (package / "helper.py").write_text("RATE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    stage = importlib.import_module("gristmill_test_package").Mine(rate=0.5)
+
+    def of() -> str:
+        fingerprint.source_of.cache_clear()
+        forget()
+        return fingerprint.of_stage(stage, {"code": None})
+
+    try:
+        before = of()
+        (package / "helper.py").write_text("RATE = 1  # the same\n")
+        assert of() == before
+        (package / "helper.py").write_text("RATE = 2\n")
+        assert of() != before
+    finally:
+        for name in [name for name in sys.modules if name.startswith("gristmill_test_package")]:
+            del sys.modules[name]
+        fingerprint.source_of.cache_clear()
+        fingerprint.file_of.cache_clear()
+    assert fingerprint.of_stage(Sample(rate=0.5), spec_of(Sample(rate=0.5), "sample"))

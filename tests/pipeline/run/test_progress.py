@@ -1,0 +1,108 @@
+"""What a run says of itself while it goes on, and of the whole after a part of it."""
+
+from __future__ import annotations
+
+import io
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.inputs.estimate import estimate
+from gristmill.pipeline.progress.progress import Events, Lines, LiveView, ui_for
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.run import run
+from tests.pipeline.engine.here import work_here
+from tests.pipeline.runs import lines, save
+
+
+def test_a_document_is_read_once_however_many_legs_it_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "_work", work_here)
+    for file in range(3):
+        lines(tmp_path / f"in/{file}.jsonl", [f"document {n} of file {file}" for n in range(7)])
+    text = "name: a\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, text_signals, {sample: {rate: 1.0}}, write]\n"
+    view = LiveView(Console(file=io.StringIO()))
+    run(recipes.load(save(tmp_path / "a.yaml", text)), str(tmp_path / "out"), Where(1), view)
+    assert (view.tally.read, view.tally.documents) == (21, 42) and view.tally.rates().startswith("21 documents read;")
+
+
+def test_workers_that_are_stopped_are_told_of_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = io.StringIO()
+    LiveView(Console(file=screen)).stopping()
+    Events().stopping()
+    assert screen.getvalue() == "stopping the workers\n" and capsys.readouterr().err == '{"event": "stopping"}\n'
+
+
+def test_a_log_hears_of_a_long_run_once_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Engine, "_work", work_here)
+    for file in range(9):
+        lines(tmp_path / f"in/{file}.jsonl", [f"document {n} of file {file}" for n in range(7)])
+    text = "name: a\nparts: {files: 1}\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, write]\n"
+    asked = recipes.load(save(tmp_path / "a.yaml", text))
+    clock = count(0, 20)
+    run(asked, str(tmp_path / "out"), Where(1), Lines(lambda: next(clock)))
+    said = [line.split(" ", 2)[2] for line in capsys.readouterr().err.splitlines()]
+    assert said[0].startswith("a: 3 of 9 parts; 21 documents read; at work ")
+    assert any(line.startswith("exact_dedup: map, round 1; 63 documents read") for line in said)
+    assert any(line.startswith("write: ") for line in said) and 6 <= len(said) <= 15
+    run(asked, str(tmp_path / "again"), Where(1), Lines(lambda: 0.0))
+    assert capsys.readouterr().err == ""
+    screen = Console(file=io.StringIO())
+    assert isinstance(ui_for(False, screen), Lines) and isinstance(ui_for(True, screen), Events)
+
+
+def record(seconds: float, start: float) -> dict[str, Any]:
+    read = {
+        "name": "a",
+        "kind": "read",
+        "bytes_in": 10,
+        "seconds": 4.0,
+        "kept": 5,
+        "peak_memory": 1,
+        "sources": {"a": {"kept": 5}},
+    }
+    return {
+        "stages": [read],
+        "inputs": {"a": {"bytes": 100, "estimate": {"documents": 50, "low": 40, "high": 65}}},
+        "seconds": seconds,
+        "start": {"seconds": start},
+    }
+
+
+def test_the_whole_is_not_told_to_compile_again() -> None:
+    assert estimate(record(5.0, 2.0), workers=2).seconds == pytest.approx(3.0 + 20.0)
+    assert estimate(record(45.0, 43.0), workers=2).seconds == pytest.approx(3.0 + 20.0)
+
+
+def test_each_source_is_scaled_by_its_own_estimate() -> None:
+    parts = record(5.0, 2.0)
+    small = {
+        "name": "b",
+        "kind": "read",
+        "bytes_in": 50,
+        "seconds": 1.0,
+        "kept": 7,
+        "peak_memory": 1,
+        "sources": {"b": {"kept": 7}},
+    }
+    last = {
+        "name": "write",
+        "kind": "sink",
+        "seconds": 1.0,
+        "kept": 9,
+        "peak_memory": 1,
+        "sources": {"a": {"kept": 3}, "b": {"kept": 6}},
+    }
+    parts["stages"] += [small, last]
+    parts["inputs"]["b"] = {"bytes": 50, "estimate": {"documents": 7, "low": 7, "high": 7}}
+    guess = estimate(parts, workers=2)
+    assert (guess.documents, guess.low, guess.high, guess.kept, round(guess.share, 2)) == (57, 47, 72, 36, 0.4)
+    assert "about 57 documents (47 to 72, right in 9 of 10 cases), 36 kept" in guess.in_words()
+    parts["inputs"]["b"]["estimate"] |= {"low": None, "high": None}
+    assert "about 57 documents (too little was read to say how sure)" in estimate(parts, workers=2).in_words()
