@@ -8,8 +8,8 @@ wcxb: sites of three pages and more of pages.parquet, text by the shipped model,
 all visible text; the settings were chosen here and on planted crawls. waddle: Greek and Polish news of
 pages_more.parquet, which chose nothing; by language, all hosts and without the largest, with a 95 % interval of the
 difference by resampling hosts. planted: a crawl whose templates are known (tests/stages/dedup/planted_sites.py): how
-much of them goes, and how many lines of main text that repeat are lost. scale: --sites sites of ten pages, through the
-rounds in one process.
+much of them goes, and how many lines of main text that repeat are lost. scale: --sites sites of ten pages, through a run
+with two workers.
 Word-F1 as in `benchmarks.text.extraction`.
 """
 
@@ -18,7 +18,9 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import resource
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -33,12 +35,11 @@ from gristmill.classifiers.blocks.training import word_f1, words_of
 from gristmill.stages.dedup.site_boilerplate import SiteBoilerplate
 from gristmill.stages.extract import extract
 from gristmill.stages.extract.gristmill import look_at, utf8, visible_text
-from gristmill.stages.local_flow import LocalDocuments, LocalFlow
 from gristmill.stages.text.sites import site_of_host, sites_of
 from tests.stages.dedup.planted_sites import planted
 
 DRAWS = 2000
-PAGES_A_PART = 20_000
+PAGES_A_SITE, PAGES_A_FILE = 10, 20_000
 
 
 def main() -> None:
@@ -134,37 +135,43 @@ def templates(asked: argparse.Namespace) -> None:
 
 
 def scale(asked: argparse.Namespace) -> None:
-    """Pages of four kilobytes, a third of each the template of its site, in parts where no site lies together."""
+    """Pages of 1.6 kB, a third of each the template of its site, in files where no site lies together, through a run
+    with two workers."""
     dice = np.random.default_rng(3)
-    vocabulary = np.array([f"word{n}" for n in range(20_000)])
-    pool = [" ".join(vocabulary[dice.integers(0, len(vocabulary), 12)]) for _ in range(50_000)]
-    parts, uid = [], 0
-    for _ in range(max(1, asked.sites * 10 // PAGES_A_PART)):
-        sites = dice.integers(0, asked.sites, min(PAGES_A_PART, asked.sites * 10))
-        own = dice.integers(0, len(pool), (len(sites), 30)).tolist()
-        texts = []
-        for row, site in enumerate(sites.tolist()):
-            template = [pool[(site * 7 + k) % len(pool)] for k in range(14)]
-            body = [f"{pool[line]} {uid + row} {n}" for n, line in enumerate(own[row])]
-            texts.append("\n".join([*template[:7], *body, *template[7:]]))
-        urls = [f"https://www.site{site}.org/{uid + row}" for row, site in enumerate(sites.tolist())]
-        parts.append(pa.table({"uid": pa.array(range(uid, uid + len(sites)), pa.uint64()), "url": urls, "text": texts}))
-        uid += len(sites)
-    docs, flow, stage = LocalDocuments(parts), LocalFlow(), SiteBoilerplate()
-    stage(parts[0].slice(0, 50))
-    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    stage.run(docs, flow)
-    seconds = time.process_time() - started
-    text_bytes = docs.text_bytes
+    vocabulary = [f"word{n}" for n in range(20_000)]
+    pool = [" ".join(vocabulary[n] for n in dice.integers(0, len(vocabulary), 12)) for _ in range(50_000)]
+    with tempfile.TemporaryDirectory() as name:
+        folder, text_bytes, count = Path(name), 0, 0
+        (folder / "in").mkdir()
+        for start in range(0, asked.sites * PAGES_A_SITE, PAGES_A_FILE):
+            sites = dice.integers(0, asked.sites, min(PAGES_A_FILE, asked.sites * PAGES_A_SITE - start)).tolist()
+            own = dice.integers(0, len(pool), (len(sites), 12)).tolist()
+            with (folder / "in" / f"{start:08d}.jsonl").open("w") as file:
+                for row, site in enumerate(sites):
+                    template = [pool[(site * 7 + k) % len(pool)] for k in range(6)]
+                    body = [f"{pool[line]} {count} {n}" for n, line in enumerate(own[row])]
+                    text = "\n".join([*template[:3], *body, *template[3:]])
+                    file.write(json.dumps({"url": f"https://www.site{site}.org/{count}", "text": text}) + "\n")
+                    count, text_bytes = count + 1, text_bytes + len(text)
+        recipe = folder / "recipe.yaml"
+        recipe.write_text("name: scale\nsources: {a: {jsonl: {path: in}}}\nstages: [site_boilerplate, write]\n")
+        program = str(Path(sys.executable).with_name("gristmill"))
+        command = [program, "run", str(recipe), "--out", str(folder / "out")]
+        started = time.monotonic()
+        subprocess.run([*command, "--workers", "2"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        whole = time.monotonic() - started
+        record = json.loads((folder / "out" / "run.json").read_text())
+        report = json.loads((folder / "out" / "stages" / "site_boilerplate" / "report.json").read_text())
+    stage = next(entry for entry in record["stages"] if entry["name"] == "site_boilerplate")
     say(
         what="scale",
         sites=asked.sites,
-        pages=uid,
+        pages=count,
         megabytes=round(text_bytes / 1e6),
-        seconds=round(seconds, 1),
-        megabytes_per_second=round(text_bytes / seconds / 1e6, 1),
-        peak_megabytes_above_documents=round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024),
-        lines_removed=int(np.sum(flow.named["site_boilerplate_lines"].to_numpy())),
+        seconds_of_run=round(whole, 1),
+        worker_seconds_of_stage=round(stage["seconds"], 1),
+        peak_memory_of_a_worker=stage.get("peak_memory") or report.get("peak_memory"),
+        site_counts=report["site_counts"],
     )
 
 

@@ -80,5 +80,5 @@ def boilerplate_figures(report: Report) -> list[Block]:
         (str(each["site"]), str(each["text"]).replace("\n", " / "), f"{each['pages']:,}", f"{each['site_pages']:,}")
         for each in report["examples"]
     ]
-    head = ("a page of the site", "lines", "pages they stand on", "pages counted")
+    head = ("site", "lines", "pages they stand on", "pages counted")
     return [*blocks, Figures("Lines that stand on most pages of their site", head, rows, words=2)]

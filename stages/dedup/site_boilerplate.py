@@ -29,10 +29,12 @@ from gristmill.stages.dedup.sorted_rows import begins_run
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.stage import Global
-from gristmill.stages.text.sites import sites_of
+from gristmill.stages.text.sites import site_name, sites_of
 
 BYTES_A_ROW = 80  # of text, about; says how finely rows are cut
-EXAMPLES, SHOWN = 12, 400  # lines for the report, and characters of each
+EXAMPLES, SHOWN = 12, 400  # sites in the report, and characters of a line of each
+SOUGHT = 240  # lines among which the sites are sought
+TOLD = ("site", "pages", "site_pages", "text")
 SALT = np.uint64(0xA0761D6478BD642F)  # which pages of a large site are counted is another choice than `sample`'s
 
 
@@ -179,8 +181,11 @@ class SiteBoilerplate(Global):
         flow.tell("site_counts", {"sites": 0, "taught": 0, "pages": 0} | told)
         chosen = flow.tree(self.most_pages_first, flow.exchange(self.most_pages_of_bucket, repeated), by="home")
         found = flow.gather(flow.join(self.with_text, chosen, docs, columns=self.columns)).to_pylist()
-        found.sort(key=lambda row: (-row["pages"], row["key"]))
-        flow.tell("examples", [{name: row[name] for name in ("site", "pages", "site_pages", "text")} for row in found])
+        found.sort(key=lambda row: (-row["pages"], -len(row["text"]), row["key"]))
+        of_sites: dict[str, dict[str, Any]] = {}
+        for row in found:
+            of_sites.setdefault(row["site"], {name: row[name] for name in TOLD})
+        flow.tell("examples", list(of_sites.values())[:EXAMPLES])
 
     def site_totals(self, rows: pa.Table) -> pa.Table:
         order = np.argsort(rows["site"].to_numpy(), kind="stable")
@@ -204,7 +209,7 @@ class SiteBoilerplate(Global):
         """Those on most pages, of each only one home."""
         rows = pa.concat_tables(tables)
         rows = rows.sort_by([("pages", "descending"), ("key", "ascending"), ("home", "ascending")])
-        return rows.filter(pa.array(begins_run(rows["key"].to_numpy()))).slice(0, EXAMPLES)
+        return rows.filter(pa.array(begins_run(rows["key"].to_numpy()))).slice(0, SOUGHT)
 
     def with_text(self, rows: pa.Table, docs: pa.Table) -> pa.Table:
         """The lines that keys are of, as the document of the smallest uid has them."""
@@ -224,8 +229,8 @@ class SiteBoilerplate(Global):
                     if of_pairs:
                         start = u - 1 - int(np.argmax(hashes.words[:u][::-1] > 0))
                     text = bytes(data[units.starts[start] : units.ends[u]]).decode(errors="replace")[:SHOWN]
-                    host = batch["url"][row].as_py()
-                    found[key] = (uid[row], wanted[key] | {"site": host, "text": text})
+                    site = site_name(batch["url"][row].as_py())
+                    found[key] = (uid[row], wanted[key] | {"site": site, "text": text})
         named = [row for _, row in found.values()]
         kinds = [("home", pa.uint64()), ("key", pa.uint64()), ("pages", pa.uint32()), ("site_pages", pa.uint32())]
         return pa.Table.from_pylist(named, schema=pa.schema([*kinds, ("site", pa.string()), ("text", pa.string())]))

@@ -38,13 +38,21 @@ def _hash_of_host(host: bytes) -> int:
     return xxhash.xxh3_64_intdigest(site_of_host(host.decode(errors="replace")).encode()) or 1
 
 
-def sites_of(urls: pa.Array | pa.ChunkedArray) -> Hashes:
-    """The hash of each url's site; 0 where a url is null or has no host."""
+def hosts_of(urls: pa.Array | pa.ChunkedArray) -> list[bytes]:
+    """The host of each url, empty where it is null or has none."""
     data, offsets = text_column(urls)
     seen = mended_urls(data, offsets[:-1], offsets[1:])
     text = seen.text.tobytes()
-    spans = zip(seen.starts.tolist(), seen.hosts.tolist(), strict=True)
-    return np.array([_hash_of_host(text[start:end]) if end > start else 0 for start, end in spans], np.uint64)
+    return [text[start:end] for start, end in zip(seen.starts.tolist(), seen.hosts.tolist(), strict=True)]
 
 
-__all__ = ["public_suffixes", "site_of_host", "sites_of"]
+def sites_of(urls: pa.Array | pa.ChunkedArray) -> Hashes:
+    """The hash of each url's site; 0 where a url is null or has no host."""
+    return np.array([_hash_of_host(host) if host else 0 for host in hosts_of(urls)], np.uint64)
+
+
+def site_name(url: str) -> str:
+    return site_of_host(hosts_of(pa.array([url]))[0].decode(errors="replace"))
+
+
+__all__ = ["hosts_of", "public_suffixes", "site_name", "site_of_host", "sites_of"]
