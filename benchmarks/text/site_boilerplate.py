@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def say(**facts: Any) -> None:
-    print(json.dumps({**facts, "machine": f"{platform.machine()}, one process"}), flush=True)
+    print(json.dumps({"machine": f"{platform.machine()}, one process", **facts}), flush=True)
 
 
 def wcxb(asked: argparse.Namespace) -> None:
@@ -165,6 +165,7 @@ def scale(asked: argparse.Namespace) -> None:
     stage = next(entry for entry in record["stages"] if entry["name"] == "site_boilerplate")
     say(
         what="scale",
+        machine=f"{platform.machine()}, two workers",
         sites=asked.sites,
         pages=count,
         megabytes=round(text_bytes / 1e6),
