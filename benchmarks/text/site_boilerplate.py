@@ -4,8 +4,8 @@ result.
 
     python -m benchmarks.text.site_boilerplate [--data ../shared/data] [--only NAME...] [--sites N]
 
-wcxb: sites of three pages and more of pages.parquet, text by the shipped model, which was trained on these pages, and
-all visible text; the settings were chosen here and on planted crawls. waddle: Greek and Polish news of
+wcxb: sites of three pages and more of pages.parquet, text by models that have not seen the host (read from --models, or
+trained first), and all visible text; the settings were chosen here and on planted crawls. waddle: Greek and Polish news of
 pages_more.parquet, which chose nothing; by language, all hosts and without the largest, with a 95 % interval of the
 difference by resampling hosts. planted: a crawl whose templates are known (tests/stages/dedup/planted_sites.py): how
 much of them goes, and how many lines of main text that repeat are lost. scale: --sites sites of ten pages, through a run
@@ -31,10 +31,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.classifiers.blocks.training import word_f1, words_of
+from benchmarks.text.extraction import models_of
+from gristmill.classifiers.blocks.training import folds_of, word_f1, words_of
 from gristmill.stages.dedup.site_boilerplate import SiteBoilerplate
 from gristmill.stages.extract import extract
-from gristmill.stages.extract.gristmill import look_at, utf8, visible_text
+from gristmill.stages.extract.gristmill import look_at, main_text, utf8, visible_text
+from gristmill.stages.extract.train import FOLDS, site_of
 from gristmill.stages.text.sites import site_of_host, sites_of
 from tests.stages.dedup.planted_sites import planted
 
@@ -45,6 +47,7 @@ PAGES_A_SITE, PAGES_A_FILE = 10, 20_000
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--models", type=Path, default=Path("/tmp/gristmill-block-models"))
     parser.add_argument("--only", nargs="*", choices=list(RESULTS), default=list(RESULTS))
     parser.add_argument("--sites", type=int, default=10_000)
     asked = parser.parse_args()
@@ -57,17 +60,17 @@ def say(**facts: Any) -> None:
 
 
 def wcxb(asked: argparse.Namespace) -> None:
-    columns = ["url", "html", "main_content"]
-    rows = [
-        row for row in pq.read_table(asked.data / "pages.parquet", columns=columns).to_pylist() if row["main_content"]
-    ]
+    rows = [row for row in pq.read_table(asked.data / "pages.parquet").to_pylist() if row["main_content"]]
     sites = sites_of(pa.array([row["url"] for row in rows])).tolist()
     pages = Counter(site for site in sites if site)
+    folds, models = folds_of([site_of(row) for row in rows], FOLDS), models_of(rows, asked.models)
     chosen = [(row, str(site)) for row, site in zip(rows, sites, strict=True) if pages[site] >= 3]
+    unseen = [models[fold] for fold, site in zip(folds, sites, strict=True) if pages[site] >= 3]
     urls, gold = [row["url"] for row, _ in chosen], [row["main_content"] for row, _ in chosen]
+    seen = [look_at(utf8(row["html"])) for row, _ in chosen]
     texts: dict[str, list[str]] = {
-        "extracted": [extract(row["html"], row["url"]).text for row, _ in chosen],
-        "visible": [visible_text(look_at(utf8(row["html"]))) for row, _ in chosen],
+        "extracted": [main_text(page, model, "text") for page, model in zip(seen, unseen, strict=True)],
+        "visible": [visible_text(page) for page in seen],
     }
     for name, given in texts.items():
         say(what=f"wcxb, {name}", **compared(urls, given, gold, [site for _, site in chosen]))
