@@ -54,6 +54,7 @@ HOMES: dict[str, str] = {
     "Sample": "gristmill.stages.sample",
     "SubstringDedup": "gristmill.stages.dedup.substring",
     "SimHashDedup": "gristmill.stages.dedup.simhash",
+    "SiteBoilerplate": "gristmill.stages.dedup.site_boilerplate",
     "TextSignals": "gristmill.stages.text.signals",
     "Threshold": "gristmill.stages.judge.threshold",
     "Tokenize": "gristmill.stages.tokens.tokenize",

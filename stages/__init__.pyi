@@ -11,6 +11,7 @@ from gristmill.stages.dedup.exact import ExactDedup as ExactDedup
 from gristmill.stages.dedup.minhash import MinHashDedup as MinHashDedup
 from gristmill.stages.dedup.paragraph import ParagraphDedup as ParagraphDedup
 from gristmill.stages.dedup.simhash import SimHashDedup as SimHashDedup
+from gristmill.stages.dedup.site_boilerplate import SiteBoilerplate as SiteBoilerplate
 from gristmill.stages.dedup.substring import SubstringDedup as SubstringDedup
 from gristmill.stages.dedup.url import UrlDedup as UrlDedup
 from gristmill.stages.extract.stage import Extract as Extract

@@ -1,11 +1,11 @@
-"""Figures of duplicates: how large clusters are, what bands nominate, and pairs of like documents."""
+"""Figures of duplicates: how large clusters are, what bands nominate, pairs of like documents, boilerplate of sites."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gristmill.stages.figures import Block, CountBars, Report, Sentence, TextPair, ValueBars
+from gristmill.stages.figures import Block, CountBars, FactList, Figures, Report, Sentence, TextPair, ValueBars
 
 
 def duplicate_figures(report: Report) -> list[Block]:
@@ -59,3 +59,26 @@ def text_pair(example: Mapping[str, Any]) -> TextPair:
         example["like_text"],
         str(example["similarity"]),
     )
+
+
+def boilerplate_figures(report: Report) -> list[Block]:
+    """Of a report with `site_counts` and `examples` of their lines."""
+    sites = report["site_counts"]
+    blocks: list[Block] = [
+        FactList(
+            "Sites",
+            [
+                ("sites", f"{sites['sites']:,}"),
+                ("with enough pages", f"{sites['taught']:,}"),
+                ("pages of these", f"{sites['pages']:,}"),
+            ],
+        )
+    ]
+    if not report["examples"]:
+        return [*blocks, Sentence("No line stands on enough pages of a site.")]
+    rows = [
+        (str(each["site"]), str(each["text"]).replace("\n", " / "), f"{each['pages']:,}", f"{each['site_pages']:,}")
+        for each in report["examples"]
+    ]
+    head = ("site", "lines", "pages they stand on", "pages counted")
+    return [*blocks, Figures("Lines that stand on most pages of their site", head, rows, words=2)]

@@ -69,6 +69,8 @@ REPEATS = [
     f"{LINE}\n\n{words(30, 7)}\n{SHORT}",
     f"{OTHER}\n{words(5, 8)}",
 ]
+PAGES = [f"{words(9, 60)}\n{words(20, 70 + n)}\n{words(3, 61)}\n{words(3, 62)}\n{words(20, 80 + n)}" for n in range(4)]
+PAGES += [words(30, 90 + n) for n in range(2)]
 NEW_LINES = ["\n".join(words(13, 100 + 10 * n + line) for line in range(10)) for n in range(20)]
 PART_KNOWN = [words(40, 9), words(40, 9).rsplit(" ", 18)[0] + " " + words(18, 10), words(40, 11)]
 POEM = [LINE, LINE + "\n" + "\n".join(words(4, 20 + n) for n in range(12)), words(30, 12)]
@@ -129,6 +131,19 @@ DEDUP = [
         "ParagraphDedup",
         POLICY | {"unit": to("paragraph"), "min_words": to(5, min_left=5), "copies": to(2), "min_left": to(1)},
         given=table(REPEATS, good=[0.1, 0.9, 0.5, 0.2], better=[0.9, 0.1, 0.5, 0.3]).set_column(2, "source", pa.array(list("abcd")).dictionary_encode()).set_column(3, "date", pa.array(["2024-01-01", "2023-01-01", "2022-01-01", "2021-01-01"])),
+    ),
+    Subject(
+        "SiteBoilerplate",
+        {
+            "min_pages": to(5),
+            "min_share": to(0.9, run_words=6),
+            "alone_share": to(0.9),
+            "min_words": to(10),
+            "run_words": to(6),
+            "min_left": to(50),
+            "most_pages": to(100, given=table([f"{words(30, n)}\n{words(9, n % 40 + 900)}\n{n}" for n in range(400)]), min_share=0.01, alone_share=0.02, most_pages=1000),
+        },
+        given=table(PAGES),
     ),
     Subject("SubstringDedup", {"tokens": to(10), "keep": to("none", tokens=10), "min_left": to(9, tokens=10)}, given=table(REPEATS)),
     Subject(

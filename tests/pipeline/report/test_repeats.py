@@ -42,6 +42,8 @@ def crawl(folder: Path) -> None:
         ("bloom_dedup: {false_positives: 1.0e-6}", 100, 5, 1),
         ("bloom_dedup: {false_positives: 1.0e-6, shards: 4}", 100, None, 4),
         ("url_dedup", 50, 50, 50),
+        ("site_boilerplate", 100, 0, 0),
+        ("site_boilerplate: {alone_share: 0.5, min_share: 0.5}", 100, 100, 0),
     ],
 )
 def test_workers_and_buckets_do_not_matter(tmp_path, monkeypatch, stage, left, stories, notices):
