@@ -142,7 +142,12 @@ def headings_of(seen: SegmentedPage) -> set[str]:
 
 
 def visible_text(seen: SegmentedPage) -> str:
-    return render(seen.page, np.ones(len(seen.page.element), np.bool_), "text", numbered(seen.data, seen.page))
+    return written_blocks(seen, "text")
+
+
+def written_blocks(seen: SegmentedPage, form: Form) -> str:
+    """All blocks of a page, chosen or not."""
+    return render(seen.page, np.ones(len(seen.page.element), np.bool_), form, numbered(seen.data, seen.page))
 
 
 def shipped_model() -> BlockModel:
