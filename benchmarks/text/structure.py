@@ -34,8 +34,8 @@ Table = list[list[str]]
 FENCE = re.compile(r"(?ms)^[ \t>]*(`{3,}|~{3,})([^\n`]*)\n(.*?)^[ \t>]*\1`*[ \t]*$")
 FRONT = re.compile(r"(?s)\A```json\n\{.*?\n\}\n```\n")
 QUOTE = re.compile(r"(?m)^(?:> ?)+")
-DISPLAYED = re.compile(r"(?s)\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)")
-INLINE = re.compile(r"(?<![\\$\w])\$(?!\s)((?:\\.|[^$\n\\])+?)(?<!\s)\$(?![\d$])")
+DISPLAYED = re.compile(r"(?s)(?<![\\\w])\\\[((?:(?!\n\n).)+?)\\\]|\\\(([^\n]+?)\\\)")
+FORMULA = re.compile(r"\$\$((?:(?!\n\n)[^$])+?)\$\$|(?<![\\$\w])\$(?!\s)((?:\\.|[^$\n\\])+?)(?<!\s)\$(?![\d$])")
 PRICE = re.compile(r"\d[\d,.]*(?:$|[^\d,.^_=+\\/*<>{a-zA-Z-])")
 RULE = re.compile(r"\s*\|?[ :|-]*-[ :|-]*\|?\s*")
 BAR = re.compile(r"(?<!\\)\|")
@@ -62,9 +62,17 @@ def read_blocks(text: str) -> Blocks:
     if indented and not re.search(r"(?m)^\s*(?:[-*+]|\d+[.)]) ", rest):
         code = [re.sub(r"(?m)^(?: {4}|\t)", "", block) for block in indented.findall(rest) if block.strip()]
     rest = re.sub(r"`[^`\n]+`", "", rest)
-    formulas = ["".join(group or "" for group in found.groups()) for found in DISPLAYED.finditer(rest)]
-    formulas += [found[1] for found in INLINE.finditer(DISPLAYED.sub(" ", rest)) if not PRICE.match(found[1])]
+    rest = DISPLAYED.sub(dollars, rest)
+    formulas = [
+        found[1] or found[2] for found in FORMULA.finditer(rest) if found[1] or not PRICE.match(found[2])
+    ]  # in order, whether on a line of their own or not
     return Blocks([tidy_code(block) for block in code], [tidy_formula(f) for f in formulas], list(tables_of(rest)))
+
+
+def dollars(found: re.Match[str]) -> str:
+    """TeX's other brackets as dollars; those that Markdown escapes are brackets of the text."""
+    source: str = found[1] or found[2]
+    return f"$${source}$$" if re.search(r"[\\^_=]", source) else found[0]
 
 
 def tidy_code(text: str) -> str:
