@@ -29,6 +29,7 @@ from gristmill.kernels.html.names import (
     HEAD_LINK,
     HEAD_LIST,
     HEAD_META,
+    HEAD_PRE,
     HEAD_TIME,
     HEAD_TITLE,
     TAGS,
@@ -46,6 +47,7 @@ from gristmill.kernels.html.open_elements import (
     MATH,
     MATH_AT,
     PLACE,
+    PRE_TAG,
     SKIP,
     STATE,
     SVG,
@@ -108,7 +110,7 @@ class Page(NamedTuple):
     linked: Array  # int32[blocks]: characters of it inside <a href>
     characters: Array  # int32[blocks]: code points
     # [heads] HEAD_TITLE and so on: data[head_start:head_end] is the text of a title or of JSON-LD, or else a tag; a
-    # HEAD_LIST for each <ol>
+    # HEAD_LIST for each <ol>, a HEAD_PRE for each <pre>
     head_kind: Bytes
     head_start: Offsets
     head_end: Offsets
@@ -200,6 +202,8 @@ def one_token(data, i, n, state, stack, elements, heads, blocks, out, facts, fla
         start_tag(state, stack, elements, blocks, out, kinds, tag, value, facts)
         if tag == OL:  # only now is it known whether the list is shown, and so an element
             note_as(state, heads, HEAD_LIST, i, after)
+        elif tag == PRE_TAG:
+            note_as(state, heads, HEAD_PRE, i, after)
         if tag == SVG:
             return after if facts[CLOSED] else after_svg(data, after, n, facts, state, flat, hashes, kinds, words)
         if tag == MATH:

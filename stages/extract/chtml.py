@@ -56,6 +56,8 @@ def written(tag: str, children: list[tuple[str, str]]) -> list[tuple[str, str]]:
         parts = children
         if tag in ORDER:
             told = dict(children)
+            if tag == "munderover" and "munder" in told and "over" in told:
+                return [(tag, f"<mover>{told['munder']}<mrow>{told['over']}</mrow></mover>")]
             parts = [(name, f"<mrow>{told[name]}</mrow>") for name in ORDER[tag] if name in told] or children
         return [(tag, f"<{tag}>{''.join(text for _, text in parts)}</{tag}>")]
     return children if tag not in ("nstrut", "dstrut", "line", "spacer", "tstrut", "strut") else []

@@ -28,11 +28,9 @@ ANNOTATION = re.compile(
 )
 TEX_ANNOTATIONS = frozenset([b"application/x-tex", b"tex", b"latex", b"application/x-latex", b"text/x-latex", b"x-tex"])
 ONLY_NUMBER = re.compile(r"[\d.,\s]*")
-PAINTED = re.compile(rb"(?i)<span\b(" + INSIDE + rb"\sdata-mathml\s*=\s*(?:\"([^\"]*)\"|'([^']*)')" + INSIDE + rb")>")
-STATED = re.compile(
-    rb"(?i)<(?:span|div|p)\b" + INSIDE + rb"\sdata-(?:math|latex|tex|tex-source|formula|expr)\s*=\s*(?:\"([^\"]+)\"|"
-    rb"'([^']+)')" + INSIDE + rb">"
-)
+ELEMENT = re.compile(rb"(?i)<(?:span|div|p)\b(" + INSIDE + rb")>")
+PAINTED = re.compile(rb"(?i)\sdata-mathml\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+STATED = re.compile(rb"(?i)\sdata-(?:math|latex|tex|tex-source|formula|expr)\s*=\s*(?:\"([^\"]+)\"|'([^']+)')")
 SAYS_MATH = re.compile(rb"(?i)class\s*=\s*[\"']?[^\"'>]*(?:math|katex|latex|\btex\b|equation|formula)")
 SCRIPT = re.compile(rb"(?i)<script\b(" + INSIDE + rb")>")
 IMAGE = re.compile(rb"(?i)<img\b(" + INSIDE + rb")>")
@@ -129,25 +127,27 @@ def with_stated(data: bytes) -> bytes:
     """Elements that state their formula in an attribute: MathJax 2's `data-mathml`, `data-math` and the like."""
     has_source = b"math/tex" in data or b"math/mml" in data  # beside what is drawn
 
-    def drawn(found: re.Match[bytes]) -> bytes:
-        source = html.unescape((found[2] or found[3] or b"").decode("utf-8", "replace"))
+    def drawn(tag: re.Match[bytes], found: re.Match[bytes]) -> bytes:
+        source = html.unescape((found[1] or found[2] or b"").decode("utf-8", "replace"))
         tex = None if has_source else latex_of(source)
         hidden = b'<span class="MathJax_Preview">'
         if tex:
             return element(tex, bool(DISPLAYED.search(source[:200].encode()))) + hidden
-        return hidden if has_source else found[0]
+        return hidden if has_source else tag[0]
 
-    def stated(found: re.Match[bytes]) -> bytes:
-        near = data[found.end() : found.end() + 300]
-        if not SAYS_MATH.search(found[0]) or b"<math" in near or b"math/tex" in near:
-            return found[0]
+    def stated(tag: re.Match[bytes]) -> bytes:
+        if drawing := PAINTED.search(tag[1]):
+            return drawn(tag, drawing)
+        found = STATED.search(tag[1])
+        if found is None or not SAYS_MATH.search(tag[1]):
+            return tag[0]
+        near = data[tag.end() : tag.end() + 300]
+        if b"<math" in near or b"math/tex" in near:
+            return tag[0]
         source = html.unescape((found[1] or found[2]).decode("utf-8", "replace"))
-        block = b"math-block" in found[0] or b"display" in found[0]
-        return found[0] + element(bare(source), block) + (b"" if b"katex" in near else b"")
+        return element(bare(source), b"math-block" in tag[0] or b"display" in tag[0]) + tag[0]
 
-    if b"data-mathml" in data:
-        return PAINTED.sub(drawn, data)
-    return STATED.sub(stated, data)
+    return ELEMENT.sub(stated, data)
 
 
 def with_mathml(data: bytes) -> bytes:

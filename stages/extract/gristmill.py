@@ -18,6 +18,7 @@ from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks.text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_TITLE, WORDS
 from gristmill.kernels.html.names import HEAD_JSON, HEAD_TITLE, TAGS
 from gristmill.kernels.html.segment import Page, segment
+from gristmill.stages.extract.code import with_code
 from gristmill.stages.extract.formulas import with_formulas
 from gristmill.stages.extract.metadata import PageHead, long_text, main_thing, read_head
 from gristmill.stages.extract.render import Form, numbered, render
@@ -61,7 +62,7 @@ def utf8(html: bytes | str, charset: str | None = None) -> bytes:
 
 def look_at(data: bytes) -> SegmentedPage:
     """Segments and measures a page of UTF-8."""
-    data = with_formulas(data)
+    data = with_formulas(with_code(data))
     array = np.frombuffer(data, np.uint8)
     page = segment(array)
     if len(page.element) > MOST_BLOCKS:

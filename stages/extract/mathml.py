@@ -41,7 +41,7 @@ COMMAND_ENDS = re.compile(r"\\[A-Za-z]+\Z")
 ATOM = re.compile(r"\\[A-Za-z]+|\\.|[^\\{}^_]|\\(?:math[a-z]+|boldsymbol|operatorname\*?)\{[^{}]*\}")
 NUMBER = re.compile(r"[\d.,]+")
 PRIMES = re.compile(r"'+")
-TALL = re.compile(r"\\(?:frac|sum|prod|int|begin|sqrt|oint|iint|binom|bigcup|bigcap|overline|overbrace)\b")
+TALL = re.compile(r"\\(?:frac|sum|prod|int|begin|sqrt|oint|iint|binom|bigcup|bigcap|overline|overbrace)(?![A-Za-z])")
 TEXT_ESCAPES = str.maketrans({"{": "\\{", "}": "\\}", "%": "\\%", "#": "\\#", "$": "\\$", "&": "\\&", "_": "\\_",
                               "\\": "\\backslash "})  # fmt: skip
 TOKENS = frozenset(["mi", "mn", "mo", "mtext", "ms"])
@@ -224,6 +224,7 @@ def row(children: list[Node]) -> Node:
     parts = [node.tex for node in nodes]
     tall = [0]
     opened: list[int] = []
+    first_pair = (-1, -1)
     for place, node in enumerate(nodes):
         tall.append(tall[-1] + bool(TALL.search(node.tex)))
         if node.tag != "mo":
@@ -238,13 +239,15 @@ def row(children: list[Node]) -> Node:
             opens = said.get("form") == "prefix" or said.get("fence") == "true" or before_operand(nodes, place)
         if closes and match >= 0:
             opened.pop()
+            first_pair = (match, place)
             fence(nodes, parts, match, place, tall[place] > tall[match + 1])
         elif opens:
             opened.append(place)
     for match in opened:  # a brace before cases, that nothing closes
         if nodes[match].raw == "{" and match + 2 == len(nodes) and nodes[match + 1].rows:
             parts[match], parts[match + 1] = "", environment("cases", nodes[match + 1].rows)
-    return Node("mrow", joined(parts))
+    whole = first_pair == (0, len(nodes) - 1)
+    return Node("fenced" if whole else "mrow", joined(parts))
 
 
 def before_operand(nodes: list[Node], place: int) -> bool:
@@ -334,7 +337,8 @@ def limited(base: Node, low: Node, high: Node) -> Node:
     if base.raw in ARROWS and (low.tex or high.tex) and base.raw != "=":
         under = f"[{low.tex}]" if low.tex else ""
         return Node("mover", f"\\{ARROWS[base.raw]}{under}{{{high.tex}}}")
-    takes_limits = tex in LARGE or tex in LIMITS or tex.startswith(("\\operatorname*", "\\underbrace", "\\overbrace"))
+    head = tex[: tex.find("_")] if base.tag == "limited" and "_" in tex else tex
+    takes_limits = head in LARGE or head in LIMITS or tex in LARGE or tex in LIMITS or tex.startswith(("\\operatorname*", "\\underbrace", "\\overbrace"))
     if not takes_limits and low.tex and base.raw.isalpha() and len(base.raw) > 1:
         tex, takes_limits = f"\\operatorname*{{{base.raw}}}", True
     if takes_limits:
