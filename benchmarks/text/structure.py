@@ -19,6 +19,7 @@ import platform
 import re
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -43,6 +44,7 @@ MARKUP_TABLE = re.compile(r"(?is)<table.*?</table>")
 SPACES = re.compile(r"\s+")
 MARKS = re.compile(r"[*_`~]|!?\[([^\]\n]*)\]\([^)\n]*\)|<[^<>\n]+>")
 WORD = re.compile(r"\w+")
+BUTTON = re.compile(r"\n复制代码\s*\Z")  # "copy the code", a button that the truth of one page holds
 SHORTEST = 3  # letters of an ingredient, or the page holds it by chance
 ENOUGH = 0.8  # of an ingredient's words on one line of the text
 
@@ -55,14 +57,15 @@ class Blocks(NamedTuple):
     tables: list[Table]
 
 
-def read_blocks(text: str) -> Blocks:
+def read_blocks(text: str, brackets: bool = True) -> Blocks:
+    """`brackets`: whether TeX may stand in \\(...\\) too; the truth has only dollars, and escapes its brackets."""
     code = [QUOTE.sub("", found[3]) if found[0].lstrip(" \t").startswith(">") else found[3] for found in FENCE.finditer(text)]
     rest = FENCE.sub("\n", text)
     indented = re.compile(r"(?m)(?:(?<=\n\n)|\A)((?:(?: {4}|\t)[^\n]*\n|[ \t]*\n)+)") if not code else None
     if indented and not re.search(r"(?m)^\s*(?:[-*+]|\d+[.)]) ", rest):
         code = [re.sub(r"(?m)^(?: {4}|\t)", "", block) for block in indented.findall(rest) if block.strip()]
     rest = re.sub(r"`[^`\n]+`", "", rest)
-    rest = DISPLAYED.sub(dollars, rest)
+    rest = DISPLAYED.sub(dollars, rest) if brackets else rest
     formulas = [
         found[1] or found[2] for found in FORMULA.finditer(rest) if found[1] or not PRICE.match(found[2])
     ]  # in order, whether on a line of their own or not
@@ -94,14 +97,21 @@ def tables_of(text: str) -> Iterator[Table]:
             while at < len(lines) and "|" in lines[at] and lines[at].strip():
                 rows.append(cells_of(lines[at]))
                 at += 1
-            yield [row for row in rows if any(row)]
+            yield from worth_counting(rows)
         at += 1
     for table in MARKUP_TABLE.findall(text):
         rows = [
             [tidy_cell(cell) for cell in re.findall(r"(?is)<t[dh].*?>(.*?)(?=<t[dhr]\b|</t[dhr])", row)]
             for row in re.split(r"(?i)<tr", table)[1:]
         ]
-        yield [row for row in rows if any(row)]
+        yield from worth_counting(rows)
+
+
+def worth_counting(rows: Table) -> Iterator[Table]:
+    """A table with text and two columns; one of a single column is a matter of taste."""
+    filled = [row for row in rows if any(row)]
+    if filled and max(map(len, filled)) > 1:
+        yield filled
 
 
 def cells_of(line: str) -> list[str]:
@@ -213,15 +223,13 @@ def engines(without: list[str]) -> Iterator[tuple[str, Callable[[bytes], str]]]:
 
 
 def exact_code(pages: Iterable[dict[str, Any]], texts: Iterable[str]) -> dict[str, str]:
-    """Of each page whose code is known block by block: how many blocks are there exactly and in order."""
+    """Of each page whose code is known block by block: how many blocks are there exactly."""
     told = {}
     for page, text in zip(pages, texts, strict=True):
         if page["code"]:
-            wanted, found = [tidy_code(block) for block in page["code"]], read_blocks(text).code
-            at = 0
-            for block in found:
-                at += at < len(wanted) and tidy_code(block) == wanted[at]
-            told[page["id"]] = f"{at} of {len(wanted)}, {len(found)} found"
+            wanted, found = page["truth"].code, read_blocks(text).code
+            exact = sum((Counter(wanted) & Counter(found)).values())
+            told[page["id"]] = f"{exact} of {len(wanted)}, {len(found)} found"
     return told
 
 
@@ -312,9 +320,9 @@ def main() -> None:
         raise SystemExit(f"{source}: no such file; --data names the folder with structure.parquet")
     pages = pq.read_table(source).to_pylist()
     for page in pages:
-        page["truth"] = read_blocks(FRONT.sub("", page["markdown"] or ""))
+        page["truth"] = read_blocks(FRONT.sub("", page["markdown"] or ""), brackets=False)
         if page["code"]:
-            page["truth"] = page["truth"]._replace(code=[tidy_code(block) for block in page["code"]])
+            page["truth"] = page["truth"]._replace(code=[tidy_code(BUTTON.sub("", block)) for block in page["code"]])
     for name, run in engines(asked.without):
         told = measure(pages, run, asked.show if name == "gristmill" else None)
         print(json.dumps({"what": name, "machine": f"{platform.machine()}, one core", **told}), flush=True)

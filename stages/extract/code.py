@@ -15,7 +15,7 @@ INSIDE = rb"(?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+"
 CODE_BOX = rb"(?:block-?code|code-?block|code-?box|sourcecode|source-code|bbcode_code|syntaxhighlighter|code-container)"
 PLACE = re.compile(
     rb"(?i)<(?:(pre|listing)(?=[\s>])(" + INSIDE + rb")|(code)(?=[\s>])(" + INSIDE + rb")|(table)\b(" + INSIDE + rb")|"
-    rb"(div)\s(?=[^<>]*" + CODE_BOX + rb")(" + INSIDE + rb"))>"
+    rb"(div)\s(?=[^<>]*" + CODE_BOX + rb")(" + INSIDE + rb"))>|<!--"
 )
 ROWS_OF_CODE = re.compile(
     rb"(?i)[\"'\s](?:blob-code|blob-num|lines-code|lines-num|u-lineNum|FileContents-line|hljs-ln-code|js-file-line|"
@@ -68,6 +68,12 @@ def with_code(data: bytes) -> bytes:
             at = script[1]
             continue
         at = found.end()
+        if found[0] == b"<!--":
+            at = data.find(b"-->", at) + 3 if b"comment" not in absent else at
+            if at == 2:
+                absent.add(b"comment")
+                at = found.end()
+            continue
         tag = (found[1] or found[3] or found[5] or found[7]).lower()
         said = (found[2] or found[4] or found[6] or found[8] or b"").decode("utf-8", "replace")
         if tag in absent or (tag == b"table" and not ROWS_OF_CODE.search(data, found.start(), found.end() + 1500)):
@@ -121,13 +127,18 @@ def rewritten(tag: bytes, said: str, content: str, language: str, follows: bytes
         if content.count("<code") > 1 and (several := apart(content, language)):
             return several
         text = code_text(content)
+        if numbered and not text.strip() and "lnt" in content:
+            return " "
         if ONLY_NUMBERS.fullmatch(text) and is_count(text) and re.match(rb"(?i)\s*(?:</div>\s*)*</td>\s*<td", follows):
             return " "  # the numbers of the lines that the next cell holds
         return pre(text, language) if text.strip() else None
     if tag == b"code":
-        if "<pre" in content or ("\n" not in content and "<br" not in content):
+        if "<pre" in content:
             return None
-        is_block = re.search(r"white-space:\s*pre|\b(?:block|hljs|highlight)\b|\blanguage-", said) is not None
+        is_block = re.search(r"class\s*=\s*[\"'][^\"']*\bblock\b", said) is not None
+        if not is_block and "\n" not in content and "<br" not in content:
+            return None
+        is_block = is_block or re.search(r"white-space:\s*pre|\b(?:block|hljs|highlight)\b|\blanguage-", said) is not None
         if not is_block and not re.search(r"(?i)<br", content):
             return None
         lines = code_text(content, keeps_lines=is_block)

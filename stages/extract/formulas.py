@@ -14,6 +14,7 @@ from urllib.parse import unquote, unquote_plus
 
 from gristmill.stages.extract.asciimath import from_ascii
 from gristmill.stages.extract.chtml import mathml_of
+from gristmill.stages.extract.code import scripts
 from gristmill.stages.extract.mathml import latex_of
 
 MOST = 2_000_000
@@ -80,13 +81,6 @@ def with_formulas(data: bytes) -> bytes:
 def element(tex: str, displayed: bool) -> bytes:
     tex = html.escape(" ".join(tex.split()))
     return f'<math{" display=block" if displayed else ""} alttext="{tex}"></math>'.encode("utf-8", "replace")
-
-
-def scripts(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where the scripts of a page are; nothing in them is markup."""
-    low, at = data.lower(), 0
-    while (start := low.find(b"<script", at)) >= 0 and (at := low.find(b"</script", start)) >= 0:
-        yield start, at
 
 
 def replaced(

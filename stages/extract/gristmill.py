@@ -21,7 +21,8 @@ from gristmill.kernels.html.segment import Page, segment
 from gristmill.stages.extract.code import with_code
 from gristmill.stages.extract.formulas import with_formulas
 from gristmill.stages.extract.metadata import PageHead, long_text, main_thing, read_head
-from gristmill.stages.extract.render import Form, numbered, render
+from gristmill.stages.extract.render import Form, languages, numbered, render
+from gristmill.stages.extract.wholes import with_structure
 from gristmill.stages.read.charset import decode_page, is_utf8 as is_utf8
 
 LITTLE = 200  # characters of main text in the markup; with fewer, the head's own text is used where it is longer
@@ -90,7 +91,7 @@ def look_at(data: bytes) -> SegmentedPage:
 def choose(seen: SegmentedPage, model: BlockModel) -> tuple[Array, Array]:
     """float32[blocks] probabilities, and bool[blocks] which are kept."""
     probability = model.probabilities(seen.page, seen.measured)
-    return probability, without_headline(seen, model.keep(probability, seen.measured))
+    return probability, with_structure(seen.page, without_headline(seen, model.keep(probability, seen.measured)))
 
 
 def without_headline(seen: SegmentedPage, kept: Array) -> Array:
@@ -115,7 +116,7 @@ def main_text(seen: SegmentedPage, model: BlockModel, form: Form) -> str:
         description = said_in_head(seen.head)
         if description and len(description) > characters:
             return description
-    return render(seen.page, kept, form, numbered(seen.data, seen.page))
+    return _rendered(seen, kept, form)
 
 
 def said_in_head(head: PageHead) -> str | None:
@@ -150,7 +151,12 @@ def visible_text(seen: SegmentedPage) -> str:
 
 def written_blocks(seen: SegmentedPage, form: Form) -> str:
     """All blocks of a page, chosen or not."""
-    return render(seen.page, np.ones(len(seen.page.element), np.bool_), form, numbered(seen.data, seen.page))
+    return _rendered(seen, np.ones(len(seen.page.element), np.bool_), form)
+
+
+def _rendered(seen: SegmentedPage, kept: Array, form: Form) -> str:
+    named = languages(seen.data, seen.page) if form == "markdown" else {}
+    return render(seen.page, kept, form, numbered(seen.data, seen.page), named)
 
 
 def shipped_model() -> BlockModel:
