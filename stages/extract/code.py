@@ -11,17 +11,20 @@ import html
 import re
 from collections.abc import Iterator
 
+from gristmill.kernels.html import hints as hint
+
 INSIDE = rb"(?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+"
-CODE_BOX = rb"(?:block-?code|code-?block|code-?box|sourcecode|source-code|bbcode_code|syntaxhighlighter|code-container)"
-PLACE = re.compile(
-    rb"(?i)<(?:(pre|listing)(?=[\s>])(" + INSIDE + rb")|(code)(?=[\s>])(" + INSIDE + rb")|(table)\b(" + INSIDE + rb")|"
-    rb"(div)\s(?=[^<>]*" + CODE_BOX + rb")(" + INSIDE + rb"))>|<!--"
+CODE_BOX = (
+    rb"class\s*=\s*[\"']?(?:[^\"'>]*[\s])?(?:block-?code|code-?block|codebox|source-?code|bbcode_code|syntaxhighlighter|"
+    rb"code-container)[\s\"']"
 )
+_PRE = rb"(pre|PRE|listing)(?=[\s>])(" + INSIDE + rb")|(code|CODE)(?=[\s>])(" + INSIDE + rb")|(table|TABLE)\b(" + INSIDE + rb")"
+PLACE = re.compile(rb"<(?:(?:" + _PRE + rb"|(div)\s(?=[^<>]*" + CODE_BOX + rb")(" + INSIDE + rb"))>|!--)")
+PLACE_WITHOUT_BOXES = re.compile(rb"<(?:(?:" + _PRE + rb"|(\Z)(\Z))>|!--)")
 ROWS_OF_CODE = re.compile(
-    rb"(?i)[\"'\s](?:blob-code|blob-num|lines-code|lines-num|u-lineNum|FileContents-line|hljs-ln-code|js-file-line|"
+    rb"[\"'\s](?:blob-code|blob-num|lines-code|lines-num|u-lineNum|FileContents-line|hljs-ln-code|js-file-line|"
     rb"line number1\b|crayon-line|highlighttable|rouge-table|lntable|linenodiv|linenos|lineno|gutter|code-line)"
 )
-WORTH = re.compile(rb"(?i)<(?:pre|code)\b|" + CODE_BOX + rb"|blob-code|lines-code|FileContents-line")
 TOKEN = re.compile(r"<!--.*?-->|<(/?)([a-zA-Z][\w-]*)((?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+)>|([^<]+)|<", re.DOTALL)
 LANGUAGE = re.compile(
     r"(?i)(?:\bdata-(?:lang|language|code-language|enlighter-language|codetabs-lang)\s*=\s*[\"']?\s*|\blang:|"
@@ -53,15 +56,16 @@ SEVERAL = re.compile(r"(?is)<code\b[^<>]*>(.*?)</code\s*>")
 LONGEST = 5_000_000
 
 
-def with_code(data: bytes) -> bytes:
-    """The page with its code in plain `<pre>`."""
-    if not WORTH.search(data):
+def with_code(data: bytes, hints: int) -> bytes:
+    """The page with its code in plain `<pre>`; `hints` as of `hints_of`."""
+    if not hints & (hint.PRE | hint.CODE | hint.BOX):
         return data
+    place = PLACE if hints & hint.BOX else PLACE_WITHOUT_BOXES
     parts, done, at = [], 0, 0
     spans = scripts(data)
     script = (-1, -1)
     absent: set[bytes] = set()  # ends that do not come any more
-    while (found := PLACE.search(data, at)) is not None:
+    while (found := place.search(data, at)) is not None:
         while script[1] < found.start() and (following := next(spans, None)) is not None:
             script = following
         if script[0] < found.start() < script[1]:
@@ -124,8 +128,11 @@ def rewritten(tag: bytes, said: str, content: str, language: str, follows: bytes
         numbered = NUMBER_CLASS.search(content) is not None or ONLY_NUMBERS.match(content[:40]) is not None
         if not numbered and not INNER_LINES.search(content) and content.count("<code") < 2 and "hover-info" not in content:
             return f"<pre{language}>{content}</pre>" if language else None
-        if content.count("<code") > 1 and (several := apart(content, language)):
-            return several
+        if content.count("<code") > 1:
+            if several := apart(content, language):
+                return several
+            if not numbered and not INNER_LINES.search(content):
+                return f"<pre{language}>{content}</pre>" if language else None
         text = code_text(content)
         if numbered and not text.strip() and "lnt" in content:
             return " "
@@ -144,7 +151,7 @@ def rewritten(tag: bytes, said: str, content: str, language: str, follows: bytes
         lines = code_text(content, keeps_lines=is_block)
         return pre(lines, language) if "\n" in lines.strip() or is_block else None
     if tag == b"div":
-        if re.search(r"(?i)<pre\b|<table\b|<code\b", content) or not re.search(r"(?i)\n|<br|<li", content):
+        if re.search(r"(?i)<(?:pre|table|code|p|a|h\d|img|blockquote|ul|form|section|article)\b", content) or not re.search(r"(?i)\n|<br|<li", content):
             return None
         content = content.strip() if "<li" in content else content
         text = code_text(content, keeps_lines="<li" not in content)

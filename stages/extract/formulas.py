@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote, unquote_plus
 
+from gristmill.kernels.html import hints as hint
 from gristmill.stages.extract.asciimath import from_ascii
 from gristmill.stages.extract.chtml import mathml_of
 from gristmill.stages.extract.code import scripts
@@ -29,12 +30,13 @@ ANNOTATION = re.compile(
 )
 TEX_ANNOTATIONS = frozenset([b"application/x-tex", b"tex", b"latex", b"application/x-latex", b"text/x-latex", b"x-tex"])
 ONLY_NUMBER = re.compile(r"[\d.,\s]*")
-ELEMENT = re.compile(rb"(?i)<(?:span|div|p)\b(" + INSIDE + rb")>")
+ELEMENT = re.compile(rb"<(?:span|div|p)\b(" + INSIDE + rb")>")
 PAINTED = re.compile(rb"(?i)\sdata-mathml\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 STATED = re.compile(rb"(?i)\sdata-(?:math|latex|tex|tex-source|formula|expr)\s*=\s*(?:\"([^\"]+)\"|'([^']+)')")
 SAYS_MATH = re.compile(rb"(?i)class\s*=\s*[\"']?[^\"'>]*(?:math|katex|latex|\btex\b|equation|formula)")
-SCRIPT = re.compile(rb"(?i)<script\b(" + INSIDE + rb")>")
-IMAGE = re.compile(rb"(?i)<img\b(" + INSIDE + rb")>")
+CONTAINER = re.compile(rb"<mjx-container\b(" + INSIDE + rb")>")
+SCRIPT = re.compile(rb"<script\b(" + INSIDE + rb")>")
+IMAGE = re.compile(rb"<(?:img|IMG)\b(" + INSIDE + rb")>")
 IMAGE_HINT = re.compile(rb"(?i)latex|tex|math|%5c|formula|alt\s*=\s*[\"'][^\"']{0,40}\\\w|alt\s*=\s*[\"']\s*\$")
 VALUE = re.compile(rb"(?i)\s(alt|src|class|data-src|data-latex|data-tex|title)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"']+))")
 ADDRESS = re.compile(
@@ -52,8 +54,10 @@ LOOKS = re.compile(
 )
 DOLLARS = re.compile(r"^\s*(?:\$\$?|\\[(\[])(.*?)(?:\$\$?|\\[)\]])\s*$", re.DOTALL)
 POWER = re.compile(
-    rb"((?:\A|[^A-Za-z0-9&])[A-Za-z]|[^A-Za-z&](?:[cmkd]?m|km|ft|in|sec|mi|yd)|\)|[0-9])((?:</(?:i|em|b|var|span)>)*)"
     rb"(<sup\b[^<>]*>)((?:<(?:i|em|b|var|span)\b[^<>]*>|</(?:i|em|b|var|span)>|[^<>]){1,60}?)</sup>"
+)
+BASE = re.compile(
+    rb"((?:\A|[^A-Za-z0-9&])[A-Za-z]|[^A-Za-z&](?:[cmkd]?m|km|ft|in|sec|mi|yd)|\)|[0-9])((?:</(?:i|em|b|var|span)>)*)\Z"
 )
 EXPONENT = re.compile(
     r"[-−–+]?\d{1,3}|[-−–]?[nkmxtijpqNT]|[-−–]?(?:[a-zA-Z]|\d{1,3})\s?[-−–+*/]\s?(?:[a-zA-Z]|\d{1,3})|[-−–]?\d[a-z]|T|-1|∗|\*"
@@ -61,19 +65,20 @@ EXPONENT = re.compile(
 MARK = re.compile(rb"(?i)(?:ref|note|cite|fn)")
 
 
-def with_formulas(data: bytes) -> bytes:
-    """The page with every formula that the segmenter cannot read written as one that it can."""
-    if b"mjx-" in data:
-        data = replaced(data, re.compile(rb"<mjx-container\b(" + INSIDE + rb")>"), b"</mjx-container>", painted_math)
-    if b"data-math" in data or b"data-latex" in data or b"data-tex" in data or b"data-formula" in data:
+def with_formulas(data: bytes, hints: int) -> bytes:
+    """The page with every formula that the segmenter cannot read written as one that it can; `hints` as of
+    `hints_of`."""
+    if hints & hint.MJX:
+        data = replaced(data, CONTAINER, b"</mjx-container>", painted_math)
+    if hints & hint.STATED:
         data = with_stated(data)
-    if b"math/" in data and (b"math/mml" in data or b"math/asciimath" in data):
+    if hints & hint.SCRIPT and (b"math/mml" in data or b"math/asciimath" in data):
         data = replaced(data, SCRIPT, b"</script>", script_math)
-    if b"math>" in data or b"MATH>" in data:
+    if hints & hint.MATH:
         data = with_mathml(data)
-    if b"<img" in data and IMAGE_HINT.search(data):
-        data = with_images(data)
-    if b"<sup" in data:
+    if hints & hint.IMAGE:
+        data = IMAGE.sub(image, data)
+    if hints & hint.SUP:
         data = POWER.sub(power, data)
     return data
 
@@ -182,10 +187,6 @@ def from_mathml(said: bytes, content: bytes) -> bytes | None:
     return element(tex, bool(DISPLAYED.search(said)))
 
 
-def with_images(data: bytes) -> bytes:
-    return IMAGE.sub(image, data)
-
-
 def image(found: re.Match[bytes]) -> bytes:
     """An image of a formula, with its TeX in `alt` or in its address, as that formula."""
     if not IMAGE_HINT.search(found[1]):
@@ -243,7 +244,11 @@ def bare(tex: str) -> str:
 
 def power(found: re.Match[bytes]) -> bytes:
     """`a<sup>2</sup>` as a^2. Marks of notes, ordinals and abbreviations stay as they are."""
-    base, closing, opening, content = found.groups()
+    before = BASE.search(found.string[max(found.start() - 40, 0) : found.start()])
+    if before is None:
+        return found[0]
+    base, closing = before.groups()
+    opening, content = found.groups()
     exponent = html.unescape(re.sub(rb"<[^<>]*>", b"", content).decode("utf-8", "replace")).strip()
     if not EXPONENT.fullmatch(exponent) or MARK.search(opening):
         return found[0]
@@ -254,4 +259,4 @@ def power(found: re.Match[bytes]) -> bytes:
     if base[-1:].isalpha() and exponent.isdigit() and exponent not in "2345678" and not closing:
         return found[0]
     inner = content if len(exponent) == 1 or exponent.strip("-−–+").isdigit() else b"{" + content + b"}"
-    return base + closing + b"^" + opening + inner + b"</sup>"
+    return b"^" + opening + inner + b"</sup>"

@@ -16,6 +16,7 @@ import numpy as np
 from gristmill.classifiers.blocks.model import BlockModel, MeasuredPage, load, measure_page
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks.text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_TITLE, WORDS
+from gristmill.kernels.html.hints import hints_of
 from gristmill.kernels.html.names import HEAD_JSON, HEAD_TITLE, TAGS
 from gristmill.kernels.html.segment import Page, segment
 from gristmill.stages.extract.code import with_code
@@ -63,7 +64,8 @@ def utf8(html: bytes | str, charset: str | None = None) -> bytes:
 
 def look_at(data: bytes) -> SegmentedPage:
     """Segments and measures a page of UTF-8."""
-    data = with_formulas(with_code(data))
+    if hints := hints_of(data):
+        data = with_formulas(with_code(data, hints), hints)
     array = np.frombuffer(data, np.uint8)
     page = segment(array)
     if len(page.element) > MOST_BLOCKS:
