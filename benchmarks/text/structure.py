@@ -59,7 +59,10 @@ class Blocks(NamedTuple):
 
 def read_blocks(text: str, brackets: bool = True) -> Blocks:
     """`brackets`: whether TeX may stand in \\(...\\) too; the truth has only dollars, and escapes its brackets."""
-    code = [QUOTE.sub("", found[3]) if found[0].lstrip(" \t").startswith(">") else found[3] for found in FENCE.finditer(text)]
+    code = [
+        QUOTE.sub("", found[3]) if found[0].lstrip(" \t").startswith(">") else found[3]
+        for found in FENCE.finditer(text)
+    ]
     rest = FENCE.sub("\n", text)
     indented = re.compile(r"(?m)(?:(?<=\n\n)|\A)((?:(?: {4}|\t)[^\n]*\n|[ \t]*\n)+)") if not code else None
     if indented and not re.search(r"(?m)^\s*(?:[-*+]|\d+[.)]) ", rest):
@@ -202,11 +205,13 @@ def engines(without: list[str]) -> Iterator[tuple[str, Callable[[bytes], str]]]:
     yield "gristmill", lambda data: extract(data, form="markdown").text
     yield "gristmill, every block", lambda data: written_blocks(look_at(utf8(data)), "markdown")
     makers: dict[str, Callable[[Any], Callable[[str], str]]] = {
-        "trafilatura": lambda module: lambda page: (
-            module.extract(
-                page, output_format="markdown", include_formatting=True, include_tables=True, favor_recall=True
+        "trafilatura": lambda module: (
+            lambda page: (
+                module.extract(
+                    page, output_format="markdown", include_formatting=True, include_tables=True, favor_recall=True
+                )
+                or ""
             )
-            or ""
         ),
         "html2text": lambda module: lambda page: module.html2text(page, bodywidth=0),
         "markdownify": lambda module: lambda page: module.markdownify(page, heading_style="ATX"),
@@ -257,7 +262,7 @@ def measure(pages: list[dict[str, Any]], run: Callable[[bytes], str], show: str 
 def ingredients_of(page: str) -> list[str]:
     """`recipeIngredient` of a page's JSON-LD."""
     found: list[str] = []
-    for source in re.findall(r'(?is)<script[^>]*application/ld\+json[^>]*>(.*?)</script>', page):
+    for source in re.findall(r"(?is)<script[^>]*application/ld\+json[^>]*>(.*?)</script>", page):
         try:
             nodes = [json.loads(source, strict=False)]
         except ValueError:

@@ -21,7 +21,13 @@ NAMES |= {
 UNARY = {"sqrt": "\\sqrt", "hat": "\\hat", "bar": "\\overline", "vec": "\\vec", "dot": "\\dot", "ddot": "\\ddot",
          "ul": "\\underline", "text": "\\text", "bb": "\\mathbf", "bbb": "\\mathbb", "cc": "\\mathcal",
          "abs": "|", "floor": "\\lfloor", "ceil": "\\lceil"}  # fmt: skip
-BINARY = {"frac": "\\frac", "root": "\\sqrt", "stackrel": "\\stackrel", "overset": "\\overset", "underset": "\\underset"}
+BINARY = {
+    "frac": "\\frac",
+    "root": "\\sqrt",
+    "stackrel": "\\stackrel",
+    "overset": "\\overset",
+    "underset": "\\underset",
+}
 CLOSE = {"(": ")", "[": "]", "{": "}", "(:": ":)", "{:": ":}"}
 DEEPEST, LONGEST = 60, 5_000
 

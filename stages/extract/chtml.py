@@ -7,7 +7,27 @@ import re
 TAG = re.compile(r"<(/?)mjx-([\w-]+)((?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+)>|([^<]+)|<[^<>]*>?")
 GLYPH = re.compile(r"\bmjx-c([0-9A-F]{2,5})\b")
 KEPT = frozenset(
-    "mi mn mo mtext ms mrow mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr mtd mlabeledtr".split()
+    [
+        "mi",
+        "mn",
+        "mo",
+        "mtext",
+        "ms",
+        "mrow",
+        "mfrac",
+        "msqrt",
+        "mroot",
+        "msub",
+        "msup",
+        "msubsup",
+        "munder",
+        "mover",
+        "munderover",
+        "mtable",
+        "mtr",
+        "mtd",
+        "mlabeledtr",
+    ]
 )
 PARTS = frozenset(["num", "den", "over", "under", "base", "script", "root", "surd", "sqrt", "assistive-mml"])
 ORDER = {"munder": ("base", "under"), "mover": ("base", "over"), "munderover": ("base", "under", "over"),

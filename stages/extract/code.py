@@ -18,9 +18,19 @@ CODE_BOX = (
     rb"class\s*=\s*[\"']?(?:[^\"'>]*[\s])?(?:block-?code|code-?block|codebox|source-?code|bbcode_code|syntaxhighlighter|"
     rb"code-container)[\s\"']"
 )
-_PRE = rb"(pre|PRE|listing)(?=[\s>])(" + INSIDE + rb")|(code|CODE)(?=[\s>])(" + INSIDE + rb")|(table|TABLE)\b(" + INSIDE + rb")"
-PLACE = re.compile(rb"<(?:(?:" + _PRE + rb"|(div)\s(?=[^<>]*" + CODE_BOX + rb")(" + INSIDE + rb"))>|!--)")
-PLACE_WITHOUT_BOXES = re.compile(rb"<(?:(?:" + _PRE + rb"|(\Z)(\Z))>|!--)")
+_PRE = (
+    rb"(pre|PRE|listing)(?=[\s>])("
+    + INSIDE
+    + rb")|(code|CODE)(?=[\s>])("
+    + INSIDE
+    + rb")|(table|TABLE)\b("
+    + INSIDE
+    + rb")"
+)
+PLACE = re.compile(
+    rb"<(?=[pPlcCtTd!])(?:(?:" + _PRE + rb"|(div)\s(?=[^<>]*" + CODE_BOX + rb")(" + INSIDE + rb"))>|!--)"
+)
+PLACE_WITHOUT_BOXES = re.compile(rb"<(?=[pPlcCtT!])(?:(?:" + _PRE + rb"|(\Z)(\Z))>|!--)")
 ROWS_OF_CODE = re.compile(
     rb"[\"'\s](?:blob-code|blob-num|lines-code|lines-num|u-lineNum|FileContents-line|hljs-ln-code|js-file-line|"
     rb"line number1\b|crayon-line|highlighttable|rouge-table|lntable|linenodiv|linenos|lineno|gutter|code-line)"
@@ -28,13 +38,68 @@ ROWS_OF_CODE = re.compile(
 TOKEN = re.compile(r"<!--.*?-->|<(/?)([a-zA-Z][\w-]*)((?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+)>|([^<]+)|<", re.DOTALL)
 LANGUAGE = re.compile(
     r"(?i)(?:\bdata-(?:lang|language|code-language|enlighter-language|codetabs-lang)\s*=\s*[\"']?\s*|\blang:|"
-    r"(?:^|[\s\"'])(?:language|lang|highlight-source|highlight-text|highlight|brush:?|sp|sourceCode|src|code)[-_: ]\s*)"
+    r"(?:^|[\s\"'])(?:language|lang|highlight-source|highlight-text|highlight|sp|brush)[-_:]\s*)"
     r"([a-z][\w+#.-]*)"
 )
 NO_LANGUAGE = frozenset(
-    "none text plain plaintext plain-text txt true false default auto null undefined code block highlight html5 wrap wrapper container box "
-    "toolbar line lines source src pre area inner view content cm copy body no nohighlight editor sample snippet wrapped "
-    "pristine layout stack header tab tabs title scroll dark light theme js-code en en-us enlighter hljs chroma".split()
+    [
+        "none",
+        "text",
+        "plain",
+        "plaintext",
+        "plain-text",
+        "txt",
+        "true",
+        "false",
+        "default",
+        "auto",
+        "null",
+        "undefined",
+        "code",
+        "block",
+        "highlight",
+        "html5",
+        "wrap",
+        "wrapper",
+        "container",
+        "box",
+        "toolbar",
+        "line",
+        "lines",
+        "source",
+        "src",
+        "pre",
+        "area",
+        "inner",
+        "view",
+        "content",
+        "cm",
+        "copy",
+        "body",
+        "no",
+        "nohighlight",
+        "editor",
+        "sample",
+        "snippet",
+        "wrapped",
+        "pristine",
+        "layout",
+        "stack",
+        "header",
+        "tab",
+        "tabs",
+        "title",
+        "scroll",
+        "dark",
+        "light",
+        "theme",
+        "js-code",
+        "en",
+        "en-us",
+        "enlighter",
+        "hljs",
+        "chroma",
+    ]
 )
 BRUSH = re.compile(r"(?i)brush:\s*[\"']?([a-z][\w+#-]*)")
 NUMBER_CLASS = re.compile(
@@ -48,8 +113,10 @@ HIDDEN = re.compile(
 )
 DIGITS_NEXT = re.compile(r"\s*(?:<(?!/)[^<>]*>\s*){0,3}\d*\s*<")
 ONLY_NUMBERS = re.compile(r"(?:\s*\d{1,6}[.:|]?\s*)+")
-BLOCKS = frozenset("div li p tr ol ul table tbody pre dd dt section h1 h2 h3 h4".split())
-VOID = frozenset("br img wbr hr input col link meta".split())
+BLOCKS = frozenset(
+    ["div", "li", "p", "tr", "ol", "ul", "table", "tbody", "pre", "dd", "dt", "section", "h1", "h2", "h3", "h4"]
+)
+VOID = frozenset(["br", "img", "wbr", "hr", "input", "col", "link", "meta"])
 UNSEEN = frozenset(["script", "style", "svg", "button", "textarea", "template"])
 INNER_LINES = re.compile(r"(?i)<(?:div|li|p|tr|br|ol|table|pre|button)\b")
 SEVERAL = re.compile(r"(?is)<code\b[^<>]*>(.*?)</code\s*>")
@@ -89,6 +156,14 @@ def with_code(data: bytes, hints: int) -> bytes:
         first, last = ends
         if first - at > LONGEST:
             continue
+        if (
+            tag == b"code"
+            and data.find(b"\n", at, first) < 0
+            and data.find(b"<br", at, first) < 0
+            and "block" not in said
+        ):
+            at = last
+            continue
         content = data[at:first].decode("utf-8", "replace")
         language = language_of(said, content, data[max(found.start() - 300, 0) : found.start()])
         follows = data[last : last + 200]
@@ -126,7 +201,12 @@ def rewritten(tag: bytes, said: str, content: str, language: str, follows: bytes
     """The element as `<pre>`; None where it is left as it is."""
     if tag in (b"pre", b"listing"):
         numbered = NUMBER_CLASS.search(content) is not None or ONLY_NUMBERS.match(content[:40]) is not None
-        if not numbered and not INNER_LINES.search(content) and content.count("<code") < 2 and "hover-info" not in content:
+        if (
+            not numbered
+            and not INNER_LINES.search(content)
+            and content.count("<code") < 2
+            and "hover-info" not in content
+        ):
             return f"<pre{language}>{content}</pre>" if language else None
         if content.count("<code") > 1:
             if several := apart(content, language):
@@ -145,13 +225,17 @@ def rewritten(tag: bytes, said: str, content: str, language: str, follows: bytes
         is_block = re.search(r"class\s*=\s*[\"'][^\"']*\bblock\b", said) is not None
         if not is_block and "\n" not in content and "<br" not in content:
             return None
-        is_block = is_block or re.search(r"white-space:\s*pre|\b(?:block|hljs|highlight)\b|\blanguage-", said) is not None
+        is_block = (
+            is_block or re.search(r"white-space:\s*pre|\b(?:block|hljs|highlight)\b|\blanguage-", said) is not None
+        )
         if not is_block and not re.search(r"(?i)<br", content):
             return None
         lines = code_text(content, keeps_lines=is_block)
         return pre(lines, language) if "\n" in lines.strip() or is_block else None
     if tag == b"div":
-        if re.search(r"(?i)<(?:pre|table|code|p|a|h\d|img|blockquote|ul|form|section|article)\b", content) or not re.search(r"(?i)\n|<br|<li", content):
+        if re.search(
+            r"(?i)<(?:pre|table|code|p|a|h\d|img|blockquote|ul|form|section|article)\b", content
+        ) or not re.search(r"(?i)\n|<br|<li", content):
             return None
         content = content.strip() if "<li" in content else content
         text = code_text(content, keeps_lines="<li" not in content)
@@ -179,9 +263,10 @@ def apart(content: str, language: str) -> str | None:
 
 def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str:
     """The text of code line by line: an element of its own for a line ends it, numbers of lines are left out."""
-    if len(breaks := re.findall(r"(?i)<br\s*/?>(?:\r?\n)?", content)) > 1 and content.count("\n") == sum(
-        "\n" in line for line in breaks
-    ) >= len(breaks) - 1:
+    if (
+        len(breaks := re.findall(r"(?i)<br\s*/?>(?:\r?\n)?", content)) > 1
+        and content.count("\n") == sum("\n" in line for line in breaks) >= len(breaks) - 1
+    ):
         keeps_lines = False  # each line of the source ends with <br> too
     out: list[str] = []
     stack: list[str] = []
@@ -193,12 +278,13 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
         if text is not None:
             if skipped >= 0:
                 continue
-            text = html.unescape(text).replace("\xa0", " ").replace("\r\n", "\n")
+            text = text.replace("\r\n", "\n")
             if not keeps_lines and not inside_pre:
                 text = re.sub(r"\n[ \t]*", "" if not text.strip() else "\n", text).strip("\n") if "\n" in text else text
             elif rows and not inside_pre and not text.strip() and "\n" in text:
                 continue
             if text:
+                text = html.unescape(text).replace("\xa0", " ")
                 out.append(text)
                 fresh = text.endswith("\n")
         elif tag is not None:
@@ -230,7 +316,7 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
                     tag in UNSEEN
                     or (said and HIDDEN.search(said) is not None)
                     or (said and NUMBER_CLASS.search(said) is not None
-                        and (tag == "td" and "code" not in said and "class" in said
+                        and ((tag == "td" and "code" not in said and "class" in said)
                              or DIGITS_NEXT.match(content, token.end(), token.end() + 200) is not None))
                 ):  # fmt: skip
                     skipped = len(stack)
@@ -249,7 +335,7 @@ def without_numbers(text: str) -> str:
     """Less the numbers of its lines, where each line has one, or each other line is one."""
     lines = text.split("\n")
     numbers = [line.strip() for line in lines if line.strip()]
-    if len(numbers) < 4 or not numbers[0].isdigit() and not numbers[0][0].isdigit():
+    if len(numbers) < 4 or (not numbers[0].isdigit() and not numbers[0][0].isdigit()):
         return text
     if numbers[0].isdigit() and is_count("\n".join(numbers[::2])) and not is_count("\n".join(numbers)):
         kept, expected = [], int(numbers[0])
@@ -289,7 +375,10 @@ def language_of(said: str, content: str, before: bytes) -> str:
             clean = name.lower().rstrip(".-").removeprefix("source-")
             if clean not in NO_LANGUAGE and 0 < len(clean) <= 20 and not clean.endswith(("-block", "-wrapper", "-box")):
                 return f" data-language={clean}"
-        bare = re.search(r"class\s*=\s*[\"']?(?:[^\"'>]*\s)?(?:highlight|hljs|hl|code|sourceCode|prettyprint)\s+([a-z+#]{1,12})\b", source)
+        bare = re.search(
+            r"class\s*=\s*[\"']?(?:[^\"'>]*\s)?(?:highlight|hljs|hl|code|sourceCode|prettyprint)\s+([a-z+#]{1,12})\b",
+            source,
+        )
         if bare and bare[1] not in NO_LANGUAGE:
             return f" data-language={bare[1]}"
     return ""

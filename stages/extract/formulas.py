@@ -25,9 +25,7 @@ MATH = re.compile(rb"(?i)<(?:\w{1,9}:)?math(?=[\s>/])(" + INSIDE + rb")>")
 MATH_ENDS = re.compile(rb"(?i)</(?:\w{1,9}:)?math\s*>")
 ALTTEXT = re.compile(rb"(?i)\salttext\s*=\s*(?:\"[^\"]*[^\s\"]|'[^']*[^\s'])")
 DISPLAYED = re.compile(rb"(?i)\s(?:display\s*=\s*[\"']?(?:block|true)|mode\s*=\s*[\"']?display)")
-ANNOTATION = re.compile(
-    rb"(?i)<(?:\w{1,9}:)?annotation\s[^<>]*?encoding\s*=\s*[\"']?([\w/+.-]+)[^<>]*>\s*([^<]*?)\s*<"
-)
+ANNOTATION = re.compile(rb"(?i)<(?:\w{1,9}:)?annotation\s[^<>]*?encoding\s*=\s*[\"']?([\w/+.-]+)[^<>]*>\s*([^<]*?)\s*<")
 TEX_ANNOTATIONS = frozenset([b"application/x-tex", b"tex", b"latex", b"application/x-latex", b"text/x-latex", b"x-tex"])
 ONLY_NUMBER = re.compile(r"[\d.,\s]*")
 ELEMENT = re.compile(rb"<(?:span|div|p)\b(" + INSIDE + rb")>")
@@ -38,10 +36,13 @@ CONTAINER = re.compile(rb"<mjx-container\b(" + INSIDE + rb")>")
 SCRIPT = re.compile(rb"<script\b(" + INSIDE + rb")>")
 IMAGE = re.compile(rb"<(?:img|IMG)\b(" + INSIDE + rb")>")
 IMAGE_HINT = re.compile(rb"(?i)latex|tex|math|%5c|formula|alt\s*=\s*[\"'][^\"']{0,40}\\\w|alt\s*=\s*[\"']\s*\$")
-VALUE = re.compile(rb"(?i)\s(alt|src|class|data-src|data-latex|data-tex|title)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"']+))")
+VALUE = re.compile(
+    rb"(?i)\s(alt|src|class|data-src|data-latex|data-tex|title)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"']+))"
+)
 ADDRESS = re.compile(
+    r"latex\.php\?(?:.*&)?latex=(?P<php>[^&]+)|"
     r"(?:codecogs\.com/(?:[\w.-]+/)*[\w.]*|latex(?:\.php|\.cgi)|mathtex\.cgi|mimetex\.cgi|tex\.cgi)\?(?:latex=)?(?P<query>.+)|"
-    r"latex\.php\?(?:.*&)?latex=(?P<php>[^&]+)|cht=tx&(?:.*&)?chl=(?P<chart>[^&]+)|"
+    r"cht=tx&(?:.*&)?chl=(?P<chart>[^&]+)|"
     r"/(?:equation\?tex|render/math\?math|math\.now\.sh\?(?:from|inline))=(?P<equation>[^&]+)|"
     r"(?:/formula|upmath\.me/(?:svg|png)|/math/render/(?:svg|png)|/tex)/(?P<path>[^/?#]*(?:%5C|\\)[^?#]*)",
     re.IGNORECASE,
@@ -53,9 +54,7 @@ LOOKS = re.compile(
     r"|(?:^|[\s\w)])[\^_]\{[^{}]+\}"
 )
 DOLLARS = re.compile(r"^\s*(?:\$\$?|\\[(\[])(.*?)(?:\$\$?|\\[)\]])\s*$", re.DOTALL)
-POWER = re.compile(
-    rb"(<sup\b[^<>]*>)((?:<(?:i|em|b|var|span)\b[^<>]*>|</(?:i|em|b|var|span)>|[^<>]){1,60}?)</sup>"
-)
+POWER = re.compile(rb"(<sup\b[^<>]*>)((?:<(?:i|em|b|var|span)\b[^<>]*>|</(?:i|em|b|var|span)>|[^<>]){1,60}?)</sup>")
 BASE = re.compile(
     rb"((?:\A|[^A-Za-z0-9&])[A-Za-z]|[^A-Za-z&](?:[cmkd]?m|km|ft|in|sec|mi|yd)|\)|[0-9])((?:</(?:i|em|b|var|span)>)*)\Z"
 )
@@ -202,11 +201,13 @@ def image(found: re.Match[bytes]) -> bytes:
     if not tex and alt:
         math_class = re.search(r"\b(?:la)?tex\b|mwe-math|\bmath|equation|formula|ee_img", kind)
         wrapped = DOLLARS.match(alt)
-        if (math_class and "\\" in alt) or (math_class and len(alt) < 200 and re.search(r"[\^_=]", alt)):
-            tex = alt
-        elif "mwe-math" in kind or (wrapped and len(alt) < 2000 and (math_class or LOOKS.search(alt) or len(alt) < 12)):
-            tex = alt
-        elif len(alt) < 2000 and "\\" in alt and LOOKS.search(alt):
+        if (
+            (math_class and "\\" in alt)
+            or (math_class and len(alt) < 200 and re.search(r"[\^_=]", alt))
+            or "mwe-math" in kind
+            or (wrapped and len(alt) < 2000 and (math_class or LOOKS.search(alt) or len(alt) < 12))
+            or (len(alt) < 2000 and "\\" in alt and LOOKS.search(alt))
+        ):
             tex = alt
     if not tex or len(tex) > LONGEST_TEX or beside_math(found):
         return found[0]
@@ -236,7 +237,9 @@ def bare(tex: str) -> str:
     tex = tex.strip()
     if found := DOLLARS.match(tex):
         tex = found[1]
-    tex = re.sub(r"^(?:\\(?:dpi|bg)(?:\{[^{}]*\}|_\w+)\s*|\\(?:inline|large|Large|LARGE|small|huge|fn_\w+)\b\s*)+", "", tex)
+    tex = re.sub(
+        r"^(?:\\(?:dpi|bg)(?:\{[^{}]*\}|_\w+)\s*|\\(?:inline|large|Large|LARGE|small|huge|fn_\w+)\b\s*)+", "", tex
+    )
     if tex.startswith("{\\displaystyle") and tex.endswith("}"):
         tex = tex[len("{\\displaystyle") : -1]
     return re.sub(r"^\\(?:displaystyle|textstyle)(?![a-zA-Z])", "", tex.strip()).strip()

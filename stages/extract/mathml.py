@@ -46,7 +46,7 @@ TEXT_ESCAPES = str.maketrans({"{": "\\{", "}": "\\}", "%": "\\%", "#": "\\#", "$
                               "\\": "\\backslash "})  # fmt: skip
 TOKENS = frozenset(["mi", "mn", "mo", "mtext", "ms"])
 LEFT_OUT = frozenset(["annotation", "annotation-xml", "mphantom", "mprescripts", "maligngroup", "malignmark", "none"])
-RELATIONS = frozenset("= < > ≤ ≥ ≈ ≡ ∼ ≃ ≅ ≠ := ∝ ⇒ ⇔ → ∈ ⊂ ⊆".split())
+RELATIONS = frozenset(["=", "<", ">", "≤", "≥", "≈", "≡", "∼", "≃", "≅", "≠", ":=", "∝", "⇒", "⇔", "→", "∈", "⊂", "⊆"])
 MATRICES = {"()": "pmatrix", "[]": "bmatrix", "||": "vmatrix", "‖‖": "Vmatrix", "∥∥": "Vmatrix", "{}": "Bmatrix"}
 
 
@@ -84,7 +84,7 @@ def latex_of(source: str) -> str | None:
             stack[-1].text.append(text)
         elif tag is not None and not token["ends"]:
             tag, said = tag.lower(), token["said"]
-            if not said.endswith("/") or "=" in said and said.endswith("=/"):
+            if not said.endswith("/") or ("=" in said and said.endswith("=/")):
                 stack.append(Open(tag, attributes(said), [], []))
                 if len(stack) > DEEPEST:
                     return None
@@ -232,9 +232,9 @@ def row(children: list[Node]) -> Node:
         sign, said = node.raw, node.said
         match = opened[-1] if opened else -1
         bar = sign in BARS and said.get("form") != "infix"
-        closes = sign in CLOSING and sign != ">" or (not sign and match >= 0)
+        closes = (sign in CLOSING and sign != ">") or (not sign and match >= 0)
         closes = closes or (bar and match >= 0 and nodes[match].raw == sign and place > match + 1)
-        opens = sign in OPENING and sign != "<" or (not sign and said.get("fence") == "true")
+        opens = (sign in OPENING and sign != "<") or (not sign and said.get("fence") == "true")
         if bar and not closes:
             opens = said.get("form") == "prefix" or said.get("fence") == "true" or before_operand(nodes, place)
         if closes and match >= 0:
@@ -338,7 +338,13 @@ def limited(base: Node, low: Node, high: Node) -> Node:
         under = f"[{low.tex}]" if low.tex else ""
         return Node("mover", f"\\{ARROWS[base.raw]}{under}{{{high.tex}}}")
     head = tex[: tex.find("_")] if base.tag == "limited" and "_" in tex else tex
-    takes_limits = head in LARGE or head in LIMITS or tex in LARGE or tex in LIMITS or tex.startswith(("\\operatorname*", "\\underbrace", "\\overbrace"))
+    takes_limits = (
+        head in LARGE
+        or head in LIMITS
+        or tex in LARGE
+        or tex in LIMITS
+        or tex.startswith(("\\operatorname*", "\\underbrace", "\\overbrace"))
+    )
     if not takes_limits and low.tex and base.raw.isalpha() and len(base.raw) > 1:
         tex, takes_limits = f"\\operatorname*{{{base.raw}}}", True
     if takes_limits:

@@ -20,13 +20,13 @@ from urllib.parse import urljoin, urlsplit
 from gristmill.kernels.blocks.columns import KNOWN
 from gristmill.kernels.html.names import (
     HEAD_BASE,
+    HEAD_CELL,
     HEAD_HTML,
     HEAD_JSON,
     HEAD_LINK,
-    HEAD_CELL,
     HEAD_LIST,
-    HEAD_PRE,
     HEAD_META,
+    HEAD_PRE,
     HEAD_TIME,
     HEAD_TITLE,
 )

@@ -109,7 +109,9 @@ def _units(page: Page, blocks: list[int], form: Form) -> list[Unit]:
     text, edges, elements = page.text.tobytes(), page.start.tolist(), page.element.tolist()
     places, nested = _places(page, {elements[block] for block in blocks})
     cells = [
-        CellBlock(place.table, place.row, place.cell, place.code >= 0 or place.heading > 0, edges[block + 1] - edges[block])
+        CellBlock(
+            place.table, place.row, place.cell, place.code >= 0 or place.heading > 0, edges[block + 1] - edges[block]
+        )
         for block in blocks
         if (place := places[elements[block]]).row >= 0
     ]

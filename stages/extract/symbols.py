@@ -44,19 +44,49 @@ SYMBOLS |= {
 INVISIBLE = dict.fromkeys(map(ord, "\u2061\u2062\u2063\u2064\u200b\u200c\u200d\ufeff\u00ad\ufe00\ufe0e\ufe0f"))
 
 FUNCTIONS = frozenset(
-    "arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup ln log max min "
-    "sec sin sinh sup tan tanh Pr".split()
+    [
+        "arccos",
+        "arcsin",
+        "arctan",
+        "arg",
+        "cos",
+        "cosh",
+        "cot",
+        "coth",
+        "csc",
+        "deg",
+        "det",
+        "dim",
+        "exp",
+        "gcd",
+        "hom",
+        "inf",
+        "ker",
+        "lg",
+        "lim",
+        "liminf",
+        "limsup",
+        "ln",
+        "log",
+        "max",
+        "min",
+        "sec",
+        "sin",
+        "sinh",
+        "sup",
+        "tan",
+        "tanh",
+        "Pr",
+    ]
 )
 SPELLED = {"lim sup": r"\limsup", "lim inf": r"\liminf", "arg max": r"\operatorname*{arg\,max}",
            "arg min": r"\operatorname*{arg\,min}", "mod": r"\bmod"}  # fmt: skip
-LIMITS = frozenset(f"\\{name}" for name in "lim liminf limsup max min sup inf det gcd Pr".split())
-LARGE = frozenset(
-    SYMBOLS[sign] for sign in "∑∏∐∫∬∭∮∯∰⋃⋂⨆⋁⋀⨁⨂⨀⨄"
-)
+LIMITS = frozenset(f"\\{name}" for name in ["lim", "liminf", "limsup", "max", "min", "sup", "inf", "det", "gcd", "Pr"])
+LARGE = frozenset(SYMBOLS[sign] for sign in "∑∏∐∫∬∭∮∯∰⋃⋂⨆⋁⋀⨁⨂⨀⨄")
 OVER = {
     "^": "hat", "ˆ": "hat", "\u0302": "hat", "~": "tilde", "˜": "tilde", "∼": "tilde", "\u0303": "tilde", "¯": "bar",
     "‾": "bar", "\u0304": "bar", "\u0305": "overline", "ˉ": "bar", "―": "overline", "_": "bar", "−": "bar", "-": "bar",
-    "→": "vec", "⃗": "vec", "\u20d7": "vec", "⇀": "vec", "˙": "dot", ".": "dot", "·": "dot", "\u0307": "dot",
+    "→": "vec", "\u20d7": "vec", "⇀": "vec", "˙": "dot", ".": "dot", "·": "dot", "\u0307": "dot",
     "¨": "ddot", "\u0308": "ddot", "⋯": "ddot", "⃛": "dddot", "…": "dddot", "ˇ": "check", "\u030c": "check",
     "˘": "breve", "\u0306": "breve", "´": "acute", "\u0301": "acute", "`": "grave", "\u0300": "grave", "˚": "mathring",
     "⏞": "overbrace", "︷": "overbrace", "⏜": "overparen", "←": "overleftarrow", "↔": "overleftrightarrow",
@@ -65,7 +95,7 @@ OVER = {
 WIDE = {"hat": "widehat", "tilde": "widetilde", "bar": "overline", "vec": "overrightarrow"}
 UNDER = {
     "⏟": "underbrace", "︸": "underbrace", "_": "underline", "¯": "underline", "‾": "underline", "\u0332": "underline",
-    "̲": "underline", "→": "underrightarrow", "←": "underleftarrow", "⎵": "underbracket", "―": "underline",
+    "→": "underrightarrow", "←": "underleftarrow", "⎵": "underbracket", "―": "underline",
     "\u0331": "underline", "ˍ": "underline",
 }  # fmt: skip
 ARROWS = {"→": "xrightarrow", "⟶": "xrightarrow", "←": "xleftarrow", "⟵": "xleftarrow", "⇒": "xRightarrow",

@@ -21,19 +21,18 @@ SMALLEST = 6  # blocks of a table
 
 
 def with_structure(page: Page, kept: Array) -> Array:
-    """The choice with the code and the displayed formulas that stand between its blocks, or right after one of them,
-    and with the rest of the tables that are mostly in it."""
+    """The choice with the code that stands between its blocks, the displayed formulas between or beside them, and with the rest of the tables that are mostly in it."""
     if not kept.any():
         return kept
     code = PREFORMATTED[page.tag[page.element]]
     formula = displayed(page)
     whole = (code | formula) & ~kept
     if whole.any():
-        kept = with_runs(page, kept, np.flatnonzero(whole))
+        kept = with_runs(page, kept, np.flatnonzero(whole), formula)
     return with_tables(page, kept) if (page.tag == TABLE).any() else kept
 
 
-def with_runs(page: Page, kept: Array, places: Array) -> Array:
+def with_runs(page: Page, kept: Array, places: Array, formula: Array) -> Array:
     kept = kept.copy()
     chosen = np.flatnonzero(kept)
     first, last = int(chosen[0]), int(chosen[-1])
@@ -42,7 +41,8 @@ def with_runs(page: Page, kept: Array, places: Array) -> Array:
         if len(run) > MOST or b < first - 1 or a > last + 1:
             continue
         before, after = a > 0 and bool(kept[a - 1]), b + 1 < len(kept) and bool(kept[b + 1])
-        if (before and (after or near(page, a - 1, a))) or (after and near(page, b, b + 1)):
+        beside = (before and near(page, a - 1, a)) or (after and near(page, b, b + 1))
+        if (before and after) or (beside and formula[run].all()):
             kept[run] = True
     return kept
 

@@ -175,7 +175,9 @@ class Builder(Writer):
         elif name in ("colspan", "rowspan"):
             digits = re.match(rb"[" + WHITE + rb"]*0*([0-9]*)", value)
             number = int(digits[1][:9] or 0) if digits else 0
-            said.spans = (said.spans[0], min(number, 1000)) if name == "colspan" else (min(number, 65534), said.spans[1])
+            said.spans = (
+                (said.spans[0], min(number, 1000)) if name == "colspan" else (min(number, 65534), said.spans[1])
+            )
 
     def tag(self, at: int, begin: int, ends: bool) -> int:
         name = matched(NAME, self.data, begin).lower()

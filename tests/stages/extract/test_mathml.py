@@ -15,7 +15,15 @@ MATRIX = "<mtable><mtr><mtd>a</mtd><mtd>b</mtd></mtr><mtr><mtd>c</mtd><mtd>d</mt
     "<mtd>", "<mtd><mi>"
 ).replace("</mtd>", "</mi></mtd>")
 CELLS = r"a & b \\ c & d"
-A, B, X, Y, N, ONE, TWO = "<mi>a</mi>", "<mi>b</mi>", "<mi>x</mi>", "<mi>y</mi>", "<mi>n</mi>", "<mn>1</mn>", "<mn>2</mn>"
+A, B, X, Y, N, ONE, TWO = (
+    "<mi>a</mi>",
+    "<mi>b</mi>",
+    "<mi>x</mi>",
+    "<mi>y</mi>",
+    "<mi>n</mi>",
+    "<mn>1</mn>",
+    "<mn>2</mn>",
+)
 HALF = f"<mfrac>{ONE}{TWO}</mfrac>"
 
 PAIRS = [
@@ -43,25 +51,25 @@ PAIRS = [
     (f"<menclose notation='radical'>{X}</menclose>", r"\sqrt{x}"),
     # scripts
     (f"<msup>{X}{TWO}</msup>", "x^{2}"), (f"<msub>{X}{N}</msub>", "x_{n}"), (f"<msubsup>{X}{ONE}{TWO}</msubsup>", "x_{1}^{2}"),
-    (f"<msup><mi>e</mi><mrow><mo>−</mo>{X}</mrow></msup>", "e^{-x}"), (f"<msup><mi>f</mi><mo>′</mo></msup>", "f'"),
-    (f"<msup><mi>f</mi><mo>″</mo></msup>", "f''"), (f"<msub><mi>α</mi><mi>i</mi></msub>", r"\alpha_{i}"),
-    (f"<msup><msub>{X}{ONE}</msub>{TWO}</msup>", "{x_{1}}^{2}"), (f"<msup><mi>A</mi><mo>⊤</mo></msup>", r"A^{\top}"),
+    (f"<msup><mi>e</mi><mrow><mo>−</mo>{X}</mrow></msup>", "e^{-x}"), ("<msup><mi>f</mi><mo>′</mo></msup>", "f'"),
+    ("<msup><mi>f</mi><mo>″</mo></msup>", "f''"), ("<msub><mi>α</mi><mi>i</mi></msub>", r"\alpha_{i}"),
+    (f"<msup><msub>{X}{ONE}</msub>{TWO}</msup>", "{x_{1}}^{2}"), ("<msup><mi>A</mi><mo>⊤</mo></msup>", r"A^{\top}"),
     (f"<msup><mrow><mo>(</mo>{A}<mo>+</mo>{B}<mo>)</mo></mrow>{TWO}</msup>", "(a+b)^{2}"),
     (f"<mo>(</mo>{A}<mo>+</mo>{B}<msup><mo>)</mo>{TWO}</msup>", "(a+b)^{2}"), ("<msup><mn>10</mn><mn>6</mn></msup>", "10^{6}"),
-    ("<msub><mi>v</mi><mtext>max</mtext></msub>", r"v_{\text{max}}"), (f"<msup><mn>90</mn><mo>∘</mo></msup>", r"90^{\circ}"),
+    ("<msub><mi>v</mi><mtext>max</mtext></msub>", r"v_{\text{max}}"), ("<msup><mn>90</mn><mo>∘</mo></msup>", r"90^{\circ}"),
     ("<mmultiscripts><mi>C</mi><none/><none/><mprescripts/><mn>6</mn><mn>14</mn></mmultiscripts>", "{}_{6}^{14}C"),
     (f"<mmultiscripts><mi>R</mi>{A}{B}</mmultiscripts>", "R_{a}^{b}"), ("<msub><mi>H</mi><mn>2</mn></msub><mi>O</mi>", "H_{2}O"),
     # limits
     (f"<munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo>{ONE}</mrow>{N}</munderover>", r"\sum_{i=1}^{n}"),
-    (f"<msubsup><mo>∫</mo><mn>0</mn>{ONE}</msubsup>{X}", r"\int_{0}^{1}x"), (f"<munder><mo>⋃</mo><mi>i</mi></munder>", r"\bigcup_{i}"),
+    (f"<msubsup><mo>∫</mo><mn>0</mn>{ONE}</msubsup>{X}", r"\int_{0}^{1}x"), ("<munder><mo>⋃</mo><mi>i</mi></munder>", r"\bigcup_{i}"),
     (f"<munder><mi>lim</mi><mrow>{X}<mo>→</mo><mn>0</mn></mrow></munder>", r"\lim_{x\rightarrow 0}"),
     (f"<munder><mo>max</mo>{X}</munder>", r"\max_{x}"), (f"<munder><mi>argmax</mi>{X}</munder>", r"\operatorname*{argmax}_{x}"),
     (f"<munderover><mo>∏</mo><mi>i</mi>{N}</munderover>", r"\prod_{i}^{n}"), (f"<mover><mo>→</mo>{N}</mover>", r"\xrightarrow{n}"),
-    (f"<mover><mo>=</mo><mtext>def</mtext></mover>", r"\overset{\text{def}}{=}"), (f"<munder>{X}{Y}</munder>", r"\underset{y}{x}"),
+    ("<mover><mo>=</mo><mtext>def</mtext></mover>", r"\overset{\text{def}}{=}"), (f"<munder>{X}{Y}</munder>", r"\underset{y}{x}"),
     (f"<munder><munder><mrow>{A}<mo>+</mo>{B}</mrow><mo>⏟</mo></munder>{N}</munder>", r"\underbrace{a+b}_{n}"),
     # accents
     (f"<mover>{X}<mo>^</mo></mover>", r"\hat{x}"), (f"<mover accent='true'>{X}<mo>¯</mo></mover>", r"\bar{x}"),
-    (f"<mover><mi>v</mi><mo>→</mo></mover>", r"\vec{v}"), (f"<mover>{X}<mo>˙</mo></mover>", r"\dot{x}"),
+    ("<mover><mi>v</mi><mo>→</mo></mover>", r"\vec{v}"), (f"<mover>{X}<mo>˙</mo></mover>", r"\dot{x}"),
     (f"<mover>{X}<mo>~</mo></mover>", r"\tilde{x}"), (f"<mover><mrow>{A}{B}</mrow><mo>¯</mo></mover>", r"\overline{ab}"),
     (f"<mover><mrow>{A}{B}</mrow><mo>^</mo></mover>", r"\widehat{ab}"), (f"<munder>{X}<mo>_</mo></munder>", r"\underline{x}"),
     (f"<menclose notation='top'>{A}</menclose>", r"\overline{a}"), (f"<menclose notation='box'>{A}</menclose>", r"\boxed{a}"),
@@ -85,14 +93,14 @@ PAIRS = [
      r"\begin{aligned} a & =b \\ x & =y \end{aligned}"),
     (f"<mtable><mlabeledtr><mtd><mtext>(2)</mtext></mtd><mtd>{A}<mo>=</mo>{B}</mtd></mlabeledtr></mtable>", r"a=b \tag{2}"),
     # Word, MathType, KaTeX, broken attributes
-    (f"<mml:mrow xmlns:mml='m'><mml:mi>a</mml:mi><mml:mo>+</mml:mo><mml:mi>b</mml:mi></mml:mrow>", "a+b"),
+    ("<mml:mrow xmlns:mml='m'><mml:mi>a</mml:mi><mml:mo>+</mml:mo><mml:mi>b</mml:mi></mml:mrow>", "a+b"),
     ("<mml:mfenced separators='|'><mml:mrow><mml:mfrac><mml:mi>a</mml:mi><mml:mi>b</mml:mi></mml:mfrac></mml:mrow></mml:mfenced>",
      r"\left(\frac{a}{b}\right)"),
     ("<mml:mover accent='true'><mml:mrow><mml:mi>x</mml:mi></mml:mrow><mml:mo>̂</mml:mo></mml:mover>", r"\hat{x}"),
     ("<mml:mrow><mml:munder><mml:mrow><mml:mi mathvariant='normal'>lim</mml:mi></mml:mrow><mml:mrow><mml:mi>n</mml:mi></mml:mrow>"
      "</mml:munder></mml:mrow><mml:mo>⁡</mml:mo><mml:mi>x</mml:mi>", r"\lim_{n}x"),
     (f"<mstyle displaystyle='true'><mrow><msup>{X}{TWO}</msup><mo>&#x2212;</mo>{ONE}</mrow></mstyle>", "x^{2}-1"),
-    (f"<mfenced open='{{' close><mn>3</mn></mfenced>", r"\left\{3\right."), (f"<semantics>{X}<annotation>q</annotation></semantics>", "x"),
+    ("<mfenced open='{' close><mn>3</mn></mfenced>", r"\left\{3\right."), (f"<semantics>{X}<annotation>q</annotation></semantics>", "x"),
     (f"<mpadded>{X}</mpadded><mphantom>{Y}</mphantom>", "x"), (f"{X}<mspace width='1em'/>{Y}", r"x\quad y"),
 ]  # fmt: skip
 
