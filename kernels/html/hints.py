@@ -3,7 +3,7 @@
 Searching for each name on its own costs 0.2 ms a page and name; this costs as much for all of them.
 """
 
-# ruff: noqa: SIM102, PLR1714 (compiled; one condition a line)
+# ruff: noqa: SIM102 (compiled; one condition a line)
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def mathml_of(source: str) -> str:
     stack: list[tuple[str, list[tuple[str, str]]]] = [("mrow", [])]
     for ends, tag, said, text in TAG.findall(source):
         if text:
-            if not text.isspace() and not stack[-1][0] == "c":
+            if not text.isspace() and stack[-1][0] != "c":
                 stack[-1][1].append(("text", text))
             elif not text.isspace():
                 stack[-1][1].append(("glyph", text))

@@ -64,8 +64,8 @@ def utf8(html: bytes | str, charset: str | None = None) -> bytes:
 
 def look_at(data: bytes) -> SegmentedPage:
     """Segments and measures a page of UTF-8."""
-    if hints := hints_of(data):
-        data = with_formulas(with_code(data, hints), hints)
+    if tags := hints_of(data):
+        data = with_formulas(with_code(data, tags), tags)
     array = np.frombuffer(data, np.uint8)
     page = segment(array)
     if len(page.element) > MOST_BLOCKS:

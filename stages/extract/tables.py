@@ -46,12 +46,12 @@ def table_rows(page: Page, blocks: list[CellBlock], nested: set[int]) -> dict[in
         if table not in nested and is_data(rows, rows & lines, seen, not headed.isdisjoint(rows)):
             lines |= rows
     cells_of: dict[int, list[int]] = {row: [] for row in lines}
-    cells = np.flatnonzero((page.tag == TD) | (page.tag == TH))
-    parents = page.parent[cells]
+    places = np.flatnonzero((page.tag == TD) | (page.tag == TH))
+    parents = page.parent[places]
     inside = np.zeros(len(page.tag), np.bool_)
     inside[list(lines)] = True
     chosen = inside[parents]
-    for cell, row in zip(cells[chosen].tolist(), parents[chosen].tolist(), strict=True):
+    for cell, row in zip(places[chosen].tolist(), parents[chosen].tolist(), strict=True):
         cells_of[row].append(cell)
     return cells_of
 
