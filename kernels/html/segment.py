@@ -24,11 +24,13 @@ from gristmill.kernels.html.compiled import inner
 from gristmill.kernels.html.foreign import after_svg, formula, math_begins, math_said
 from gristmill.kernels.html.names import (
     HEAD_BASE,
+    HEAD_CELL,
     HEAD_HTML,
     HEAD_JSON,
     HEAD_LINK,
     HEAD_LIST,
     HEAD_META,
+    HEAD_PRE,
     HEAD_TIME,
     HEAD_TITLE,
     TAGS,
@@ -46,10 +48,13 @@ from gristmill.kernels.html.open_elements import (
     MATH,
     MATH_AT,
     PLACE,
+    PRE_TAG,
     SKIP,
     STATE,
     SVG,
     TAG,
+    TD,
+    TH,
     TITLE,
     flush,
     text_at,
@@ -60,6 +65,7 @@ from gristmill.kernels.html.tags import (
     KIND_FROM,
     KIND_TO,
     SAYINGS,
+    SPANS,
     after_declaration,
     attributes,
     end_of_cdata,
@@ -108,7 +114,8 @@ class Page(NamedTuple):
     linked: Array  # int32[blocks]: characters of it inside <a href>
     characters: Array  # int32[blocks]: code points
     # [heads] HEAD_TITLE and so on: data[head_start:head_end] is the text of a title or of JSON-LD, or else a tag; a
-    # HEAD_LIST for each <ol>
+    # HEAD_LIST for each <ol>, a HEAD_PRE for each <pre>. HEAD_CELL: head_start is a cell
+    # that states spans, and head_end is rows << 16 | columns
     head_kind: Bytes
     head_start: Offsets
     head_end: Offsets
@@ -197,9 +204,14 @@ def one_token(data, i, n, state, stack, elements, heads, blocks, out, facts, fla
         if tag == SUP and not state[SKIP] and not state[MATH_AT]:
             put_power(data, after, n, state, out)
             text_at(state, stack, state[DEPTH])
+        known = state[ELEMENTS]
         start_tag(state, stack, elements, blocks, out, kinds, tag, value, facts)
-        if tag == OL:  # only now is it known whether the list is shown, and so an element
+        if (tag == TD or tag == TH) and facts[SPANS] and state[ELEMENTS] > known:
+            note_as(state, heads, HEAD_CELL, state[ELEMENTS] - 1, facts[SPANS])
+        elif tag == OL:  # only now is it known whether the list is shown, and so an element
             note_as(state, heads, HEAD_LIST, i, after)
+        elif tag == PRE_TAG:
+            note_as(state, heads, HEAD_PRE, i, after)
         if tag == SVG:
             return after if facts[CLOSED] else after_svg(data, after, n, facts, state, flat, hashes, kinds, words)
         if tag == MATH:

@@ -28,9 +28,9 @@ SCOPE, BUTTON_SCOPE, LIST_SCOPE, TABLE_SCOPE = (np.int64(1 << i) for i in range(
 ATTRIBUTES = (
     "", "class", "id", "role", "itemprop", "itemtype", "data-testid", "data-component", "style", "hidden",
     "aria-hidden", "href", "type",
-    "encoding", "alttext", "display", "shadowrootmode", "open",
+    "encoding", "alttext", "display", "shadowrootmode", "open", "colspan", "rowspan",
 )  # fmt: skip
-CLASS, STYLE, HIDDEN, ARIA_HIDDEN, HREF, TYPE, ENCODING, ALTTEXT, DISPLAY, SHADOWROOTMODE, OPEN = (
+CLASS, STYLE, HIDDEN, ARIA_HIDDEN, HREF, TYPE, ENCODING, ALTTEXT, DISPLAY, SHADOWROOTMODE, OPEN, COLSPAN, ROWSPAN = (
     ATTRIBUTES.index(name)
     for name in (
         "class",
@@ -44,6 +44,8 @@ CLASS, STYLE, HIDDEN, ARIA_HIDDEN, HREF, TYPE, ENCODING, ALTTEXT, DISPLAY, SHADO
         "display",
         "shadowrootmode",
         "open",
+        "colspan",
+        "rowspan",
     )
 )
 

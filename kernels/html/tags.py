@@ -30,10 +30,11 @@ BASIS, PRIME = np.uint64(FNV_BASIS), np.uint64(FNV_PRIME)
 SCRIPT = np.uint64(name_hash(b"script"))
 
 # What the attributes of one tag say, an int64 array.
-BITS, FIRST_CLASS, HAS_HREF, KIND_FROM, KIND_TO, ALT_FROM, ALT_TO, AS_BLOCK, SHADOW, IS_OPEN, CLOSED = range(11)
+BITS, FIRST_CLASS, HAS_HREF, KIND_FROM, KIND_TO, ALT_FROM, ALT_TO, AS_BLOCK, SHADOW, IS_OPEN, CLOSED, SPANS = range(12)
 # FIRST_CLASS: its hash; KIND_FROM, KIND_TO: the value of `type` or `encoding`; ALT_FROM, ALT_TO: of `alttext`; CLOSED:
-# ends in `/>`.
-SAYINGS = 11
+# ends in `/>`; SPANS: rows and columns that a cell says it spans, rows << 16 | columns, 0 where it says nothing of it.
+SAYINGS = 12
+WIDEST, TALLEST = 1000, 65534  # a cell, in the standard
 
 
 @inner
@@ -164,8 +165,24 @@ def attribute_says(data, first, last, which, facts, flat, words):
         facts[AS_BLOCK] = first < last and data[first] | 32 == 98  # block
     elif which == kinds.SHADOWROOTMODE:
         facts[SHADOW] = 1
+    elif which == kinds.COLSPAN:
+        facts[SPANS] = facts[SPANS] & ~0xFFFF | min(number(data, first, last, flat), WIDEST)
+    elif which == kinds.ROWSPAN:
+        facts[SPANS] = facts[SPANS] & 0xFFFF | min(number(data, first, last, flat), TALLEST) << 16
     else:
         facts[IS_OPEN] = 1
+
+
+@inner
+def number(data, i, end, flat):
+    """A number of digits, as far as they go; 0 for none."""
+    while i < end and flat[MARKS + data[i]] & WHITE:
+        i += 1
+    value = np.int64(0)
+    while i < end and 48 <= data[i] <= 57 and value < 100_000:
+        value = value * 10 + np.int64(data[i]) - 48
+        i += 1
+    return value
 
 
 @inner

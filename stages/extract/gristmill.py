@@ -16,10 +16,14 @@ import numpy as np
 from gristmill.classifiers.blocks.model import BlockModel, MeasuredPage, load, measure_page
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks.text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_TITLE, WORDS
+from gristmill.kernels.html.hints import hints_of
 from gristmill.kernels.html.names import HEAD_JSON, HEAD_TITLE, TAGS
 from gristmill.kernels.html.segment import Page, segment
+from gristmill.stages.extract.code import with_code
+from gristmill.stages.extract.formulas import with_formulas
 from gristmill.stages.extract.metadata import PageHead, long_text, main_thing, read_head
-from gristmill.stages.extract.render import Form, numbered, render
+from gristmill.stages.extract.render import Form, languages, numbered, render
+from gristmill.stages.extract.wholes import with_structure
 from gristmill.stages.read.charset import decode_page, is_utf8 as is_utf8
 
 LITTLE = 200  # characters of main text in the markup; with fewer, the head's own text is used where it is longer
@@ -60,6 +64,8 @@ def utf8(html: bytes | str, charset: str | None = None) -> bytes:
 
 def look_at(data: bytes) -> SegmentedPage:
     """Segments and measures a page of UTF-8."""
+    if tags := hints_of(data):
+        data = with_formulas(with_code(data, tags), tags)
     array = np.frombuffer(data, np.uint8)
     page = segment(array)
     if len(page.element) > MOST_BLOCKS:
@@ -87,7 +93,7 @@ def look_at(data: bytes) -> SegmentedPage:
 def choose(seen: SegmentedPage, model: BlockModel) -> tuple[Array, Array]:
     """float32[blocks] probabilities, and bool[blocks] which are kept."""
     probability = model.probabilities(seen.page, seen.measured)
-    return probability, without_headline(seen, model.keep(probability, seen.measured))
+    return probability, with_structure(seen.page, without_headline(seen, model.keep(probability, seen.measured)))
 
 
 def without_headline(seen: SegmentedPage, kept: Array) -> Array:
@@ -112,7 +118,7 @@ def main_text(seen: SegmentedPage, model: BlockModel, form: Form) -> str:
         description = said_in_head(seen.head)
         if description and len(description) > characters:
             return description
-    return render(seen.page, kept, form, numbered(seen.data, seen.page))
+    return _rendered(seen, kept, form)
 
 
 def said_in_head(head: PageHead) -> str | None:
@@ -142,7 +148,17 @@ def headings_of(seen: SegmentedPage) -> set[str]:
 
 
 def visible_text(seen: SegmentedPage) -> str:
-    return render(seen.page, np.ones(len(seen.page.element), np.bool_), "text", numbered(seen.data, seen.page))
+    return written_blocks(seen, "text")
+
+
+def written_blocks(seen: SegmentedPage, form: Form) -> str:
+    """All blocks of a page, chosen or not."""
+    return _rendered(seen, np.ones(len(seen.page.element), np.bool_), form)
+
+
+def _rendered(seen: SegmentedPage, kept: Array, form: Form) -> str:
+    named = languages(seen.data, seen.page) if form == "markdown" else {}
+    return render(seen.page, kept, form, numbered(seen.data, seen.page), named)
 
 
 def shipped_model() -> BlockModel:

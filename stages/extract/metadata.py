@@ -20,11 +20,13 @@ from urllib.parse import urljoin, urlsplit
 from gristmill.kernels.blocks.columns import KNOWN
 from gristmill.kernels.html.names import (
     HEAD_BASE,
+    HEAD_CELL,
     HEAD_HTML,
     HEAD_JSON,
     HEAD_LINK,
     HEAD_LIST,
     HEAD_META,
+    HEAD_PRE,
     HEAD_TIME,
     HEAD_TITLE,
 )
@@ -128,7 +130,7 @@ def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], end
     head = PageHead()
     tags = 0
     for kind, start, end in zip(kinds, starts, ends, strict=True):
-        if kind == HEAD_LIST:  # of the text, not of what the page says of itself
+        if kind in (HEAD_LIST, HEAD_PRE, HEAD_CELL):  # of the text, not of what the page says of itself
             continue
         if kind == HEAD_JSON:
             if len(head.json) < MOST_JSON and end - start <= JSON_BYTES:

@@ -14,13 +14,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.html.names import HEAD_LIST, TAGS
+from gristmill.kernels.html.names import HEAD_LIST, HEAD_PRE, TAGS
 from gristmill.kernels.html.segment import Page
+from gristmill.stages.extract.tables import CellBlock, table_rows, written_table
 
 Form = Literal["text", "markdown"]
 
-LI, OL, TR, TD, TH, TABLE, DT, DD, BLOCKQUOTE = (
-    TAGS.index(name) for name in ["li", "ol", "tr", "td", "th", "table", "dt", "dd", "blockquote"]
+LI, OL, TR, TD, TH, TABLE, DT, DD, BLOCKQUOTE, PRE = (
+    TAGS.index(name) for name in ["li", "ol", "tr", "td", "th", "table", "dt", "dd", "blockquote", "pre"]
 )
 HEADINGS = {TAGS.index(f"h{level}"): level for level in range(1, 7)}
 PREFORMATTED = frozenset(TAGS.index(name) for name in ["pre", "listing", "xmp", "plaintext"])
@@ -29,6 +30,7 @@ DEEPEST_LIST = DEEPEST_QUOTE = 16  # lists and quotes that lie deeper are shown 
 LONGEST_TAG = 4096
 ATTRIBUTE_START = re.compile(rb"(?i)[\s\"'/]start\s{0,9}=\s{0,9}[\"']?\s{0,9}([-+]?\d{1,9})(?!\d)")
 ATTRIBUTE_REVERSED = re.compile(rb"(?i)[\s\"'/]reversed[\s=>/]")
+ATTRIBUTE_LANGUAGE = re.compile(rb"\sdata-language=([a-z0-9+#.-]{1,20})[\s>]")
 BACKTICKS = re.compile("`{3,}")
 
 
@@ -63,12 +65,16 @@ class Unit(NamedTuple):
 
 
 def render(
-    page: Page, chosen: np.ndarray[Any, np.dtype[np.bool_]], form: Form, numbers: Mapping[int, Numbers] | None = None
+    page: Page,
+    chosen: np.ndarray[Any, np.dtype[np.bool_]],
+    form: Form,
+    numbers: Mapping[int, Numbers] | None = None,
+    languages: Mapping[int, str] | None = None,
 ) -> str:
-    """The text of the chosen blocks; `numbers` of lists that do not count from 1."""
+    """The text of the chosen blocks; `numbers` of lists that do not count from 1, `languages` of code."""
     units = _units(page, np.flatnonzero(chosen).tolist(), form)
     marked = _marked_items(page, units, numbers or {})
-    return _joined(units, marked, form)
+    return _joined(units, marked, form, languages or {})
 
 
 def numbered(data: bytes, page: Page) -> dict[int, Numbers]:
@@ -88,33 +94,59 @@ def numbered(data: bytes, page: Page) -> dict[int, Numbers]:
     return numbers
 
 
+def languages(data: bytes, page: Page) -> dict[int, str]:
+    """Of each <pre> that names one: the language of its code."""
+    tags = np.flatnonzero(page.head_kind == HEAD_PRE)
+    named: dict[int, str] = {}
+    for tag, element in zip(tags.tolist(), np.flatnonzero(page.tag == PRE).tolist(), strict=True):
+        source = data[page.head_start[tag] : min(page.head_end[tag], page.head_start[tag] + LONGEST_TAG)]
+        if found := ATTRIBUTE_LANGUAGE.search(source):
+            named[element] = found[1].decode()
+    return named
+
+
 def _units(page: Page, blocks: list[int], form: Form) -> list[Unit]:
     text, edges, elements = page.text.tobytes(), page.start.tolist(), page.element.tolist()
-    places = _places(page, {elements[block] for block in blocks})
-    rows = _rows(page, [places[elements[block]] for block in blocks])
+    places, nested = _places(page, {elements[block] for block in blocks})
+    cells = [
+        CellBlock(
+            place.table, place.row, place.cell, place.code >= 0 or place.heading > 0, edges[block + 1] - edges[block]
+        )
+        for block in blocks
+        if (place := places[elements[block]]).row >= 0
+    ]
+    rows = table_rows(page, cells, nested) if cells else {}
     units: list[Unit] = []
-    tables: dict[int, dict[int, str]] = {}  # of one table: row -> {cell: text}
+    pending: dict[int, dict[int, str]] = {}  # of one table: row -> {cell: text}
     previous = Place()
+
+    def end_table() -> None:
+        place = places[previous.table]
+        units.extend(Unit(part, place) for part in written_table(page, pending, rows, form == "markdown"))
+
     for block in blocks:
         place = places[elements[block]]
         words = text[edges[block] : edges[block + 1]].decode("utf-8", "replace")
-        if tables and (place.row not in rows or place.table != previous.table):
-            units.append(Unit(_table(tables, rows, form), _of_table(previous)))
-            tables = {}
+        if pending and (place.row not in rows or place.table != previous.table):
+            end_table()
+            pending = {}
         if place.row in rows:
-            tables.setdefault(place.row, {})[place.cell] = " ".join(words.split("\n"))
+            row, line = pending.setdefault(place.row, {}), " ".join(words.split("\n"))
+            row[place.cell] = f"{row[place.cell]} {line}" if place.cell in row else line
         elif place.code >= 0 and units and place.code == previous.code:
             units[-1] = Unit(f"{units[-1].text}\n{words}", place)
         else:
             units.append(Unit(words, place))
         previous = place
-    if tables:
-        units.append(Unit(_table(tables, rows, form), _of_table(previous)))
+    if pending:
+        end_table()
     return units
 
 
-def _places(page: Page, elements: set[int]) -> dict[int, Place]:
-    """For these elements and all above them. A parent comes before its children."""
+def _places(page: Page, elements: set[int]) -> tuple[dict[int, Place], set[int]]:
+    """For these elements and all above them (a parent comes before its children), and the tables and rows that hold
+    a table."""
+    nested: set[int] = set()
     tags, parents = page.tag.tolist(), page.parent.tolist()
     places: dict[int, Place] = {-1: Place()}
     for element in sorted(elements):
@@ -125,7 +157,9 @@ def _places(page: Page, elements: set[int]) -> dict[int, Place]:
         for below in reversed(path):
             place, tag = places[parents[below]], tags[below]
             places[below] = _inside(place, tag, below) if tag in SHAPING else place
-    return places
+            if tag == TABLE and place.table >= 0:
+                nested |= {place.table, place.row}
+    return places, nested
 
 
 def _inside(place: Place, tag: int, element: int) -> Place:
@@ -149,38 +183,6 @@ def _inside(place: Place, tag: int, element: int) -> Place:
     return place._replace(term=tag)
 
 
-def _rows(page: Page, places: list[Place]) -> dict[int, list[int]]:
-    """Rows that are one line, with their cells: two cells or more have text, none more than a block of it, and none
-    code."""
-    cells: dict[int, list[int]] = {}
-    for place in places:
-        if place.row >= 0:
-            cells.setdefault(place.row, []).append(-1 if place.code >= 0 else place.cell)
-    lines = {row for row, seen in cells.items() if len(seen) > 1 and len(set(seen)) == len(seen) and -1 not in seen}
-    if not lines:
-        return {}
-    rows: dict[int, list[int]] = {row: [] for row in lines}
-    for cell in np.flatnonzero(
-        (page.tag == TD) | (page.tag == TH)
-    ).tolist():  # empty ones too, so that columns stay columns
-        row = int(page.parent[cell])
-        if row in rows:
-            rows[row].append(cell)
-    return rows
-
-
-def _of_table(place: Place) -> Place:
-    return place._replace(heading=0, row=-1, cell=-1)
-
-
-def _table(texts: dict[int, dict[int, str]], rows: dict[int, list[int]], form: Form) -> str:
-    lines = [[texts[row].get(cell, "") for cell in rows[row]] for row in texts]
-    if form == "text":
-        return "\n".join(" | ".join(line).rstrip(" |") for line in lines)
-    bars = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-    return "\n".join([bars[0], "|" + " --- |" * len(lines[0]), *bars[1:]])
-
-
 def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers]) -> dict[int, str]:
     """The marker of each list item. One that holds a heading is a card rather than an item, and has none."""
     cards = {item for unit in units if unit.place.heading for item in unit.place.items}
@@ -199,7 +201,7 @@ def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers]) 
     return markers
 
 
-def _joined(units: list[Unit], markers: dict[int, str], form: Form) -> str:
+def _joined(units: list[Unit], markers: dict[int, str], form: Form, named: Mapping[int, str]) -> str:
     parts: list[str] = []
     begun: set[int] = set()  # items whose marker is written
     before: Place | None = None
@@ -213,7 +215,7 @@ def _joined(units: list[Unit], markers: dict[int, str], form: Form) -> str:
                 begun.add(items[-1])
         quoted = "> " * place.quotes if place.quotes and form == "markdown" else ""
         first, rest = quoted + indent + marker, quoted + indent + " " * len(marker)
-        shaped = _shaped(text, place, form)
+        shaped = _shaped(text, place, form, named.get(place.code, ""))
         if before is not None:
             parts.append(_between(before, place, items, markers, quoted, form))
         parts.append(first + (shaped.replace("\n", "\n" + rest) if rest else shaped))
@@ -221,12 +223,12 @@ def _joined(units: list[Unit], markers: dict[int, str], form: Form) -> str:
     return "".join(parts)
 
 
-def _shaped(text: str, place: Place, form: Form) -> str:
+def _shaped(text: str, place: Place, form: Form, language: str) -> str:
     if place.code >= 0:
         if form == "text":
             return text
         fence = "`" * max(3, 1 + max((len(run) for run in BACKTICKS.findall(text)), default=0))
-        return f"{fence}\n{text}\n{fence}"
+        return f"{fence}{language}\n{text}\n{fence}"
     if form == "markdown" and place.heading:
         return "#" * place.heading + " " + text.replace("\n", " ")
     if form == "markdown" and place.term == DD:

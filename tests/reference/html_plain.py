@@ -172,6 +172,12 @@ class Builder(Writer):
             said.shadow = True
         elif name == "open":
             said.is_open = True
+        elif name in ("colspan", "rowspan"):
+            digits = re.match(rb"[" + WHITE + rb"]*0*([0-9]*)", value)
+            number = int(digits[1][:9] or 0) if digits else 0
+            said.spans = (
+                (said.spans[0], min(number, 1000)) if name == "colspan" else (min(number, 65534), said.spans[1])
+            )
 
     def tag(self, at: int, begin: int, ends: bool) -> int:
         name = matched(NAME, self.data, begin).lower()
@@ -196,9 +202,12 @@ class Builder(Writer):
             self.heads.append((heads[tag], at, after))
         if tag == "sup" and not self.skip and not self.math:
             self.power(after)
+        known = len(self.elements)
         self.start_tag(tag, name, said)
-        if tag == "ol" and not self.skip:
-            self.heads.append((names.HEAD_LIST, at, after))
+        if tag in ("ol", "pre") and not self.skip:
+            self.heads.append((names.HEAD_LIST if tag == "ol" else names.HEAD_PRE, at, after))
+        if tag in ("td", "th") and any(said.spans) and len(self.elements) > known and not self.skip:
+            self.heads.append((names.HEAD_CELL, len(self.elements) - 1, said.spans[0] << 16 | said.spans[1]))
         if tag == "svg":
             return after if said.closed else self.after_svg(after)
         if tag == "math":

@@ -55,6 +55,7 @@ class Said:
     as_block: bool = False
     shadow: bool = False
     is_open: bool = False
+    spans: tuple[int, int] = 0, 0  # rows, columns
     closed: bool = False
 
 
