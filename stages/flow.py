@@ -124,7 +124,8 @@ class Flow(Protocol):
         ...
 
     def tell(self, name: str, value: Any) -> None:
-        """Something for the stage's report and for later stages: plain data, and little of it."""
+        """A fact for the stage's report.json (run.json holds counts alone) and for later stages: plain data, and
+        little of it."""
         ...
 
     def hand_on(self, name: str, value: Any) -> None:

@@ -299,7 +299,7 @@ class Reader(Stage):
 class Global(Stage):
     """A stage that needs the whole data set, written as the dataflow it is."""
 
-    columns: ClassVar[tuple[str, ...]] = ()
+    columns: ClassVar[tuple[str, ...]] = ()  # what its rounds read; with "text" among them it stands after `extract`
     rewrites: ClassVar[bool] = False  # changes texts, so that what was measured on them is measured again
     reads_text: ClassVar[bool] = False  # what it adds is of the text, and holds until a rewrite
     drops: ClassVar[bool] = True  # may drop documents; a stage that never does says False

@@ -38,7 +38,7 @@ def write_reports(
     stages = {name: thing.stage for name, thing in plan.stage_order() if isinstance(thing, Step)}
     for entry in record["stages"]:
         name = entry["name"]
-        report: dict[str, Any] = without_times(entry)  # a stage's own metrics are among it
+        report: dict[str, Any] = without_times(entry)  # the counts of run.json; the stage's metrics are added below
         report |= {"samples": samples_of(store, name, legs)}
         report |= findings.metrics.get(name, {})
         if name in pages:

@@ -1,4 +1,5 @@
 """Deduplication and decontamination: one stage a file, on the dataflow of `stages.flow`.
 
-`near`, `policy` and `survivors` are what several of them share.
+Shared by several: `policy` (which document of a cluster stays), `survivors` (groups to those that go), `near` (the
+rounds of near duplicates), `dates`, `figures`, `sorted_rows`, `slices`.
 """

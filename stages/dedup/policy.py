@@ -20,7 +20,7 @@ from gristmill.stages.stage import Global
 
 PREFER = (
     "who stays: of the source named first in `sources`, of most characters, of the earliest date (none, or one "
-    "that cannot be read, is last), of the highest signal `best`"
+    "that cannot be read, is last), of the highest signal `best`; in the order given, then the smallest uid"
 )
 
 Standing = dict[str, pa.Array | pa.ChunkedArray]

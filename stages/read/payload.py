@@ -125,8 +125,8 @@ def unchunked(data: bytes) -> bytes:
 
 
 def unencoded(data: bytes, encoding: bytes, limit: int) -> bytes:
-    """Data with one content encoding undone, at most one byte more than `limit`; unchanged where it is not so
-    encoded."""
+    """Data with one content encoding undone, at most one byte more than `limit`; of a stream that breaks off, what
+    comes before; unchanged where it is not so encoded or is corrupt."""
     try:
         if encoding in (b"gzip", b"x-gzip") and data.startswith(b"\x1f\x8b"):
             return bytes(isal_zlib.decompressobj(wbits=31).decompress(data, limit + 1))

@@ -130,7 +130,9 @@ def test_the_card_of_a_hub_folder_says_how_to_load_it(
     made = make_shards(tmp_path / "shards", [[8] * 130], 8)
     export(made.folder, "hf", tmp_path / "hub")
     card = (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
-    ours = next(block for block in card.split("```python\n")[1:] if "from gristmill import Loader" in block).split("```")[0]
+    ours = next(block for block in card.split("```python\n")[1:] if "from gristmill import Loader" in block).split(
+        "```"
+    )[0]
     monkeypatch.chdir(tmp_path / "hub")
     exec(compile(ours, "card", "exec"), {})
     assert capsys.readouterr().out == "(64, 8)\n" * 2
