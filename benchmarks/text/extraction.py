@@ -36,7 +36,8 @@ from gristmill.classifiers.blocks.training import folds_of, train, word_f1, word
 from gristmill.stages.extract import extract
 from gristmill.stages.extract.engines import markup, resiliparse, trafilatura
 from gristmill.stages.extract.gristmill import look_at, main_text, utf8
-from gristmill.stages.extract.train import FOLDS, example_of, site_of
+from gristmill.stages.extract.train import FOLDS, examples_of
+from gristmill.stages.extract.training_pages import known_pages, site_of
 
 RIVAL_NAMES = ("readability", "justext", "boilerpy3", "rs_trafilatura", "magic_html", "newspaper4k", "goose3")
 PATIENCE = 300  # seconds for one of them; some wait for the network
@@ -95,7 +96,7 @@ def main() -> None:
         raise SystemExit(f"{source}: no such file; --data names the folder with pages.parquet")
     rows = pq.read_table(source).to_pylist()
     reviewed = [row for row in rows if row["main_content"]]
-    models = models_of(reviewed, asked.models)
+    models = models_of(reviewed, asked.data, asked.models)
     folds = folds_of([site_of(row) for row in reviewed], FOLDS)
     step = max(len(reviewed) // asked.limit, 1) if asked.limit else 1
     pages, folds = reviewed[::step], folds[::step]
@@ -126,15 +127,16 @@ def main() -> None:
         }), flush=True)  # fmt: skip
 
 
-def models_of(rows: list[dict[str, Any]], folder: Path) -> list[BlockModel]:
-    """A model for each fold of the sites, trained on the others."""
+def models_of(rows: list[dict[str, Any]], data: Path, folder: Path) -> list[BlockModel]:
+    """A model for each fold of the sites, trained on all pages that may be learned from of other sites."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{fold}.npz" for fold in range(FOLDS)]
     if not all(path.exists() for path in paths):
-        examples = [example_of(row) for row in rows]
-        folds = folds_of([example.site for example in examples], FOLDS)
+        sites = [site_of(row) for row in rows]
+        fold_of = dict(zip(sites, folds_of(sites, FOLDS).tolist(), strict=True))
+        examples, _ = examples_of(list(known_pages(data)))
         for fold, path in enumerate(paths):
-            save(train([e for e, f in zip(examples, folds, strict=True) if f != fold]), path)
+            save(train([example for example in examples if fold_of.get(example.site) != fold]), path)
     return [load(path) for path in paths]
 
 

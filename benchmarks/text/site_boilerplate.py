@@ -36,7 +36,8 @@ from gristmill.classifiers.blocks.training import folds_of, word_f1, words_of
 from gristmill.stages.dedup.site_boilerplate import SiteBoilerplate
 from gristmill.stages.extract import extract
 from gristmill.stages.extract.gristmill import look_at, main_text, utf8, visible_text
-from gristmill.stages.extract.train import FOLDS, site_of
+from gristmill.stages.extract.train import FOLDS
+from gristmill.stages.extract.training_pages import site_of
 from gristmill.stages.text.sites import site_of_host, sites_of
 from tests.stages.dedup.planted_sites import planted
 
@@ -63,7 +64,7 @@ def wcxb(asked: argparse.Namespace) -> None:
     rows = [row for row in pq.read_table(asked.data / "pages.parquet").to_pylist() if row["main_content"]]
     sites = sites_of(pa.array([row["url"] for row in rows])).tolist()
     pages = Counter(site for site in sites if site)
-    folds, models = folds_of([site_of(row) for row in rows], FOLDS), models_of(rows, asked.models)
+    folds, models = folds_of([site_of(row) for row in rows], FOLDS), models_of(rows, asked.data, asked.models)
     chosen = [(row, str(site)) for row, site in zip(rows, sites, strict=True) if pages[site] >= 3]
     unseen = [models[fold] for fold, site in zip(folds, sites, strict=True) if pages[site] >= 3]
     urls, gold = [row["url"] for row, _ in chosen], [row["main_content"] for row, _ in chosen]

@@ -7,7 +7,9 @@ that the probabilities promise: after sorting by probability, the cut after k bl
 k) / (words in the k + words hoped for on the page).
 
 The file is a .npz of plain arrays, without pickle. The one that is shipped was trained by stages/extract/train.py on
-the development split of WCXB (Murrough Foley 2026, CC-BY-4.0).
+pages of several makers: the development split of WCXB (Murrough Foley 2026, CC-BY-4.0), article-extraction-benchmark
+(Scrapinghub, MIT), pages of Readability's tests (Mozilla, Apache-2.0), of trafilatura's (Adrien Barbaresi, Apache-2.0)
+and of recipe-scrapers (hhursev, MIT).
 """
 
 from __future__ import annotations
@@ -145,7 +147,7 @@ def load(path: str | os.PathLike[str] = SHIPPED) -> BlockModel:
             if tuple(file["features"].tolist()) != FEATURES + CONTEXT:
                 raise BlockModelError(
                     f"{where}: trained for other features; train it again: python -m gristmill.stages.extract.train "
-                    f"PAGES.parquet {where}"
+                    f"DATA {where}"
                 )
             first, second = (check(read_forest(file, name), COLUMNS) for name in FORESTS)
             return BlockModel(first, second, float(file["sharpness"]))

@@ -42,7 +42,7 @@ class ForestSettings(NamedTuple):
 
 FIRST = ForestSettings(trees=40, rate=0.25, leaves=20, depth=7, blocks=60)
 SECOND = ForestSettings(trees=160, rate=0.08, leaves=24, depth=7, blocks=90)
-SHARPNESS = 1.4
+SHARPNESS = 1.8
 
 
 class Example(NamedTuple):

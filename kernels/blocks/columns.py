@@ -10,6 +10,7 @@ BIT_NAMES = (
     "related", "newsletter", "popup", "login", "search", "labels", "byline", "comment", "forum", "review", "main",
     "article", "content", "summary", "product", "listing", "title", "caption", "code", "contents",
 )  # fmt: skip
+FAR = 64  # the distance to what is not there
 BITS = len(BIT_NAMES)  # of Page.bits; the last bit, of formulas, is no feature
 
 # Kinds of element: the distance to the nearest of each above a block is a feature.

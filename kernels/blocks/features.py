@@ -16,7 +16,7 @@ from gristmill.kernels.base.bare import helper
 from gristmill.kernels.base.compiled import kernel
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks import columns, text as block_text
-from gristmill.kernels.blocks.columns import ABOVE, BITS, FEATURES, KIND, KNOWN, LEVELS, REACHES
+from gristmill.kernels.blocks.columns import ABOVE, BITS, FAR, FEATURES, KIND, KNOWN, LEVELS, REACHES
 from gristmill.kernels.blocks.tree import (
     PROSE,
     S_BLOCKS,
@@ -36,7 +36,7 @@ from gristmill.kernels.blocks.tree import (
 from gristmill.kernels.html.names import TAGS
 
 LOOK_UP = 64
-FAR = 64  # the distance to what is not there
+
 
 KIND_OF_TAG = np.array([KIND.get(tag, -1) for tag in TAGS], np.int8)
 HEADING_OF_TAG = np.array([int(tag[1]) if tag in {"h1", "h2", "h3", "h4", "h5", "h6"} else 0 for tag in TAGS], np.int8)

@@ -14,14 +14,15 @@ from typing import Any, Literal, Protocol
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
+from gristmill.stages.extract.comments import Comments
 from gristmill.stages.extract.gristmill import (
     TextBlock,
     TooManyBlocks,
     blocks_of,
     headings_of,
     look_at,
-    main_text,
     shipped_model,
+    texts_of,
     utf8,
     visible_text,
 )
@@ -47,6 +48,7 @@ class Extracted:
     language: str | None = None  # as the page declares it, seldom to be trusted
     canonical: str | None = None
     kind: str | None = None  # article, product, forum, listing, website...
+    comments: str | None = None  # what readers wrote, where it is asked for apart
     no_page: str | None = (
         # why this is no page with text of its own, where it is none: one of gristmill.stages.extract.pages.REASONS
         None
@@ -63,11 +65,12 @@ def extract(
     engine: EngineName = OURS,
     charset: str | None = None,
     form: Form = "text",
+    comments: Comments = "drop",
 ) -> Extracted:
     """The text of one page and what it says of itself; `charset` is the one its HTTP header named. Only ours writes
-    markdown."""
+    markdown, and knows readers' comments from the text."""
     if engine == OURS:
-        return gristmill(utf8(html, charset), url, form)
+        return gristmill(utf8(html, charset), url, form, comments)
     if engine not in ENGINES:
         raise ValueError(f"no engine {engine!r}; there are {', '.join((OURS, *ENGINES))}")
     if form != "text":
@@ -87,14 +90,16 @@ def compare(html: bytes | str, url: str | None = None, charset: str | None = Non
     return gristmill(data, url, "text").text, visible_text(look_at(data))
 
 
-def gristmill(data: bytes, url: str | None, form: Form) -> Extracted:
+def gristmill(data: bytes, url: str | None, form: Form, comments: Comments = "drop") -> Extracted:
     try:
         seen = look_at(data)
     except TooManyBlocks:
         return Extracted("", no_page="too_many_blocks")
     facts = metadata(seen.head, url, headings_of(seen))
+    texts = texts_of(seen, shipped_model(), form, comments)
     return Extracted(
-        clean(main_text(seen, shipped_model(), form)),
+        clean(texts.text),
+        comments=clean(texts.comments) if texts.comments else None,
         title=facts.title,
         author=facts.author,
         date=facts.date,

@@ -20,6 +20,7 @@ from gristmill.kernels.html.hints import hints_of
 from gristmill.kernels.html.names import HEAD_JSON, HEAD_TITLE, TAGS
 from gristmill.kernels.html.segment import Page, segment
 from gristmill.stages.extract.code import with_code
+from gristmill.stages.extract.comments import Comments, readers_comments
 from gristmill.stages.extract.formulas import with_formulas
 from gristmill.stages.extract.metadata import PageHead, long_text, main_thing, read_head
 from gristmill.stages.extract.render import Form, languages, numbered, render
@@ -91,9 +92,16 @@ def look_at(data: bytes) -> SegmentedPage:
 
 
 def choose(seen: SegmentedPage, model: BlockModel) -> tuple[Array, Array]:
-    """float32[blocks] probabilities, and bool[blocks] which are kept."""
+    """float32[blocks] probabilities, and bool[blocks] which are kept, readers' comments among them."""
     probability = model.probabilities(seen.page, seen.measured)
     return probability, with_structure(seen.page, without_headline(seen, model.keep(probability, seen.measured)))
+
+
+class Texts(NamedTuple):
+    """What is taken from a page."""
+
+    text: str
+    comments: str | None  # where they are asked for apart
 
 
 def without_headline(seen: SegmentedPage, kept: Array) -> Array:
@@ -111,8 +119,20 @@ def without_headline(seen: SegmentedPage, kept: Array) -> Array:
     return others if others.any() else kept
 
 
-def main_text(seen: SegmentedPage, model: BlockModel, form: Form) -> str:
+def main_text(seen: SegmentedPage, model: BlockModel, form: Form, comments: Comments = "drop") -> str:
+    return texts_of(seen, model, form, comments).text
+
+
+def texts_of(seen: SegmentedPage, model: BlockModel, form: Form, comments: Comments) -> Texts:
     _, kept = choose(seen, model)
+    if comments == "keep" or not len(kept):
+        return Texts(_text(seen, kept, form), None)
+    theirs = readers_comments(seen.measured, kept)
+    apart = _rendered(seen, theirs, form) if comments == "apart" and theirs.any() else None
+    return Texts(_text(seen, kept & ~theirs, form), apart)
+
+
+def _text(seen: SegmentedPage, kept: Array, form: Form) -> str:
     characters = int(seen.measured.counts[kept, CHARACTERS].sum())
     if characters < LITTLE:
         description = said_in_head(seen.head)
@@ -131,6 +151,8 @@ def said_in_head(head: PageHead) -> str | None:
 
 def blocks_of(seen: SegmentedPage, model: BlockModel) -> list[TextBlock]:
     probability, kept = choose(seen, model)
+    if len(kept):
+        kept &= ~readers_comments(seen.measured, kept)
     text, edges = seen.page.text.tobytes(), seen.page.start.tolist()
     tags = [TAGS[tag] or "?" for tag in seen.page.tag[seen.page.element].tolist()]
     return [

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from gristmill.stages.documents import PAGE, as_json, column_of
+from gristmill.stages.extract.comments import Comments
 from gristmill.stages.extract.engines import (
     ENGINES,
     OURS,
@@ -56,6 +57,13 @@ class Extract(Rewrite):
     form: Annotated[
         Form, Field(description="markdown keeps headings, lists, tables, code as such; only gristmill writes it")
     ] = "text"
+    comments: Annotated[
+        Comments,
+        Field(
+            description="what readers wrote below a text: left out, kept where the model takes it for text, or put into "
+            "`meta` as `comments`; on forums it is the text and stays; only for the engine gristmill"
+        ),
+    ] = "drop"
     max_nesting: Annotated[
         int,
         Field(
@@ -157,7 +165,7 @@ class Extract(Rewrite):
     def read(self, page: Decoded, url: str | None) -> Extracted | None:
         """What the engine makes of one page; None where it is nested too deep for it."""
         if self.engine == OURS:
-            return gristmill(page.utf8, url, self.form)
+            return gristmill(page.utf8, url, self.form, self.comments)
         html = markup(page.text)
         return None if nests_deeper(html, self.max_nesting) else ENGINES[self.engine](html, url)
 
@@ -172,6 +180,7 @@ def merged(meta: str | None, page: Extracted) -> str | None:
         "language": page.language,
         "canonical": page.canonical,
         "kind": page.kind,
+        "comments": page.comments,
     }
     stated = {name: value for name, value in facts.items() if value is not None}
     return as_json(stated | (json.loads(meta) if meta else {})) if stated else meta

@@ -1,10 +1,10 @@
-"""Trains the model of the engine `gristmill` from a file of reviewed pages, and says what it reaches on sites it has
-not seen.
+"""Trains the model of the engine `gristmill` from pages of several makers, and says what it reaches on sites it has not
+seen.
 
-    python -m gristmill.stages.extract.train PAGES.parquet OUT.npz [--cross-validate]
+    python -m gristmill.stages.extract.train DATA OUT.npz [--without SET...] [--cross-validate]
 
-The file has columns `html` (bytes), `main_content` (the reviewed text), `url`, `page`, `page_type`. Training takes some
-minutes on two cores and gives the same file, bit for bit, each time.
+DATA holds pages.parquet, pages_more.parquet and wild_pages.parquet; training_pages.py says what is learned from each.
+It takes some ten minutes on two cores and gives the same file, bit for bit, each time.
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ import argparse
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from gristmill.classifiers.blocks.model import BlockModel, load, save
 from gristmill.classifiers.blocks.training import (
@@ -30,65 +27,73 @@ from gristmill.classifiers.blocks.training import (
     word_f1,
     words_of,
 )
-from gristmill.stages.extract.gristmill import look_at, utf8
+from gristmill.stages.extract.gristmill import TooManyBlocks, look_at, utf8
+from gristmill.stages.extract.training_pages import SETS, KnownPage, known_pages, mark_snippets, variant
 
-COLUMNS = ["page", "url", "page_type", "html", "main_content"]
 FOLDS = 5
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", type=Path)
+    parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--without", nargs="*", default=[], choices=SETS, help="sets that are left out")
     parser.add_argument(
         "--cross-validate",
         action="store_true",
-        help=f"first train {FOLDS} times without a fifth of the sites, and judge on those",
+        help=f"first train {FOLDS} times without a fifth of the sites, and judge on the pages of `wcxb` there",
     )
     chosen = parser.parse_args()
     started = time.monotonic()
-    rows = list(reviewed(chosen.pages))
-    examples = [example_of(row) for row in rows]
-    print(
-        f"{len(examples):,} pages, {sum(len(e.words) for e in examples):,} blocks, {time.monotonic() - started:.0f} s",
-        flush=True,
-    )
+    sets = tuple(name for name in SETS if name not in chosen.without)
+    pages = list(known_pages(chosen.data, sets))
+    print(f"{len(pages):,} pages of {', '.join(sets)}, {time.monotonic() - started:.0f} s", flush=True)
+    examples, kinds = examples_of(pages)
+    print(f"{len(examples):,} examples, {time.monotonic() - started:.0f} s", flush=True)
     if chosen.cross_validate:
-        scores = np.zeros(len(examples))
-        for judged, model in cross_validated(examples):
-            scores[judged] = [score(model, examples[i]) for i in judged]
-            print(
-                (
-                    f"word-F1 on {len(judged):,} pages of other sites {scores[judged].mean():.4f}, "
-                    f"{time.monotonic() - started:.0f} s"
-                ),
-                flush=True,
-            )
-        print(f"word-F1 by cross-validation grouped by site: {scores.mean():.4f}")
-        for kind in sorted({row["page_type"] for row in rows}):
-            print(f"  {kind}: {scores[[row['page_type'] == kind for row in rows]].mean():.3f}")
+        judged = cross_validated(examples, kinds)
+        print(f"word-F1 by cross-validation grouped by site: {np.mean(np.concatenate(list(judged.values()))):.4f}")
+        for kind, scores in sorted(judged.items()):
+            print(f"  {kind}: {np.mean(scores):.3f}")
     save(train(examples), chosen.out)
     load(chosen.out)
     print(f"{chosen.out}: {chosen.out.stat().st_size:,} bytes, {time.monotonic() - started:.0f} s")
 
 
-def reviewed(path: Path) -> Iterator[dict[str, Any]]:
-    for batch in pq.ParquetFile(path).iter_batches(64, columns=COLUMNS):
-        yield from (row for row in batch.to_pylist() if row["main_content"])
+def examples_of(pages: list[KnownPage]) -> tuple[list[Example], list[str]]:
+    """Each page as it is and in a variant; and for each example the kind of a `wcxb` page as it is, else ``."""
+    examples, kinds = [], []
+    for page in pages:
+        data = utf8(page.html)
+        for markup, kind in ((data, page.kind if page.set == "wcxb" else ""), (variant(data, page.name), "")):
+            try:
+                examples.append(example_of(page, markup))
+            except TooManyBlocks:
+                continue
+            kinds.append(kind)
+    return examples, kinds
 
 
-def example_of(row: dict[str, Any]) -> Example:
-    seen = look_at(utf8(row["html"]))
-    words, gold = block_words(seen.page), words_of(row["main_content"])
-    return Example(seen.page, seen.measured, words, labels_of(words, gold), gold, site_of(row))
+def example_of(page: KnownPage, data: bytes) -> Example:
+    seen = look_at(data)
+    words, gold = block_words(seen.page), words_of(page.text)
+    labels = labels_of(words, gold) if gold else np.full(len(words), np.nan)
+    mark_snippets(page, words, labels, words_of)
+    return Example(seen.page, seen.measured, words, labels, gold, page.site)
 
 
-def site_of(row: dict[str, Any]) -> str:
-    return urlsplit(row["url"] or "").hostname or str(row["page"])
+def cross_validated(examples: list[Example], kinds: list[str]) -> dict[str, list[float]]:
+    """word-F1 by kind of page, of models that have not seen the site."""
+    scores: dict[str, list[float]] = {}
+    for judged, model in held_out(examples):
+        for i in judged:
+            if kinds[i]:
+                scores.setdefault(kinds[i], []).append(score(model, examples[i]))
+    return scores
 
 
-def cross_validated(examples: list[Example]) -> Iterator[tuple[list[int], BlockModel]]:
-    """For each fold, the pages whose sites it keeps back, and the model that has not seen them."""
+def held_out(examples: list[Example]) -> Iterator[tuple[list[int], BlockModel]]:
+    """For each fold, the examples whose sites it keeps back, and the model that has not seen them."""
     folds = folds_of([example.site for example in examples], FOLDS)
     for fold in range(FOLDS):
         yield (

@@ -164,6 +164,10 @@ BENCHMARK: dict[str, Any] = {"name": "b", "path": "b.jsonl", "fields": ["q"]}
 FILLER = (
     "The river ran low that summer and the mill stood still for weeks, which nobody in the village could remember. "
 )
+COMMENTED = (
+    f"<html><body><article><h1>The mill</h1>{''.join(f'<p>{n}. {FILLER * 2}</p>' for n in range(10))}"
+    f"<div class='comments'>{''.join(f'<p>{n}. My grandfather told us of the wheel whenever it rained for a week. {FILLER}</p>' for n in range(6))}</div></article></body></html>"
+).encode()
 CONTAMINATED = texts(FILLER * 4 + QUESTION + " " + FILLER * 4 + " Who wrote the Hamlet play?")
 WITH_BENCHMARKS: dict[str, Any] = {
     "benchmarks_path": lambda lab: str(Path(lab.file("bench/b.jsonl", BENCH)).parent),
@@ -329,6 +333,7 @@ TEXT = [
         {
             "engine": to("plain"),
             "form": to("markdown"),
+            "comments": to("keep", given=pa.table({"html": pa.array([COMMENTED], pa.large_binary())} | {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")})),
             "max_nesting": to(2, engine="plain"),  # gristmill's own engine takes any
         },
         given=pa.table(
