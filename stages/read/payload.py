@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import zstandard
@@ -89,8 +90,16 @@ def is_plain_text(kind: str, payload: bytes) -> bool:
     return kind == PLAIN_TYPE and not payload.startswith(tuple(mark for mark, _ in SURELY_NOT)) and not no_text(payload)
 
 
-def decoded_payload(response: Response, limit: int) -> bytes:
-    """The payload as the server meant it; raises PayloadTooLarge and Undecodable."""
+class Payload(NamedTuple):
+    """What a response holds, as the server meant it."""
+
+    data: bytes
+    whole: bool  # False where a packed stream breaks off, as far as its format tells
+
+
+def decoded_payload(response: Response, limit: int) -> Payload:
+    """Without chunks and content encodings; raises PayloadTooLarge and Undecodable."""
+    whole = True
     payload = response.payload
     fields = response.fields
     if b"chunked" in fields.get(b"transfer-encoding", b"").lower():
@@ -100,12 +109,14 @@ def decoded_payload(response: Response, limit: int) -> bytes:
     if len(encodings) > MOST_ENCODINGS:  # each is tried on all of it
         raise Undecodable(f"of {len(encodings):,} layers")
     for encoding in reversed(encodings):
-        packed, payload = payload, unencoded(payload, encoding, limit)
+        packed = payload
+        payload, ended = unencoded(payload, encoding, limit)
+        whole = whole and ended
         if payload is packed and no_text(payload):
             raise Undecodable(encoding.decode("latin-1"))
         if len(payload) > limit:
             raise PayloadTooLarge
-    return payload
+    return Payload(payload, whole)
 
 
 def unchunked(data: bytes) -> bytes:
@@ -124,24 +135,27 @@ def unchunked(data: bytes) -> bytes:
     return b"".join(parts) if parts else data
 
 
-def unencoded(data: bytes, encoding: bytes, limit: int) -> bytes:
+def unencoded(data: bytes, encoding: bytes, limit: int) -> Payload:
     """Data with one content encoding undone, at most one byte more than `limit`; of a stream that breaks off, what
     comes before; unchanged where it is not so encoded or is corrupt."""
     try:
         if encoding in (b"gzip", b"x-gzip") and data.startswith(b"\x1f\x8b"):
-            return bytes(isal_zlib.decompressobj(wbits=31).decompress(data, limit + 1))
+            stream = isal_zlib.decompressobj(wbits=31)
+            return Payload(bytes(stream.decompress(data, limit + 1)), stream.eof)
         if encoding == b"deflate":
             wrapped = data[:1] == b"\x78"
-            return bytes(isal_zlib.decompressobj(wbits=15 if wrapped else -15).decompress(data, limit + 1)) or data
+            stream = isal_zlib.decompressobj(wbits=15 if wrapped else -15)
+            text = bytes(stream.decompress(data, limit + 1))
+            return Payload(text, stream.eof) if text else Payload(data, True)
         if encoding == b"zstd" and data.startswith(b"\x28\xb5\x2f\xfd"):
             with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-                return bytes(reader.read(limit + 1))
+                return Payload(bytes(reader.read(limit + 1)), True)
         if encoding == b"br" and not LOOKS_LIKE_HTML.match(data):
-            return unbrotlied(data, limit) or data
+            return Payload(unbrotlied(data, limit) or data, True)
     # the stub of isal calls its error class a value
     except (igzip_lib.IsalError, zstandard.ZstdError, OSError):  # type: ignore[misc]
-        return data
-    return data
+        return Payload(data, True)
+    return Payload(data, True)
 
 
 def unbrotlied(data: bytes, limit: int) -> bytes:

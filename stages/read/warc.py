@@ -217,7 +217,7 @@ class Warc(Archive):
     pages: ClassVar[bool] = True
 
     def account_page(self, record: Record, body: bytes, place: str, url: str | None, collector: Collector) -> None:
-        fields = record.fields
+        fields, whole = record.fields, True
         if fields[b"warc-type"].lower() == b"response" and body[:5].upper() == b"HTTP/":
             response = response_of(body)
             status, reason, headers = response.status or 0, response.reason, response.fields
@@ -229,11 +229,13 @@ class Warc(Archive):
                 return collector.skip("http_status", url, f"{status} {reason}".strip())
             declared = headers.get(b"content-type") or fields.get(b"warc-identified-payload-type")
             try:
-                payload = decoded_payload(response, self.max_record_bytes)
+                payload, whole = decoded_payload(response, self.max_record_bytes)
             except PayloadTooLarge:
                 return collector.skip("too_large", url, f"over {self.max_record_bytes} bytes when decoded")
             except Undecodable as encoding:
                 return collector.skip("undecodable", url, f"its content encoding {encoding} cannot be undone")
+            if not whole and not self.keep_truncated:
+                return collector.skip("truncated", url, "its content encoding breaks off")
         elif fields[b"warc-type"].lower() == b"response" and fields.get(b"content-type", b"").lower().startswith(
             b"application/http"
         ):
@@ -241,10 +243,12 @@ class Warc(Archive):
         else:
             payload, declared = body, fields.get(b"content-type")
         kind = kind_of(declared)
+        if not whole and not payload:
+            return collector.skip("undecodable", url, "its content encoding breaks off before any text")
         if not payload or payload.isspace():
             return collector.skip("empty_page", url)
         charset = charset_in((declared or b"").decode("latin-1"))
-        meta = meta_of(fields, kind)
+        meta = meta_of(fields, kind) | ({} if whole else {"truncated": "content-encoding"})
         if (
             self.keep_plain_text and is_plain_text(kind, payload) and not (url or "").startswith("urn:")
         ):  # a crawler's notes on a page

@@ -243,6 +243,21 @@ def test_a_payload_whose_encoding_breaks_off_is_a_page_as_far_as_it_goes():
         assert (row["html"] == PROSE) == (len(packed) >= len(BROTLI))
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_payload_that_breaks_off_is_marked(encoding):
+    packed = {"gzip": gzip.compress, "deflate": zlib.compress}[encoding](PROSE)
+    headers = f"Content-Type: text/html\r\nContent-Encoding: {encoding}"
+    ((row,), skipped, _, _) = read(page("u:x", packed[: len(packed) // 2], headers=headers), "c.warc")
+    assert PROSE.startswith(row["html"]) and 100 < len(row["html"]) < len(PROSE) and skipped == {}
+    assert json.loads(row["meta"])["truncated"] == "content-encoding"
+    ((row,), _, _, _) = read(page("u:x", packed, headers=headers), "w.warc")
+    assert row["html"] == PROSE and "truncated" not in json.loads(row["meta"])
+    if encoding == "gzip":
+        rows, skipped, skips, _ = read(page("u:x", packed[:12], headers=headers), "e.warc")
+        assert (rows, skipped) == ([], {"undecodable": 1})
+        assert skips[0].detail == "its content encoding breaks off before any text"
+
+
 @pytest.mark.parametrize("encoding", ["br", "gzip", "deflate"])
 def test_a_payload_whose_encoding_cannot_be_undone_is_no_page(encoding):
     packed = {"br": BROTLI, "gzip": gzip.compress(PROSE), "deflate": zlib.compress(PROSE)}[encoding]
