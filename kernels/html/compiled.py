@@ -46,3 +46,34 @@ def first_of_32(_context: Any, data: types.Array, at: types.Integer, byte: types
         return builder.zext(builder.cttz(mask, ir.Constant(ir.IntType(1), 0)), ir.IntType(64))
 
     return types.uint64(data, types.uint64, types.uint8), make
+
+
+def first_of_words(*words: bytes) -> Any:
+    """A search of the next 32 places from `at` (uint64) for the first where one of these words stands, in whatever
+    case (more precisely, with bit 5 of each byte set); 32: none. The array must hold the 32 bytes and as many more as
+    the longest word has."""
+
+    @intrinsic
+    def first(_context: Any, data: types.Array, at: types.Integer) -> tuple[Signature, Any]:
+        def make(context: Any, builder: ir.IRBuilder, signature: Signature, arguments: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+            begin = builder.gep(array.data, [arguments[1]])
+            lanes = ir.VectorType(ir.IntType(8), 32)
+            small = ir.Constant(lanes, [32] * 32)
+            chunks = []
+            for step in range(max(map(len, words))):
+                place = builder.gep(begin, [ir.Constant(ir.IntType(64), step)])
+                chunks.append(builder.or_(builder.load(builder.bitcast(place, lanes.as_pointer()), align=1), small))
+            found = None
+            for word in words:
+                here = None
+                for chunk, byte in zip(chunks, word, strict=False):
+                    same = builder.icmp_unsigned("==", chunk, ir.Constant(lanes, [byte | 32] * 32))
+                    here = same if here is None else builder.and_(here, same)
+                found = here if found is None else builder.or_(found, here)
+            mask = builder.bitcast(found, ir.IntType(32))
+            return builder.zext(builder.cttz(mask, ir.Constant(ir.IntType(1), 0)), ir.IntType(64))
+
+        return types.uint64(data, types.uint64), make
+
+    return first

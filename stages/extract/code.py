@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from gristmill.kernels.html import hints as hint
+from gristmill.kernels.html.hints import Hints
 
 INSIDE = rb"(?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+"
 CODE_BOX = (
@@ -27,10 +28,8 @@ _PRE = (
     + INSIDE
     + rb")"
 )
-PLACE = re.compile(
-    rb"<(?=[pPlcCtTd!])(?:(?:" + _PRE + rb"|(div)\s(?=[^<>]*" + CODE_BOX + rb")(" + INSIDE + rb"))>|!--)"
-)
-PLACE_WITHOUT_BOXES = re.compile(rb"<(?=[pPlcCtT!])(?:(?:" + _PRE + rb"|(\Z)(\Z))>|!--)")
+PLACE = re.compile(rb"<(?:" + _PRE + rb"|(div)\s(?=[^<>]*" + CODE_BOX + rb")(" + INSIDE + rb"))>")
+PLACE_WITHOUT_BOXES = re.compile(rb"<(?:" + _PRE + rb"|(\Z)(\Z))>")
 ROWS_OF_CODE = re.compile(
     rb"[\"'\s](?:blob-code|blob-num|lines-code|lines-num|u-lineNum|FileContents-line|hljs-ln-code|js-file-line|"
     rb"line number1\b|crayon-line|highlighttable|rouge-table|lntable|linenodiv|linenos|lineno|gutter|code-line)"
@@ -107,6 +106,14 @@ NUMBER_CLASS = re.compile(
     r"gutter|blob-num|lines-num|u-lineNum|hljs-ln-n|hljs-ln-numbers|lntd|rouge-gutter|crayon-nums?)(?:\b|_)|data-line-number|"
     r"data-pseudo-content|style\s*=\s*[\"'][^\"']*user-select:\s*none)"
 )
+_NUMBERS = (  # NUMBER_CLASS of small letters, each with letters in front that are quick to find
+    re.compile(
+        r"class(?<=\bclass)\s*=\s*(?:\"[^\"]*?|'[^']*?|)(?:\b|_)(?:line-?numbers?|linenos?|linenumber|lineno|lnt?|lnum|"
+        r"ln-num|gutter|blob-num|lines-num|u-linenum|hljs-ln-n|hljs-ln-numbers|lntd|rouge-gutter|crayon-nums?)(?:\b|_)"
+    ),
+    re.compile(r"data-(?<=\bdata-)(?:line-number|pseudo-content)"),
+    re.compile(r"style(?<=\bstyle)\s*=\s*[\"'][^\"']*user-select:\s*none"),
+)
 HIDDEN = re.compile(
     r"(?i)class\s*=\s*[\"'][^\"']*(?:hover-info|sr-only|visually-hidden|copy-?(?:btn|button|code)|clipboard|code-?lang-?label)"
     r"|\shidden(?:[\s=]|$)|onclick\s*=\s*[\"']?copycode"
@@ -123,31 +130,21 @@ SEVERAL = re.compile(r"(?is)<code\b[^<>]*>(.*?)</code\s*>")
 LONGEST = 5_000_000
 
 
-def with_code(data: bytes, hints: int) -> bytes:
+def with_code(data: bytes, hints: Hints) -> bytes:
     """The page with its code in plain `<pre>`; `hints` as of `hints_of`."""
-    if not hints & (hint.PRE | hint.CODE | hint.BOX):
+    bits = hints.bits
+    if not bits & (hint.PRE | hint.CODE | hint.BOX) and bits & (hint.WORD | hint.TABLE) != hint.WORD | hint.TABLE:
         return data
-    place = PLACE if hints & hint.BOX else PLACE_WITHOUT_BOXES
-    parts, done, at = [], 0, 0
-    spans = scripts(data)
-    script = (-1, -1)
+    place = PLACE if bits & hint.BOX else PLACE_WITHOUT_BOXES
+    parts, done, behind = [], 0, 0
     absent: set[bytes] = set()  # ends that do not come any more
-    while (found := place.search(data, at)) is not None:
-        while script[1] < found.start() and (following := next(spans, None)) is not None:
-            script = following
-        if script[0] < found.start() < script[1]:
-            at = script[1]
+    for start, _ in hints.of(hint.OF_CODE):
+        if start < behind or (found := place.match(data, start)) is None:
             continue
         at = found.end()
-        if found[0] == b"<!--":
-            at = data.find(b"-->", at) + 3 if b"comment" not in absent else at
-            if at == 2:
-                absent.add(b"comment")
-                at = found.end()
-            continue
         tag = (found[1] or found[3] or found[5] or found[7]).lower()
         said = (found[2] or found[4] or found[6] or found[8] or b"").decode("utf-8", "replace")
-        if tag in absent or (tag == b"table" and not ROWS_OF_CODE.search(data, found.start(), found.end() + 1500)):
+        if tag in absent or (tag == b"table" and not ROWS_OF_CODE.search(data, start, at + 1500)):
             continue
         ends = end_of(data, tag, at)
         if ends is None:
@@ -162,16 +159,16 @@ def with_code(data: bytes, hints: int) -> bytes:
             and data.find(b"<br", at, first) < 0
             and "block" not in said
         ):
-            at = last
+            behind = last
             continue
         content = data[at:first].decode("utf-8", "replace")
-        language = language_of(said, content, data[max(found.start() - 300, 0) : found.start()])
+        language = language_of(said, content, data[max(start - 300, 0) : start])
         follows = data[last : last + 200]
         new = rewritten(tag, said, content, language, follows)
         if new is None:
             continue
-        parts += [data[done : found.start()], new.encode("utf-8", "replace")]
-        done = at = last
+        parts += [data[done:start], new.encode("utf-8", "replace")]
+        done = behind = last
     return b"".join([*parts, data[done:]]) if parts else data
 
 
@@ -200,7 +197,7 @@ def end_of(data: bytes, tag: bytes, at: int) -> tuple[int, int] | None:
 def rewritten(tag: bytes, said: str, content: str, language: str, follows: bytes) -> str | None:
     """The element as `<pre>`; None where it is left as it is."""
     if tag in (b"pre", b"listing"):
-        numbered = NUMBER_CLASS.search(content) is not None or ONLY_NUMBERS.match(content[:40]) is not None
+        numbered = has_numbers(content) or ONLY_NUMBERS.match(content[:40]) is not None
         if (
             not numbered
             and not INNER_LINES.search(content)
@@ -242,6 +239,12 @@ def rewritten(tag: bytes, said: str, content: str, language: str, follows: bytes
         return pre(text, language) if "\n" in text.strip() else None
     text = code_text(content, keeps_lines="<pre" in content, rows=True)
     return pre(text, language) if text.strip() else None
+
+
+def has_numbers(content: str) -> bool:
+    """Whether NUMBER_CLASS is found in it."""
+    small = content.lower()
+    return any(pattern.search(small) is not None for pattern in _NUMBERS)
 
 
 def pre(text: str, language: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import unquote, unquote_plus
 
 from gristmill.kernels.html import hints as hint
+from gristmill.kernels.html.hints import Hints, hints_of
 from gristmill.stages.extract.asciimath import from_ascii
 from gristmill.stages.extract.chtml import mathml_of
 from gristmill.stages.extract.code import scripts
@@ -64,22 +65,34 @@ EXPONENT = re.compile(
 MARK = re.compile(rb"(?i)(?:ref|note|cite|fn)")
 
 
-def with_formulas(data: bytes, hints: int) -> bytes:
+def with_formulas(data: bytes, hints: Hints) -> bytes:
     """The page with every formula that the segmenter cannot read written as one that it can; `hints` as of
     `hints_of`."""
-    if hints & hint.MJX:
+    bits, before = hints.bits, data
+    if bits & hint.MJX:
         data = replaced(data, CONTAINER, b"</mjx-container>", painted_math)
-    if hints & hint.STATED:
+    if bits & hint.STATED:
         data = with_stated(data)
-    if hints & hint.SCRIPT and (b"math/mml" in data or b"math/asciimath" in data):
+    if bits & hint.SCRIPT and (b"math/mml" in data or b"math/asciimath" in data):
         data = replaced(data, SCRIPT, b"</script>", script_math)
-    if hints & hint.MATH:
+    if bits & hint.MATH:
         data = with_mathml(data)
-    if hints & hint.IMAGE:
-        data = IMAGE.sub(image, data)
-    if hints & hint.SUP:
-        data = POWER.sub(power, data)
+    if bits & (hint.IMAGE | hint.SUP):
+        data = with_images_and_powers(data, hints if data is before else hints_of(data))
     return data
+
+
+def with_images_and_powers(data: bytes, hints: Hints) -> bytes:
+    parts, done = [], 0
+    for place, bit in hints.of(hint.IMAGE | hint.SUP):
+        found = (IMAGE if bit == hint.IMAGE else POWER).match(data, place)
+        if found is None or place < done:
+            continue
+        new = image(found) if bit == hint.IMAGE else power(found)
+        if new != found[0]:
+            parts += [data[done:place], new]
+            done = found.end()
+    return b"".join([*parts, data[done:]]) if parts else data
 
 
 def element(tex: str, displayed: bool) -> bytes:

@@ -62,10 +62,16 @@ def utf8(html: bytes | str, charset: str | None = None) -> bytes:
     return decode_page(html, charset).utf8
 
 
+def rewritten(data: bytes) -> bytes:
+    """The page with its code and formulas in markup that the segmenter reads."""
+    hints = hints_of(data)
+    coded = with_code(data, hints)
+    return with_formulas(coded, hints if coded is data else hints_of(coded))
+
+
 def look_at(data: bytes) -> SegmentedPage:
     """Segments and measures a page of UTF-8."""
-    if tags := hints_of(data):
-        data = with_formulas(with_code(data, tags), tags)
+    data = rewritten(data)
     array = np.frombuffer(data, np.uint8)
     page = segment(array)
     if len(page.element) > MOST_BLOCKS:
