@@ -50,6 +50,13 @@ def test_pages_are_found() -> None:
     assert len(PAGES) > 25 and LOG in PAGES and len(MODULES) > 300
 
 
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "tests/fixtures/README.md"])
+def test_lines_of_prose_are_short(page: str) -> None:
+    prose = re.sub(r"^```.*?^```", "", read(page), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in prose.split("\n") if not line.startswith(("|", "    ")) and "://" not in line]
+    assert lines and [line for line in lines if len(line) > 120] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_code_imports_what_is_there(page: str) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", read(page), re.MULTILINE | re.DOTALL)

@@ -4,7 +4,7 @@
     python -m benchmarks.pipeline.check_overhead [--crawl FOLDER] [--pairs 10] [--runs 5]
 
 The runs work in this process, so that its processor time is all there is; without a crawl three copies of the demo's
-are made. A side of a pair is the median of several runs, which alternate with the other side's: a shared processor
+are made. A pair is the median ratio of several couples, a run with checks beside one without: a shared processor
 changes its speed by a tenth from one second to the next. Prints one JSON line: the median ratio of a pair, a 95 %
 interval of the mean ratio, and what share of a run its checks take by their own clocks (the reading of a batch that is
 checked counts in full, though a run without checks reads it as well).
@@ -97,7 +97,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--crawl", type=Path)
     options.add_argument("--pairs", type=int, default=10)
-    options.add_argument("--runs", type=int, default=5, help="runs on each side of a pair")
+    options.add_argument("--runs", type=int, default=5, help="couples of runs in a pair")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -113,7 +113,7 @@ def main() -> None:
                 out = folder / "out"
                 took[checked].append(seconds(recipe, out, checked))
                 shutil.rmtree(out)
-            ratios.append(statistics.median(took[True]) / statistics.median(took[False]))
+            ratios.append(statistics.median(one / other for one, other in zip(took[True], took[False], strict=True)))
             plain.append(statistics.median(took[False]))
             clock: list[float] = []
             shares.append(1 / (seconds(recipe, folder / f"clocked-{pair}", True, clock) / sum(clock)))

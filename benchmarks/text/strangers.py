@@ -27,7 +27,7 @@ from gristmill.classifiers.blocks.training import Example, train, word_f1, words
 from gristmill.stages.extract.engines import markup, resiliparse
 from gristmill.stages.extract.gristmill import look_at, main_text, shipped_model, utf8
 from gristmill.stages.extract.train import examples_of
-from gristmill.stages.extract.training_pages import SETS, known_pages, said_by_trafilatura
+from gristmill.stages.extract.training_pages import SETS, known_pages, trafilatura_text
 
 LEARNED = ("scrapinghub", "readability", "trafilatura")
 JUDGED = (*LEARNED, "dragnet", "cleaneval-dev", "waddle-el", "waddle-pl")
@@ -54,7 +54,7 @@ def main() -> None:
         if asked.rivals:
             engines |= {
                 "resiliparse": lambda html: resiliparse(markup(html), None).text,
-                "trafilatura": said_by_trafilatura,
+                "trafilatura": trafilatura_text,
             }
         for engine, text_of in engines.items():
             texts = [text_of(row["html"]) for row in rows]

@@ -229,13 +229,13 @@ def engines(without: list[str]) -> Iterator[tuple[str, Callable[[bytes], str]]]:
 
 def exact_code(pages: Iterable[dict[str, Any]], texts: Iterable[str]) -> dict[str, str]:
     """Of each page whose code is known block by block: how many blocks are there exactly."""
-    told = {}
+    counts = {}
     for page, text in zip(pages, texts, strict=True):
         if page["code"]:
             wanted, found = page["truth"].code, read_blocks(text).code
             exact = sum((Counter(wanted) & Counter(found)).values())
-            told[page["id"]] = f"{exact} of {len(wanted)}, {len(found)} found"
-    return told
+            counts[page["id"]] = f"{exact} of {len(wanted)}, {len(found)} found"
+    return counts
 
 
 def measure(pages: list[dict[str, Any]], run: Callable[[bytes], str], show: str | None) -> dict[str, Any]:
@@ -270,8 +270,8 @@ def ingredients_of(page: str) -> list[str]:
         while nodes and not found:
             node = nodes.pop()
             if isinstance(node, dict):
-                told = node.get("recipeIngredient")
-                found = [item for item in told if isinstance(item, str)] if isinstance(told, list) else []
+                stated = node.get("recipeIngredient")
+                found = [item for item in stated if isinstance(item, str)] if isinstance(stated, list) else []
                 nodes += [value for value in node.values() if isinstance(value, (dict, list))]
             elif isinstance(node, list):
                 nodes += node
@@ -291,7 +291,7 @@ def held(item: str, text: set[str]) -> bool:
 def recipes(source: Path, limit: int) -> dict[str, Any]:
     """Ingredients that the page shows at all, that stand in the text of all blocks, in the chosen blocks."""
     rows = pq.read_table(source).to_pylist()[:: max(536 // limit, 1)]
-    told = rendered = kept = one_line = pages = 0
+    ingredients = rendered = kept = one_line = pages = 0
     for row in rows:
         data = utf8(row["html"])
         items = ingredients_of(data.decode("utf-8", "replace"))
@@ -303,12 +303,12 @@ def recipes(source: Path, limit: int) -> dict[str, Any]:
         in_page, in_text = set(words(whole)), set(words(text))
         lines = [set(words(line)) for line in text.split("\n")]
         for item in items:
-            told += 1
+            ingredients += 1
             rendered += held(item, in_page)
             kept += held(item, in_text)
             one_line += any(held(item, line) for line in lines)
     return {
-        "what": "recipes", "pages": pages, "ingredients": told, "on_the_page": rendered, "in_the_text": kept,
+        "what": "recipes", "pages": pages, "ingredients": ingredients, "on_the_page": rendered, "in_the_text": kept,
         "on_one_line": one_line,
     }  # fmt: skip
 
@@ -329,8 +329,8 @@ def main() -> None:
         if page["code"]:
             page["truth"] = page["truth"]._replace(code=[tidy_code(BUTTON.sub("", block)) for block in page["code"]])
     for name, run in engines(asked.without):
-        told = measure(pages, run, asked.show if name == "gristmill" else None)
-        print(json.dumps({"what": name, "machine": f"{platform.machine()}, one core", **told}), flush=True)
+        scores_of_engine = measure(pages, run, asked.show if name == "gristmill" else None)
+        print(json.dumps({"what": name, "machine": f"{platform.machine()}, one core", **scores_of_engine}), flush=True)
     if asked.recipes:
         print(json.dumps(recipes(asked.data / "wild_pages.parquet", asked.recipes)), flush=True)
 

@@ -17,9 +17,9 @@ from gristmill.kernels.html.compiled import first_of_words, inner
 from gristmill.kernels.html.tags import after_comment
 from gristmill.kernels.html.text import TAG_CLOSES, TAG_OPENS, find_byte
 
-# PRE, CODE, MATH, SUP, MJX: a tag of that name (`<x:math>` too; CODE of more than one line); BOX: what boxes of code are
-# called, in a <div>, <td> or <table>; IMAGE: an <img> with a sign of TeX; STATED: an attribute data-math, data-latex,
-# data-tex, data-formula of a <div>, <p> or <span>; SCRIPT: a <script> of "math/".
+# PRE, CODE, MATH, SUP, MJX: a tag of that name (`<x:math>` too; CODE of more than one line); BOX: what boxes of code
+# are called, in a <div>, <td> or <table>; IMAGE: an <img> with a sign of TeX; STATED: an attribute data-math,
+# data-latex, data-tex, data-formula of a <div>, <p> or <span>; SCRIPT: a <script> of "math/".
 PRE, CODE, MATH, SUP, MJX, BOX, IMAGE, STATED, SCRIPT = (1 << bit for bit in range(9))
 TABLE, WORD, DIV = 512, 1024, 2048  # a <table>, <code> on one line, a <div> that may be a box: nothing on their own
 OF_CODE = PRE | CODE | TABLE | DIV
@@ -91,7 +91,7 @@ def states_formula(data, i, n):
 
 
 @inner
-def said_of_code(data, i, end, n):
+def code_hints(data, i, end, n):
     """The hints in the attributes of a <div>, <td> or <table>."""
     begin = i
     bits = np.int64(0)
@@ -122,7 +122,7 @@ def said_of_code(data, i, end, n):
 
 
 @inner
-def said_of_formula(data, i, end, n):
+def formula_hints(data, i, end, n):
     while True:
         i = next_word(data, i, end, n, says_formula)
         if i >= end:
@@ -206,7 +206,7 @@ def find_hints(data):
             continue
         end = find_byte(data, i, n, TAG_CLOSES)
         if first == 100 or first == 116:  # d, t
-            here = said_of_code(data, i, end, n)
+            here = code_hints(data, i, end, n)
             if is_next(data, i, n, 116, 97, 98, 108):
                 here |= TABLE
             elif not (is_next(data, i, n, 100, 105, 118, 32) or is_next(data, i, n, 100, 105, 118, 42)):
@@ -215,7 +215,7 @@ def find_hints(data):
             if is_next(data, i, n, 115, 117, 112, data[min(i + 3, n - 1)] | 32) and ends_name(data, i + 3, n):
                 here = np.int64(SUP if is_power(data, at, end, n) else 0)
             elif is_next(data, i, n, 115, 112, 97, 110):
-                here = said_of_formula(data, i, end, n)
+                here = formula_hints(data, i, end, n)
             elif is_next(data, i, n, 115, 99, 114, 105):
                 for j in range(i, min(end, i + 200)):
                     if data[j] == 47 and data[j - 1] == 104 and is_next(data, j - 4, n, 109, 97, 116, 104):
@@ -226,7 +226,7 @@ def find_hints(data):
                     end = end if no_script else after
         elif first == 112:  # p
             if ends_name(data, i + 1, n):
-                here = said_of_formula(data, i, end, n)
+                here = formula_hints(data, i, end, n)
             elif is_next(data, i, n, 112, 114, 101, data[min(i + 3, n - 1)] | 32) and ends_name(data, i + 3, n):
                 here = np.int64(PRE)
         elif first == 105:  # i

@@ -38,7 +38,7 @@ DEEPEST = 200
 def mathml_of(source: str) -> str:
     """The formula as MathML; what is nested deeper than `DEEPEST` is left out."""
     stack: list[tuple[str, list[tuple[str, str]]]] = [("mrow", [])]
-    for ends, tag, said, text in TAG.findall(source):
+    for ends, tag, attrs, text in TAG.findall(source):
         if text:
             if not text.isspace() and stack[-1][0] != "c":
                 stack[-1][1].append(("text", text))
@@ -48,7 +48,7 @@ def mathml_of(source: str) -> str:
             if len(stack) > DEEPEST:
                 return ""
             stack.append((tag, []))
-            glyph = GLYPH.search(said) if tag == "c" else None
+            glyph = GLYPH.search(attrs) if tag == "c" else None
             if glyph:
                 stack[-1][1].append(("code", f"&#x{glyph[1]};"))
         elif tag and any(opened == tag for opened, _ in stack[1:]):
@@ -75,9 +75,9 @@ def written(tag: str, children: list[tuple[str, str]]) -> list[tuple[str, str]]:
     if tag in KEPT:
         parts = children
         if tag in ORDER:
-            told = dict(children)
-            if tag == "munderover" and "munder" in told and "over" in told:
-                return [(tag, f"<mover>{told['munder']}<mrow>{told['over']}</mrow></mover>")]
-            parts = [(name, f"<mrow>{told[name]}</mrow>") for name in ORDER[tag] if name in told] or children
+            named = dict(children)
+            if tag == "munderover" and "munder" in named and "over" in named:
+                return [(tag, f"<mover>{named['munder']}<mrow>{named['over']}</mrow></mover>")]
+            parts = [(name, f"<mrow>{named[name]}</mrow>") for name in ORDER[tag] if name in named] or children
         return [(tag, f"<{tag}>{''.join(text for _, text in parts)}</{tag}>")]
     return children if tag not in ("nstrut", "dstrut", "line", "spacer", "tstrut", "strut") else []

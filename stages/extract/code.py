@@ -143,7 +143,7 @@ def with_code(data: bytes, hints: Hints) -> bytes:
             continue
         at = found.end()
         tag = (found[1] or found[3] or found[5] or found[7]).lower()
-        said = (found[2] or found[4] or found[6] or found[8] or b"").decode("utf-8", "replace")
+        attrs = (found[2] or found[4] or found[6] or found[8] or b"").decode("utf-8", "replace")
         if tag in absent or (tag == b"table" and not ROWS_OF_CODE.search(data, start, at + 1500)):
             continue
         ends = end_of(data, tag, at)
@@ -157,14 +157,14 @@ def with_code(data: bytes, hints: Hints) -> bytes:
             tag == b"code"
             and data.find(b"\n", at, first) < 0
             and data.find(b"<br", at, first) < 0
-            and "block" not in said
+            and "block" not in attrs
         ):
             behind = last
             continue
         content = data[at:first].decode("utf-8", "replace")
-        language = language_of(said, content, data[max(start - 300, 0) : start])
+        language = language_of(attrs, content, data[max(start - 300, 0) : start])
         follows = data[last : last + 200]
-        new = rewritten(tag, said, content, language, follows)
+        new = rewritten(tag, attrs, content, language, follows)
         if new is None:
             continue
         parts += [data[done:start], new.encode("utf-8", "replace")]
@@ -194,7 +194,7 @@ def end_of(data: bytes, tag: bytes, at: int) -> tuple[int, int] | None:
     return None
 
 
-def rewritten(tag: bytes, said: str, content: str, language: str, follows: bytes) -> str | None:
+def rewritten(tag: bytes, attrs: str, content: str, language: str, follows: bytes) -> str | None:
     """The element as `<pre>`; None where it is left as it is."""
     if tag in (b"pre", b"listing"):
         numbered = has_numbers(content) or ONLY_NUMBERS.match(content[:40]) is not None
@@ -219,11 +219,11 @@ def rewritten(tag: bytes, said: str, content: str, language: str, follows: bytes
     if tag == b"code":
         if "<pre" in content:
             return None
-        is_block = re.search(r"class\s*=\s*[\"'][^\"']*\bblock\b", said) is not None
+        is_block = re.search(r"class\s*=\s*[\"'][^\"']*\bblock\b", attrs) is not None
         if not is_block and "\n" not in content and "<br" not in content:
             return None
         is_block = (
-            is_block or re.search(r"white-space:\s*pre|\b(?:block|hljs|highlight)\b|\blanguage-", said) is not None
+            is_block or re.search(r"white-space:\s*pre|\b(?:block|hljs|highlight)\b|\blanguage-", attrs) is not None
         )
         if not is_block and not re.search(r"(?i)<br", content):
             return None
@@ -277,7 +277,7 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
     fresh, cell_at = True, -1  # whether a line has just ended; where the line's cell began
     inside_pre = 0
     for token in TOKEN.finditer(content):
-        ends, tag, said, text = token.groups()
+        ends, tag, attrs, text = token.groups()
         if text is not None:
             if skipped >= 0:
                 continue
@@ -312,14 +312,14 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
                         out.append("\n")  # an empty line
                     if closed == tag:
                         break
-            elif tag not in VOID and not said.endswith("/"):
+            elif tag not in VOID and not attrs.endswith("/"):
                 if len(stack) > 200:
                     continue
                 if skipped < 0 and (
                     tag in UNSEEN
-                    or (said and HIDDEN.search(said) is not None)
-                    or (said and NUMBER_CLASS.search(said) is not None
-                        and ((tag == "td" and "code" not in said and "class" in said)
+                    or (attrs and HIDDEN.search(attrs) is not None)
+                    or (attrs and NUMBER_CLASS.search(attrs) is not None
+                        and ((tag == "td" and "code" not in attrs and "class" in attrs)
                              or DIGITS_NEXT.match(content, token.end(), token.end() + 200) is not None))
                 ):  # fmt: skip
                     skipped = len(stack)
@@ -366,11 +366,11 @@ def is_count(text: str) -> bool:
     return len(numbers) == len(words) > 0 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
-def language_of(said: str, content: str, before: bytes) -> str:
+def language_of(attrs: str, content: str, before: bytes) -> str:
     """` data-language=...` as the element, a <code> that begins it, or the box around it names it; else nothing."""
     inner = re.match(r"\s*(?:<[^<>]*>\s*){0,3}?<code\b([^<>]*)>", content)
     around = re.search(r"(?:<[^<>]*>\s*){1,4}\Z", before.decode("utf-8", "replace")[-300:])
-    for source in (said, inner[1] if inner else "", around[0] if around else ""):
+    for source in (attrs, inner[1] if inner else "", around[0] if around else ""):
         if not source or len(source) > 2000:
             continue
         brush = BRUSH.search(source)

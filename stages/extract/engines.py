@@ -75,6 +75,8 @@ def extract(
         raise ValueError(f"no engine {engine!r}; there are {', '.join((OURS, *ENGINES))}")
     if form != "text":
         raise ValueError(f"the engine {engine} writes text alone; {form} is written by {OURS}")
+    if comments != "drop":
+        raise ValueError(f"comments: the engine {engine} cannot tell readers' comments; {OURS} can")
     return ENGINES[engine](markup(html, charset), url)
 
 
@@ -147,7 +149,7 @@ def from_tree(html: str, url: str | None, main_content: bool) -> Extracted:
     text = extract_plain_text(tree, main_content=main_content, alt_texts=False, links=False, preserve_formatting=True)
     if tree.document is None:
         return Extracted(clean(text))
-    tags = said_in_head(tree)
+    tags = meta_tags(tree)
     root = tree.document.query_selector("html")
     link = tree.document.query_selector('link[rel="canonical"]')
     return Extracted(
@@ -161,7 +163,7 @@ def from_tree(html: str, url: str | None, main_content: bool) -> Extracted:
     )
 
 
-def said_in_head(tree: Any) -> dict[str, str]:
+def meta_tags(tree: Any) -> dict[str, str]:
     """The meta tags of a page by their name or property, the first of each."""
     tags: dict[str, str] = {}
     for tag in tree.head.get_elements_by_tag_name("meta") if tree.head is not None else ():
@@ -205,8 +207,8 @@ def found(value: str | None) -> str | None:
     return " ".join(value.split()) or None if value else None
 
 
-def first_of(said: dict[str, str], names: tuple[str, ...]) -> str | None:
-    return next((said[name] for name in names if name in said), None)
+def first_of(values: dict[str, str], names: tuple[str, ...]) -> str | None:
+    return next((values[name] for name in names if name in values), None)
 
 
 __all__ = [

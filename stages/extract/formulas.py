@@ -116,22 +116,22 @@ def replaced(
     return b"".join([*parts, data[done:]])
 
 
-def painted_math(said: bytes, content: bytes) -> bytes | None:
+def painted_math(attrs: bytes, content: bytes) -> bytes | None:
     """A formula as MathJax 3 and 4 draw it in HTML, where no MathML stands beside it."""
     if b"<math" in content or b"<mjx-math" not in content:
         return None
     tex = latex_of(mathml_of(content.decode("utf-8", "replace")))
-    return element(tex, bool(DISPLAYED.search(said))) if tex else None
+    return element(tex, bool(DISPLAYED.search(attrs))) if tex else None
 
 
-def script_math(said: bytes, content: bytes) -> bytes | None:
+def script_math(attrs: bytes, content: bytes) -> bytes | None:
     """<script type="math/mml"> or "math/asciimath" of MathJax 2; that of TeX is the segmenter's."""
     tex: str | None = None
-    if b"math/mml" in said:
+    if b"math/mml" in attrs:
         tex = latex_of(content.decode("utf-8", "replace"))
-    elif b"math/asciimath" in said:
+    elif b"math/asciimath" in attrs:
         tex = from_ascii(html.unescape(content.decode("utf-8", "replace")))
-    return element(tex, b"display" in said or bool(DISPLAYED.search(content[:200]))) if tex else None
+    return element(tex, b"display" in attrs or bool(DISPLAYED.search(content[:200]))) if tex else None
 
 
 def with_stated(data: bytes) -> bytes:
@@ -185,18 +185,18 @@ def with_mathml(data: bytes) -> bytes:
     return b"".join([*parts, data[done:]])
 
 
-def from_mathml(said: bytes, content: bytes) -> bytes | None:
-    if said.endswith(b"/") or ALTTEXT.search(said):
+def from_mathml(attrs: bytes, content: bytes) -> bytes | None:
+    if attrs.endswith(b"/") or ALTTEXT.search(attrs):
         return None
     for encoding, source in ANNOTATION.findall(content[-LONGEST_TEX:]) if b"annotation" in content else ():
         if source and encoding.lower() == b"application/x-tex":
             return None
         if source and encoding.lower() in TEX_ANNOTATIONS:
-            return element(html.unescape(source.decode("utf-8", "replace")), bool(DISPLAYED.search(said)))
+            return element(html.unescape(source.decode("utf-8", "replace")), bool(DISPLAYED.search(attrs)))
     tex = latex_of(content.decode("utf-8", "replace"))
     if tex is None or ONLY_NUMBER.fullmatch(tex):
         return None
-    return element(tex, bool(DISPLAYED.search(said)))
+    return element(tex, bool(DISPLAYED.search(attrs)))
 
 
 def image(found: re.Match[bytes]) -> bytes:

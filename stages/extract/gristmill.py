@@ -1,8 +1,8 @@
 """The engine `gristmill`: a page is cut into blocks of text, a small model says which of them are its main text, and
 those are written out.
 
-From bytes to text without a DOM library: segmentation, features and trees are kernels (kernels/html/segment.py,
-block_features.py, forest.py). Where the page's markup holds next to nothing, the text that its head gives (JSON-LD
+From bytes to text without a DOM library: segmentation, features and trees are kernels (kernels/html/, kernels/blocks/).
+Where the page's markup holds next to nothing, the text that its head gives (JSON-LD
 `articleBody`, `text`, `description`; a long meta description) stands in. How it was chosen and what it reaches:
 docs/extraction.md.
 """
@@ -125,13 +125,13 @@ def without_headline(seen: SegmentedPage, kept: Array) -> Array:
     return others if others.any() else kept
 
 
-def main_text(seen: SegmentedPage, model: BlockModel, form: Form, comments: Comments = "drop") -> str:
-    return texts_of(seen, model, form, comments).text
+def main_text(seen: SegmentedPage, model: BlockModel, form: Form) -> str:
+    return texts_of(seen, model, form, "drop").text
 
 
 def texts_of(seen: SegmentedPage, model: BlockModel, form: Form, comments: Comments) -> Texts:
     _, kept = choose(seen, model)
-    if comments == "keep" or not len(kept):
+    if comments == "keep":
         return Texts(_text(seen, kept, form), None)
     theirs = readers_comments(seen.measured, kept)
     apart = _rendered(seen, theirs, form) if comments == "apart" and theirs.any() else None
@@ -141,13 +141,13 @@ def texts_of(seen: SegmentedPage, model: BlockModel, form: Form, comments: Comme
 def _text(seen: SegmentedPage, kept: Array, form: Form) -> str:
     characters = int(seen.measured.counts[kept, CHARACTERS].sum())
     if characters < LITTLE:
-        description = said_in_head(seen.head)
+        description = head_text(seen.head)
         if description and len(description) > characters:
             return description
     return _rendered(seen, kept, form)
 
 
-def said_in_head(head: PageHead) -> str | None:
+def head_text(head: PageHead) -> str | None:
     """The longest text that the head gives of what the page is about."""
     thing = main_thing(head)
     texts = [long_text(thing.get(name)) for name in ("articleBody", "text", "reviewBody", "description")]
@@ -157,8 +157,7 @@ def said_in_head(head: PageHead) -> str | None:
 
 def blocks_of(seen: SegmentedPage, model: BlockModel) -> list[TextBlock]:
     probability, kept = choose(seen, model)
-    if len(kept):
-        kept &= ~readers_comments(seen.measured, kept)
+    kept &= ~readers_comments(seen.measured, kept)
     text, edges = seen.page.text.tobytes(), seen.page.start.tolist()
     tags = [TAGS[tag] or "?" for tag in seen.page.tag[seen.page.element].tolist()]
     return [

@@ -32,7 +32,7 @@ from gristmill.stages.extract.symbols import (
 DEEPEST, LONGEST = 100, 100_000
 TOKEN = re.compile(
     r"<!--.*?(?:-->|\Z)|<!\[CDATA\[(?P<raw>.*?)(?:\]\]>|\Z)|<(?P<ends>/?)(?:[\w.-]{1,20}:)?(?P<tag>[A-Za-z][\w.-]*)"
-    r"(?P<said>(?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+)>|(?P<text>[^<]+)|<",
+    r"(?P<attrs>(?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+)>|(?P<text>[^<]+)|<",
     re.DOTALL,
 )
 ATTRIBUTE = re.compile(r"([\w:-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>/]+))|([\w:-]+)")
@@ -56,7 +56,7 @@ class Node(NamedTuple):
     tag: str
     tex: str
     raw: str = ""  # the characters of a token element
-    said: dict[str, str] = {}  # noqa: RUF012 (never written to)
+    attrs: dict[str, str] = {}  # noqa: RUF012 (never written to)
     cells: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
 
@@ -68,7 +68,7 @@ class Open(NamedTuple):
     """An element that has not ended."""
 
     tag: str
-    said: dict[str, str]
+    attrs: dict[str, str]
     children: list[Node]
     text: list[str]
 
@@ -83,13 +83,13 @@ def latex_of(source: str) -> str | None:
         if text is not None:
             stack[-1].text.append(text)
         elif tag is not None and not token["ends"]:
-            tag, said = tag.lower(), token["said"]
-            if not said.endswith("/") or ("=" in said and said.endswith("=/")):
-                stack.append(Open(tag, attributes(said), [], []))
+            tag, attrs = tag.lower(), token["attrs"]
+            if not attrs.endswith("/") or ("=" in attrs and attrs.endswith("=/")):
+                stack.append(Open(tag, attributes(attrs), [], []))
                 if len(stack) > DEEPEST:
                     return None
             else:
-                stack[-1].children.append(written(Open(tag, attributes(said[:-1]), [], [])))
+                stack[-1].children.append(written(Open(tag, attributes(attrs[:-1]), [], [])))
         elif tag is not None:
             end(stack, tag.lower())
     while len(stack) > 1:
@@ -109,34 +109,34 @@ def end(stack: list[Open], tag: str) -> None:
             return
 
 
-def attributes(said: str) -> dict[str, str]:
-    if not said or said.isspace():
+def attributes(attrs: str) -> dict[str, str]:
+    if not attrs or attrs.isspace():
         return {}
     return {
         (found[1] or found[5]).lower(): html.unescape(found[2] or found[3] or found[4] or "")
-        for found in ATTRIBUTE.finditer(said)
+        for found in ATTRIBUTE.finditer(attrs)
     }
 
 
 def written(opened: Open) -> Node:
-    tag, said, children = opened.tag, opened.said, opened.children
+    tag, attrs, children = opened.tag, opened.attrs, opened.children
     if tag in TOKENS:
         if children and not opened.text:
             return row(children)
         text = SPACE.sub(" ", html.unescape("".join(opened.text))).translate(INVISIBLE)
-        return token_of(tag, text if tag in ("mtext", "ms") else text.strip(), said)
+        return token_of(tag, text if tag in ("mtext", "ms") else text.strip(), attrs)
     if tag in LEFT_OUT:
         return Node(tag, "")
     if tag == "mspace":
-        return Node(tag, space(said.get("width", "")))
+        return Node(tag, space(attrs.get("width", "")))
     if tag == "semantics" and children:
         return children[0]
     if tag == "maction" and children:
         return children[0]
     if tag == "mfenced":
-        return fenced(children, said)
+        return fenced(children, attrs)
     if tag == "mfrac":
-        return fraction(children, said)
+        return fraction(children, attrs)
     if tag in ("msqrt", "mroot"):
         if tag == "mroot" and len(children) > 1:
             return Node(tag, f"\\sqrt[{children[1].tex}]{{{children[0].tex}}}")
@@ -150,33 +150,33 @@ def written(opened: Open) -> Node:
     if tag == "mmultiscripts":
         return multiscripts(children)
     if tag in ("mtd", "mtr", "mlabeledtr", "mtable"):
-        return part_of_table(tag, children, said)
+        return part_of_table(tag, children, attrs)
     if tag == "menclose":
-        return enclosed(row(children).tex, said.get("notation", "longdiv").lower())
+        return enclosed(row(children).tex, attrs.get("notation", "longdiv").lower())
     return row(children)
 
 
-def token_of(tag: str, text: str, said: dict[str, str]) -> Node:
+def token_of(tag: str, text: str, attrs: dict[str, str]) -> Node:
     if tag == "mn":
-        return Node(tag, "".join(letter(sign)[0] for sign in text), text, said)
+        return Node(tag, "".join(letter(sign)[0] for sign in text), text, attrs)
     if tag in ("mtext", "ms"):
         if not text.strip():
-            return Node(tag, "\\ " if text else "", text, said)
+            return Node(tag, "\\ " if text else "", text, attrs)
         text = text.replace("\xa0", " ")
         if text in SYMBOLS:
-            return Node(tag, SYMBOLS[text], text, said)
-        variant = {"bold": "textbf", "italic": "textit"}.get(said.get("mathvariant", ""), "text")
-        return Node(tag, f"\\{variant}{{{text.translate(TEXT_ESCAPES)}}}", text, said)
+            return Node(tag, SYMBOLS[text], text, attrs)
+        variant = {"bold": "textbf", "italic": "textit"}.get(attrs.get("mathvariant", ""), "text")
+        return Node(tag, f"\\{variant}{{{text.translate(TEXT_ESCAPES)}}}", text, attrs)
     if text.strip("-−") in FUNCTIONS:
-        return Node(tag, text.replace(text.strip("-−"), "\\" + text.strip("-−")), text, said)
+        return Node(tag, text.replace(text.strip("-−"), "\\" + text.strip("-−")), text, attrs)
     if text in SPELLED:
-        return Node(tag, SPELLED[text], text, said)
+        return Node(tag, SPELLED[text], text, attrs)
     if len(text) > 1 and text.isalpha() and text.isascii():
         if tag == "mo":
-            return Node(tag, f"\\operatorname{{{text}}}", text, said)
-        name = VARIANTS.get(said.get("mathvariant", "normal"), "mathit")
-        return Node(tag, f"\\{name}{{{text}}}", text, said)
-    return Node(tag, letters(text, said.get("mathvariant", "") if tag == "mi" else ""), text, said)
+            return Node(tag, f"\\operatorname{{{text}}}", text, attrs)
+        name = VARIANTS.get(attrs.get("mathvariant", "normal"), "mathit")
+        return Node(tag, f"\\{name}{{{text}}}", text, attrs)
+    return Node(tag, letters(text, attrs.get("mathvariant", "") if tag == "mi" else ""), text, attrs)
 
 
 def letters(text: str, variant: str) -> str:
@@ -229,14 +229,14 @@ def row(children: list[Node]) -> Node:
         tall.append(tall[-1] + bool(TALL.search(node.tex)))
         if node.tag != "mo":
             continue
-        sign, said = node.raw, node.said
+        sign, attrs = node.raw, node.attrs
         match = opened[-1] if opened else -1
-        bar = sign in BARS and said.get("form") != "infix"
+        bar = sign in BARS and attrs.get("form") != "infix"
         closes = (sign in CLOSING and sign != ">") or (not sign and match >= 0)
         closes = closes or (bar and match >= 0 and nodes[match].raw == sign and place > match + 1)
-        opens = (sign in OPENING and sign != "<") or (not sign and said.get("fence") == "true")
+        opens = (sign in OPENING and sign != "<") or (not sign and attrs.get("fence") == "true")
         if bar and not closes:
-            opens = said.get("form") == "prefix" or said.get("fence") == "true" or before_operand(nodes, place)
+            opens = attrs.get("form") == "prefix" or attrs.get("fence") == "true" or before_operand(nodes, place)
         if closes and match >= 0:
             opened.pop()
             first_pair = (match, place)
@@ -265,8 +265,8 @@ def fence(nodes: list[Node], parts: list[str], first: int, last: int, tall: bool
         parts[first] = parts[last] = ""
         parts[first + 1] = f"\\binom{{{one.cells[0]}}}{{{one.cells[1]}}}"
     else:
-        said = nodes[first].said
-        grows = said.get("stretchy") != "false" and (tall or said.get("fence") == said.get("stretchy") == "true")
+        attrs = nodes[first].attrs
+        grows = attrs.get("stretchy") != "false" and (tall or attrs.get("fence") == attrs.get("stretchy") == "true")
         left, right = opening(nodes[first].raw), closing(nodes[last].raw)
         if grows or "." in (left, right):
             parts[first], parts[last] = f"\\left{left}", f"\\right{right}"
@@ -282,9 +282,9 @@ def closing(sign: str) -> str:
     return CLOSING.get(sign) or OPENING.get(sign) or BARS.get(sign) or sign or "."
 
 
-def fenced(children: list[Node], said: dict[str, str]) -> Node:
-    first, last = said.get("open", "(").strip(), said.get("close", ")").strip()
-    marks = said.get("separators", ",").replace(" ", "")
+def fenced(children: list[Node], attrs: dict[str, str]) -> Node:
+    first, last = attrs.get("open", "(").strip(), attrs.get("close", ")").strip()
+    marks = attrs.get("separators", ",").replace(" ", "")
     nodes = [node for node in children if node.tex]
     if len(nodes) == 1 and nodes[0].rows and (first + last in MATRICES or first + last == "{"):
         return Node("mfenced", environment(MATRICES.get(first + last, "cases"), nodes[0].rows))
@@ -304,11 +304,11 @@ def fenced(children: list[Node], said: dict[str, str]) -> Node:
     return Node("mfenced", joined([left, *parts, right]))
 
 
-def fraction(children: list[Node], said: dict[str, str]) -> Node:
+def fraction(children: list[Node], attrs: dict[str, str]) -> Node:
     above, below = (*children, EMPTY, EMPTY)[:2]
-    if said.get("linethickness", "").strip() in ("0", "0px", "0pt", "0em", "0.0pt"):
+    if attrs.get("linethickness", "").strip() in ("0", "0px", "0pt", "0em", "0.0pt"):
         return Node("atop", f"{{{above.tex} \\atop {below.tex}}}", cells=(above.tex, below.tex))
-    if said.get("bevelled") == "true":
+    if attrs.get("bevelled") == "true":
         return Node("mfrac", f"{braced(above.tex)}/{braced(below.tex)}")
     return Node("mfrac", f"\\frac{{{above.tex}}}{{{below.tex}}}")
 
@@ -375,7 +375,7 @@ def multiscripts(children: list[Node]) -> Node:
     return Node("scripted", tex)
 
 
-def part_of_table(tag: str, children: list[Node], said: dict[str, str]) -> Node:
+def part_of_table(tag: str, children: list[Node], attrs: dict[str, str]) -> Node:
     if tag == "mtd":
         return Node(tag, row(children).tex or " ")
     if tag == "mtr":
@@ -390,7 +390,7 @@ def part_of_table(tag: str, children: list[Node], said: dict[str, str]) -> Node:
         return Node(tag, joined([node.tex for node in children]))
     if len(rows) == 1 and (len(rows[0]) == 1 or "\\tag" in rows[0][-1]):
         return Node(tag, joined(list(rows[0])))
-    aligned = said.get("columnalign", "").startswith("right") or said.get("displaystyle") == "true"
+    aligned = attrs.get("columnalign", "").startswith("right") or attrs.get("displaystyle") == "true"
     after = [cells[1].removeprefix("{}")[:1] for cells in rows if len(cells) > 1]
     aligned = aligned or any(sign and sign in RELATIONS for sign in after)
     return Node(tag, environment("aligned" if aligned else "matrix", rows), rows=rows)

@@ -89,6 +89,8 @@ class Extract(Rewrite):
         check_engine(self.engine)
         if self.form != "text" and self.engine != OURS:
             raise ValueError(f"the engine {self.engine} writes text alone; {self.form} is written by {OURS}")
+        if self.comments != "drop" and self.engine != OURS:
+            raise ValueError(f"comments: the engine {self.engine} cannot tell readers' comments; {OURS} can")
         return self
 
     def prepare(self) -> None:

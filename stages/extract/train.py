@@ -78,7 +78,7 @@ def example_of(page: KnownPage, data: bytes) -> Example:
     seen = look_at(data)
     words, gold = block_words(seen.page), words_of(page.text)
     labels = labels_of(words, gold) if gold else np.full(len(words), np.nan)
-    mark_snippets(page, words, labels, words_of)
+    mark_snippets(page, words, labels)
     return Example(seen.page, seen.measured, words, labels, gold, page.site)
 
 

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 
+from gristmill.classifiers.blocks.training import words_of
 from gristmill.kernels.base.types import Array
 from gristmill.stages.extract.engines import markup
 
@@ -88,7 +89,7 @@ def _of_other_makers(path: Path, name: str) -> Iterator[KnownPage]:
     for batch in pq.ParquetFile(path).iter_batches(64):
         for row in batch.to_pylist():
             if row["set"] == name and row["may_train"]:
-                text = row["text"] or said_by_trafilatura(row["html"])
+                text = row["text"] or trafilatura_text(row["html"])
                 site = urlsplit(row["id"]).hostname or row["id"]
                 snippets = row["must_have"] or [], row["must_not_have"] or []
                 yield KnownPage(name, row["id"], site, row["html"], text, name, *snippets)
@@ -97,11 +98,11 @@ def _of_other_makers(path: Path, name: str) -> Iterator[KnownPage]:
 def _recipes(path: Path) -> Iterator[KnownPage]:
     for batch in pq.ParquetFile(path).iter_batches(64):
         for row in batch.to_pylist():
-            text = "\n".join([said_by_trafilatura(row["html"]), *recipe_lines(row["html"])])
+            text = "\n".join([trafilatura_text(row["html"]), *recipe_lines(row["html"])])
             yield KnownPage("wild", row["id"], row["host"], row["html"], text, "recipe", [], [])
 
 
-def said_by_trafilatura(html: bytes) -> str:
+def trafilatura_text(html: bytes) -> str:
     """The main text by another engine, without readers' comments."""
     from trafilatura import extract
 
@@ -139,7 +140,7 @@ def _texts(value: Any) -> list[str]:
     return []
 
 
-def mark_snippets(page: KnownPage, words: list[list[str]], labels: Array, words_of: Any) -> None:
+def mark_snippets(page: KnownPage, words: list[list[str]], labels: Array) -> None:
     """Blocks that hold a snippet, or lie in one, are labelled as the snippet is."""
     blocks = [" ".join(block) for block in words]
     for snippets, label in ((page.must_have, 1.0), (page.must_not_have, 0.0)):

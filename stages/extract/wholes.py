@@ -21,7 +21,8 @@ SMALLEST = 6  # blocks of a table
 
 
 def with_structure(page: Page, kept: Array) -> Array:
-    """The choice with the code that stands between its blocks, the displayed formulas between or beside them, and with the rest of the tables that are mostly in it."""
+    """The choice, and with it the code between its blocks, the displayed formulas between or beside them, and the rest
+    of tables that are mostly in it."""
     if not kept.any():
         return kept
     code = PREFORMATTED[page.tag[page.element]]

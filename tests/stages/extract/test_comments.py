@@ -76,5 +76,5 @@ def test_recipes_and_snippets_are_labels() -> None:
     assert recipe_lines(b'<script type="application/ld+json">{"recipeIngredient": </script>') == []
     known = KnownPage("trafilatura", "a", "a", b"", "", "", must_have=["the mill"], must_not_have=["Share this"])
     labels = np.array([np.nan, 1.0, 0.5])
-    mark_snippets(known, [["by", "the", "mill"], ["share", "this"], ["else"]], labels, words_of)
+    mark_snippets(known, [["by", "the", "mill"], ["share", "this"], ["else"]], labels)
     assert labels.tolist() == [1.0, 0.0, 0.5]

@@ -188,6 +188,14 @@ def test_markdown_is_ours_alone():
         Extract(engine="resiliparse", form="markdown")
 
 
+@pytest.mark.parametrize("comments", ["keep", "apart"])
+def test_comments_are_told_apart_by_ours_alone(comments):
+    with pytest.raises(ValueError, match="resiliparse cannot tell readers' comments"):
+        Extract(engine="resiliparse", comments=comments)
+    with pytest.raises(ValueError, match="plain cannot tell readers' comments"):
+        extract(b"<p>a b c</p>", engine="plain", comments=comments)
+
+
 def test_an_empty_batch_and_reasons():
     assert len(Extract()(pa.Table.from_batches([Collector("web", "a", pages=True).take().documents]))) == 0
     assert len(REASONS) == 6
