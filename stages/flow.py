@@ -123,17 +123,17 @@ class Flow(Protocol):
         """Rows, in the process that runs the stage; for a few."""
         ...
 
-    def tell(self, name: str, value: Any) -> None:
+    def report(self, name: str, value: Any) -> None:
         """A fact for the stage's report.json (run.json holds counts alone) and for later stages: plain data, and
         little of it."""
         ...
 
-    def hand_on(self, name: str, value: Any) -> None:
+    def share(self, name: str, value: Any) -> None:
         """Something for later stages alone: plain data."""
         ...
 
-    def heard(self, name: str) -> Any:
-        """What the last stage before this one that told or handed on something of this name said; None if none did."""
+    def shared(self, name: str) -> Any:
+        """The value of this name that the last stage before this one reported or shared; None if none did."""
         ...
 
     def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
@@ -156,8 +156,8 @@ class Flow(Protocol):
         is given, `uid`, `reason` (null keeps), `detail`, and signals."""
         ...
 
-    def drop(self, docs: Dataset, losers: Rows) -> Dataset:
-        """The documents less the losers: rows with `home`, `uid`, `reason`, `detail`; columns beyond these become
+    def drop(self, docs: Dataset, duplicates: Rows) -> Dataset:
+        """The documents less the duplicates: rows with `home`, `uid`, `reason`, `detail`; columns beyond these become
         signals, and a row without a reason only brings signals."""
         ...
 

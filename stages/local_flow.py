@@ -74,8 +74,8 @@ class LocalFlow:
     partial = False
 
     def __init__(self) -> None:
-        self.told: dict[str, Any] = {}
-        self.handed_on: dict[str, Any] = {}
+        self.metrics: dict[str, Any] = {}
+        self.shared_values: dict[str, Any] = {}
         self.named = pa.table({})
 
     # How rows come together, which no result may hang on.
@@ -154,15 +154,15 @@ class LocalFlow:
         table = cast(LocalRows, rows).table()
         return pa.table({}) if table is None else table
 
-    def tell(self, name: str, value: Any) -> None:
-        self.told[name] = value
-        self.hand_on(name, value)
+    def report(self, name: str, value: Any) -> None:
+        self.metrics[name] = value
+        self.share(name, value)
 
-    def hand_on(self, name: str, value: Any) -> None:
-        self.handed_on[name] = value
+    def share(self, name: str, value: Any) -> None:
+        self.shared_values[name] = value
 
-    def heard(self, name: str) -> Any:
-        return self.handed_on.get(name)
+    def shared(self, name: str) -> Any:
+        return self.shared_values.get(name)
 
     # What a table has no place for.
 
@@ -180,9 +180,9 @@ class LocalFlow:
 
     # How a flow ends.
 
-    def drop(self, docs: Dataset, losers: Rows) -> Dataset:
-        self.named = self.gather(losers)
-        rows_by_home = {home: rows for home, rows, _ in self.at_home(losers, docs)}
+    def drop(self, docs: Dataset, duplicates: Rows) -> Dataset:
+        self.named = self.gather(duplicates)
+        rows_by_home = {home: rows for home, rows, _ in self.at_home(duplicates, docs)}
         return LocalDocuments(
             [with_fates(table, rows_by_home.get(home)) for home, table in cast(LocalDocuments, docs).tables]
         )

@@ -306,6 +306,11 @@ class Global(Stage):
     final: ClassVar[bool] = False  # writes the end product: no stage after it may change or drop documents
 
     @property
+    def needs_text(self) -> bool:
+        """Is it of no use before pages have become text?"""
+        return self.reads_text or "text" in self.columns
+
+    @property
     def wants(self) -> tuple[str, ...]:
         """Signals without which it cannot work; who measures them is put in before it."""
         return ()
@@ -335,11 +340,11 @@ class Global(Stage):
     def run(self, docs: Dataset, flow: Flow) -> Dataset: ...
 
     def readme_path(self, metrics: Report) -> str | None:
-        """The README that goes with what it published, below the run's folder; `metrics` are what it told."""
+        """The README that goes with what it published, below the run's folder; `metrics` are what it reported."""
         return None
 
-    def readme(self, metrics: Report, heard: Report, record: Report) -> str:
-        """The text of that README. `heard` is what stages told and handed on up to this one, `record` is run.json up to
+    def readme(self, metrics: Report, shared: Report, record: Report) -> str:
+        """The text of that README. `shared` is what stages reported and shared up to this one, `record` is run.json up to
         this one."""
         raise NotImplementedError
 

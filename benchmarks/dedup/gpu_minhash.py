@@ -128,7 +128,7 @@ def tell(what: str, data: torch.Tensor, offsets: np.ndarray, times: int, **setti
 
 
 def check(what: str, column: TextColumn, plain: int = 100) -> bool:
-    """Bands, counts and signatures against the CPU's kernel, and against the plain twin on some."""
+    """Bands, counts and signatures against the CPU's kernel, and against the reference on some."""
     hashes, counts = run(column_tensor(column), column.offsets, piece_bytes=8 << 20)
     wanted, wanted_counts = minhash.band_hashes(column, width=WIDTH, bands=BANDS, rows=ROWS, places=PLACES, seed=SEED)
     some = TextColumn(column.data, column.offsets[: plain * 10 + 1])

@@ -57,8 +57,8 @@ for home, name in enumerate(names):
     for batch in pq.ParquetFile(name).iter_batches():
         made = dedup.sign(pa.Table.from_batches([batch]))
         rows.append(made.append_column("home", pa.array([home] * len(made), pa.uint64())))
-losers = dedup.losers(pa.concat_tables(rows))
-gone = set(losers.filter(pa.compute.is_valid(losers.column("reason"))).column("uid").to_pylist())
+duplicates = dedup.duplicates(pa.concat_tables(rows))
+gone = set(duplicates.filter(pa.compute.is_valid(duplicates.column("reason"))).column("uid").to_pylist())
 kept = 0
 for home, name in enumerate(names):
     writer = None

@@ -75,14 +75,14 @@ def measured(
     sizes: Sizes,
     moved: tuple[float, float],
     ours: Step,
-    twin: Step,
+    reference: Step,
     peers: dict[str, Step],
 ) -> None:
     """A step forward, and forward and backward, that moves so many bytes a token; `made` makes inputs for so many
     tokens."""
     inputs = made(sizes.tokens)
     shapes = {"tokens": sizes.tokens, "inputs": [list(x.shape) for x in learns(inputs)]}
-    peers = {"torch": twin, "torch.compile": compiled(twin), **peers}
+    peers = {"torch": reference, "torch.compile": compiled(reference), **peers}
     slopes = [torch.randn_like(out) for out in outputs_of(ours, inputs)]
     for way, much, run in (
         ("forward", moved[0], lambda step: outputs_of(step, inputs)),
@@ -93,7 +93,7 @@ def measured(
     inputs = made(sizes.exact)
     slopes = [torch.randn_like(out) for out in outputs_of(ours, inputs)]
     wide = [x.detach().double().requires_grad_() if isinstance(x, Tensor) and x.requires_grad else x for x in inputs]
-    exact = both_ways(twin, wide, [slope.double() for slope in slopes])
+    exact = both_ways(reference, wide, [slope.double() for slope in slopes])
     eager = {
         name: step for name, step in peers.items() if "compile" not in name
     }  # what is compiled would be so again for this size

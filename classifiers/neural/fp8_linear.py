@@ -101,7 +101,7 @@ class Fp8Gelu(nn.Module):
 
 
 def can_fuse(up: Fp8Projection) -> bool:
-    """On a CPU the plain twins do, for tests."""
+    """On a CPU the reference implementations do, for tests."""
     (inner, width), device = up.weight.shape, up.weight.device
     return device.type == "cpu" or cublaslt.works(device.index, width, inner)
 

@@ -211,7 +211,7 @@ def _walk(
                 _clear(words, _block(keys[k], blocks), keys[k], np.uint64(lacking[k - begin]))
 
 
-# --- the plain twin ---------------------------------------------------------------------------------------------------
+# --- the reference ---------------------------------------------------------------------------------------------------
 
 
 def bits_plain(key: int, shape: FilterShape) -> set[int]:

@@ -1,4 +1,4 @@
-"""The definition of MinHash signatures, in plain Python: `gristmill.kernels.duplicates.minhash` and its GPU twin equal
+"""The definition of MinHash signatures, in plain Python: `gristmill.kernels.duplicates.minhash` and its GPU reference equal
 it bit for bit.
 
 Fast similarity sketching (Dahlgaard, Knudsen, Thorup 2017): in a round each shingle falls into one place of the

@@ -237,7 +237,7 @@ def _without(data, offsets, starts, ends, first, goes, properties, out, out_offs
         out_offsets[d + 1] = size
 
 
-# --- the plain twins --------------------------------------------------------------------------------------------------
+# --- the references --------------------------------------------------------------------------------------------------
 
 
 def lines_plain(text: str) -> list[tuple[int, int]]:

@@ -97,7 +97,7 @@ def _runs(first, words, alone, together, min_words, run_words, goes):
             start = after
 
 
-# --- the plain twins --------------------------------------------------------------------------------------------------
+# --- the references --------------------------------------------------------------------------------------------------
 
 
 def line_keys_plain(high: Sequence[int], words: Sequence[int], site: int, min_words: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""GPU twins of kernels, in Triton, tested against plain references.
+"""Kernels for GPUs, in Triton, tested against plain references.
 
 MinHash equals its reference bit for bit. The decoder's kernels are tested in float64 against
 `gristmill.kernels.gpu.plain`, which needs torch alone. Every other module needs torch and triton (the extra `gpu`), so

@@ -89,7 +89,7 @@ def _linear_plain(x8: Tensor, weight8: Tensor, bias: Tensor, x_scale: Tensor, we
 
 @cache
 def works(card: int, width: int, inner: int) -> bool:
-    """Whether both kernels equal their twins on this device, from one width to the other and back."""
+    """Whether both kernels equal their references on this device, from one width to the other and back."""
     device = torch.device("cuda", card)
     if torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 9):
         return False

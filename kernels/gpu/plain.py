@@ -1,4 +1,4 @@
-"""Plain twins of the decoder's and the judges' kernels: ordinary torch, obviously right, differentiable, in any
+"""References of the decoder's and the judges' kernels: ordinary torch, obviously right, differentiable, in any
 precision and on any device.
 
 The CPU runs these, and the Triton kernels of the same names are tested against them in float64. Needs torch alone. Sums

@@ -188,7 +188,7 @@ def put_point(state, out, point):
 
 @inner
 def is_wide(data, i):
-    """Whether a character of three bytes at i is U+3000 to U+9FFF or a full-width form (`WIDE` of the plain twin)."""
+    """Whether a character of three bytes at i is U+3000 to U+9FFF or a full-width form (`WIDE` of the reference)."""
     return 0xE3 <= data[i] <= 0xE9 or (data[i] == 0xEF and 0xBC <= data[i + 1] <= 0xBD)
 
 

@@ -266,7 +266,7 @@ def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, 
 
 
 def in_words(text: str, left_out: int = 0) -> tuple[str, int]:
-    """The plain twin of reading in words: the remaining words with one space after each, and their number."""
+    """The reference of reading in words: the remaining words with one space after each, and their number."""
     bits = properties()
     out, words, where = "", 0, _OUTSIDE
     for character in text:

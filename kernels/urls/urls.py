@@ -322,7 +322,7 @@ def odd_host_mended(url: str) -> str:
 
 
 def canonical_plain(url: bytes) -> tuple[bytes, int, int, int, int]:
-    """The twin of `canonical_urls`: text, ends of host, site and key, marks."""
+    """The reference of `canonical_urls`: text, ends of host, site and key, marks."""
     url = re.sub(rb"[\t\r\n]", b"", url.strip(bytes(range(33)))).replace(b"\\", b"/")
     url = re.sub(rb"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?///*", b"", url)
     authority, rest = re.fullmatch(rb"([^/?#]*)(.*)", url, re.DOTALL).groups()

@@ -6,7 +6,7 @@ Text is split at whitespace. Then marks are taken off both ends of a chunk, one 
 Punctuation marks are words. Letters are those of Unicode properties, where spaCy lists ranges. Nine chunks of ten are
 ASCII letters, perhaps with a mark behind: these are cut here, all others in `gristmill.kernels.words.english_chunks`.
 Left out: spaCy's second search for exceptions across words that were cut already (`great:)`), IP addresses. The plain
-twin is `gristmill.kernels.words.english_rules.english_words_plain`.
+reference is `gristmill.kernels.words.english_rules.english_words_plain`.
 """
 
 from __future__ import annotations

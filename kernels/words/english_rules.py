@@ -2,7 +2,7 @@
 kernel, and as regular expressions.
 
 Letters are those of Unicode properties, where spaCy lists ranges. `gristmill.kernels.words.english` cuts by the tables;
-`english_words_plain` here is its plain twin.
+`english_words_plain` here is its reference implementation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The definition of words for deduplication, in plain Python: `gristmill.kernels.words.tokens` and its GPU twin equal
+"""The definition of words for deduplication, in plain Python: `gristmill.kernels.words.tokens` and its GPU reference equal
 it bit for bit.
 
 A token is a run of letters, marks and numbers, in lower case; a letter of a script without spaces (Han, kana, Thai,

@@ -1,1 +1,4 @@
-"""A small crawl with a known truth, and the check that a run on it told the truth."""
+"""A small crawl with a known truth, and the check that a run on it told the truth.
+
+From outside: `crawl`, `check`, `check_shards`.
+"""

@@ -54,8 +54,7 @@ def reads_text(step: Step) -> bool:
     """Is a stage of no use before there is text? A user's own that says nothing of what it reads may look at html."""
     stage = step.stage
     if isinstance(stage, Global):
-        by_url = "url" in stage.columns  # url_dedup looks at texts only to choose the longest
-        return stage.reads_text or ("text" in stage.columns and not by_url)
+        return stage.needs_text
     if not isinstance(stage, Map):
         return False
     return "text" in stage.needs or (not stage.needs and step.address in registry.names())

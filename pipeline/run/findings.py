@@ -36,9 +36,9 @@ class Findings:
     slowest: Slowest = field(default_factory=Slowest)
     log: list[str] = field(default_factory=list)
     metrics: dict[str, StageMetrics] = field(default_factory=dict)  # by global stage, for its report
-    handed_on: StageMetrics = field(default_factory=dict)  # by global stages, for those after them
+    shared_values: StageMetrics = field(default_factory=dict)  # by global stages, for those after them
     # By global stage, all that was handed on up to its end.
-    handed_on_by: dict[str, StageMetrics] = field(default_factory=dict)
+    shared_up_to: dict[str, StageMetrics] = field(default_factory=dict)
     own_files: set[str] = field(default_factory=set)  # of this version of the run
     sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
@@ -61,8 +61,8 @@ class Findings:
     def take_flow(self, name: str, stage: Global, flow: DaskFlow) -> None:
         """What a global stage told and handed on."""
         self.metrics[name] = flow.metrics
-        self.handed_on |= flow.handed_on
-        self.handed_on_by[name] = dict(self.handed_on)
+        self.shared_values |= flow.shared_values
+        self.shared_up_to[name] = dict(self.shared_values)
         readme = stage.readme_path(flow.metrics)
         if readme is not None:
             self.cards.add(readme)

@@ -97,7 +97,7 @@ class DaskFlow:
         self.peak_memory = 0
         self.parts = 1  # of the documents that were mapped
         self.metrics: StageMetrics = {}  # for the stage's report
-        self.handed_on: StageMetrics = {}  # for later stages
+        self.shared_values: StageMetrics = {}  # for later stages
         self.files: list[Files] = []  # of every task, so that others may be cleared away
         self.other_paths: set[str] = set()  # of files that no task wrote
 
@@ -216,14 +216,14 @@ class DaskFlow:
         table = read_rows(self.store, {"files": cast(StoredRows, rows).files}, None, 1)
         return pa.table({}) if table is None else table
 
-    def tell(self, name: str, value: JSON) -> None:
+    def report(self, name: str, value: JSON) -> None:
         self.metrics[name] = value
-        self.hand_on(name, value)
+        self.share(name, value)
 
-    def hand_on(self, name: str, value: JSON) -> None:
-        self.handed_on[name] = value
+    def share(self, name: str, value: JSON) -> None:
+        self.shared_values[name] = value
 
-    def heard(self, name: str) -> JSON:
+    def shared(self, name: str) -> JSON:
         value: JSON = self.before.get(name)
         return value
 
@@ -258,8 +258,8 @@ class DaskFlow:
     def load(self, address: str) -> tuple[Rows, JSONObject]:
         return load_rows(kept_at(address, self.step), self.node)
 
-    def drop(self, docs: Dataset, losers: Rows) -> Dataset:
-        return self.ended("drop", None, losers, docs, {"rejects": self.rejects})
+    def drop(self, docs: Dataset, duplicates: Rows) -> Dataset:
+        return self.ended("drop", None, duplicates, docs, {"rejects": self.rejects})
 
     def rewrite(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str]) -> Dataset:
         if not cast(Global, self.step.stage).rewrites:

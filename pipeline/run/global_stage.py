@@ -46,7 +46,7 @@ def run_global_stage(
         stage_fingerprint,
         rejects_settings(recipe),
         findings.account,
-        findings.handed_on,
+        findings.shared_values,
         partial,
         owner_of(recipe, node.step),
     )

@@ -52,7 +52,7 @@ def write_reports(
         stage = cast(Global, stages[name])
         path = stage.readme_path(metrics)
         if path is not None:
-            text = stage.readme(metrics, findings.handed_on_by[name], record_up_to(name, record, plan, recipe))
+            text = stage.readme(metrics, findings.shared_up_to[name], record_up_to(name, record, plan, recipe))
             journal.keep(path, text.encode("utf-8", "replace"))
     if findings.log:
         lines = "".join(f"{one_line(line)}\n" for line in findings.log)

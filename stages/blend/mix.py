@@ -250,7 +250,7 @@ class Mix(Global):
                 *facts["warnings"],
                 f"of a part of the input: the budget of {wanted:,.0f} tokens was lowered to {budget:,.0f}",
             ]
-        flow.tell("mix", facts)
+        flow.report("mix", facts)
         return flow.mark(self.drawn, docs, columns=self.read, beside=pa.table({"group": names, **asdict(cuts)}))
 
     def chosen(self, tokens: dict[str, float], wanted: float, partial: bool) -> tuple[ChosenMix, float]:

@@ -182,7 +182,7 @@ class Order(Curriculum, Global):
         curves = self.curves(sample)
         if not flow.partial:
             self.check_sources(curves, docs.rows)
-        flow.tell("order", self.account(sample, curves, edges))
+        flow.report("order", self.account(sample, curves, edges))
         return flow.mark(self.placed, docs, columns=self.read, beside=table_of(curves, edges))
 
     def check_sources(self, curves: dict[str, Ranks], documents: int) -> None:

@@ -14,14 +14,14 @@ import xxhash
 from pydantic import Field
 
 from gristmill.kernels.repair.normal_form import in_normal_form
-from gristmill.stages.dedup.policy import PREFER, WithPolicy
+from gristmill.stages.dedup.policy import PREFER, SurvivorPolicy
 from gristmill.stages.dedup.survivors import members
 from gristmill.stages.flow import Dataset, Flow
 
 HALF = (1 << 64) - 1
 
 
-class ExactDedup(WithPolicy):
+class ExactDedup(SurvivorPolicy):
     """Keep one of all documents that have the same text.
 
     Which one: by `prefer`, in its order, and of those still equal the one with the smallest uid; the order of documents
@@ -41,8 +41,8 @@ class ExactDedup(WithPolicy):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         keys = flow.map(self.sign, docs, columns=self.read, by="key")
-        losers = self.tell_clusters(flow.exchange(self.losers, keys), flow)
-        return flow.drop(docs, losers)
+        duplicates = self.report_clusters(flow.exchange(self.duplicates, keys), flow)
+        return flow.drop(docs, duplicates)
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each document with text: its hash in two halves, and what the policy looks at."""
@@ -54,13 +54,13 @@ class ExactDedup(WithPolicy):
             if content and not content.isspace():
                 digest = xxhash.xxh3_128_intdigest((normalised(content) if self.normalise else content).encode())
                 high[row], low[row], with_text[row] = digest >> 64, digest & HALF, True
-        rows = {"key": pa.array(high), "low": pa.array(low), "uid": docs["uid"], **self.standing(docs)}
+        rows = {"key": pa.array(high), "low": pa.array(low), "uid": docs["uid"], **self.policy_columns(docs)}
         return pa.table(rows).filter(pa.array(with_text))
 
-    def losers(self, rows: pa.Table) -> pa.Table:
+    def duplicates(self, rows: pa.Table) -> pa.Table:
         """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with
         one."""
-        return members(rows, self.order(), "exact_duplicate", "same text as", self.cluster_size)
+        return members(rows, self.survivor_sort_keys(), "exact_duplicate", "same text as", self.cluster_size)
 
 
 def normalised(text: str) -> str:

@@ -25,7 +25,7 @@ from gristmill.kernels.duplicates.minhash import band_hashes, bands_for, chance_
 from gristmill.kernels.duplicates.nominate import pairs_in_buckets, pairs_with_saved, siblings
 from gristmill.kernels.words.tokens import jaccard_of_pairs, shingle_sets
 from gristmill.stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketches, each_pair_once, edges_of, rows_of
-from gristmill.stages.dedup.policy import WithPolicy
+from gristmill.stages.dedup.policy import SurvivorPolicy
 from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.stage import PLACEMENT, CannotRun
 
@@ -38,7 +38,7 @@ INDEX_FORMAT = 2
 MOST_SHINGLES = 1 << 16
 
 
-class MinHashDedup(WithPolicy):
+class MinHashDedup(SurvivorPolicy):
     """Keep one of documents that share most of their word n-grams.
 
     A document goes only if the Jaccard similarity of its n-grams with those of a document that stays is at least
@@ -135,9 +135,9 @@ class MinHashDedup(WithPolicy):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         bands, rows = self.shape
-        flow.tell("bands", {"bands": bands, "rows": rows, "threshold": self.threshold, "chances": self.chances})
+        flow.report("bands", {"bands": bands, "rows": rows, "threshold": self.threshold, "chances": self.chances})
         duplicates = self.near.duplicates(docs, flow, self.nominated_and_compared(docs, flow))
-        kept = flow.drop(docs, self.tell_clusters(duplicates, flow))
+        kept = flow.drop(docs, self.report_clusters(duplicates, flow))
         if self.save_index is not None:
             facts = self.index_facts
             saved = flow.map(self.saved_bands, kept, columns=("uid", "text"), by="key", fan=bands, gpu=self.gpu)
@@ -265,7 +265,7 @@ class MinHashDedup(WithPolicy):
             "similarity": pa.array(similarity[kept]),
         }
         rows |= {name: pa.array(np.full(len(kept), value, np.uint64)) for name, value in same.items()}
-        for name, column in self.standing(docs).items():
+        for name, column in self.policy_columns(docs).items():
             rows |= {
                 f"left_{name}": pc.take(column, pa.array(places)),
                 f"right_{name}": pa.nulls(len(kept), column.type),

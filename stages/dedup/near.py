@@ -4,12 +4,10 @@ that stays.
 The road, as rounds of a flow. Only hashes are shuffled; what a check needs is read where the documents lie.
 
     pairs     = nominated by the stage            a pair of documents that share a band, sent to the home of the first
-    edges     = fetched, then compared            the first one's sketch goes to the home of the second and is compared
-      there
+    edges     = fetched, then compared            the first one's sketch goes to the home of the second
     forest    = a tree of spanning forests        clusters, bounded by the number of duplicates
-    missing   = pairs alike over a third          two that would both stay, each like one that goes: compared too, round
-      by round
-    losers    = each cluster walked by policy     who is like one that stays goes, and its detail names that one
+    missing   = pairs alike over a third          two that would both stay, each like one that goes: compared in turn
+    members   = each cluster walked by policy     who is like one that stays goes, and its detail names that one
 
 So a chain a-b-c in which a and c are not alike keeps both ends, and every document that goes has a survivor that it was
 compared with.
@@ -28,7 +26,7 @@ import pyarrow.compute as pc
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.forest import keepers, neighbours, proposals, spanning_forest
-from gristmill.stages.dedup.policy import Standing
+from gristmill.stages.dedup.policy import PolicyColumns
 from gristmill.stages.dedup.sorted_rows import begins_run
 from gristmill.stages.dedup.survivors import hexadecimal
 from gristmill.stages.flow import Dataset, Flow, Rows
@@ -52,11 +50,11 @@ class NearDuplicateStage(Protocol):
         """The columns of documents that its rounds read."""
         ...
 
-    def standing(self, docs: pa.Table) -> Standing:
+    def policy_columns(self, docs: pa.Table) -> PolicyColumns:
         """What the policy looks at."""
         ...
 
-    def order(self, prefix: str = "") -> list[tuple[str, str]]:
+    def survivor_sort_keys(self, prefix: str = "") -> list[tuple[str, str]]:
         """Sort keys by which the survivor comes first."""
         ...
 
@@ -81,7 +79,7 @@ class NearDuplicates:
         """The members of all clusters, by edges as `compared` makes them of nominated pairs, cut by `left`."""
         edges = self.settled(docs, flow, edges)
         self.tell_examples(docs, flow, edges)
-        return flow.exchange(self.losers, edges)
+        return flow.exchange(self.members, edges)
 
     def prepare(self) -> None:
         sketches = self.stage.sketches(pa.chunked_array([["one of two texts", "the other of two texts"]]))
@@ -133,7 +131,8 @@ class NearDuplicates:
             "sketch": sent,
         }
         standing = {
-            f"left_{name}": pc.take(column, pa.array(documents)) for name, column in self.stage.standing(docs).items()
+            f"left_{name}": pc.take(column, pa.array(documents))
+            for name, column in self.stage.policy_columns(docs).items()
         }
         return pa.table(rows | standing)
 
@@ -171,7 +170,7 @@ class NearDuplicates:
         }
         rows |= {
             f"right_{name}": pc.take(column, pa.array(places[kept]))
-            for name, column in self.stage.standing(docs).items()
+            for name, column in self.stage.policy_columns(docs).items()
         }
         return edges_of(rows)
 
@@ -219,7 +218,7 @@ class NearDuplicates:
             }
         )
 
-    def losers(self, edges: pa.Table) -> pa.Table:
+    def members(self, edges: pa.Table) -> pa.Table:
         """The members of all clusters: who stays without a reason, who goes with one and the name of the survivor it is
         like."""
         members, lists = self.clusters(edges)
@@ -249,7 +248,7 @@ class NearDuplicates:
             pairs = flow.join(function, pairs, docs, columns=("uid", "url", "text"), of=of)
         examples = sorted(flow.gather(pairs).to_pylist(), key=lambda row: row["uid"])
         named = [("uid", "url", "text"), ("like", "like_url", "like_text"), ("similarity",)]
-        flow.tell(
+        flow.report(
             "examples",
             [
                 {
@@ -310,7 +309,9 @@ class NearDuplicates:
             members.column_names.index("home"), "home", pa.array(home[lasts])
         )  # and lies here all the same
         members = members.take(
-            pc.sort_indices(members, sort_keys=[("cluster", "ascending"), ("new", "ascending"), *self.stage.order()])
+            pc.sort_indices(
+                members, sort_keys=[("cluster", "ascending"), ("new", "ascending"), *self.stage.survivor_sort_keys()]
+            )
         )
         uid = members["uid"].to_numpy()
         by_uid = np.argsort(uid)

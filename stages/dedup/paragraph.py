@@ -25,7 +25,7 @@ from gristmill.kernels.duplicates.paragraphs import (
     paragraphs,
     without_units,
 )
-from gristmill.stages.dedup.policy import WithPolicy
+from gristmill.stages.dedup.policy import SurvivorPolicy
 from gristmill.stages.dedup.slices import slices
 from gristmill.stages.dedup.sorted_rows import begins_run
 from gristmill.stages.dedup.survivors import groups
@@ -34,7 +34,7 @@ from gristmill.stages.flow import Dataset, Flow
 BYTES_A_UNIT = 200  # of text, about; says how finely rows are cut
 
 
-class ParagraphDedup(WithPolicy):
+class ParagraphDedup(SurvivorPolicy):
     """Remove paragraphs that stand in the data more than once; a copy stays, in the document that the policy prefers.
 
     Two are the same if their words are, numbers included; case, punctuation and white space do not matter. Of the
@@ -122,7 +122,7 @@ class ParagraphDedup(WithPolicy):
             )
             before += len(batch)
         key, low, document, place = (np.concatenate(values) for values in zip(*units_of_batches, strict=True))
-        standing = pa.table({"uid": docs["uid"], **self.standing(docs)}).take(pa.array(document))
+        standing = pa.table({"uid": docs["uid"], **self.policy_columns(docs)}).take(pa.array(document))
         grouped = groups(
             pa.table(
                 {
@@ -137,7 +137,7 @@ class ParagraphDedup(WithPolicy):
         return grouped.rows.filter(pa.array(grouped.place < self.copies))
 
     def sorting(self) -> list[tuple[str, str]]:
-        return [*self.order(), ("place", "ascending")]
+        return [*self.survivor_sort_keys(), ("place", "ascending")]
 
     def judge(self, rows: pa.Table) -> pa.Table:
         """Of candidates whose like is all here: which stay. Those that do not are told too: their part removes all

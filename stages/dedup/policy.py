@@ -23,10 +23,10 @@ PREFER = (
     "that cannot be read, is last), of the highest signal `best`; in the order given, then the smallest uid"
 )
 
-Standing = dict[str, pa.Array | pa.ChunkedArray]
+PolicyColumns = dict[str, pa.Array | pa.ChunkedArray]
 
 
-class WithPolicy(Global):
+class SurvivorPolicy(Global):
     """A stage that keeps one of many. `standing()` is what the policy looks at, as columns; `order()` sorts by them,
     the survivor first."""
 
@@ -79,8 +79,8 @@ class WithPolicy(Global):
             return None
         return StageFigures("Clusters of duplicates", duplicate_figures(report), topic="duplicates")
 
-    def standing(self, docs: pa.Table) -> Standing:
-        columns: Standing = {}
+    def policy_columns(self, docs: pa.Table) -> PolicyColumns:
+        columns: PolicyColumns = {}
         if "source" in self.prefer:
             rank = pc.index_in(docs["source"].cast(pa.string()), value_set=pa.array(self.sources, pa.string()))
             columns["rank"] = pc.fill_null(rank, len(self.sources))
@@ -92,20 +92,20 @@ class WithPolicy(Global):
             columns["best"] = numbers_of(docs, self.best)
         return columns
 
-    def tell_clusters(self, losers: Rows, flow: Flow) -> Rows:
+    def report_clusters(self, duplicates: Rows, flow: Flow) -> Rows:
         """How many clusters of which size there are, for the report."""
         sizes: Counter[int] = Counter()
-        for row in flow.gather(flow.exchange(self.tally, losers, by="key")).to_pylist():
+        for row in flow.gather(flow.exchange(self.tally, duplicates, by="key")).to_pylist():
             sizes[row["size"]] += row["documents"]
-        flow.tell("clusters", [[size, documents // size] for size, documents in sorted(sizes.items())])
-        return losers
+        flow.report("clusters", [[size, documents // size] for size, documents in sorted(sizes.items())])
+        return duplicates
 
-    def tally(self, losers: pa.Table) -> pa.Table:
-        sizes = pc.value_counts(losers[self.cluster_size].combine_chunks())
+    def tally(self, duplicates: pa.Table) -> pa.Table:
+        sizes = pc.value_counts(duplicates[self.cluster_size].combine_chunks())
         rows = {"size": sizes.field("values").cast(pa.int64()), "documents": sizes.field("counts").cast(pa.int64())}
         return pa.table({"key": pa.array(np.zeros(len(sizes), np.uint64)), **rows})
 
-    def order(self, prefix: str = "") -> list[tuple[str, str]]:
+    def survivor_sort_keys(self, prefix: str = "") -> list[tuple[str, str]]:
         """Sort keys over the columns of `standing` and `uid`; pyarrow puts nulls last unless told otherwise."""
         keys = {
             "source": ("rank", "ascending"),

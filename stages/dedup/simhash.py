@@ -20,13 +20,13 @@ from gristmill.kernels.base.splitmix import mixed_all, mixed_plain
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.simhash import distances, fingerprints, pairs_within, tables_of
 from gristmill.stages.dedup.near import NO_CLUSTER, NearDuplicates, Sketches
-from gristmill.stages.dedup.policy import WithPolicy
+from gristmill.stages.dedup.policy import SurvivorPolicy
 from gristmill.stages.flow import Dataset, Flow, Rows
 
 MOST_TABLES = 128
 
 
-class SimHashDedup(WithPolicy):
+class SimHashDedup(SurvivorPolicy):
     """Keep one of documents whose fingerprints differ in at most `distance` bits.
 
     A document goes only for one that stays; who stays: by `prefer`, then by uid. Every pair within the distance that
@@ -79,7 +79,7 @@ class SimHashDedup(WithPolicy):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         duplicates = self.near.duplicates(docs, flow, self.nominated_and_compared(docs, flow))
-        return flow.drop(docs, self.tell_clusters(duplicates, flow))
+        return flow.drop(docs, self.report_clusters(duplicates, flow))
 
     def prepare(self) -> None:
         self.near.prepare()

@@ -177,15 +177,17 @@ class SiteBoilerplate(Global):
     def tell_figures(self, docs: Dataset, flow: Flow, sites: Rows, repeated: Rows) -> None:
         """How many sites taught something, and lines of some of them."""
         totals = flow.gather(flow.tree(self.total, flow.exchange(self.site_totals, sites), by="home"))
-        told = {name: int(pc.sum(totals[name]).as_py()) for name in ("sites", "taught", "pages")} if len(totals) else {}
-        flow.tell("site_counts", {"sites": 0, "taught": 0, "pages": 0} | told)
+        totals_of_sites = (
+            {name: int(pc.sum(totals[name]).as_py()) for name in ("sites", "taught", "pages")} if len(totals) else {}
+        )
+        flow.report("site_counts", {"sites": 0, "taught": 0, "pages": 0} | totals_of_sites)
         chosen = flow.tree(self.most_pages_first, flow.exchange(self.most_pages_of_bucket, repeated), by="home")
         found = flow.gather(flow.join(self.with_text, chosen, docs, columns=self.columns)).to_pylist()
         found.sort(key=lambda row: (-row["pages"], -len(row["text"]), row["key"]))
         of_sites: dict[str, dict[str, Any]] = {}
         for row in found:
             of_sites.setdefault(row["site"], {name: row[name] for name in TOLD})
-        flow.tell("examples", list(of_sites.values())[:EXAMPLES])
+        flow.report("examples", list(of_sites.values())[:EXAMPLES])
 
     def site_totals(self, rows: pa.Table) -> pa.Table:
         order = np.argsort(rows["site"].to_numpy(), kind="stable")

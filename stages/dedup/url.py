@@ -14,7 +14,7 @@ from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.urls.keys import names_of, url_keys
 from gristmill.kernels.urls.urls import Urls
-from gristmill.stages.dedup.policy import WithPolicy
+from gristmill.stages.dedup.policy import SurvivorPolicy
 from gristmill.stages.dedup.survivors import members
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.text.url_lists import mended_urls
@@ -32,7 +32,7 @@ TRACKING = (
 )  # fmt: skip
 
 
-class UrlDedup(WithPolicy):
+class UrlDedup(SurvivorPolicy):
     """Keep one of all documents that come from the same page, as their urls tell.
 
     Two urls are the same if they differ only in scheme, `www.`, user, the case of the host, a default port, needless
@@ -48,9 +48,14 @@ class UrlDedup(WithPolicy):
     ] = TRACKING
     more_ignored: Annotated[Patterns, Field(description="of your own, beside `ignored`")] = ()
 
-    columns: ClassVar[tuple[str, ...]] = (*WithPolicy.columns, "url")
+    columns: ClassVar[tuple[str, ...]] = (*SurvivorPolicy.columns, "url")
     cluster_size: ClassVar[str] = "url_cluster_size"
     expect_drops: ClassVar[float] = 0.9
+
+    @property
+    def needs_text(self) -> bool:
+        """Urls are enough: the text only says which document is the longest."""
+        return False
 
     @field_validator("ignored", "more_ignored")
     @classmethod
@@ -63,21 +68,21 @@ class UrlDedup(WithPolicy):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         keys = flow.map(self.sign, docs, columns=self.read, by="key")
-        losers = self.tell_clusters(flow.exchange(self.losers, keys), flow)
-        return flow.drop(docs, losers)
+        duplicates = self.report_clusters(flow.exchange(self.duplicates, keys), flow)
+        return flow.drop(docs, duplicates)
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each document with a url: its key in two halves, and what the policy looks at."""
         data, offsets = text_column(docs["url"])
         urls = mended_urls(data, offsets[:-1], offsets[1:])
         high, low = url_keys(urls, names_of(self.ignored + self.more_ignored))
-        rows = {"key": pa.array(high), "low": pa.array(low), "uid": docs["uid"], **self.standing(docs)}
+        rows = {"key": pa.array(high), "low": pa.array(low), "uid": docs["uid"], **self.policy_columns(docs)}
         return pa.table(rows).filter(pa.array((urls.ends > urls.starts) & names_a_page(docs["url"], urls)))
 
-    def losers(self, rows: pa.Table) -> pa.Table:
+    def duplicates(self, rows: pa.Table) -> pa.Table:
         """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with
         one."""
-        return members(rows, self.order(), "url_duplicate", "same url as", self.cluster_size)
+        return members(rows, self.survivor_sort_keys(), "url_duplicate", "same url as", self.cluster_size)
 
 
 def names_a_page(given: pa.ChunkedArray, urls: Urls) -> Array:

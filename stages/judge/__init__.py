@@ -1,1 +1,4 @@
-"""Scores of judges as stages: `judge`, `llm_score`, and the thresholds and buckets that use them."""
+"""Scores of judges as stages (`judge`, `llm_score`), and what decides by scores (`threshold`, `quantile_buckets`).
+
+From outside: the stages, by `gristmill.stages`.
+"""

@@ -107,7 +107,7 @@ class QuantileBuckets(Quantiles):
             for signal, groups in cuts_by_signal.items()
             for group, cuts in groups.items()
         ]
-        flow.tell("quantile_buckets", self.account(cuts_by_signal))
+        flow.report("quantile_buckets", self.account(cuts_by_signal))
         table = pa.table(
             {
                 "signal": pa.array([row[0] for row in rows], pa.string()),

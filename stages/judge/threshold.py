@@ -39,7 +39,7 @@ class Threshold(Quantiles):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         cuts = {name: group_cuts[0] for name, group_cuts in self.cuts(docs, flow, self.by, [1 - self.keep]).items()}
-        flow.tell("thresholds", [self.account(name, cut) for name, cut in sorted(cuts.items())])
+        flow.report("thresholds", [self.account(name, cut) for name, cut in sorted(cuts.items())])
         table = pa.table(
             {
                 "group": pa.array([*cuts], pa.string()),

@@ -110,7 +110,7 @@ def decoded_payload(response: Response, limit: int) -> Payload:
         raise Undecodable(f"of {len(encodings):,} layers")
     for encoding in reversed(encodings):
         packed = payload
-        payload, ended = unencoded(payload, encoding, limit)
+        payload, ended = decompressed(payload, encoding, limit)
         whole = whole and ended
         if payload is packed and no_text(payload):
             raise Undecodable(encoding.decode("latin-1"))
@@ -135,7 +135,7 @@ def unchunked(data: bytes) -> bytes:
     return b"".join(parts) if parts else data
 
 
-def unencoded(data: bytes, encoding: bytes, limit: int) -> Payload:
+def decompressed(data: bytes, encoding: bytes, limit: int) -> Payload:
     """Data with one content encoding undone, at most one byte more than `limit`; of a stream that breaks off, what
     comes before; unchanged where it is not so encoded or is corrupt."""
     try:

@@ -1,1 +1,4 @@
-"""Tokens and token shards: the stages `tokenize` and `pack`."""
+"""Tokens and token shards: the stages `tokenize` and `pack`.
+
+From outside: the stages, by `gristmill.stages`.
+"""

@@ -136,9 +136,9 @@ def length_group(k: int) -> str:
     return f"{low:,} or more" if k == OVERFLOW else f"{low:,}" if high <= low else f"{low:,} to {high:,}"
 
 
-def card_of_shards(packing: Report, heard: Report, record: Report) -> str:
+def card_of_shards(packing: Report, shared: Report, record: Report) -> str:
     """README.md of what a `pack` stage wrote, out of run.json and what the stages before it told."""
-    tokenizer, mix = heard.get("tokenizer", {}), heard.get("mix", {})
+    tokenizer, mix = shared.get("tokenizer", {}), shared.get("mix", {})
     mixed = (
         {source["source"]: source for source in mix.get("sources", [])}
         if mix.get("by", ["source"]) == ["source"]

@@ -107,7 +107,7 @@ class Pack(Global):
         return folder_of_set(self.called, length)
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        tokenizer = flow.heard("tokenizer")
+        tokenizer = flow.shared("tokenizer")
         if tokenizer is None:
             raise CannotRun("there are no tokens to pack: put `tokenize` before it")
         given = flow.gather(
@@ -132,7 +132,7 @@ class Pack(Global):
         spread = flow.map(self.spread, docs, columns=self.columns, by="place", cut=windows)
         content = [
             given.select(["source", "tokens", "documents", "content"]).sort_by("source").to_pylist(),
-            flow.heard("order"),
+            flow.shared("order"),
         ]
         metas = {length: self.meta(tokenizer, length, content) for length in self.lengths}
         sources = sorted(given["source"].to_pylist())
@@ -146,7 +146,7 @@ class Pack(Global):
             row["source"]: {"documents": row["documents"], "tokens": row["tokens"]}
             for row in given.sort_by("source").to_pylist()
         }
-        flow.tell("packing", {"tokens": tokens, "windows": windows, "sources": counts, **self.account(shards, metas)})
+        flow.report("packing", {"tokens": tokens, "windows": windows, "sources": counts, **self.account(shards, metas)})
         return docs
 
     @classmethod
@@ -166,8 +166,8 @@ class Pack(Global):
     def readme_path(self, metrics: Report) -> str | None:
         return f"{metrics['packing']['folder']}/README.md" if "packing" in metrics else None
 
-    def readme(self, metrics: Report, heard: Report, record: Report) -> str:
-        return card_of_shards(metrics["packing"], heard, record)
+    def readme(self, metrics: Report, shared: Report, record: Report) -> str:
+        return card_of_shards(metrics["packing"], shared, record)
 
     def counted(self, docs: pa.Table) -> pa.Table:
         """Documents and tokens of each source, copies counted; how many of them have a place; and a sum that is of what
@@ -306,8 +306,8 @@ class Pack(Global):
                 f"{meta.row_length:,}: a fault of packing"
             )
         folder = self.folder(meta.row_length)
-        flow.leave(f"{folder}/tokenizer/tokenizer.json", flow.heard("tokenizer_json"))
-        flow.leave(f"{folder}/tokenizer/tokenizer_config.json", said_of(flow.heard("tokenizer")))
+        flow.leave(f"{folder}/tokenizer/tokenizer.json", flow.shared("tokenizer_json"))
+        flow.leave(f"{folder}/tokenizer/tokenizer_config.json", said_of(flow.shared("tokenizer")))
         flow.leave(f"{folder}/index.json", json.dumps(index, indent=1) + "\n")
 
     def account(self, shards: list[dict[str, Any]], metas: dict[int, ShardMeta]) -> dict[str, Any]:

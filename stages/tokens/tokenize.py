@@ -169,10 +169,10 @@ class Tokenize(Global):
             self.tally, marked, columns=read, by="all", cut=1, beside=self.beside_tally(vocabulary, docs.rows)
         )
         counts = flow.gather(flow.tree(self.add_up, check, by="all"))
-        flow.tell("tokenizer", self.facts(vocabulary, ids) | {"encoded_by": by})
+        flow.report("tokenizer", self.facts(vocabulary, ids) | {"encoded_by": by})
         for name, value in facts_of(counts, len(self.around)).items():
-            flow.tell(name, value)
-        flow.hand_on("tokenizer_json", vocabulary.tokenizer_text)
+            flow.report(name, value)
+        flow.share("tokenizer_json", vocabulary.tokenizer_text)
         return marked
 
     def facts(self, vocabulary: TokenizerVocabulary, ids: Ids) -> dict[str, Any]:

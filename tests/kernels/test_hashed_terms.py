@@ -1,4 +1,4 @@
-"""Hashed terms are those of the plain twin, number by number and bit by bit."""
+"""Hashed terms are those of the reference, number by number and bit by bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repair equals its plain twin on any text, settles what it starts, and leaves real text alone."""
+"""Repair equals its reference implementation on any text, settles what it starts, and leaves real text alone."""
 
 import unicodedata
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Personal data is found where it is and nowhere else, by the kernels as by their plain twin, in linear time."""
+"""Personal data is found where it is and nowhere else, by the kernels as by their reference, in linear time."""
 
 from __future__ import annotations
 

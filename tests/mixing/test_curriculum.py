@@ -198,7 +198,7 @@ def test_at_a_hundred_checkpoints_nothing_is_harder_than_competence_allows(sched
 
 @pytest.mark.parametrize("schedule", PACED, ids=str)
 def test_paced_places_are_those_of_drawing_without_replacement(schedule: Pacing | StepPacing) -> None:
-    """Beside the plain twin: at each of 20,000 draws one of what waits among the easiest c(p)."""
+    """Beside the reference: at each of 20,000 draws one of what waits among the easiest c(p)."""
     count, groups, draws = 20_000, 20, random.Random(3)
     waiting: list[int] = []
     opened, drawn = 0, np.empty(count)

@@ -68,8 +68,8 @@ class LengthClasses(Global):
     def run(self, docs, flow):
         rows = flow.gather(flow.map(self.count, docs, columns=("uid", "text"), by="key"))
         words = rows["words"].to_pylist()
-        flow.tell("lengths", {str(width): sum(n <= width for n in words) for width in self.widths})
-        flow.tell("words", sum(words))
+        flow.report("lengths", {str(width): sum(n <= width for n in words) for width in self.widths})
+        flow.report("words", sum(words))
         return docs
 
     def count(self, docs):

@@ -1,4 +1,4 @@
-"""The plain twin of `kernels/html/segment.py`: the same page from the same bytes, with lists, regular expressions and
+"""The reference of `kernels/html/segment.py`: the same page from the same bytes, with lists, regular expressions and
 single characters."""
 
 from __future__ import annotations

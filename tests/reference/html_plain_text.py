@@ -1,4 +1,4 @@
-"""The text half of the plain twin of the HTML segmenter: references, white space, blocks, formulas."""
+"""The text half of the reference of the HTML segmenter: references, white space, blocks, formulas."""
 
 from __future__ import annotations
 

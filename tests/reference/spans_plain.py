@@ -1,4 +1,4 @@
-"""The plain twin of `kernels/personal_data/spans.py`: the same shapes said in regular expressions and Python integers,
+"""The reference of `kernels/personal_data/spans.py`: the same shapes said in regular expressions and Python integers,
 one document at a time."""
 
 from __future__ import annotations

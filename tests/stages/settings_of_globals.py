@@ -308,8 +308,8 @@ def tokenised(count: int = 200) -> pa.Table:
 
 
 def with_tokenizer(flow: Scattered) -> None:
-    flow.hand_on("tokenizer", TOKENIZER)
-    flow.hand_on("tokenizer_json", "{}")
+    flow.share("tokenizer", TOKENIZER)
+    flow.share("tokenizer_json", "{}")
 
 
 def packed(lab: Lab, stage: Stage, given: pa.Table) -> Any:
@@ -317,7 +317,9 @@ def packed(lab: Lab, stage: Stage, given: pa.Table) -> Any:
 
 
 def license_for_the_card(lab: Lab, stage: Stage, given: pa.Table) -> Any:
-    return flowed(stage, given, 1, with_tokenizer)[1].told["packing"]["license"] if isinstance(stage, Global) else None
+    return (
+        flowed(stage, given, 1, with_tokenizer)[1].metrics["packing"]["license"] if isinstance(stage, Global) else None
+    )
 
 
 def saved_tokenizer(lab: Lab, name: str, size: int) -> str:
@@ -334,7 +336,7 @@ def trained_and_run(lab: Lab, stage: Stage, given: pa.Table) -> Any:
     """With what it hands on to `pack`."""
     assert isinstance(stage, Global)
     made, flow = flowed(stage, given, 1)
-    return made, in_order(pa.table({"handed_on": [json.dumps(flow.handed_on, default=repr, sort_keys=True)]}))
+    return made, in_order(pa.table({"shared_values": [json.dumps(flow.shared_values, default=repr, sort_keys=True)]}))
 
 
 TOKENS = [

@@ -1,4 +1,4 @@
-"""The filter never forgets, errs as seldom as it says, and the walk is that of its plain twin."""
+"""The filter never forgets, errs as seldom as it says, and the walk is that of its reference implementation."""
 
 from __future__ import annotations
 

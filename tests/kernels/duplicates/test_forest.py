@@ -1,4 +1,4 @@
-"""Clusters and survivors equal their plain twins on any pairs."""
+"""Clusters and survivors equal their reference implementations on any pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures and bands are the same by kernel and by plain twin; they estimate Jaccard as MinHash must; hostile
+"""Signatures and bands are the same by kernel and by reference; they estimate Jaccard as MinHash must; hostile
 documents cost what others cost."""
 
 import time

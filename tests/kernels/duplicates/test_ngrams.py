@@ -1,4 +1,4 @@
-"""Runs of benchmark texts in documents: kernels and plain twins say the same of anything, whatever lies around the
+"""Runs of benchmark texts in documents: kernels and references say the same of anything, whatever lies around the
 column."""
 
 from __future__ import annotations

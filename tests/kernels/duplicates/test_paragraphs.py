@@ -1,4 +1,4 @@
-"""Units and their hashes are those of the plain twins, whatever the text and however the column is sliced."""
+"""Units and their hashes are those of the references, whatever the text and however the column is sliced."""
 
 from __future__ import annotations
 

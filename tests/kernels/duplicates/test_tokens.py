@@ -1,4 +1,4 @@
-"""Tokens, shingles and their sets are the same by kernel and by plain twin, on any text and on bytes that are none."""
+"""Tokens, shingles and their sets are the same by kernel and by reference, on any text and on bytes that are none."""
 
 import codecs
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Products in fp8 by cuBLASLt beside their plain twins: on a GPU that has them; elsewhere that nobody asks for them."""
+"""Products in fp8 by cuBLASLt beside their references: on a GPU that has them; elsewhere that nobody asks for them."""
 
 import contextlib
 from collections import Counter

@@ -74,11 +74,11 @@ def test_a_gradient_that_is_not_finite_leaves_all_as_it_was():
 
 def test_what_lies_apart_is_taken_as_gradient_and_refused_as_state():
     weight, master, mean, square = states((4, 6))
-    twin = [x.clone() for x in (weight, master, mean, square)]
+    reference = [x.clone() for x in (weight, master, mean, square)]
     scalars, gradient = step_scalars(scalar(1e-2), scalar(1), scalar(1), scalar(0), RULE.betas), drawn(1, 6, 4).t()
     adamw.adamw_step(weight, gradient, master, mean, square, scalars, RULE)
-    adamw.adamw_step(twin[0], gradient.contiguous(), *twin[1:], scalars, RULE)
-    assert torch.equal(master, twin[1]) and not torch.equal(master, drawn(0, 4, 6))
+    adamw.adamw_step(reference[0], gradient.contiguous(), *reference[1:], scalars, RULE)
+    assert torch.equal(master, reference[1]) and not torch.equal(master, drawn(0, 4, 6))
     with pytest.raises(ValueError, match="must be contiguous"):
         adamw.adamw_step(weight.t(), gradient.t(), master.t(), mean.t(), square.t(), scalars, RULE)
     with pytest.raises(ValueError, match="differ"):

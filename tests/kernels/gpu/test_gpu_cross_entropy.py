@@ -1,4 +1,4 @@
-"""Cross-entropy by Triton is the plain twin's in float64, with its gradient in place: in Triton's interpreter, in
+"""Cross-entropy by Triton is the reference's in float64, with its gradient in place: in Triton's interpreter, in
 float32."""
 
 import pytest

@@ -1,4 +1,4 @@
-"""Rounding to fp8 as it is and transposed in one pass: the kernel beside its plain twin, in Triton's interpreter."""
+"""Rounding to fp8 as it is and transposed in one pass: the kernel beside its reference, in Triton's interpreter."""
 
 import pytest
 import torch

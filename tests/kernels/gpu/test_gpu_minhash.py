@@ -1,4 +1,4 @@
-"""MinHash by Triton has the bits of the plain twin, on any text and on bytes that are none: on a GPU, or in Triton's
+"""MinHash by Triton has the bits of the reference, on any text and on bytes that are none: on a GPU, or in Triton's
 interpreter where there is none."""
 
 import codecs

@@ -1,4 +1,4 @@
-"""Attention inside packed texts by Triton is its plain twin's: in Triton's interpreter in float32, on a GPU in bf16 and
+"""Attention inside packed texts by Triton is its reference's: in Triton's interpreter in float32, on a GPU in bf16 and
 rounded to fp8 too."""
 
 import pytest

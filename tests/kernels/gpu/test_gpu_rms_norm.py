@@ -1,4 +1,4 @@
-"""RMSNorm by Triton is the plain twin's in float64, forward and backward, at any width: in Triton's interpreter, in
+"""RMSNorm by Triton is the reference's in float64, forward and backward, at any width: in Triton's interpreter, in
 float32."""
 
 import pytest

@@ -1,4 +1,4 @@
-"""Rotary positions by Triton are the plain twin's, and Hugging Face's: in Triton's interpreter, in float32."""
+"""Rotary positions by Triton are the reference's, and Hugging Face's: in Triton's interpreter, in float32."""
 
 import pytest
 from hypothesis import example, given, settings, strategies as st

@@ -1,4 +1,4 @@
-"""SwiGLU by Triton is the plain twin's in float64, forward and backward: in Triton's interpreter, in float32."""
+"""SwiGLU by Triton is the reference's in float64, forward and backward: in Triton's interpreter, in float32."""
 
 import pytest
 from hypothesis import example, given, settings, strategies as st

@@ -1,4 +1,4 @@
-"""Features of blocks: kernels and their plain twins agree on any page, and odd pages do no harm."""
+"""Features of blocks: kernels and their reference implementations agree on any page, and odd pages do no harm."""
 
 from __future__ import annotations
 

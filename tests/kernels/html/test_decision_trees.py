@@ -1,4 +1,4 @@
-"""Trees as flat arrays: the kernel equals its plain twin and scikit-learn, and arrays that are no forest are refused."""
+"""Trees as flat arrays: the kernel equals its reference and scikit-learn, and arrays that are no forest are refused."""
 
 from __future__ import annotations
 

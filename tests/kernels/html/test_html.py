@@ -1,4 +1,4 @@
-"""A page's elements and blocks: what the HTML standard says text is, equal to the plain twin on anything, linear on
+"""A page's elements and blocks: what the HTML standard says text is, equal to the reference on anything, linear on
 hostile pages."""
 
 import html.entities
@@ -112,9 +112,9 @@ def shown(source):
     return texts(page_of(source))
 
 
-def assert_equal(page, twin):
-    assert texts(page) == texts(twin)
-    for name, ours, theirs in zip(page._fields, page, twin, strict=True):
+def assert_equal(page, reference):
+    assert texts(page) == texts(reference)
+    for name, ours, theirs in zip(page._fields, page, reference, strict=True):
         assert ours.dtype == theirs.dtype, name
         assert ours.tolist() == theirs.tolist(), name
 

@@ -1,4 +1,4 @@
-"""MTLD, diversity in windows and rare words: the kernels equal their plain twins, and values are those of the
+"""MTLD, diversity in windows and rare words: the kernels equal their references, and values are those of the
 definitions."""
 
 import time

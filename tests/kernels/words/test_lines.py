@@ -1,4 +1,4 @@
-"""Line rules: each kernel equals its plain twin on anything, reads no byte out of bounds, and takes time linear in the
+"""Line rules: each kernel equals its reference on anything, reads no byte out of bounds, and takes time linear in the
 text."""
 
 import time

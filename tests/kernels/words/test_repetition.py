@@ -1,4 +1,4 @@
-"""Repeated n-grams are counted as the plain twin counts them, and in linear time."""
+"""Repeated n-grams are counted as the reference counts them, and in linear time."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Sentences are counted as a reader would, in any script, and the kernel equals its plain twin on anything."""
+"""Sentences are counted as a reader would, in any script, and the kernel equals its reference on anything."""
 
 import time
 

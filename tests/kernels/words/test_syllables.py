@@ -1,4 +1,4 @@
-"""Syllables are those of a hand-made list, and the kernel equals its plain twin on anything."""
+"""Syllables are those of a hand-made list, and the kernel equals its reference implementation on anything."""
 
 import time
 

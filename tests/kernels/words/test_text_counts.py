@@ -1,4 +1,4 @@
-"""Lines, characters, words and compression are counted by kernels as by their plain twins, on any text."""
+"""Lines, characters, words and compression are counted by kernels as by their references, on any text."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Words are cut the same by kernel and by plain twin, on any text."""
+"""Words are cut the same by kernel and by reference implementation, on any text."""
 
 from itertools import pairwise
 

@@ -65,6 +65,7 @@ def planned(folder: Path, stages: list[str], source: str = "{warc: {path: in}}")
         (["url_dedup", "minhash_dedup", "extract"], 7, "minhash_dedup"),
         (["repair", "extract", "write"], 6, "repair"),
         (["paragraph_dedup"], 6, "paragraph_dedup"),
+        (["site_boilerplate", "extract"], 6, "site_boilerplate"),
         (["tokenize: {tokenizer: train}"], 6, "tokenize"),
         (["s.py:OfText", "extract", "write"], 6, "of_text"),
         (["s.py:Links", "s.py:FewLinks", "write"], 8, "write"),

@@ -1,4 +1,4 @@
-"""Every round of `Flow`, by a toy stage that has a plain twin; with few buckets and many."""
+"""Every round of `Flow`, by a toy stage that has a reference implementation; with few buckets and many."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def test_a_toy_stage_equals_its_plain_twin(
     _, anew = go(recipe, tmp_path / "out")
     everything = written(tmp_path / "out", "all")
     times = Counter(text for _, text in everything)
-    twin = sorted((u, t, times[t], len(t)) for u, t in everything if times[t] > 1)
+    reference = sorted((u, t, times[t], len(t)) for u, t in everything if times[t] > 1)
     found = [r for p in (tmp_path / "out" / "write").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
-    assert sorted((r["uid"], r["text"], r["size"], r["letters"]) for r in found) == twin and len(twin) == 30
+    assert sorted((r["uid"], r["text"], r["size"], r["letters"]) for r in found) == reference and len(reference) == 30
     kinds = {kind for node, kind in anew if node == "rare"}
     assert kinds == {"map", "exchange", "join", "merge", "drop"}
     assert anew["rare", "exchange"] > 1
@@ -141,9 +141,9 @@ def test_texts_written_anew_by_a_toy_stage(tmp_path: Path, monkeypatch: pytest.M
     go(recipe, tmp_path / "out")
     everything = sorted(written(tmp_path / "out", "all"))
     times = Counter(text for _, text in everything)
-    twin = [(u, f"{n} {t}", 2 * times[t]) for n, (u, t) in enumerate(everything) if n % 7]
+    reference = [(u, f"{n} {t}", 2 * times[t]) for n, (u, t) in enumerate(everything) if n % 7]
     found = [r for p in (tmp_path / "out" / "write").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
-    assert sorted((r["uid"], r["text"], r["size"]) for r in found) == twin and len(twin) > 30
+    assert sorted((r["uid"], r["text"], r["size"]) for r in found) == reference and len(reference) > 30
     gone = [
         r
         for p in (tmp_path / "out" / "stages" / "numbered" / "rejects").glob("*.parquet")
@@ -172,9 +172,9 @@ class Lengths(Global):
     """Says of each text how long it is, and which share of all texts are shorter; drops the longest."""
 
     def run(self, docs, flow):
-        assert flow.heard("longest") is None
+        assert flow.shared("longest") is None
         found = flow.tree(self.most, flow.map(self.longest, docs, columns=("uid", "text", "no_such_column"), by="key"), by="key")
-        flow.tell("longest", flow.gather(found)["length"][0].as_py())
+        flow.report("longest", flow.gather(found)["length"][0].as_py())
         flow.leave("left/longest.txt", str(flow.gather(found)["length"][0].as_py()))
         return flow.mark(self.length, docs, columns=("uid", "text", "no_such_column"), beside=found)
 
@@ -195,7 +195,7 @@ class Hears(Global):
     """Hears what the stage before it told, and gives each text a number from a table of its own."""
 
     def run(self, docs, flow):
-        table = pa.table({"add": [flow.heard("longest")]})
+        table = pa.table({"add": [flow.shared("longest")]})
         return flow.mark(self.sum, docs, columns=("uid", "length"), beside=table)
 
     def sum(self, docs, table):

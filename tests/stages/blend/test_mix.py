@@ -60,7 +60,7 @@ def test_shares_of_the_budget_are_drawn_to_half_a_document():
     drawn = tokens_of(found)
     assert all(abs(drawn[name] - weight * budget) <= 1000 for name, weight in weights.items())
     assert abs(sum(drawn.values()) - budget) < budget / 1000
-    assert [source["drawn"] for source in flow.told["mix"]["drawn"]] == [drawn[name] for name in sorted(weights)]
+    assert [source["drawn"] for source in flow.metrics["mix"]["drawn"]] == [drawn[name] for name in sorted(weights)]
     assert {row["reason"] for row in found if row["copies"] == 0} == {"not_drawn"}
     assert all((row["reason"] is None) == (row["copies"] > 0) for row in found)
 
@@ -83,7 +83,7 @@ def test_repeats_are_whole_epochs_and_a_fraction():
 def test_all_is_seen_once_unless_somebody_says_otherwise():
     found, flow = mixed(made(), Mix())
     assert {row["copies"] for row in found} == {1}
-    assert flow.told["mix"]["method"] == "proportional"
+    assert flow.metrics["mix"]["method"] == "proportional"
 
 
 def test_a_source_that_runs_short_is_named_with_what_it_lacks():
@@ -108,7 +108,7 @@ def test_the_draw_does_not_hang_on_parts_and_grows_with_the_budget():
 
 def test_sources_are_whatever_columns_tell_them_apart():
     found, flow = mixed(made(), Mix(by=["source", "language"], method="unimax", budget=900_000))
-    names = [source["source"] for source in flow.told["mix"]["sources"]]
+    names = [source["source"] for source in flow.metrics["mix"]["sources"]]
     assert len(names) == 9 and "code/(none)" in names and "web/de" in names
     each: Counter[str] = Counter()
     for row in found:
@@ -126,7 +126,7 @@ def test_utilities_from_a_file_tilt_the_mix_and_the_frontier_is_told(tmp_path):
     )
     rows = made()
     _, flow = mixed(rows, Mix(method="utilimax", utilities_file=str(path), budget=1_000_000, aversion=0.1))
-    told = flow.told["mix"]
+    told = flow.metrics["mix"]
     assert [task["task"] for task in told["dropped_tasks"]] == ["noise"] and len(told["frontier"]) >= 5
     weights = {source["source"]: source["weight"] for source in told["sources"]}
     assert weights["code"] > weights["web"] and weights["books"] > weights["web"]
@@ -158,8 +158,8 @@ def test_of_a_part_of_the_input_the_budget_is_lowered_and_said():
     Mix(method="given", weights={"web": 1, "code": 1, "books": 1}, budget=1e9).run(
         flow.parts(pa.Table.from_pylist(rows, schema=SCHEMA)), flow
     )
-    assert any("was lowered" in warning for warning in flow.told["mix"]["warnings"])
-    epochs = {source["source"]: source["epochs"] for source in flow.told["mix"]["sources"]}
+    assert any("was lowered" in warning for warning in flow.metrics["mix"]["warnings"])
+    epochs = {source["source"]: source["epochs"] for source in flow.metrics["mix"]["sources"]}
     assert 3 < max(epochs.values()) <= 4.001
 
 
@@ -173,7 +173,7 @@ def test_a_source_of_which_no_document_is_left_is_one_without_tokens(tmp_path):
             method="given", weights=weights, max_epochs={"web": 4, "code": 9, "books": 9, "notes": 2}, budget=90_000
         )
         mix.run(flow.parts(pa.Table.from_pylist(rows, schema=SCHEMA)), flow)
-        told = flow.told["mix"]
+        told = flow.metrics["mix"]
         assert [(source["source"], source["tokens"], source["weight"]) for source in told["sources"]][2] == (
             "notes",
             0,
@@ -186,7 +186,7 @@ def test_a_source_of_which_no_document_is_left_is_one_without_tokens(tmp_path):
     path = tmp_path / "utilities.csv"
     path.write_text("source,science\nbooks,0.8\ncode,0.3\nweb,0.4\nnotes,0.9\n")
     _, flow = mixed(rows, Mix(method="most_utility", utilities_file=str(path), budget=90_000))
-    assert [source["weight"] for source in flow.told["mix"]["sources"]] == [1, 0, 0, 0]
+    assert [source["weight"] for source in flow.metrics["mix"]["sources"]] == [1, 0, 0, 0]
 
 
 def test_values_with_slashes_are_sources_of_their_own():
@@ -195,7 +195,7 @@ def test_values_with_slashes_are_sources_of_their_own():
         for row, (source, language) in zip(made(400), [("a/b", "c"), ("a", "b/c")] * 200, strict=True)
     ]
     _, flow = mixed(rows, Mix(by=["source", "language"]))
-    assert [source["source"] for source in flow.told["mix"]["sources"]] == ["a/b\\/c", "a\\/b/c"]
+    assert [source["source"] for source in flow.metrics["mix"]["sources"]] == ["a/b\\/c", "a\\/b/c"]
 
 
 def test_mixing_twice_or_after_the_order_is_refused():

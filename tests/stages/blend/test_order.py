@@ -70,7 +70,7 @@ def correlation(rows: list[dict[str, Any]], signal: str, seed: int = 5) -> float
 )  # fmt: skip
 def test_the_order_correlates_with_the_signal_as_its_schedule_promises(settings):
     rows, flow = ordered(made(), Order(by="hard", **settings))
-    promised = flow.told["order"]["curricula"][0]["correlation"]
+    promised = flow.metrics["order"]["curricula"][0]["correlation"]
     assert correlation(rows, "hard") == pytest.approx(promised, abs=0.05)
     if settings["schedule"] == "ascending":
         assert correlation(rows, "hard") > 0.999
@@ -93,7 +93,7 @@ def test_the_best_come_last_and_nowhere_else():
     early = [d["good"] for p, d in zip(progress, documents, strict=True) if p < 0.89]
     assert min(late) == 5 and len(late) > 400
     assert early.count(5.0) > 100  # there are more of them than fit: the others are by chance
-    assert "decay it to zero" in flow.told["order"]["curricula"][0]["advice"]
+    assert "decay it to zero" in flow.metrics["order"]["curricula"][0]["advice"]
 
 
 def test_each_source_has_a_curriculum_of_its_own_and_they_join():
@@ -127,7 +127,7 @@ def test_descending_turns_it_round_and_missing_signals_are_by_chance():
     assert correlation(known, "hard") < -0.95
     unknown = [place / 2**64 for r in found if r["hard"] is None for place in r["places"]]
     assert np.mean(unknown) == pytest.approx(0.5, abs=0.03) and len(unknown) > 1500
-    assert flow.told["order"]["sampled_without_signal"] == len(rows[::3])
+    assert flow.metrics["order"]["sampled_without_signal"] == len(rows[::3])
     assert all((r["bucket"] == -1) == (r["hard"] is None) for r in found)
 
 

@@ -139,9 +139,9 @@ def test_what_the_report_is_told() -> None:
     pages = [prose(dice, 100) for _ in range(20)]
     texts = [" ".join(p) for p in pages] + [" ".join(p[:99]) for p in pages[:10]] + [" ".join(pages[0][:98])]
     _, flow = run(MinHashDedup(), table(texts))
-    assert flow.told["clusters"] == [[2, 9], [3, 1]] and flow.told["bands"]["rows"] == 7
-    assert len(flow.told["examples"]) == 6
-    for example in flow.told["examples"]:
+    assert flow.metrics["clusters"] == [[2, 9], [3, 1]] and flow.metrics["bands"]["rows"] == 7
+    assert len(flow.metrics["examples"]) == 6
+    for example in flow.metrics["examples"]:
         assert (
             example["text"] != example["like_text"]
             and jaccard_plain(*(set(shingles_plain(example[t], 5)) for t in ("text", "like_text"))) >= 0.8

@@ -1,4 +1,4 @@
-"""Fingerprints equal their plain twin; every pair within the distance is found; a document goes only for one that
+"""Fingerprints equal their reference; every pair within the distance is found; a document goes only for one that
 stays."""
 
 from __future__ import annotations

@@ -190,9 +190,9 @@ def test_a_line_seen_once_in_each_of_many_parts_is_counted():
     parts.tables = [(home, pa.Table.from_pylist([each], schema=SCHEMA)) for home, each in enumerate(rows, 1)]
     stage.run(parts, flow)
     assert flow.named["text"].to_pylist() == [f"{STORY.format(n)}\nThe end {n}." for n in range(3)]
-    assert flow.told["site_counts"] == {"sites": 1, "taught": 1, "pages": 3}
-    assert [(each["text"], each["pages"], each["site_pages"]) for each in flow.told["examples"]] == [(NOTICE, 3, 3)]
-    figures = stage.figures(flow.told)
+    assert flow.metrics["site_counts"] == {"sites": 1, "taught": 1, "pages": 3}
+    assert [(each["text"], each["pages"], each["site_pages"]) for each in flow.metrics["examples"]] == [(NOTICE, 3, 3)]
+    figures = stage.figures(flow.metrics)
     assert figures is not None and NOTICE in repr(figures.blocks)
 
 

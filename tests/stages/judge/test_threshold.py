@@ -55,13 +55,13 @@ def test_the_share_is_met_to_half_a_document_and_the_best_stay(keep, weigh, few,
     assert abs(kept - keep * sum(weight)) <= max(weight) / 2
     worst_kept = min(-9 if row["good"] is None else row["good"] for row in found if row["reason"] is None)
     assert all((-9 if row["good"] is None else row["good"]) <= worst_kept for row in found if row["reason"])
-    assert flow.told["thresholds"][0]["kept"] == pytest.approx(kept / sum(weight))
+    assert flow.metrics["thresholds"][0]["kept"] == pytest.approx(kept / sum(weight))
     assert {row["reason"] for row in found} <= {None, "below_threshold"}
 
 
 def test_each_group_has_a_threshold_of_its_own():
     found, flow = marked(Threshold(by="other", keep=0.2, within=["language"]), made())
-    assert [told["group"] for told in flow.told["thresholds"]] == ["(none)", "de", "en"]
+    assert [told["group"] for told in flow.metrics["thresholds"]] == ["(none)", "de", "en"]
     for language in ("en", "de", None):
         mine = [row for row in found if row["language"] == language]
         kept = sum(row["copies"] for row in mine if row["reason"] is None) / sum(row["copies"] for row in mine)
@@ -82,13 +82,13 @@ def test_documents_without_the_signal_are_the_worst_whichever_end_is_kept():
             found, flow = marked(Threshold(by="good", keep=keep, lowest=lowest), rows)
             kept = [row["good"] for row in found if row["reason"] is None]
             assert (len(kept), kept.count(None)) == (keep * 1000, lacking)
-            at = flow.told["thresholds"][0]["threshold"]
+            at = flow.metrics["thresholds"][0]["threshold"]
             if lacking:
                 assert at is None
             else:
                 gone = [row["good"] for row in found if row["reason"] and row["good"] is not None]
                 assert max(kept) <= at < min(gone) if lowest else max(gone) < at <= min(kept)
-            assert flow.told["thresholds"][0]["kept"] == pytest.approx(keep)
+            assert flow.metrics["thresholds"][0]["kept"] == pytest.approx(keep)
 
 
 def test_documents_without_a_signal_are_in_its_bucket_0_however_many_they_are():
@@ -154,7 +154,7 @@ def test_buckets_hold_equal_weight_and_the_best_is_the_last():
         "medium_high",
         "high",
     ]
-    assert len(flow.told["quantile_buckets"][0]["cuts"]) == 19
+    assert len(flow.metrics["quantile_buckets"][0]["cuts"]) == 19
 
 
 def test_an_ensemble_takes_the_highest_bucket_or_the_mean():

@@ -47,8 +47,8 @@ def packed(rows: list[dict[str, Any]], pack: Pack, order: Order | None = None, s
     docs: Any = flow.parts(pa.Table.from_pylist(rows, schema=SCHEMA))
     if order is not None:
         docs = order.run(docs, flow)
-    flow.hand_on("tokenizer", TOKENIZER)
-    flow.hand_on("tokenizer_json", "{}")
+    flow.share("tokenizer", TOKENIZER)
+    flow.share("tokenizer_json", "{}")
     pack.run(docs, flow)
     return flow
 
@@ -84,7 +84,7 @@ def test_every_token_of_every_copy_is_in_one_row(packer, schedule):
     order = Order(by="hard", schedule=schedule, resolution=8) if schedule else None
     flow = packed(rows, Pack(row_length=[32, 64], packer=packer, window_tokens=2048), order)
     wanted = Counter({(row["uid"], row["token_ids"]): row["copies"] for row in rows})
-    assert flow.told["packing"]["windows"] > 4
+    assert flow.metrics["packing"]["windows"] > 4
     for length in (32, 64):
         if packer != "concatenate":  # whose pieces are not of one length: chunks of two copies cannot be told apart
             assert documents(flow, f"shards/{length}") == wanted
@@ -120,7 +120,7 @@ def test_a_document_that_fits_is_never_cut_and_long_ones_are_counted():
         for uid, chunk in zip(row["doc_uids"], row["chunk"], strict=True)
     ]
     assert {uid for uid, chunk in pieces if chunk} == cut and len(cut) > 20
-    told = flow.told["packing"]["sets"][0]
+    told = flow.metrics["packing"]["sets"][0]
     assert told["cut"] == sum(row["copies"] for row in rows if row["uid"] in cut)
     assert told["fill"] == pytest.approx(1 - told["padding"] / (told["rows"] * 64), abs=1e-6)
     assert told["rows"] >= told["fewest_rows"]
@@ -208,8 +208,8 @@ def test_places_of_some_documents_alone_are_refused():
     )
     late = flow.parts(pa.Table.from_pylist(rows[20:], schema=SCHEMA))
     joined = type(late)([table for _, table in [*ordered.tables, *late.tables]])
-    flow.hand_on("tokenizer", TOKENIZER)
-    flow.hand_on("tokenizer_json", "{}")
+    flow.share("tokenizer", TOKENIZER)
+    flow.share("tokenizer_json", "{}")
     with pytest.raises(CannotRun, match="let it join before `order`"):
         Pack(row_length=64).run(joined, flow)
 

@@ -130,7 +130,7 @@ def unigram() -> str:
 def test_every_document_comes_back_from_its_ids():
     texts = [*CORPUS[:40], "a", "\x00", "\u0301", "🙂👨‍👩‍👧", "שלום עולם", "   ", "\n", "x" * 5000, " " * 5000]
     rows, flow = run(Tokenize(vocab_size=600, bos=True), documents(texts))
-    tokenizer = Tokenizer.from_str(flow.handed_on["tokenizer_json"])
+    tokenizer = Tokenizer.from_str(flow.shared_values["tokenizer_json"])
     assert len(rows) == len(texts)
     for i, text in enumerate(texts):
         row = rows[hash_of(i)]
@@ -139,9 +139,9 @@ def test_every_document_comes_back_from_its_ids():
         assert (ids[0], ids[-1]) == (1, 0)
         assert tokenizer.decode(ids[1:-1], skip_special_tokens=False) == text
         assert row["bytes_per_token"] == pytest.approx(len(text.encode()) / (len(ids) - 2))
-    assert flow.told["round_trip"] == {"checked": len(texts), "restored": len(texts), "changed": []}
-    assert flow.told["tokens"] == sum(row["tokens"] for row in rows.values())
-    assert flow.told["tokenizer"]["encoded_by"] == "kernels"
+    assert flow.metrics["round_trip"] == {"checked": len(texts), "restored": len(texts), "changed": []}
+    assert flow.metrics["tokens"] == sum(row["tokens"] for row in rows.values())
+    assert flow.metrics["tokenizer"]["encoded_by"] == "kernels"
 
 
 def test_texts_without_tokens_are_dropped():
@@ -154,8 +154,8 @@ def test_texts_without_tokens_are_dropped():
 
 def test_a_corpus_of_nothing_gets_a_tokenizer_of_bytes():
     rows, flow = run(Tokenize(), documents(["", ""]))
-    assert flow.told["tokenizer"]["vocab_size"] == 259 and {row["reason"] for row in rows.values()} == {"no_tokens"}
-    assert flow.told["tokens"] == 0 and flow.told["bytes_per_token"] is None
+    assert flow.metrics["tokenizer"]["vocab_size"] == 259 and {row["reason"] for row in rows.values()} == {"no_tokens"}
+    assert flow.metrics["tokens"] == 0 and flow.metrics["bytes_per_token"] is None
     assert run(Tokenize(), documents([]))[0] == {}
 
 
@@ -165,8 +165,8 @@ def test_special_tokens_that_a_page_spells_out_are_text():
     assert len(rows) == 3
     for row in rows.values():
         assert ids_in(row)[-1] == 0 and min(ids_in(row)[:-1]) > 2
-    assert flow.told["round_trip"]["restored"] == 3
-    tokenizer = Tokenizer.from_str(flow.handed_on["tokenizer_json"])
+    assert flow.metrics["round_trip"]["restored"] == 3
+    tokenizer = Tokenizer.from_str(flow.shared_values["tokenizer_json"])
     assert tokenizer.encode(text, add_special_tokens=False).ids.count(0) == 1, "what others do"
     tokenizer.encode_special_tokens = True
     assert ids_in(rows[hash_of(0)])[:-1] == tokenizer.encode(text, add_special_tokens=False).ids
@@ -179,7 +179,7 @@ def test_special_tokens_that_a_model_knows_as_pieces_are_text_too(tmp_path):
     ids = {i: ids_in(rows[hash_of(i)]) for i in range(3)}
     assert [ids[i].count(1) for i in range(3)] == [1, 1, 1] and all(found[-1] == 1 for found in ids.values())
     assert 2 in ids[1], "what is unknown may be"
-    assert flow.told["tokenizer"] | {"eos_id": 1, "pad_id": 0, "bos_id": None} == flow.told["tokenizer"]
+    assert flow.metrics["tokenizer"] | {"eos_id": 1, "pad_id": 0, "bos_id": None} == flow.metrics["tokenizer"]
 
 
 def test_a_special_token_that_only_the_normalizer_makes_drops_the_document(tmp_path):
@@ -214,8 +214,8 @@ def test_ids_of_a_large_vocabulary_take_four_bytes(tmp_path):
     stage = Tokenize(tokenizer=written(tmp_path, tokenizer.to_str(), eos_token="<|endoftext|>"))
     rows, flow = run(stage, documents(["mill \ue00065000\ue000"]))
     (row,) = rows.values()
-    assert flow.told["tokenizer"]["dtype"] == "uint32" and max(ids_in(row, "<u4")) == 65000 + 600
-    assert row["tokens"] == len(row["token_ids"]) // 4 and flow.told["round_trip"]["restored"] == 1
+    assert flow.metrics["tokenizer"]["dtype"] == "uint32" and max(ids_in(row, "<u4")) == 65000 + 600
+    assert row["tokens"] == len(row["token_ids"]) // 4 and flow.metrics["round_trip"]["restored"] == 1
 
 
 # --- long texts ------------------------------------------------------------------------------------------------------
@@ -308,11 +308,11 @@ def test_the_tokenizer_does_not_hang_on_order_or_parts():
     docs = documents([*CORPUS, "", None])
     stage = Tokenize(vocab_size=500, sample_bytes=20_000)
     made = {
-        json.dumps([run(stage, docs, seed)[1].told, run(stage, docs, seed)[1].handed_on], sort_keys=True)
+        json.dumps([run(stage, docs, seed)[1].metrics, run(stage, docs, seed)[1].shared_values], sort_keys=True)
         for seed in range(4)
     }
     assert len(made) == 1
-    other = run(stage.model_copy(update={"seed": 1}), docs)[1].told["tokenizer"]["hash"]
+    other = run(stage.model_copy(update={"seed": 1}), docs)[1].metrics["tokenizer"]["hash"]
     assert other not in made.pop(), "another seed draws another sample"
 
 
@@ -398,8 +398,8 @@ def test_a_folder_and_its_file_are_the_same_tokenizer(tmp_path):
     facts = []
     for name in (folder, f"{folder}/tokenizer.json"):
         rows, flow = run(Tokenize(tokenizer=name), documents(CORPUS[:9]))
-        assert len(rows) == 9 and flow.handed_on["tokenizer_json"] == TRAINED
-        facts.append(flow.told)
+        assert len(rows) == 9 and flow.shared_values["tokenizer_json"] == TRAINED
+        facts.append(flow.metrics)
     assert facts[0] == facts[1]
     wanted = {
         "name": "mill-bpe",
@@ -479,7 +479,9 @@ def test_a_hub_id_is_fetched_with_what_says_its_specials(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda url: None)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
     rows, flow = run(Tokenize(tokenizer="mills/bpe", revision="abc"), documents(["mill"]))
-    assert len(rows) == 1 and flow.told["tokenizer"]["name"] == "mills/bpe" and flow.told["tokenizer"]["eos_id"] == 0
+    assert (
+        len(rows) == 1 and flow.metrics["tokenizer"]["name"] == "mills/bpe" and flow.metrics["tokenizer"]["eos_id"] == 0
+    )
     assert asked[0] == ("mills/bpe", "tokenizer.json", "abc", False)
 
     def unreachable(name: str, file: str, revision: str | None, local_files_only: bool) -> str:
@@ -543,7 +545,9 @@ def test_a_hub_id_that_was_fetched_before_needs_no_network(monkeypatch, tmp_path
     stage = Tokenize(tokenizer="mills/bpe")
     stage.check()
     rows, flow = run(stage, documents(["mill"]))
-    assert len(rows) == 1 and flow.told["tokenizer"]["name"] == "mills/bpe" and flow.told["tokenizer"]["eos_id"] == 0
+    assert (
+        len(rows) == 1 and flow.metrics["tokenizer"]["name"] == "mills/bpe" and flow.metrics["tokenizer"]["eos_id"] == 0
+    )
 
 
 def test_a_tokenizer_on_disk_is_looked_at_before_any_work(tmp_path, monkeypatch):
@@ -579,7 +583,7 @@ def test_old_formats_come_through_transformers(tmp_path):
     text = "the mill <|endoftext|> don't"
     rows, flow = run(Tokenize(tokenizer=str(tmp_path)), documents([text]))
     assert ids_in(rows[hash_of(0)]) == [*TextEncoder(like(None)).encode(column([text])).ids.tolist(), 0]
-    assert flow.told["round_trip"]["restored"] == 1
+    assert flow.metrics["round_trip"]["restored"] == 1
 
 
 # --- the report ------------------------------------------------------------------------------------------------------
@@ -589,7 +593,7 @@ def test_the_report_has_bytes_per_token_by_language_and_source():
     texts = [*CORPUS[:30], ""]
     docs = documents(texts, language=pa.array((["en", "de", None] * 11)[: len(texts)]))
     rows, flow = run(Tokenize(vocab_size=500, bos=True), docs)
-    of_source = flow.told["bytes_per_token_by_source"]
+    of_source = flow.metrics["bytes_per_token_by_source"]
     assert {name: found["documents"] for name, found in of_source.items()} == {
         "source 0": 10,
         "source 1": 10,
@@ -603,9 +607,9 @@ def test_the_report_has_bytes_per_token_by_language_and_source():
         "tokens": tokens,
         "bytes_per_token": round(size / (tokens - 20), 3),
     }
-    assert flow.told["bytes_per_token_by_language"]["en"] == of_source["source 0"]
-    assert flow.told["bytes_per_token_by_language"].keys() == {"en", "de", "unknown"}
-    assert "bytes_per_token_by_language" not in run(Tokenize(vocab_size=300), documents(["mill"]))[1].told
+    assert flow.metrics["bytes_per_token_by_language"]["en"] == of_source["source 0"]
+    assert flow.metrics["bytes_per_token_by_language"].keys() == {"en", "de", "unknown"}
+    assert "bytes_per_token_by_language" not in run(Tokenize(vocab_size=300), documents(["mill"]))[1].metrics
 
 
 def test_texts_that_a_tokenizer_changes_are_named(tmp_path):
@@ -613,7 +617,7 @@ def test_texts_that_a_tokenizer_changes_are_named(tmp_path):
     texts = ["Mill" if i < 8 else "mill" for i in range(20)]
     flow = run(Tokenize(tokenizer=folder), documents(texts))[1]
     wanted = [f"{uid:016x}" for uid in sorted(map(hash_of, range(8)))[:5]]
-    assert flow.told["round_trip"] == {"checked": 20, "restored": 12, "changed": wanted}
+    assert flow.metrics["round_trip"] == {"checked": 20, "restored": 12, "changed": wanted}
 
 
 def test_workers_that_are_forked_print_no_warning():

@@ -31,7 +31,7 @@ def qkv():
     return drawn(3, TOKENS, (HEADS + 2 * KV_HEADS) * SIZE)
 
 
-# By name: the function, its operator (which runs the Triton kernels wherever it is called), the plain twin, and inputs.
+# By name: the function, its operator (which runs the Triton kernels wherever it is called), the reference, and inputs.
 STEPS = {
     "rms_norm": (
         fused.rms_norm, lambda *a: torch.ops.gristmill.rms_norm(*a)[0], plain.rms_norm, lambda: (drawn(0, TOKENS, 24), drawn(1, 24), EPS),
@@ -81,10 +81,10 @@ def same(found, wanted, **close):
 @pytest.mark.parametrize("name", STEPS)
 def test_operators_and_their_gradients_are_those_of_the_plain_twins_in_float64(name):
     pytest.importorskip("triton", reason="the operators run Triton kernels")
-    _, operator, twin, inputs = STEPS[name]
+    _, operator, reference, inputs = STEPS[name]
     same(
         run(operator, learning(inputs(), torch.float32)),
-        run(twin, learning(inputs(), torch.float64)),
+        run(reference, learning(inputs(), torch.float64)),
         rtol=1e-5,
         atol=1e-5,
     )
@@ -113,14 +113,14 @@ def test_operators_keep_the_rules_of_torchs_library(name):
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_plain_path_has_right_gradients_and_is_compiled_whole(name):
-    function, _, twin, inputs = STEPS[name]
+    function, _, reference, inputs = STEPS[name]
     exact = [x.to("cpu") if isinstance(x, torch.Tensor) else x for x in inputs()]
     exact = learning(exact, torch.float64)
     assert torch.autograd.gradcheck(function, exact)
     torch._dynamo.reset()
     same(
         [x.to(DEVICE) for x in run_here(torch.compile(function, fullgraph=True, backend="aot_eager"), exact)],
-        [x.to(DEVICE) for x in run_here(twin, exact)],
+        [x.to(DEVICE) for x in run_here(reference, exact)],
         rtol=1e-12, atol=1e-12,
     )  # fmt: skip
 
@@ -135,10 +135,10 @@ def run_here(step, inputs):
 def test_a_sum_whose_norm_or_itself_goes_nowhere_has_its_gradients_all_the_same():
     pytest.importorskip("triton", reason="the operators run Triton kernels")
     for name, which in itertools.product(("add_rms_norm", "rms_norm beside"), (0, 1)):
-        _, operator, twin, inputs = STEPS[name]
+        _, operator, reference, inputs = STEPS[name]
         found = run(lambda *a, o=operator, w=which: o(*a)[w], learning(inputs(), torch.float32))
         wanted_inputs = learning(inputs(), torch.float64)
-        outputs = twin(*wanted_inputs)[which]
+        outputs = reference(*wanted_inputs)[which]
         learns = [x for x in wanted_inputs if isinstance(x, torch.Tensor)]
         wanted = torch.autograd.grad((outputs * drawn(10, *outputs.shape).double()).sum(), learns, allow_unused=True)
         for got, want in zip(found[1:], wanted, strict=True):

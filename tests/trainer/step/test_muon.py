@@ -104,19 +104,19 @@ def test_matrices_of_blocks_go_by_muon_and_all_else_by_adamw() -> None:
 def test_steps_are_those_of_a_plain_loop(nesterov: bool) -> None:
     settings = Muon(0.02, 0.1, 0.9, nesterov, adamw=SETTINGS.adamw)
     network, packed = model(), documents()
-    twin = copy.deepcopy(network)
+    reference = copy.deepcopy(network)
     optimizer = settings.optimizer(network)
     muon = set(optimizer.param_groups[0]["names"])
     others = AdamW(0.01, 0.1, (0.9, 0.95)).optimizer(
-        twin
+        reference
     )  # steps on all; those of Muon are put back and stepped on by hand
-    momenta = {name: torch.zeros_like(p) for name, p in twin.named_parameters()}
+    momenta = {name: torch.zeros_like(p) for name, p in reference.named_parameters()}
     cuts = {"qkv": (16, 8, 8), "gate_up": (24, 24), "out": (16,), "down": (16,)}
     for _ in range(3):
         update(optimizer, list(network.parameters()), [network(packed) / packed.counted], 0.5, 1.0)
-        before = {name: p.detach().clone() for name, p in twin.named_parameters()}
-        update(others, list(twin.parameters()), [twin(packed) / packed.counted], 0.5, 1.0)
-        for name, parameter in twin.named_parameters():
+        before = {name: p.detach().clone() for name, p in reference.named_parameters()}
+        update(others, list(reference.parameters()), [reference(packed) / packed.counted], 0.5, 1.0)
+        for name, parameter in reference.named_parameters():
             if name not in muon:
                 continue
             momenta[name] = 0.9 * momenta[name] + 0.1 * parameter.grad
@@ -124,7 +124,7 @@ def test_steps_are_those_of_a_plain_loop(nesterov: bool) -> None:
             parts = direction.split(cuts[name.split(".")[2]])
             step = torch.cat([newton_schulz(part[None])[0] * 0.2 * max(part.shape) ** 0.5 for part in parts])
             parameter.data.copy_(before[name] * (1 - 0.5 * 0.02 * 0.1) - 0.5 * 0.02 * step)
-        for (name, a), b in zip(network.named_parameters(), twin.parameters(), strict=True):
+        for (name, a), b in zip(network.named_parameters(), reference.parameters(), strict=True):
             assert torch.allclose(a, b, atol=2e-5), name
 
 

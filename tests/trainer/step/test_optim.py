@@ -89,7 +89,7 @@ def test_the_norm_of_gradients_of_several_types_is_not_rounded_to_the_narrowest(
 def test_every_loop_makes_the_same_step_and_leaves_out_what_is_not_finite(loop: Loop | None) -> None:
     network, plain = model(), model()
     optimizer = AdamW(rate=0.01, weight_decay=0.1, loop=loop).optimizer(network)
-    twin = torch.optim.AdamW(
+    reference = torch.optim.AdamW(
         parameter_groups(plain, AdamW(rate=0.01, weight_decay=0.1)), betas=(0.9, 0.98), foreach=False, fused=False
     )
     assert (optimizer.param_groups[0]["fused"], optimizer.param_groups[0]["foreach"]) == (
@@ -102,7 +102,7 @@ def test_every_loop_makes_the_same_step_and_leaves_out_what_is_not_finite(loop: 
                 parameter.grad = torch.full_like(parameter, float("inf") if bad else 0.3)
         step_if_finite(optimizer, gradient_norm([p.grad for p in network.parameters() if p.grad is not None]))
         if not bad:
-            twin.step()
+            reference.step()
         assert all(
             torch.allclose(a, b, atol=1e-7) for a, b in zip(network.parameters(), plain.parameters(), strict=True)
         )
