@@ -79,17 +79,21 @@ def ours(html: bytes, model: BlockModel) -> str:
 
 def quality(rows: list[dict[str, Any]], texts: list[str]) -> dict[str, Any]:
     if rows[0]["must_have"]:
-        low = [text.lower() for text in texts]
-        found = [part.lower() in text for row, text in zip(rows, low, strict=True) for part in row["must_have"] or []]
-        absent = [
-            part.lower() not in text for row, text in zip(rows, low, strict=True) for part in row["must_not_have"] or []
-        ]
-        return {"must_have": round(float(np.mean(found)), 4), "must_not_have_absent": round(float(np.mean(absent)), 4)}
+        return snippets_found(rows, texts) | {
+            f"{name}_first_{FIRST}": share for name, share in snippets_found(rows[:FIRST], texts[:FIRST]).items()
+        }
     scores = [word_f1(words_of(text), words_of(row["text"])) for row, text in zip(rows, texts, strict=True)]
     return {
         "word_f1": round(float(np.mean(scores)), 4),
         "first_250": round(float(np.mean(scores[:FIRST])), 4),
     }
+
+
+def snippets_found(rows: list[dict[str, Any]], texts: list[str]) -> dict[str, float]:
+    pages = [(row, text.lower()) for row, text in zip(rows, texts, strict=True)]
+    found = [part.lower() in text for row, text in pages for part in row["must_have"] or []]
+    absent = [part.lower() not in text for row, text in pages for part in row["must_not_have"] or []]
+    return {"must_have": round(float(np.mean(found)), 4), "must_not_have_absent": round(float(np.mean(absent)), 4)}
 
 
 def models_without(names: list[str], data: Path, folder: Path) -> dict[str, BlockModel]:
