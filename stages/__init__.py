@@ -40,6 +40,7 @@ HOMES: dict[str, str] = {
     "LlmScore": "gristmill.stages.judge.llm_score",
     "MinHashDedup": "gristmill.stages.dedup.minhash",
     "Mix": "gristmill.stages.blend.mix",
+    "OneView": "gristmill.stages.dedup.one_view",
     "Order": "gristmill.stages.blend.order",
     "Pack": "gristmill.stages.tokens.pack",
     "ParagraphDedup": "gristmill.stages.dedup.paragraph",

@@ -9,6 +9,7 @@ from gristmill.stages.dedup.decontaminate import (
 )
 from gristmill.stages.dedup.exact import ExactDedup as ExactDedup
 from gristmill.stages.dedup.minhash import MinHashDedup as MinHashDedup
+from gristmill.stages.dedup.one_view import OneView as OneView
 from gristmill.stages.dedup.paragraph import ParagraphDedup as ParagraphDedup
 from gristmill.stages.dedup.simhash import SimHashDedup as SimHashDedup
 from gristmill.stages.dedup.site_boilerplate import SiteBoilerplate as SiteBoilerplate

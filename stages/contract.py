@@ -85,6 +85,20 @@ def check_batch(before: pa.RecordBatch, after: Any, kept: Any, rewrites: bool) -
         check_texts(before, after, kept)
 
 
+def check_made(answer: pa.RecordBatch, made: Any, rows: Any) -> None:
+    """Documents that a stage made of others are like its answer, and each is new."""
+    if len(rows) != len(made) or (len(rows) and not 0 <= min(rows) <= max(rows) < len(answer)):
+        raise ContractBroken(f"made: {len(made)} documents, and {len(rows)} rows that they were made of")
+    if not isinstance(made, pa.RecordBatch):
+        raise ContractBroken(f"made: a record batch was expected, not {kind_of(made)}")
+    if not made.schema.equals(answer.schema):
+        raise ContractBroken("made: its columns are not those of the answer")
+    if "uid" not in made.schema.names:
+        raise ContractBroken("made: a document has a uid")
+    if pc.any(pc.is_in(made.column("uid"), value_set=answer.column("uid"))).as_py():
+        raise ContractBroken("made: a new document has a `uid` of its own")
+
+
 def check_schema(before: pa.Schema, after: pa.Schema, rewrites: bool) -> None:
     names = after.names
     there = set(names)

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, BinaryIO, ClassVar, Self, cast
+from typing import Annotated, Any, BinaryIO, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gristmill.kernels.base.types import Mask
 from gristmill.stages.checks import Complaint, RecipeContext
-from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, kind_of, signals_of
+from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, check_made, kind_of, signals_of
 from gristmill.stages.documents import BASE, PAGE, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
@@ -141,6 +141,8 @@ class Map(Stage):
         if not isinstance(applied.verdict, Verdict):
             raise ContractBroken(f"{kind_of(applied.verdict)} was answered where a Verdict was expected")
         check_batch(batch, applied.batch, applied.verdict.kept, isinstance(self, Rewrite))
+        if applied.made is not None:
+            check_made(applied.batch, applied.made.batch, applied.made.rows)
         return applied
 
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
@@ -152,8 +154,24 @@ class Map(Stage):
         out = []
         for batch in batches:
             done = self.checked(batch)
-            out.append(done.batch.filter(pa.array(done.verdict.kept)))
+            kept = done.verdict.kept
+            out.append(
+                done.made.between(done.batch, kept) if done.made is not None else done.batch.filter(pa.array(kept))
+            )
         return pa.Table.from_batches(out)
+
+
+class Made(NamedTuple):
+    """Documents that a stage made of others; all of them stay. `rows` are those of the batch that they were made of,
+    and each stands behind its own."""
+
+    batch: pa.RecordBatch
+    rows: np.ndarray[Any, np.dtype[np.int64]]
+
+    def between(self, batch: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:
+        """The rows of the batch that stay, and these where they belong, whatever the batch is a piece of."""
+        both = pa.concat_batches([batch.filter(pa.array(kept)), self.batch])
+        return both.take(pa.array(np.argsort(np.concatenate([np.flatnonzero(kept), self.rows]), kind="stable")))
 
 
 @dataclass
@@ -168,6 +186,7 @@ class Applied:
     noted: Mapping[str, int] = field(
         default_factory=dict
     )  # by name, how many of the documents kept have what the run's record should tell of
+    made: Made | None = None  # more documents, beside these
 
 
 class Annotate(Map):

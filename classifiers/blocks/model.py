@@ -64,9 +64,10 @@ class BlockModel:
         add_context(page, measured, predict(self.first, measured.rows))
         return predict(self.second, measured.rows)
 
-    def keep(self, probability: Array, measured: MeasuredPage) -> Array:
-        """bool[blocks]."""
-        return choose_blocks(probability, np.ascontiguousarray(measured.counts[:, block_text.WORDS]), self.sharpness)
+    def keep(self, probability: Array, measured: MeasuredPage, beta: float = 1.0) -> Array:
+        """bool[blocks]; recall counts `beta` times as much as precision."""
+        words = np.ascontiguousarray(measured.counts[:, block_text.WORDS])
+        return choose_blocks(probability, words, self.sharpness, beta)
 
 
 def measure_page(data: Bytes, page: Page, kinds: Array, starts: Array, ends: Array, known: int) -> MeasuredPage:
@@ -89,13 +90,14 @@ def add_context(page: Page, measured: MeasuredPage, first: Array) -> None:
     )
 
 
-def choose_blocks(probability: Array, words: Array, sharpness: float) -> Array:
+def choose_blocks(probability: Array, words: Array, sharpness: float, beta: float = 1.0) -> Array:
     kept = np.zeros(len(probability), np.bool_)
     if len(probability):
         choose(
             probability,
             words,
             sharpness,
+            beta * beta,
             min(LEAST, float(probability.max())),
             np.argsort(-probability, kind="stable"),
             kept,
@@ -104,9 +106,11 @@ def choose_blocks(probability: Array, words: Array, sharpness: float) -> Array:
 
 
 @kernel
-def choose(probability: Array, words: Array, sharpness: float, least: float, order: Array, kept: Array) -> None:
-    """Keeps the blocks up to the cut that promises the highest F1; a block without words follows what its probability
-    says."""
+def choose(
+    probability: Array, words: Array, sharpness: float, recall: float, least: float, order: Array, kept: Array
+) -> None:
+    """Keeps the blocks up to the cut that promises the highest F, with `recall` the square of its beta; a block without
+    words follows what its probability says."""
     hoped = 0.0
     sharp = np.empty(len(order))
     for b in range(len(order)):
@@ -121,7 +125,7 @@ def choose(probability: Array, words: Array, sharpness: float, least: float, ord
             break
         right += sharp[b] * words[b]
         taken += words[b]
-        promised = 2 * right / (taken + hoped) if taken > 0 else 0.0
+        promised = (1 + recall) * right / (taken + recall * hoped) if taken > 0 else 0.0
         if promised >= best:
             best, cut = promised, k + 1
     for k in range(cut):

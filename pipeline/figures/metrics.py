@@ -20,7 +20,7 @@ COUNTED = frozenset(
     {
         "name", "stage", "kind", "about", "settings", "adds", "docs_in", "kept", "dropped", "quarantined", "bytes_in",
         "bytes_out", "text_bytes", "sources", "samples", "seconds", "peak_memory", "slowest", "cost", "absent", "noted",
-        "nuls",
+        "nuls", "made",
     }
 )  # fmt: skip
 

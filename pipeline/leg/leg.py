@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,7 @@ from gristmill.stages.read.markup import MARKUP, rows_of_markup
 from gristmill.stages.stage import (
     Annotate,
     CannotRun,
+    Made,
     Map,
     NoSuchSignal,
     Origin,
@@ -62,6 +63,7 @@ from gristmill.stages.stage import (
 
 # When all of so many documents fail, it is the stage that is broken and not the documents.
 ENOUGH_TO_BLAME_THE_STAGE = 16
+Answer: TypeAlias = tuple[pa.RecordBatch, Verdict, Made | None]
 
 
 def grind(task: LegTask, care: Care | None = None) -> Result:
@@ -239,8 +241,10 @@ class _Grinding:
             count.bytes_in += batch.nbytes
             batch = self.before(stage, batch)
             kept = []
-            for done, verdict in self.pieces(stage, batch):
-                if verdict.kept.all():
+            for done, verdict, made in self.pieces(stage, batch):
+                if made is not None:
+                    count.made += len(made.batch)
+                elif verdict.kept.all():
                     kept.append(done)
                     continue
                 self.rejects.dropped(stage.called, done, verdict)
@@ -249,7 +253,10 @@ class _Grinding:
                 ):
                     if times:
                         count.dropped[verdict.reasons[index]] += times
-                kept.append(done.filter(pa.array(verdict.kept)))
+                if made is None:
+                    kept.append(done.filter(pa.array(verdict.kept)))
+                else:
+                    kept.append(made.between(done, verdict.kept))
             if not kept:
                 batch = batch.slice(0, 0)
             else:
@@ -311,7 +318,7 @@ class _Grinding:
             ) from error
         return table
 
-    def pieces(self, stage: Map, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
+    def pieces(self, stage: Map, batch: pa.RecordBatch) -> Iterator[Answer]:
         """The stage's answer on a batch, in as many pieces as it takes to leave out the documents that break it."""
         before = self.counts[stage.called].quarantined
         place = (self.batch_number, stage.called)
@@ -327,7 +334,7 @@ class _Grinding:
                 f"the last: {self.log[-1]}"
             )
 
-    def piece(self, stage: Map, batch: pa.RecordBatch, row: int | None) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
+    def piece(self, stage: Map, batch: pa.RecordBatch, row: int | None) -> Iterator[Answer]:
         self.care.about_to((self.batch_number, stage.called), batch, row)
         try:
             with self.care.watching(stage.patience):
@@ -344,9 +351,9 @@ class _Grinding:
             if applied.seconds is not None:
                 self.slowest.look(stage.called, batch, applied.seconds)
             self.counts[stage.called].noted.update(applied.noted)
-            yield applied.batch, applied.verdict
+            yield applied.batch, applied.verdict, applied.made
 
-    def halves(self, stage: Map, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
+    def halves(self, stage: Map, batch: pa.RecordBatch) -> Iterator[Answer]:
         middle = len(batch) // 2
         yield from self.piece(stage, batch.slice(0, middle), None)
         yield from self.piece(stage, batch.slice(middle), None)

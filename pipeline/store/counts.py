@@ -15,6 +15,7 @@ class Count:
     """One stage's account of one source."""
 
     docs_in: int = 0
+    made: int = 0  # documents that the stage made of others, beside them
     kept: int = 0
     quarantined: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
@@ -33,6 +34,7 @@ class Count:
 
     def add(self, other: Count) -> None:
         self.docs_in += other.docs_in
+        self.made += other.made
         self.kept += other.kept
         self.quarantined += other.quarantined
         self.dropped.update(other.dropped)
@@ -56,6 +58,8 @@ class Count:
             "bytes_out": self.bytes_out,
             "text_bytes": self.text_bytes,
         }
+        if self.made:
+            record["made"] = self.made
         if self.absent:
             record["absent"] = dict(sorted(self.absent.items()))
         if self.noted:
@@ -68,6 +72,7 @@ class Count:
     def from_plain(cls, data: CountRecord) -> Count:
         return cls(
             docs_in=data.get("docs_in", 0),
+            made=data.get("made", 0),
             kept=data.get("kept", 0),
             quarantined=data.get("quarantined", 0),
             dropped=Counter(data.get("dropped", {})),
@@ -82,11 +87,12 @@ class Count:
         )
 
     def check(self, what: str) -> None:
-        """in = kept + dropped + quarantined, or the run stops."""
+        """in + made = kept + dropped + quarantined, or the run stops."""
         out = self.kept + sum(self.dropped.values()) + self.quarantined
-        if self.docs_in != out:
+        if self.docs_in + self.made != out:
+            made = f" and {self.made:,} were made of them" if self.made else ""
             raise NotConserved(
-                f"{what}: {self.docs_in:,} documents went in, but {self.kept:,} kept + "
+                f"{what}: {self.docs_in:,} documents went in{made}, but {self.kept:,} kept + "
                 f"{sum(self.dropped.values()):,} dropped + {self.quarantined:,} quarantined = {out:,}"
             )
 

@@ -60,6 +60,7 @@ class StageRecord(TypedDict):
     bytes_in: int
     bytes_out: int
     text_bytes: int
+    made: NotRequired[int]
     absent: NotRequired[dict[str, int]]
     noted: NotRequired[dict[str, int]]
     nuls: NotRequired[int]

@@ -7,6 +7,7 @@ Ours reads bytes of UTF-8 (stages/extract/gristmill.py). The others are function
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, Protocol
@@ -29,6 +30,7 @@ from gristmill.stages.extract.gristmill import (
 from gristmill.stages.extract.metadata import absolute, metadata
 from gristmill.stages.extract.pages import no_page
 from gristmill.stages.extract.render import Form
+from gristmill.stages.extract.views import View
 from gristmill.stages.read.charset import decode_html
 
 EngineName = Literal["gristmill", "resiliparse", "trafilatura", "plain"]
@@ -49,6 +51,7 @@ class Extracted:
     canonical: str | None = None
     kind: str | None = None  # article, product, forum, listing, website...
     comments: str | None = None  # what readers wrote, where it is asked for apart
+    full: str | None = None  # the full view beside the precise one, where it is asked for and has more
     no_page: str | None = (
         # why this is no page with text of its own, where it is none: one of gristmill.stages.extract.pages.REASONS
         None
@@ -66,17 +69,20 @@ def extract(
     charset: str | None = None,
     form: Form = "text",
     comments: Comments = "drop",
+    views: Sequence[View] = ("precise",),
 ) -> Extracted:
     """The text of one page and what it says of itself; `charset` is the one its HTTP header named. Only ours writes
-    markdown, and knows readers' comments from the text."""
+    markdown, knows readers' comments from the text, and has views."""
     if engine == OURS:
-        return gristmill(utf8(html, charset), url, form, comments)
+        return gristmill(utf8(html, charset), url, form, comments, views)
     if engine not in ENGINES:
         raise ValueError(f"no engine {engine!r}; there are {', '.join((OURS, *ENGINES))}")
     if form != "text":
         raise ValueError(f"the engine {engine} writes text alone; {form} is written by {OURS}")
     if comments != "drop":
         raise ValueError(f"comments: the engine {engine} cannot tell readers' comments; {OURS} can")
+    if tuple(views) != ("precise",):
+        raise ValueError(f"views: the engine {engine} has one; {OURS} has more")
     return ENGINES[engine](markup(html, charset), url)
 
 
@@ -92,16 +98,19 @@ def compare(html: bytes | str, url: str | None = None, charset: str | None = Non
     return gristmill(data, url, "text").text, visible_text(look_at(data))
 
 
-def gristmill(data: bytes, url: str | None, form: Form, comments: Comments = "drop") -> Extracted:
+def gristmill(
+    data: bytes, url: str | None, form: Form, comments: Comments = "drop", views: Sequence[View] = ("precise",)
+) -> Extracted:
     try:
         seen = look_at(data)
     except TooManyBlocks:
         return Extracted("", no_page="too_many_blocks")
     facts = metadata(seen.head, url, headings_of(seen))
-    texts = texts_of(seen, shipped_model(), form, comments)
+    texts = texts_of(seen, shipped_model(), form, comments, views)
     return Extracted(
         clean(texts.text),
         comments=clean(texts.comments) if texts.comments else None,
+        full=clean(texts.full) if texts.full else None,
         title=facts.title,
         author=facts.author,
         date=facts.date,

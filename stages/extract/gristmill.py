@@ -9,6 +9,7 @@ docs/extraction.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from gristmill.stages.extract.comments import Comments, readers_comments
 from gristmill.stages.extract.formulas import with_formulas
 from gristmill.stages.extract.metadata import PageHead, long_text, main_thing, read_head
 from gristmill.stages.extract.render import Form, languages, numbered, render
+from gristmill.stages.extract.views import View
 from gristmill.stages.extract.wholes import with_structure
 from gristmill.stages.read.charset import decode_page, is_utf8 as is_utf8
 
@@ -31,6 +33,8 @@ LITTLE = 200  # characters of main text in the markup; with fewer, the head's ow
 MOST_BLOCKS = 200_000  # the largest of 1,497 real pages has 2,641; features take 1 kB a block
 MOST_HEADINGS = 50  # that may be the title of a page
 MARK = b"\xef\xbb\xbf"
+# Of the full view: recall counts so many times as much, and it is one where it has so many times the characters.
+FULL_BETA, FULL_SIZE = 3.0, 1.1
 
 
 class TooManyBlocks(ValueError):
@@ -97,17 +101,17 @@ def look_at(data: bytes) -> SegmentedPage:
     return SegmentedPage(data, page, head, measured)
 
 
-def choose(seen: SegmentedPage, model: BlockModel) -> tuple[Array, Array]:
-    """float32[blocks] probabilities, and bool[blocks] which are kept, readers' comments among them."""
-    probability = model.probabilities(seen.page, seen.measured)
-    return probability, with_structure(seen.page, without_headline(seen, model.keep(probability, seen.measured)))
+def choose(seen: SegmentedPage, model: BlockModel, probability: Array, beta: float = 1.0) -> Array:
+    """bool[blocks]: which are kept, readers' comments among them."""
+    return with_structure(seen.page, without_headline(seen, model.keep(probability, seen.measured, beta)))
 
 
 class Texts(NamedTuple):
     """What is taken from a page."""
 
     text: str
-    comments: str | None  # where they are asked for apart
+    comments: str | None = None  # where they are asked for apart
+    full: str | None = None  # the full view, where it is asked for and has more
 
 
 def without_headline(seen: SegmentedPage, kept: Array) -> Array:
@@ -129,13 +133,27 @@ def main_text(seen: SegmentedPage, model: BlockModel, form: Form) -> str:
     return texts_of(seen, model, form, "drop").text
 
 
-def texts_of(seen: SegmentedPage, model: BlockModel, form: Form, comments: Comments) -> Texts:
-    _, kept = choose(seen, model)
-    if comments == "keep":
-        return Texts(_text(seen, kept, form), None)
-    theirs = readers_comments(seen.measured, kept)
+def texts_of(
+    seen: SegmentedPage, model: BlockModel, form: Form, comments: Comments, views: Sequence[View] = ("precise",)
+) -> Texts:
+    """The text of the first view, and the full one if it is the second."""
+    probability = model.probabilities(seen.page, seen.measured)
+    kept = choose(seen, model, probability, 1.0 if views[0] == "precise" else FULL_BETA)
+    theirs = np.zeros(len(kept), np.bool_) if comments == "keep" else readers_comments(seen.measured, kept)
+    text = _text(seen, kept & ~theirs, form)
     apart = _rendered(seen, theirs, form) if comments == "apart" and theirs.any() else None
-    return Texts(_text(seen, kept & ~theirs, form), apart)
+    return Texts(text, apart, full_view(seen, model, form, comments, probability, text) if len(views) > 1 else None)
+
+
+def full_view(
+    seen: SegmentedPage, model: BlockModel, form: Form, comments: Comments, probability: Array, text: str
+) -> str | None:
+    """What else may be main text with it; None where that is next to nothing."""
+    kept = choose(seen, model, probability, FULL_BETA)
+    if comments != "keep":
+        kept &= ~readers_comments(seen.measured, kept)
+    full = _text(seen, kept, form)
+    return full if len(full) >= FULL_SIZE * len(text) else None
 
 
 def _text(seen: SegmentedPage, kept: Array, form: Form) -> str:
@@ -156,7 +174,8 @@ def head_text(head: PageHead) -> str | None:
 
 
 def blocks_of(seen: SegmentedPage, model: BlockModel) -> list[TextBlock]:
-    probability, kept = choose(seen, model)
+    probability = model.probabilities(seen.page, seen.measured)
+    kept = choose(seen, model, probability)
     kept &= ~readers_comments(seen.measured, kept)
     text, edges = seen.page.text.tobytes(), seen.page.start.tolist()
     tags = [TAGS[tag] or "?" for tag in seen.page.tag[seen.page.element].tolist()]

@@ -9,8 +9,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, model_validator
+import pyarrow.compute as pc
+from pydantic import Field, field_validator, model_validator
 
+from gristmill.kernels.base.types import Array
 from gristmill.stages.documents import PAGE, as_json, column_of
 from gristmill.stages.extract.comments import Comments
 from gristmill.stages.extract.engines import (
@@ -26,10 +28,11 @@ from gristmill.stages.extract.engines import (
 )
 from gristmill.stages.extract.nesting import nests_deeper
 from gristmill.stages.extract.pages import REASONS
+from gristmill.stages.extract.views import View, each_once, full_uids
 from gristmill.stages.figures import PagePairs, Report, StageFigures
 from gristmill.stages.read.charset import Decoded, decode_page
 from gristmill.stages.read.markup import MARKUP, rows_of_markup
-from gristmill.stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
+from gristmill.stages.stage import Applied, CannotRun, Made, Rewrite, Signals, Verdict, with_columns
 
 PAGES = "pages"  # under which documents with html are counted
 
@@ -64,6 +67,13 @@ class Extract(Rewrite):
             "`meta` as `comments`; on forums it is the text and stays; only for the engine gristmill"
         ),
     ] = "drop"
+    views: list[View] = Field(
+        default=["precise"],
+        description="precise is the main text; full has what else may be, where that is a tenth more; with both a page "
+        "becomes two documents, with their name as signal `view`, and `one_view` keeps one of them after the filters; "
+        "only for the engine gristmill",
+        min_length=1,
+    )
     max_nesting: Annotated[
         int,
         Field(
@@ -78,6 +88,11 @@ class Extract(Rewrite):
     needs: ClassVar[tuple[str, ...]] = ("html", "charset", "text", "url", "meta")
     costly: ClassVar[bool] = True
     shows_pages: ClassVar[bool] = True
+    _once = field_validator("views")(each_once)
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        return ("view",) if len(self.views) > 1 else ()
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
@@ -91,6 +106,10 @@ class Extract(Rewrite):
             raise ValueError(f"the engine {self.engine} writes text alone; {self.form} is written by {OURS}")
         if self.comments != "drop" and self.engine != OURS:
             raise ValueError(f"comments: the engine {self.engine} cannot tell readers' comments; {OURS} can")
+        if self.views != ["precise"] and self.engine != OURS:
+            raise ValueError(f"views: the engine {self.engine} has one; {OURS} has more")
+        if self.views == ["full", "precise"]:
+            raise ValueError("views: the precise one comes first; which of them stays is `prefer` of one_view")
         return self
 
     def prepare(self) -> None:
@@ -98,6 +117,8 @@ class Extract(Rewrite):
             extract(b"<title>a</title><p>a b c</p>")
 
     def rewrite(self, batch: pa.RecordBatch) -> Applied:
+        if len(self.views) > 1 and "uid" not in batch.schema.names:
+            raise CannotRun("views: the documents have no `uid`, which tells the views of a page that they are its own")
         absent = [name for name in PAGE.names if name not in batch.schema.names]  # a source of texts has no pages
         batch = with_columns(batch, {name: pa.nulls(len(batch), PAGE.field(name).type) for name in absent})
         columns = Signals(batch)
@@ -111,6 +132,7 @@ class Extract(Rewrite):
         noted = {name: np.zeros(len(batch), dtype=bool) for name in NOTED}
         no_page = {reason: np.zeros(len(batch), dtype=bool) for reason in REASONS}
         seconds = np.zeros(len(batch))
+        full: list[str | None] = [None] * len(batch)
         for row, text in enumerate(texts):
             start = time.perf_counter()
             html = pages[row].as_py()  # one at a time: the pages of a batch may be larger than its text by far
@@ -127,6 +149,7 @@ class Extract(Rewrite):
                 too_deep[row], texts[row] = True, None
                 continue
             texts[row], metas[row] = extracted.text, merged(metas[row], extracted)
+            full[row] = extracted.full
             if extracted.no_page:
                 no_page[extracted.no_page][row] = True
             empty[row] = not extracted.text
@@ -142,11 +165,14 @@ class Extract(Rewrite):
             verdict.drop(where, reason)
         verdict.drop(empty, "no_text")
         done = with_columns(batch, {"text": column_of(texts, pa.string()), "meta": column_of(metas, pa.string())})
+        done, more = done.drop_columns(PAGE.names), None
+        if len(self.views) > 1:
+            is_page = np.asarray(pages.is_valid()) | np.isin(np.arange(len(batch)), sorted(markup_rows))
+            done = with_columns(done, {"view": pc.if_else(pa.array(is_page), "precise", pa.scalar(None, pa.string()))})
+            more = full_views(done, full, verdict.kept)
         counts = {name: int(np.count_nonzero(rows & verdict.kept)) for name, rows in noted.items()}
         counts |= {PAGES: len(batch) - pages.null_count, MARKUP: len(markup_rows)}
-        return Applied(
-            done.drop_columns(PAGE.names), verdict, seconds, {name: count for name, count in counts.items() if count}
-        )
+        return Applied(done, verdict, seconds, {name: count for name, count in counts.items() if count}, more)
 
     def alarms(self, source: str, documents: int, noted: Mapping[str, int]) -> list[str]:
         pages, markup_texts = noted.get(PAGES, 0), noted.get(MARKUP, 0)
@@ -167,9 +193,24 @@ class Extract(Rewrite):
     def read(self, page: Decoded, url: str | None) -> Extracted | None:
         """What the engine makes of one page; None where it is nested too deep for it."""
         if self.engine == OURS:
-            return gristmill(page.utf8, url, self.form, self.comments)
+            return gristmill(page.utf8, url, self.form, self.comments, self.views)
         html = markup(page.text)
         return None if nests_deeper(html, self.max_nesting) else ENGINES[self.engine](html, url)
+
+
+def full_views(done: pa.RecordBatch, texts: list[str | None], kept: Array) -> Made | None:
+    """The documents of those full views that have more than the precise one, which stays."""
+    rows = [row for row, text in enumerate(texts) if text is not None and kept[row]]
+    if not rows:
+        return None
+    views = done.take(pa.array(rows))
+    columns = {
+        "uid": pa.array(full_uids(views.column("uid").to_numpy())),
+        "text": column_of([texts[row] for row in rows], pa.string()),
+        "view": pa.array(["full"] * len(rows)),
+    }
+    arrays = [columns.get(name, views.column(name)) for name in views.schema.names]
+    return Made(pa.RecordBatch.from_arrays(arrays, schema=views.schema), np.array(rows, np.int64))
 
 
 def merged(meta: str | None, page: Extracted) -> str | None:

@@ -168,6 +168,10 @@ COMMENTED = (
     f"<html><body><article><h1>The mill</h1>{''.join(f'<p>{n}. {FILLER * 2}</p>' for n in range(10))}"
     f"<div class='comments'>{''.join(f'<p>{n}. My grandfather told us of the wheel whenever it rained for a week. {FILLER}</p>' for n in range(6))}</div></article></body></html>"
 ).encode()
+BESIDE = (
+    f"<html><head><title>The mill</title></head><body><article><h1>The mill</h1>{''.join(f'<p>{n}. {FILLER * 2}</p>' for n in range(6))}</article>"
+    f"<aside class='sidebar'>{''.join(f'<p>{n}. My grandfather told us of the wheel whenever it rained for a week.</p>' for n in range(6))}</aside></body></html>"
+).encode()
 CONTAMINATED = texts(FILLER * 4 + QUESTION + " " + FILLER * 4 + " Who wrote the Hamlet play?")
 WITH_BENCHMARKS: dict[str, Any] = {
     "benchmarks_path": lambda lab: str(Path(lab.file("bench/b.jsonl", BENCH)).parent),
@@ -334,6 +338,7 @@ TEXT = [
             "engine": to("plain"),
             "form": to("markdown"),
             "comments": to("keep", given=pa.table({"html": pa.array([COMMENTED], pa.large_binary())} | {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")})),
+            "views": to(["full"], given=pa.table({"html": pa.array([BESIDE], pa.binary())} | {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")})),
             "max_nesting": to(2, engine="plain"),  # gristmill's own engine takes any
         },
         given=pa.table(

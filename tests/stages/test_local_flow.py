@@ -15,6 +15,7 @@ from gristmill.stages import (
     ExactDedup,
     MinHashDedup,
     Mix,
+    OneView,
     Order,
     Pack,
     ParagraphDedup,
@@ -26,6 +27,7 @@ from gristmill.stages import (
     Tokenize,
     UrlDedup,
 )
+from gristmill.stages.extract.views import FULL
 from gristmill.stages.stage import CannotRun, Global
 from tests.stages.scattered import Scattered
 
@@ -60,6 +62,7 @@ STAGES: dict[str, Global] = {
     "exact_dedup": ExactDedup(),
     "minhash_dedup": MinHashDedup(threshold=0.7),
     "mix": Mix(method="given", weights={"a": 1, "b": 3}, budget=600),
+    "one_view": OneView(),
     "order": Order(by="score", descending=True, schedule="ascending"),
     "site_boilerplate": SiteBoilerplate(),
     "paragraph_dedup": ParagraphDedup(min_words=3, min_left=1),
@@ -70,7 +73,7 @@ STAGES: dict[str, Global] = {
     "tokenize": Tokenize(vocab_size=300),
     "url_dedup": UrlDedup(),
 }
-LOSES = {"bloom_dedup", "exact_dedup", "minhash_dedup", "simhash_dedup", "threshold", "url_dedup"}
+LOSES = {"bloom_dedup", "exact_dedup", "minhash_dedup", "one_view", "simhash_dedup", "threshold", "url_dedup"}
 
 
 def documents() -> pa.Table:
@@ -80,12 +83,16 @@ def documents() -> pa.Table:
     texts += [f"{texts[20]}\n\n{texts[21]}", ""]
     count = len(texts)
     uids = dice.sample(range(1, 1 << 63), count)
+    for place in (20, 22, 24):  # two views of a page
+        uids[place + 1] = uids[place] ^ int(FULL)
+    views = [("precise", "full")[i % 2] if 20 <= i < 26 else None for i in range(count)]
     return pa.table(
         {
             "uid": pa.array(uids, pa.uint64()),
             "source": pa.array(["ab"[i % 2] for i in range(count)]).dictionary_encode(),
             "url": [f"https://site.example/{i % 45}" for i in range(count)],
             "date": pa.nulls(count, pa.string()),
+            "view": views,
             "text": texts,
             "score": pa.array([dice.random() for _ in range(count)], pa.float32()),
             "tokens": pa.array([30] * count, pa.int32()),

@@ -1,0 +1,55 @@
+"""Of the views of a page that are left, one (`stages/extract/views.py` says why a page has several)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, field_validator
+
+from gristmill.stages.dedup.survivors import members
+from gristmill.stages.extract.views import View, each_once, full_uids
+from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.stage import Global
+
+
+class OneView(Global):
+    """Keep one view of each page of which several are left; `extract: {views: [precise, full]}` makes them.
+
+    Put it after the filters that decide on texts, and before stages that look for duplicates. Documents that are no
+    view pass. The one that stays gets `views_left`, the number of them that came so far.
+    """
+
+    prefer: list[View] = Field(
+        default=["precise", "full"], description="which view stays, the best first", min_length=2
+    )
+
+    columns: ClassVar[tuple[str, ...]] = ("uid", "view")
+    adds: ClassVar[tuple[str, ...]] = ("views_left",)
+    _once = field_validator("prefer")(each_once)
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        return ("view",)
+
+    def run(self, docs: Dataset, flow: Flow) -> Dataset:
+        return flow.drop(docs, flow.exchange(self.others, flow.map(self.sign, docs, columns=self.columns, by="key")))
+
+    def sign(self, docs: pa.Table) -> pa.Table:
+        """A row for each view: the page's key, and its place in the order of preference."""
+        uids = docs["uid"].to_numpy()
+        is_full = pc.fill_null(pc.equal(docs["view"], "full"), False).to_numpy()
+        page = np.where(is_full, full_uids(uids), uids)  # the uid of the precise view
+        rows = {
+            "key": pa.array(page),
+            "low": pa.array(page),
+            "uid": docs["uid"],
+            "rank": pc.index_in(docs["view"].cast(pa.string()), value_set=pa.array(self.prefer, pa.string())),
+        }
+        return pa.table(rows).filter(pc.is_valid(docs["view"]))
+
+    def others(self, rows: pa.Table) -> pa.Table:
+        order = [("rank", "ascending"), ("uid", "ascending")]
+        return members(rows, order, "other_view", "another view of the page of", "views_left")
