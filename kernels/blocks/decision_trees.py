@@ -2,8 +2,8 @@
 
 A forest is flat arrays over all nodes of all trees. At node n a row goes to child[n] if its feature[n] is at most
 threshold[n], else to child[n] + 1. A leaf is its own child, with a threshold that nothing exceeds. So every row takes
-the same number of steps down a tree, no step is a branch to predict, and four rows go down at once. Measured: 10 ns for
-each tree and row (depth 8, 24 leaves, 241 columns), half of what row views and signed indices took.
+the same number of steps down a tree, no step is a branch to predict, and eight rows go down at once. Measured: 8.7 ns
+for each tree and row (depth 7, 24 leaves, 241 columns), where four rows at once took 14.
 """
 
 from __future__ import annotations
@@ -44,20 +44,34 @@ def sum_of_trees(root, depth, feature, threshold, child, value, base, cells, wid
         for tree in range(len(root)):
             top, steps = np.uint64(root[tree]), depth[tree]
             r = first
-            while r + 4 <= last:
-                a = b = c = d = top
+            while r + 8 <= last:
+                a = b = c = d = e = f = g = h = top
                 row_a = np.uint64(r) * width
-                row_b, row_c, row_d = row_a + width, row_a + width + width, row_a + width + width + width
+                row_b = row_a + width
+                row_c = row_b + width
+                row_d = row_c + width
+                row_e = row_d + width
+                row_f = row_e + width
+                row_g = row_f + width
+                row_h = row_g + width
                 for _ in range(steps):
                     a = step(cells, row_a, a, feature, threshold, child)
                     b = step(cells, row_b, b, feature, threshold, child)
                     c = step(cells, row_c, c, feature, threshold, child)
                     d = step(cells, row_d, d, feature, threshold, child)
+                    e = step(cells, row_e, e, feature, threshold, child)
+                    f = step(cells, row_f, f, feature, threshold, child)
+                    g = step(cells, row_g, g, feature, threshold, child)
+                    h = step(cells, row_h, h, feature, threshold, child)
                 out[r] += value[a]
                 out[r + 1] += value[b]
                 out[r + 2] += value[c]
                 out[r + 3] += value[d]
-                r += 4
+                out[r + 4] += value[e]
+                out[r + 5] += value[f]
+                out[r + 6] += value[g]
+                out[r + 7] += value[h]
+                r += 8
             while r < last:
                 a = top
                 for _ in range(steps):

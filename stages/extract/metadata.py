@@ -152,9 +152,8 @@ def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], end
                 if b"canonical" in values.get("rel", b"").lower().split():
                     head.canonical = decoded(values.get("href", b""))
         elif kind == HEAD_HTML:
-            head.language = head.language or decoded(
-                attributes(span).get("lang", b"") or attributes(span).get("xml:lang", b"")
-            )
+            values = attributes(span)
+            head.language = head.language or decoded(values.get("lang", b"") or values.get("xml:lang", b""))
         elif kind == HEAD_BASE:
             head.base = head.base or decoded(attributes(span).get("href", b""))
         elif kind == HEAD_TIME and head.time is None:
@@ -254,8 +253,9 @@ def without_site(title: str | None, site: str | None, headings: Container[str]) 
 
 
 def kind_of(head: PageHead) -> str | None:
+    kinds = head.kinds
     for kind in KIND_OF:
-        if kind in head.kinds:
+        if kind in kinds:
             return NAMED.get(kind, kind)
     return first(head.meta.get("og:type"))
 
@@ -378,7 +378,7 @@ def text_in(value: Any) -> str | None:
 
 def unescaped(value: str) -> str:
     """Without character references. Python's own function fails where one has thousands of digits."""
-    return html.unescape(LONG_REFERENCE.sub("\ufffd", value))
+    return html.unescape(LONG_REFERENCE.sub("\ufffd", value)) if "&" in value else value
 
 
 def attributes(tag: bytes) -> dict[str, bytes]:

@@ -14,24 +14,23 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.html import places as html_places
 from gristmill.kernels.html.names import HEAD_LIST, HEAD_PRE, TAGS
+from gristmill.kernels.html.places import places_of
 from gristmill.kernels.html.segment import Page
 from gristmill.stages.extract.tables import CellBlock, table_rows, written_table
 
 Form = Literal["text", "markdown"]
 
-LI, OL, TR, TD, TH, TABLE, DT, DD, BLOCKQUOTE, PRE = (
-    TAGS.index(name) for name in ["li", "ol", "tr", "td", "th", "table", "dt", "dd", "blockquote", "pre"]
-)
-HEADINGS = {TAGS.index(f"h{level}"): level for level in range(1, 7)}
-PREFORMATTED = frozenset(TAGS.index(name) for name in ["pre", "listing", "xmp", "plaintext"])
-SHAPING = frozenset([LI, TR, TD, TH, TABLE, DT, DD, BLOCKQUOTE, *HEADINGS, *PREFORMATTED])
-DEEPEST_LIST = DEEPEST_QUOTE = 16  # lists and quotes that lie deeper are shown as deep as this
+LI, OL, DT, DD, PRE = (TAGS.index(name) for name in ["li", "ol", "dt", "dd", "pre"])
+DEEPEST_LIST = 16  # lists that lie deeper are shown as deep as this
 LONGEST_TAG = 4096
 ATTRIBUTE_START = re.compile(rb"(?i)[\s\"'/]start\s{0,9}=\s{0,9}[\"']?\s{0,9}([-+]?\d{1,9})(?!\d)")
 ATTRIBUTE_REVERSED = re.compile(rb"(?i)[\s\"'/]reversed[\s=>/]")
 ATTRIBUTE_LANGUAGE = re.compile(rb"\sdata-language=([a-z0-9+#.-]{1,20})[\s>]")
 BACKTICKS = re.compile("`{3,}")
+NOWHERE = html_places.NOWHERE.tolist()
 
 
 class Place(NamedTuple):
@@ -45,6 +44,9 @@ class Place(NamedTuple):
     code: int = -1
     quotes: int = 0
     term: int = 0  # DT, DD, 0
+
+
+PLAIN = Place()
 
 
 class Numbers(NamedTuple):
@@ -106,26 +108,27 @@ def languages(data: bytes, page: Page) -> dict[int, str]:
 
 
 def _units(page: Page, blocks: list[int], form: Form) -> list[Unit]:
-    text, edges, elements = page.text.tobytes(), page.start.tolist(), page.element.tolist()
-    places, nested = _places(page, {elements[block] for block in blocks})
+    text, edges = page.text.tobytes(), page.start.tolist()
+    elements = page.element[blocks]
+    found = places_of(page.tag, page.parent, elements)
+    places = [_place(row, found.item) for row in found.rows[elements].tolist()]
     cells = [
         CellBlock(
             place.table, place.row, place.cell, place.code >= 0 or place.heading > 0, edges[block + 1] - edges[block]
         )
-        for block in blocks
-        if (place := places[elements[block]]).row >= 0
+        for block, place in zip(blocks, places, strict=True)
+        if place.row >= 0
     ]
-    rows = table_rows(page, cells, nested) if cells else {}
+    rows = table_rows(page, cells, set(np.flatnonzero(found.nested).tolist())) if cells else {}
     units: list[Unit] = []
     pending: dict[int, dict[int, str]] = {}  # of one table: row -> {cell: text}
-    previous = Place()
+    previous = PLAIN
 
     def end_table() -> None:
-        place = places[previous.table]
+        place = _place(found.rows[previous.table].tolist(), found.item)
         units.extend(Unit(part, place) for part in written_table(page, pending, rows, form == "markdown"))
 
-    for block in blocks:
-        place = places[elements[block]]
+    for block, place in zip(blocks, places, strict=True):
         words = text[edges[block] : edges[block + 1]].decode("utf-8", "replace")
         if pending and (place.row not in rows or place.table != previous.table):
             end_table()
@@ -143,44 +146,19 @@ def _units(page: Page, blocks: list[int], form: Form) -> list[Unit]:
     return units
 
 
-def _places(page: Page, elements: set[int]) -> tuple[dict[int, Place], set[int]]:
-    """For these elements and all above them (a parent comes before its children), and the tables and rows that hold
-    a table."""
-    nested: set[int] = set()
-    tags, parents = page.tag.tolist(), page.parent.tolist()
-    places: dict[int, Place] = {-1: Place()}
-    for element in sorted(elements):
-        path = []
-        while element not in places:
-            path.append(element)
-            element = parents[element]
-        for below in reversed(path):
-            place, tag = places[parents[below]], tags[below]
-            places[below] = _inside(place, tag, below) if tag in SHAPING else place
-            if tag == TABLE and place.table >= 0:
-                nested |= {place.table, place.row}
-    return places, nested
-
-
-def _inside(place: Place, tag: int, element: int) -> Place:
-    """In an element whose tag is one of SHAPING."""
-    if tag == LI:
-        if place.code >= 0:  # lines of code, whose numbers are none of it
-            return place
-        return place._replace(items=(*place.items[: DEEPEST_LIST - 1], element), term=0)
-    if tag == TR:
-        return place._replace(row=element, cell=-1)
-    if tag in (TD, TH):
-        return place._replace(cell=element)
-    if tag == TABLE:
-        return place._replace(table=element, row=-1, cell=-1)
-    if tag in HEADINGS:
-        return place._replace(heading=HEADINGS[tag])
-    if tag in PREFORMATTED:
-        return place._replace(code=element)
-    if tag == BLOCKQUOTE:
-        return place._replace(quotes=min(place.quotes + 1, DEEPEST_QUOTE))
-    return place._replace(term=tag)
+def _place(row: list[int], around: Array) -> Place:
+    """A row of kernels/html/places.py; `around` has for an item the one around it."""
+    if row == NOWHERE:
+        return PLAIN
+    heading, item, *rest = row
+    items: list[int] = []
+    while item >= 0:
+        items.append(item)
+        item = int(around[item])
+    items.reverse()
+    if len(items) > DEEPEST_LIST:
+        items = [*items[: DEEPEST_LIST - 1], items[-1]]
+    return Place(heading, tuple(items), *rest)
 
 
 def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers]) -> dict[int, str]:
@@ -206,6 +184,10 @@ def _joined(units: list[Unit], markers: dict[int, str], form: Form, named: Mappi
     begun: set[int] = set()  # items whose marker is written
     before: Place | None = None
     for text, place in units:
+        if place is PLAIN:
+            parts += [text] if before is None else ["\n\n", text]
+            before = place
+            continue
         items, indent, marker = [], "", ""
         if place.items:
             items = [item for item in place.items if item in markers]
