@@ -36,6 +36,9 @@ from gristmill.kernels.html.segment import Page
 SHIPPED = Path(__file__).parent / "models" / "blocks.npz"
 FORESTS = ("first", "second")
 LARGEST = 4 << 20  # bytes of a model file
+# What the first forest says less of is not looked at again: nearly half of all blocks. On 570 real pages the second
+# forest gives none of them 0.3, and one in 2,000 as much as 0.08.
+HOPELESS = 0.03
 LEAST = 0.08  # a block that is less probable is not kept, unless there is none better
 
 
@@ -61,8 +64,11 @@ class BlockModel:
         """float32[blocks]."""
         if not len(measured.rows):
             return np.empty(0, np.float32)
-        add_context(page, measured, predict(self.first, measured.rows))
-        return predict(self.second, measured.rows)
+        probability = predict(self.first, measured.rows)
+        add_context(page, measured, probability)
+        hopeful = np.flatnonzero(probability >= HOPELESS)
+        probability[hopeful] = predict(self.second, measured.rows[hopeful])
+        return probability
 
     def keep(self, probability: Array, measured: MeasuredPage, beta: float = 1.0) -> Array:
         """bool[blocks]; recall counts `beta` times as much as precision."""

@@ -45,6 +45,22 @@ def places_of(tag: Array, parent: Array, elements: Array) -> Places:
     return Places(rows, item, nested)
 
 
+def tables_around(tag: Array, parent: Array) -> Array:
+    """int32[elements]: the innermost table around each element or that it is, -1 for none."""
+    around = np.empty(len(tag), np.int32)
+    find_tables(tag, parent, WHAT, around)
+    return around
+
+
+@kernel
+def find_tables(tag, parent, what, around):
+    for e in range(len(tag)):
+        if what[tag[e]] == IN_TABLE:
+            around[e] = e
+        else:
+            around[e] = around[parent[e]] if parent[e] >= 0 else -1
+
+
 @kernel
 def find_places(tag, parent, elements, what, nowhere, used, rows, item, nested):
     for element in elements:

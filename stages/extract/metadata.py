@@ -44,6 +44,8 @@ LONG_REFERENCE = re.compile(r"&#(?:0*+[0-9]{9,}|0{1000,}+[0-9]*+|[xX]0*+[0-9a-fA
 TAG = re.compile(r"<[^<>]{1,300}>")
 DATE = re.compile(r"[12]\d{3}-\d\d?-\d\d?|[12]\d{3}/\d\d?/\d\d?|\d\d?[./]\d\d?[./][12]\d{3}|[12]\d{3}")
 
+OF_THE_TEXT = frozenset((HEAD_LIST, HEAD_PRE, HEAD_CELL))  # and not of what the page says of itself
+
 SEPARATOR = re.compile(r" (?:[-|–—•·»«:/]|::) ")
 TITLES = ("og:title", "twitter:title", "citation_title", "dc.title", "dcterms.title", "title", "headline")
 AUTHORS = (
@@ -78,6 +80,15 @@ DATES = (
     "publish-date", "publishdate", "pubdate", "parsely-pub-date", "sailthru.date", "og:published_time",
     "article:modified_time", "og:updated_time",
 )  # fmt: skip
+
+# Meta tags that are looked at by name, beside those of a product and those that describe the page.
+LOOKED_AT = frozenset(
+    (*TITLES, *AUTHORS, *ONE_TAG_EACH, *DATES, "description", "og:description", "og:site_name", "og:locale", "og:url",
+     "og:type", "twitter:label1", "twitter:label2", "twitter:data1", "twitter:data2")
+)  # fmt: skip
+DESCRIBING = ("description", ":title", "headline")
+OF_PRODUCTS = ("product:", "og:price")
+SIMPLE_NAME = re.compile(rb"[\w:.-]+")
 
 # What schema.org's types and og:type say a page is; the first that is there names its kind.
 KIND_OF = {
@@ -130,7 +141,7 @@ def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], end
     head = PageHead()
     tags = 0
     for kind, start, end in zip(kinds, starts, ends, strict=True):
-        if kind in (HEAD_LIST, HEAD_PRE, HEAD_CELL):  # of the text, not of what the page says of itself
+        if kind in OF_THE_TEXT:
             continue
         if kind == HEAD_JSON:
             if len(head.json) < MOST_JSON and end - start <= JSON_BYTES:
@@ -163,35 +174,33 @@ def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], end
 
 
 def read_meta(head: PageHead, tag: bytes, start: int) -> None:
-    values: dict[str, bytes] = {}
-    content_at = 0, 0
-    for match in ATTRIBUTE.finditer(tag):
-        name = match[1].decode("latin-1").lower()
-        if name in values:
-            continue
-        values[name] = match[match.lastindex or 1]
-        if name == "content":
-            content_at = match.span(match.lastindex or 1)
-    content = decoded(values.get("content", b""))
+    values = attributes(tag)
+    names = [name_in(values[key]) for key in ("property", "name", "itemprop") if key in values]
+    names = [name for name in names if name in LOOKED_AT or name.endswith(DESCRIBING) or name.startswith(OF_PRODUCTS)]
+    equivalent = values.get("http-equiv", b"").lower()
+    content = decoded(values.get("content", b"")) if names or equivalent else None
     if not content:
         return
-    if b"refresh" in values.get("http-equiv", b"").lower():
+    if b"refresh" in equivalent:
         head.refresh = head.refresh or content
-    elif b"content-language" in values.get("http-equiv", b"").lower():
+    elif b"content-language" in equivalent:
         head.language = head.language or content
-    for key in ("property", "name", "itemprop"):
-        name = (decoded(values.get(key, b"")) or "").lower()
-        if not name:
-            continue
+    for name in names:
         head.meta.setdefault(name, content)
         if name in ONE_TAG_EACH and (name not in head.authors or len(head.authors[name]) < MOST_AUTHORS):
             head.authors.setdefault(name, []).append(content)
-        if name.endswith(("description", ":title", "headline")):
-            head.hints.append((start + content_at[0], start + content_at[1]))
+        if name.endswith(DESCRIBING):
+            a, b = place_of(b"content", tag)
+            head.hints.append((start + a, start + b))
         if name == "og:type":
             head.types.add("og:" + content.lower())
-        elif name.startswith(("product:", "og:price")):
+        elif name.startswith(OF_PRODUCTS):
             head.types.add("og:product")
+
+
+def name_in(value: bytes) -> str:
+    """The name of a meta tag, in lower case."""
+    return (value.decode("ascii") if SIMPLE_NAME.fullmatch(value) else decoded(value) or "").lower()
 
 
 def types_in(script: bytes) -> Iterator[str]:
@@ -384,9 +393,17 @@ def unescaped(value: str) -> str:
 def attributes(tag: bytes) -> dict[str, bytes]:
     """The attributes of a tag, the first of each name."""
     values: dict[str, bytes] = {}
-    for match in ATTRIBUTE.finditer(tag):
-        values.setdefault(match[1].decode("latin-1").lower(), match[match.lastindex or 1])
+    for name, double, single, bare in ATTRIBUTE.findall(tag):
+        values.setdefault(name.decode("latin-1").lower(), double or single or bare)
     return values
+
+
+def place_of(name: bytes, tag: bytes) -> tuple[int, int]:
+    """Where in a tag the value of its first attribute of this name is."""
+    for match in ATTRIBUTE.finditer(tag):
+        if match[1].lower() == name:
+            return match.span(match.lastindex or 1)
+    return 0, 0
 
 
 def decoded(value: bytes) -> str | None:

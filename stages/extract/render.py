@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -108,18 +109,14 @@ def languages(data: bytes, page: Page) -> dict[int, str]:
 
 
 def _units(page: Page, blocks: list[int], form: Form) -> list[Unit]:
-    text, edges = page.text.tobytes(), page.start.tolist()
-    elements = page.element[blocks]
+    text, edges, elements = page.text.tobytes(), page.start.tolist(), page.element[blocks]
     found = places_of(page.tag, page.parent, elements)
-    places = [_place(row, found.item) for row in found.rows[elements].tolist()]
-    cells = [
-        CellBlock(
-            place.table, place.row, place.cell, place.code >= 0 or place.heading > 0, edges[block + 1] - edges[block]
-        )
-        for block, place in zip(blocks, places, strict=True)
-        if place.row >= 0
-    ]
-    rows = table_rows(page, cells, set(np.flatnonzero(found.nested).tolist())) if cells else {}
+    around = found.rows[elements]
+    parts = [text[edges[block] : edges[block + 1]] for block in blocks]
+    plain = (around[:, 1:] == html_places.NOWHERE[1:]).all(1)
+    if form == "markdown":
+        plain &= around[:, html_places.HEADING] == 0
+    rows = _rows_of_tables(page, around, parts, found.nested)
     units: list[Unit] = []
     pending: dict[int, dict[int, str]] = {}  # of one table: row -> {cell: text}
     previous = PLAIN
@@ -127,23 +124,40 @@ def _units(page: Page, blocks: list[int], form: Form) -> list[Unit]:
     def end_table() -> None:
         place = _place(found.rows[previous.table].tolist(), found.item)
         units.extend(Unit(part, place) for part in written_table(page, pending, rows, form == "markdown"))
+        pending.clear()
 
-    for block, place in zip(blocks, places, strict=True):
-        words = text[edges[block] : edges[block + 1]].decode("utf-8", "replace")
-        if pending and (place.row not in rows or place.table != previous.table):
-            end_table()
-            pending = {}
-        if place.row in rows:
-            row, line = pending.setdefault(place.row, {}), " ".join(words.split("\n"))
-            row[place.cell] = f"{row[place.cell]} {line}" if place.cell in row else line
-        elif place.code >= 0 and units and place.code == previous.code:
-            units[-1] = Unit(f"{units[-1].text}\n{words}", place)
-        else:
-            units.append(Unit(words, place))
-        previous = place
+    for first, last in pairwise([0, *(np.flatnonzero(np.diff(plain)) + 1).tolist(), len(blocks)]):
+        if first < last and plain[first]:  # paragraphs in a row
+            if pending:
+                end_table()
+            units.append(Unit(b"\n\n".join(parts[first:last]).decode("utf-8", "replace"), PLAIN))
+            previous = PLAIN
+            continue
+        for part, row in zip(parts[first:last], around[first:last].tolist(), strict=True):
+            place, words = _place(row, found.item), part.decode("utf-8", "replace")
+            if pending and (place.row not in rows or place.table != previous.table):
+                end_table()
+            if place.row in rows:
+                cells, line = pending.setdefault(place.row, {}), " ".join(words.split("\n"))
+                cells[place.cell] = f"{cells[place.cell]} {line}" if place.cell in cells else line
+            elif place.code >= 0 and units and place.code == previous.code:
+                units[-1] = Unit(f"{units[-1].text}\n{words}", place)
+            else:
+                units.append(Unit(words, place))
+            previous = place
     if pending:
         end_table()
     return units
+
+
+def _rows_of_tables(page: Page, around: Array, parts: list[bytes], nested: Array) -> dict[int, list[int]]:
+    """The rows that are written as rows, with their cells."""
+    inside = np.flatnonzero(around[:, html_places.ROW] >= 0).tolist()
+    cells = []
+    for i in inside:
+        heading, _, table, row, cell, code, _, _ = around[i].tolist()
+        cells.append(CellBlock(table, row, cell, code >= 0 or heading > 0, len(parts[i])))
+    return table_rows(page, cells, set(np.flatnonzero(nested).tolist())) if cells else {}
 
 
 def _place(row: list[int], around: Array) -> Place:
@@ -169,13 +183,16 @@ def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers]) 
         return {}
     markers: dict[int, str] = {}
     next_of: dict[int, int] = {}
-    for item in np.flatnonzero(page.tag == LI).tolist():
-        parent = int(page.parent[item])
+    wanted = np.unique(page.parent[list(items)])
+    places = np.flatnonzero((page.tag == LI) & np.isin(page.parent, wanted))
+    parents = page.parent[places]
+    ordered = page.tag[parents] == OL
+    for item, parent, is_ordered in zip(places.tolist(), parents.tolist(), ordered.tolist(), strict=True):
         first, step = called.get(parent, FROM_ONE)
         number = next_of.get(parent, first)
         next_of[parent] = number + step
         if item in items:
-            markers[item] = f"{number}. " if page.tag[parent] == OL else "- "
+            markers[item] = f"{number}. " if is_ordered else "- "
     return markers
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.html.names import TAGS
+from gristmill.kernels.html.places import tables_around
 from gristmill.kernels.html.segment import Page
 
 PREFORMATTED = np.zeros(256, np.bool_)
@@ -51,7 +52,7 @@ def with_runs(page: Page, kept: Array, places: Array, formula: Array) -> Array:
 def with_tables(page: Page, kept: Array) -> Array:
     """Of a table with rows of cells and no table in it: all of it, where more than half of its blocks were chosen, or
     some and what stands before and after it."""
-    table_of = inside_tables(page)
+    table_of = tables_around(page.tag, page.parent)
     of_block = table_of[page.element]
     cells = np.flatnonzero(of_block >= 0)
     tables, place, count = np.unique(of_block[cells], return_inverse=True, return_counts=True)
@@ -73,23 +74,13 @@ def with_tables(page: Page, kept: Array) -> Array:
     return kept
 
 
-def inside_tables(page: Page) -> Array:
-    """int32[elements]: the innermost table around each element, -1 for none. A parent comes before its children."""
-    table_of = [-1] * (len(page.tag) + 1)  # the last is of the root's parent, -1
-    first = int(np.argmax(page.tag == TABLE))
-    tags, parents = page.tag[first:].tolist(), page.parent[first:].tolist()
-    for element, (tag, parent) in enumerate(zip(tags, parents, strict=True), first):
-        table_of[element] = element if tag == TABLE else table_of[parent]
-    return np.array(table_of[:-1], np.int32)
-
-
 def displayed(page: Page) -> Array:
     """bool[blocks]: those that are nothing but `$$...$$`."""
     start, end = page.start[:-1], page.start[1:]
     found = np.zeros(len(start), np.bool_)
-    long = np.flatnonzero(end - start > 2 * len(DOLLARS))
-    if not len(long):
+    if DOLLARS not in page.text.tobytes():
         return found
+    long = np.flatnonzero(end - start > 2 * len(DOLLARS))
     dollar = ord("$")
     text = page.text
     a, b = start[long], end[long]
