@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pydantic import Field, field_validator
 
 from gristmill.stages.dedup.survivors import members
-from gristmill.stages.extract.views import View, each_once, full_uids
+from gristmill.stages.extract.views import View, each_once, other_uids
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.stage import Global
 
@@ -23,7 +23,7 @@ class OneView(Global):
     """
 
     prefer: list[View] = Field(
-        default=["precise", "full"], description="which view stays, the best first", min_length=2
+        default=["full", "precise"], description="which view stays, the best first", min_length=2
     )
 
     columns: ClassVar[tuple[str, ...]] = ("uid", "view")
@@ -40,8 +40,8 @@ class OneView(Global):
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each view: the page's key, and its place in the order of preference."""
         uids = docs["uid"].to_numpy()
-        is_full = pc.fill_null(pc.equal(docs["view"], "full"), False).to_numpy()
-        page = np.where(is_full, full_uids(uids), uids)  # the uid of the precise view
+        is_precise = pc.fill_null(pc.equal(docs["view"], "precise"), False).to_numpy()
+        page = np.where(is_precise, other_uids(uids), uids)  # the uid of the full view
         rows = {
             "key": pa.array(page),
             "low": pa.array(page),

@@ -51,7 +51,7 @@ class Extracted:
     canonical: str | None = None
     kind: str | None = None  # article, product, forum, listing, website...
     comments: str | None = None  # what readers wrote, where it is asked for apart
-    full: str | None = None  # the full view beside the precise one, where it is asked for and has more
+    precise: str | None = None  # the precise view beside the full one, where it is asked for and has less
     no_page: str | None = (
         # why this is no page with text of its own, where it is none: one of gristmill.stages.extract.pages.REASONS
         None
@@ -69,7 +69,7 @@ def extract(
     charset: str | None = None,
     form: Form = "text",
     comments: Comments = "drop",
-    views: Sequence[View] = ("precise",),
+    views: Sequence[View] = ("full",),
 ) -> Extracted:
     """The text of one page and what it says of itself; `charset` is the one its HTTP header named. Only ours writes
     markdown, knows readers' comments from the text, and has views."""
@@ -81,7 +81,7 @@ def extract(
         raise ValueError(f"the engine {engine} writes text alone; {form} is written by {OURS}")
     if comments != "drop":
         raise ValueError(f"comments: the engine {engine} cannot tell readers' comments; {OURS} can")
-    if tuple(views) != ("precise",):
+    if tuple(views) != ("full",):
         raise ValueError(f"views: the engine {engine} has one; {OURS} has more")
     return ENGINES[engine](markup(html, charset), url)
 
@@ -99,7 +99,7 @@ def compare(html: bytes | str, url: str | None = None, charset: str | None = Non
 
 
 def gristmill(
-    data: bytes, url: str | None, form: Form, comments: Comments = "drop", views: Sequence[View] = ("precise",)
+    data: bytes, url: str | None, form: Form, comments: Comments = "drop", views: Sequence[View] = ("full",)
 ) -> Extracted:
     try:
         seen = look_at(data)
@@ -110,7 +110,7 @@ def gristmill(
     return Extracted(
         clean(texts.text),
         comments=clean(texts.comments) if texts.comments else None,
-        full=clean(texts.full) if texts.full else None,
+        precise=clean(texts.precise) if texts.precise else None,
         title=facts.title,
         author=facts.author,
         date=facts.date,

@@ -33,8 +33,8 @@ LITTLE = 200  # characters of main text in the markup; with fewer, the head's ow
 MOST_BLOCKS = 200_000  # the largest of 1,497 real pages has 2,641; features take 1 kB a block
 MOST_HEADINGS = 50  # that may be the title of a page
 MARK = b"\xef\xbb\xbf"
-# Of the full view: recall counts so many times as much, and it is one where it has so many times the characters.
-FULL_BETA, FULL_SIZE = 3.0, 1.1
+BETA: dict[View, float] = {"full": 1.0, "precise": 0.3}  # how many times as much as precision recall counts
+LARGER = 1.1  # times the precise view's characters that the full one has where both are worth having
 
 
 class TooManyBlocks(ValueError):
@@ -111,7 +111,7 @@ class Texts(NamedTuple):
 
     text: str
     comments: str | None = None  # where they are asked for apart
-    full: str | None = None  # the full view, where it is asked for and has more
+    precise: str | None = None  # the precise view beside the full one, where it is asked for and has less
 
 
 def without_headline(seen: SegmentedPage, kept: Array) -> Array:
@@ -134,26 +134,19 @@ def main_text(seen: SegmentedPage, model: BlockModel, form: Form) -> str:
 
 
 def texts_of(
-    seen: SegmentedPage, model: BlockModel, form: Form, comments: Comments, views: Sequence[View] = ("precise",)
+    seen: SegmentedPage, model: BlockModel, form: Form, comments: Comments, views: Sequence[View] = ("full",)
 ) -> Texts:
-    """The text of the first view, and the full one if it is the second."""
+    """The text is the full view if that is among those asked for."""
     probability = model.probabilities(seen.page, seen.measured)
-    kept = choose(seen, model, probability, 1.0 if views[0] == "precise" else FULL_BETA)
+    kept = choose(seen, model, probability, BETA["full" if "full" in views else "precise"])
     theirs = np.zeros(len(kept), np.bool_) if comments == "keep" else readers_comments(seen.measured, kept)
     text = _text(seen, kept & ~theirs, form)
     apart = _rendered(seen, theirs, form) if comments == "apart" and theirs.any() else None
-    return Texts(text, apart, full_view(seen, model, form, comments, probability, text) if len(views) > 1 else None)
-
-
-def full_view(
-    seen: SegmentedPage, model: BlockModel, form: Form, comments: Comments, probability: Array, text: str
-) -> str | None:
-    """What else may be main text with it; None where that is next to nothing."""
-    kept = choose(seen, model, probability, FULL_BETA)
-    if comments != "keep":
-        kept &= ~readers_comments(seen.measured, kept)
-    full = _text(seen, kept, form)
-    return full if len(full) >= FULL_SIZE * len(text) else None
+    if len(views) == 1:
+        return Texts(text, apart)
+    sure = choose(seen, model, probability, BETA["precise"]) & ~theirs
+    precise = _text(seen, sure, form)
+    return Texts(text, apart, precise if len(text) >= LARGER * len(precise) > 0 else None)
 
 
 def _text(seen: SegmentedPage, kept: Array, form: Form) -> str:

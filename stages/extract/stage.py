@@ -28,7 +28,7 @@ from gristmill.stages.extract.engines import (
 )
 from gristmill.stages.extract.nesting import nests_deeper
 from gristmill.stages.extract.pages import REASONS
-from gristmill.stages.extract.views import View, each_once, full_uids
+from gristmill.stages.extract.views import View, each_once, other_uids
 from gristmill.stages.figures import PagePairs, Report, StageFigures
 from gristmill.stages.read.charset import Decoded, decode_page
 from gristmill.stages.read.markup import MARKUP, rows_of_markup
@@ -68,10 +68,10 @@ class Extract(Rewrite):
         ),
     ] = "drop"
     views: list[View] = Field(
-        default=["precise"],
-        description="precise is the main text; full has what else may be, where that is a tenth more; with both a page "
-        "becomes two documents, with their name as signal `view`, and `one_view` keeps one of them after the filters; "
-        "only for the engine gristmill",
+        default=["full"],
+        description="full is the main text; precise is only what is sure to be; with both, a page where full has a "
+        "tenth more becomes two documents, their view in the signal `view`, and `one_view` keeps one of them after the "
+        "filters; only for the engine gristmill",
         min_length=1,
     )
     max_nesting: Annotated[
@@ -106,10 +106,8 @@ class Extract(Rewrite):
             raise ValueError(f"the engine {self.engine} writes text alone; {self.form} is written by {OURS}")
         if self.comments != "drop" and self.engine != OURS:
             raise ValueError(f"comments: the engine {self.engine} cannot tell readers' comments; {OURS} can")
-        if self.views != ["precise"] and self.engine != OURS:
+        if self.views != ["full"] and self.engine != OURS:
             raise ValueError(f"views: the engine {self.engine} has one; {OURS} has more")
-        if self.views == ["full", "precise"]:
-            raise ValueError("views: the precise one comes first; which of them stays is `prefer` of one_view")
         return self
 
     def prepare(self) -> None:
@@ -132,7 +130,7 @@ class Extract(Rewrite):
         noted = {name: np.zeros(len(batch), dtype=bool) for name in NOTED}
         no_page = {reason: np.zeros(len(batch), dtype=bool) for reason in REASONS}
         seconds = np.zeros(len(batch))
-        full: list[str | None] = [None] * len(batch)
+        precise: list[str | None] = [None] * len(batch)
         for row, text in enumerate(texts):
             start = time.perf_counter()
             html = pages[row].as_py()  # one at a time: the pages of a batch may be larger than its text by far
@@ -149,7 +147,7 @@ class Extract(Rewrite):
                 too_deep[row], texts[row] = True, None
                 continue
             texts[row], metas[row] = extracted.text, merged(metas[row], extracted)
-            full[row] = extracted.full
+            precise[row] = extracted.precise
             if extracted.no_page:
                 no_page[extracted.no_page][row] = True
             empty[row] = not extracted.text
@@ -168,8 +166,8 @@ class Extract(Rewrite):
         done, more = done.drop_columns(PAGE.names), None
         if len(self.views) > 1:
             is_page = np.asarray(pages.is_valid()) | np.isin(np.arange(len(batch)), sorted(markup_rows))
-            done = with_columns(done, {"view": pc.if_else(pa.array(is_page), "precise", pa.scalar(None, pa.string()))})
-            more = full_views(done, full, verdict.kept)
+            done = with_columns(done, {"view": pc.if_else(pa.array(is_page), "full", pa.scalar(None, pa.string()))})
+            more = precise_views(done, precise, verdict.kept)
         counts = {name: int(np.count_nonzero(rows & verdict.kept)) for name, rows in noted.items()}
         counts |= {PAGES: len(batch) - pages.null_count, MARKUP: len(markup_rows)}
         return Applied(done, verdict, seconds, {name: count for name, count in counts.items() if count}, more)
@@ -198,16 +196,16 @@ class Extract(Rewrite):
         return None if nests_deeper(html, self.max_nesting) else ENGINES[self.engine](html, url)
 
 
-def full_views(done: pa.RecordBatch, texts: list[str | None], kept: Array) -> Made | None:
-    """The documents of those full views that have more than the precise one, which stays."""
+def precise_views(done: pa.RecordBatch, texts: list[str | None], kept: Array) -> Made | None:
+    """The documents of precise views, of pages whose full view stays."""
     rows = [row for row, text in enumerate(texts) if text is not None and kept[row]]
     if not rows:
         return None
     views = done.take(pa.array(rows))
     columns = {
-        "uid": pa.array(full_uids(views.column("uid").to_numpy())),
+        "uid": pa.array(other_uids(views.column("uid").to_numpy())),
         "text": column_of([texts[row] for row in rows], pa.string()),
-        "view": pa.array(["full"] * len(rows)),
+        "view": pa.array(["precise"] * len(rows)),
     }
     arrays = [columns.get(name, views.column(name)) for name in views.schema.names]
     return Made(pa.RecordBatch.from_arrays(arrays, schema=views.schema), np.array(rows, np.int64))

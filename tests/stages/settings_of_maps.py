@@ -338,7 +338,7 @@ TEXT = [
             "engine": to("plain"),
             "form": to("markdown"),
             "comments": to("keep", given=pa.table({"html": pa.array([COMMENTED], pa.large_binary())} | {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")})),
-            "views": to(["full"], given=pa.table({"html": pa.array([BESIDE], pa.binary())} | {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")})),
+            "views": to(["precise"], given=pa.table({"html": pa.array([BESIDE], pa.binary())} | {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")})),
             "max_nesting": to(2, engine="plain"),  # gristmill's own engine takes any
         },
         given=pa.table(

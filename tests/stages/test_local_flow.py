@@ -27,7 +27,7 @@ from gristmill.stages import (
     Tokenize,
     UrlDedup,
 )
-from gristmill.stages.extract.views import FULL
+from gristmill.stages.extract.views import TURNED
 from gristmill.stages.stage import CannotRun, Global
 from tests.stages.scattered import Scattered
 
@@ -84,8 +84,8 @@ def documents() -> pa.Table:
     count = len(texts)
     uids = dice.sample(range(1, 1 << 63), count)
     for place in (20, 22, 24):  # two views of a page
-        uids[place + 1] = uids[place] ^ int(FULL)
-    views = [("precise", "full")[i % 2] if 20 <= i < 26 else None for i in range(count)]
+        uids[place + 1] = uids[place] ^ int(TURNED)
+    views = [("full", "precise")[i % 2] if 20 <= i < 26 else None for i in range(count)]
     return pa.table(
         {
             "uid": pa.array(uids, pa.uint64()),
