@@ -23,6 +23,7 @@ from gristmill.kernels.html.segment import Page, segment
 from gristmill.stages.extract.code import with_code
 from gristmill.stages.extract.comments import Comments, readers_comments
 from gristmill.stages.extract.formulas import with_formulas
+from gristmill.stages.extract.ingredients import with_ingredients
 from gristmill.stages.extract.metadata import PageHead, long_text, main_thing, read_head
 from gristmill.stages.extract.render import Form, languages, numbered, render
 from gristmill.stages.extract.views import View
@@ -103,7 +104,10 @@ def look_at(data: bytes) -> SegmentedPage:
 
 def choose(seen: SegmentedPage, model: BlockModel, probability: Array, beta: float = 1.0) -> Array:
     """bool[blocks]: which are kept, readers' comments among them."""
-    return with_structure(seen.page, without_headline(seen, model.keep(probability, seen.measured, beta)))
+    kept = with_structure(seen.page, without_headline(seen, model.keep(probability, seen.measured, beta)))
+    if "recipe" in seen.head.kinds and kept.any():
+        kept = with_ingredients(seen.page, seen.measured.counts, kept, main_thing(seen.head).get("recipeIngredient"))
+    return kept
 
 
 class Texts(NamedTuple):

@@ -1,0 +1,70 @@
+"""A recipe's ingredients, where the page states them in JSON-LD and the choice of blocks left some out.
+
+Lines of an ingredient list have few words, and in many markups nothing around them says what they are. The page's own
+`recipeIngredient` does: blocks that say it again, several in a row, are the list.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.blocks.text import WORDS
+from gristmill.kernels.html.segment import Page
+
+WORD = re.compile(r"\w+")
+MOST = 200  # ingredients
+LONGEST = 30  # words of a block
+ENOUGH = 0.8  # of an ingredient's words in the text, or of a block's words in an ingredient
+FEWEST = 3  # ingredients that make a list
+GAP = 3  # blocks between two lines of one list
+
+
+def with_ingredients(page: Page, counts: Array, kept: Array, stated: Any) -> Array:
+    """The choice, and with it the list in which most of the missing ingredients stand. `stated`: `recipeIngredient`."""
+    lines = stated[:MOST] if isinstance(stated, list) else []
+    ingredients = [words for words in (words_of(line) for line in lines if isinstance(line, str)) if words]
+    if len(ingredients) < FEWEST:
+        return kept
+    text, edges = page.text.tobytes(), page.start.tolist()
+    short = np.flatnonzero(counts[:, WORDS] <= LONGEST).tolist()
+    words = {b: words_of(text[edges[b] : edges[b + 1]].decode("utf-8", "replace")) for b in short}
+    there = {word for b in np.flatnonzero(kept).tolist() for word in words.get(b, ())}
+    missing = [each for each in ingredients if len(each & there) < ENOUGH * len(each)]
+    if not missing:
+        return kept
+    of_block = {b: said_by(words[b], missing) for b in short if words[b]}
+    best: list[int] = []
+    most = 0
+    for run in runs([b for b, numbers in of_block.items() if numbers]):
+        covered = len({number for b in run for number in of_block[b]})
+        if covered > most:
+            best, most = run, covered
+    if most < min(FEWEST, len(missing)):
+        return kept
+    kept = kept.copy()
+    kept[best] = True
+    return kept
+
+
+def words_of(line: str) -> frozenset[str]:
+    return frozenset(WORD.findall(line.lower()))
+
+
+def said_by(block: frozenset[str], ingredients: list[frozenset[str]]) -> list[int]:
+    """Which of them a block says, or a part of them."""
+    return [number for number, each in enumerate(ingredients) if len(block & each) >= ENOUGH * len(block)]
+
+
+def runs(blocks: list[int]) -> list[list[int]]:
+    """Blocks that stand together."""
+    together: list[list[int]] = []
+    for block in blocks:
+        if together and block - together[-1][-1] <= GAP:
+            together[-1].append(block)
+        else:
+            together.append([block])
+    return together
