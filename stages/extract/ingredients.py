@@ -30,13 +30,16 @@ def with_ingredients(page: Page, counts: Array, kept: Array, stated: Any) -> Arr
     if len(ingredients) < FEWEST:
         return kept
     text, edges = page.text.tobytes(), page.start.tolist()
-    short = np.flatnonzero(counts[:, WORDS] <= LONGEST).tolist()
-    words = {b: words_of(text[edges[b] : edges[b + 1]].decode("utf-8", "replace")) for b in short}
-    there = {word for b in np.flatnonzero(kept).tolist() for word in words.get(b, ())}
+
+    def words_in(block: int) -> frozenset[str]:
+        return words_of(text[edges[block] : edges[block + 1]].decode("utf-8", "replace"))
+
+    there = frozenset().union(*map(words_in, np.flatnonzero(kept).tolist()))
     missing = [each for each in ingredients if len(each & there) < ENOUGH * len(each)]
     if not missing:
         return kept
-    of_block = {b: said_by(words[b], missing) for b in short if words[b]}
+    short = np.flatnonzero((counts[:, WORDS] <= LONGEST) & (counts[:, WORDS] > 0)).tolist()
+    of_block = {b: said_by(words_in(b), missing) for b in short}
     best: list[int] = []
     most = 0
     for run in runs([b for b, numbers in of_block.items() if numbers]):
@@ -56,7 +59,7 @@ def words_of(line: str) -> frozenset[str]:
 
 def said_by(block: frozenset[str], ingredients: list[frozenset[str]]) -> list[int]:
     """Which of them a block says, or a part of them."""
-    return [number for number, each in enumerate(ingredients) if len(block & each) >= ENOUGH * len(block)]
+    return [number for number, each in enumerate(ingredients) if len(block & each) >= ENOUGH * max(len(block), 1)]
 
 
 def runs(blocks: list[int]) -> list[list[int]]:
