@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -66,6 +67,15 @@ ENOUGH_TO_BLAME_THE_STAGE = 16
 Answer: TypeAlias = tuple[pa.RecordBatch, Verdict, Made | None]
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A stage at work."""
+
+    stage: Map
+    called: str
+    count: Count
+
+
 def grind(task: LegTask, care: Care | None = None) -> Result:
     """Carry one leg out on one part."""
     with part_writers() as writers:
@@ -78,21 +88,23 @@ class _Grinding:
         self.care = care
         self.store = Store(task["out"])
         self.source: str = task["source"]
-        self.stages = [cast(Map, registry.build(spec)) for spec in task["stages"]]
-        self.counts = {
-            name: Count() for name in ([self.source] if task["reader"] else []) + [s.called for s in self.stages]
-        }
+        stages = [cast(Map, registry.build(spec)) for spec in task["stages"]]
+        self.steps = [_Step(stage, stage.called, Count()) for stage in stages]
+        self.counts = {self.source: Count()} if task["reader"] else {}
+        self.counts |= {step.called: step.count for step in self.steps}
         self.faults = Faults()
         self.log: list[str] = []
         self.file_name = file_name = f"{task['key']}.{task['task'][:8]}"
         self.rejects = RejectsWriter(self.store, file_name, self.source, task["rejects"], writers)
         self.documents = PartWriter(self.store, f"legs/{task['leg']}/{file_name}.documents.parquet")
-        paths = {s.called: f"{s.called}/{file_name}.parquet" for s in self.stages if isinstance(s, Sink)}
+        paths = {
+            step.called: f"{step.called}/{file_name}.parquet" for step in self.steps if isinstance(step.stage, Sink)
+        }
         self.sinks = {name: PartWriter(self.store, path, staged(path)) for name, path in paths.items()}
         writers += [self.documents, *self.sinks.values()]
         # Columns that every file of a sink has.
         self.columns = from_text(task["columns"]) if "columns" in task else None
-        self.added = {name for s in self.stages for name in s.added}
+        self.added = {name for step in self.steps for name in step.stage.added}
         self.slowest = Slowest()
         self.text_bytes = 0
         self.rows_left = 0
@@ -232,22 +244,22 @@ class _Grinding:
 
     def through_stages(self, batch: pa.RecordBatch) -> None:
         given = set(batch.schema.names)
-        for stage in self.stages:
+        for step in self.steps:
             if len(batch) == 0:
                 return
-            count = self.counts[stage.called]
+            stage, called, count = step.stage, step.called, step.count
             start = time.perf_counter()
             count.docs_in += len(batch)
             count.bytes_in += batch.nbytes
-            batch = self.before(stage, batch)
+            batch = self.before(step, batch)
             kept = []
-            for done, verdict, made in self.pieces(stage, batch):
+            for done, verdict, made in self.pieces(step, batch):
                 if made is not None:
                     count.made += len(made.batch)
                 elif verdict.kept.all():
                     kept.append(done)
                     continue
-                self.rejects.dropped(stage.called, done, verdict)
+                self.rejects.dropped(called, done, verdict)
                 for index, times in enumerate(
                     np.bincount(verdict.first[verdict.first >= 0], minlength=len(verdict.reasons)).tolist()
                 ):
@@ -261,7 +273,7 @@ class _Grinding:
                 batch = batch.slice(0, 0)
             else:
                 batch = kept[0] if len(kept) == 1 else pa.concat_batches(kept)
-            batch = self.after(stage, batch)
+            batch = self.after(called, batch)
             count.kept += len(batch)
             count.bytes_out += batch.nbytes
             count.text_bytes += text_length(batch)
@@ -270,7 +282,7 @@ class _Grinding:
             if isinstance(stage, Sink):
                 given_to_sink = batch if self.columns is None else filled(batch, self.columns)
                 hidden = [name for name in stage.without if name in given_to_sink.schema.names]
-                self.sinks[stage.called].write(self.table(stage, given_to_sink.drop_columns(hidden)))
+                self.sinks[called].write(self.table(step, given_to_sink.drop_columns(hidden)))
             count.seconds += time.perf_counter() - start
         self.rows_left += len(batch)
         self.text_bytes += text_length(batch)
@@ -280,12 +292,12 @@ class _Grinding:
         elif len(batch) and self.task["documents"]:
             self.documents.write(with_text_lengths(batch))
 
-    def before(self, stage: Map, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def before(self, step: _Step, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Keep what a rewrite is about to change and a rule of this leg looks at: the text, and signals that will be
         measured again."""
-        if not isinstance(stage, Rewrite):
+        if not isinstance(step.stage, Rewrite):
             return batch
-        called = stage.called
+        called = step.called
         again = set(self.task["measured_again"].get(called, ()))
         batch = batch.rename_columns([f"{name}@{called}" if name in again else name for name in batch.schema.names])
         return (
@@ -294,74 +306,76 @@ class _Grinding:
             else batch
         )
 
-    def after(self, stage: Map, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def after(self, called: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A text that was not changed is kept once."""
-        name = f"text@{stage.called}"
+        name = f"text@{called}"
         if len(batch) == 0 or name not in batch.schema.names:
             return batch
         old, new = batch.column(name), batch.column("text")
         same = pc.fill_null(pc.equal(old, new), False)
         return with_columns(batch, {name: pc.if_else(same, pa.scalar(None, old.type), old)})
 
-    def table(self, sink: Sink, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def table(self, step: _Step, batch: pa.RecordBatch) -> pa.RecordBatch:
         """What a sink writes of a batch. No document is to blame if it cannot: the run stops."""
-        place = (self.batch_number, sink.called)
+        sink = cast(Sink, step.stage)
+        place = (self.batch_number, step.called)
         self.care.about_to(place, batch)
         try:
             with self.care.watching(sink.patience):
                 table = sink.table(batch)
             check_table(batch, table)
-            check_same_types(self.schemas.setdefault(f"{sink.called}: table", table.schema), table.schema)
+            check_same_types(self.schemas.setdefault(f"{step.called}: table", table.schema), table.schema)
         except Exception as error:
             raise RunFailed(
                 f"{registry.named(sink)}: {error if isinstance(error, CannotRun) else error_detail(error)}"
             ) from error
         return table
 
-    def pieces(self, stage: Map, batch: pa.RecordBatch) -> Iterator[Answer]:
+    def pieces(self, step: _Step, batch: pa.RecordBatch) -> Iterator[Answer]:
         """The stage's answer on a batch, in as many pieces as it takes to leave out the documents that break it."""
-        before = self.counts[stage.called].quarantined
-        place = (self.batch_number, stage.called)
+        before = step.count.quarantined
+        place = (self.batch_number, step.called)
         for piece, row, condemned in self.care.pieces(place, batch):
             if condemned is not None:
-                self.quarantine(stage, piece, condemned)
+                self.quarantine(step, piece, condemned)
             else:
-                yield from self.piece(stage, piece, row)
-        broken = self.counts[stage.called].quarantined - before
+                yield from self.piece(step, piece, row)
+        broken = step.count.quarantined - before
         if broken == len(batch) >= ENOUGH_TO_BLAME_THE_STAGE:
             raise RunFailed(
-                f"{registry.named(stage)}: all {broken} documents of a batch of {self.task['key']} broke it; "
+                f"{registry.named(step.stage)}: all {broken} documents of a batch of {self.task['key']} broke it; "
                 f"the last: {self.log[-1]}"
             )
 
-    def piece(self, stage: Map, batch: pa.RecordBatch, row: int | None) -> Iterator[Answer]:
-        self.care.about_to((self.batch_number, stage.called), batch, row)
+    def piece(self, step: _Step, batch: pa.RecordBatch, row: int | None) -> Iterator[Answer]:
+        stage, called = step.stage, step.called
+        self.care.about_to((self.batch_number, called), batch, row)
         try:
             with self.care.watching(stage.patience):
                 applied = stage.checked(batch)
-            check_same_types(self.schemas.setdefault(stage.called, applied.batch.schema), applied.batch.schema)
+            check_same_types(self.schemas.setdefault(called, applied.batch.schema), applied.batch.schema)
         except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
             raise RunFailed(f"{registry.named(stage)}: {error}") from error
         except Exception as error:  # whatever a hostile document brings a stage to
             if len(batch) == 1:
-                self.quarantine(stage, batch, error_detail(error))
+                self.quarantine(step, batch, error_detail(error))
                 return
-            yield from self.halves(stage, batch)
+            yield from self.halves(step, batch)
         else:
             if applied.seconds is not None:
-                self.slowest.look(stage.called, batch, applied.seconds)
-            self.counts[stage.called].noted.update(applied.noted)
+                self.slowest.look(called, batch, applied.seconds)
+            step.count.noted.update(applied.noted)
             yield applied.batch, applied.verdict, applied.made
 
-    def halves(self, stage: Map, batch: pa.RecordBatch) -> Iterator[Answer]:
+    def halves(self, step: _Step, batch: pa.RecordBatch) -> Iterator[Answer]:
         middle = len(batch) // 2
-        yield from self.piece(stage, batch.slice(0, middle), None)
-        yield from self.piece(stage, batch.slice(middle), None)
+        yield from self.piece(step, batch.slice(0, middle), None)
+        yield from self.piece(step, batch.slice(middle), None)
 
-    def quarantine(self, stage: Map, row: pa.RecordBatch, error: str) -> None:
-        self.counts[stage.called].quarantined += 1
+    def quarantine(self, step: _Step, row: pa.RecordBatch, error: str) -> None:
+        step.count.quarantined += 1
         self.log.append(
-            f"{stage.called}: document {row.column('uid')[0].as_py():016x} ({row.column('url')[0].as_py()}) "
+            f"{step.called}: document {row.column('uid')[0].as_py():016x} ({row.column('url')[0].as_py()}) "
             f"of {self.task['key']}: {error}"
         )
-        self.rejects.quarantined(stage.called, row, error)
+        self.rejects.quarantined(step.called, row, error)

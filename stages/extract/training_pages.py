@@ -7,6 +7,7 @@ their markup.
 | `scrapinghub`, `readability` | reviewed by hand (pages_more.parquet) |
 | `trafilatura` | what trafilatura extracts, and what the set's snippets say against it (pages_more.parquet) |
 | `wild` | what trafilatura extracts, and the ingredients and instructions of the page's JSON-LD (wild_pages.parquet) |
+| `books` | made here: paragraphs of `wcxb`, some hundreds to thousands on a page, in plain markup |
 
 Only rows with `may_train` are read. A variant of a page loses its names, its semantic tags, its `<p>` or its head, or
 has tables in place of `<div>`, so that no feature counts that one decade of markup has alone.
@@ -29,7 +30,8 @@ from gristmill.classifiers.blocks.training import words_of
 from gristmill.kernels.base.types import Array
 from gristmill.stages.extract.engines import markup
 
-SETS = ("wcxb", "scrapinghub", "readability", "trafilatura", "wild")
+SETS = ("wcxb", "scrapinghub", "readability", "trafilatura", "wild", "books")
+BOOKS = 160
 RECIPE_PARTS = ("recipeIngredient", "recipeInstructions")
 
 NAMES = re.compile(
@@ -66,6 +68,8 @@ def known_pages(data: Path, sets: tuple[str, ...] = SETS) -> Iterator[KnownPage]
     for name in sets:
         if name == "wcxb":
             yield from _reviewed(data / "pages.parquet")
+        elif name == "books":
+            yield from _books(data / "pages.parquet")
         elif name == "wild":
             yield from _recipes(data / "wild_pages.parquet")
         else:
@@ -78,6 +82,42 @@ def _reviewed(path: Path) -> Iterator[KnownPage]:
             if row["main_content"]:
                 text, kind = row["main_content"], row["page_type"]
                 yield KnownPage("wcxb", str(row["page"]), site_of(row), row["html"], text, kind, [], [])
+
+
+def _books(path: Path) -> Iterator[KnownPage]:
+    """No set of pages has a book, and a model that has seen none doubts what goes on for a thousand paragraphs."""
+    texts = pq.read_table(path, columns=["main_content", "page_type"]).to_pylist()
+    lines = [line for row in texts if row["page_type"] == "article" for line in (row["main_content"] or "").split("\n")]
+    paragraphs = [line for line in lines if len(line) > LONG]
+    for number in range(BOOKS):
+        chance = random.Random(f"book {number}")
+        size = int(100 * 40 ** chance.random())
+        first = chance.randrange(len(paragraphs))
+        text = [paragraphs[(first + step) % len(paragraphs)] for step in range(size)]
+        yield KnownPage("books", str(number), f"book-{number}", book(text, chance), "\n".join(text), "book", [], [])
+
+
+def book(paragraphs: list[str], chance: random.Random) -> bytes:
+    """A page of nothing but text, or with little beside it, as books and old pages are."""
+    opening, closing = chance.choice([("<p>", "</p>"), ("<p>", ""), ("<div>", "</div>"), ("", "<br><br>")])
+    heading = chance.choice(["h2", "h3", "b", "center"])
+    chapter = chance.choice([0, 15, 40, 100])
+    before, after = chance.choice(
+        [
+            ("", ""),
+            ("<div id=content>", "</div>"),
+            ("<article>", "</article>"),
+            ("<table><tr><td>", "</td></tr></table>"),
+        ]
+    )
+    links = "".join(f"<li><a href=/{word}>{word}</a></li>" for word in ("Home", "Contents", "About", "Search"))
+    around = chance.choice(["", "", f"<ul>{links}</ul>"])
+    parts = [f"<html><head><title>A book</title></head><body>{around}<h1>A book</h1>{before}"]
+    for number, paragraph in enumerate(paragraphs):
+        if chapter and number % chapter == 0:
+            parts.append(f"<{heading}>Chapter {number // chapter + 1}</{heading}>")
+        parts.append(f"{opening}{entities.escape(paragraph)}{closing}\n")
+    return "".join([*parts, after, around, "</body></html>"]).encode("utf-8", "replace")
 
 
 def site_of(row: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import http.client
 import io
+import random
 import re
 import threading
 from collections.abc import Iterator
@@ -43,13 +44,19 @@ def page(words: str) -> str:
     return f"<!doctype html><html><head><title>Page</title></head><body><h1>A page</h1>{paragraphs}</body></html>"
 
 
+def story(number: int) -> str:
+    """Eight sentences that no other paragraph has: what repeats on a page is not its text."""
+    words, dice = WORDS.strip(" .").split(), random.Random(number)
+    return " ".join(f"{' '.join(dice.choices(words, k=20)).capitalize()}." for _ in range(8))
+
+
 def crawl(path: Path) -> Path:
     """A WARC file: a hostile page, one of 10 MB, two of other encodings, two that are equal, one that was not found."""
     cyrillic = (
         "Мельник хранит хорошее зерно, а о прочем говорит, почему оно ушло, всем, кто его об этом спрашивает. " * 3
     )
     japanese = "粉屋は良いものを残し、ほかのものについてはなぜ去ったのかを、尋ねる人みなに語る。" * 6
-    long = "".join(f"<p>{number} {WORDS * 9}</p>" for number in range(LONG // (len(WORDS) * 9)))
+    long = "".join(f"<p>{number} {WORDS}{story(number)}</p>" for number in range(LONG // (len(WORDS) * 9)))
     pages: list[tuple[str, bytes, str, str]] = [
         (EVIL_URL, HOSTILE.encode(), "text/html; charset=utf-8", "200 OK"),
         ("https://long.example/", page("").replace("</body>", long + "</body>").encode(), "text/html", "200 OK"),

@@ -18,7 +18,9 @@ INGREDIENTS = ["500 g rye flour", "350 ml water", "2 tsp salt", "10 g fresh yeas
 def page(stated: object, shown: list[str] = INGREDIENTS, box: str = "footer") -> bytes:
     fact = {"@type": "Recipe", "name": "Bread", "recipeIngredient": stated}
     lines = "".join(f"<div><a href='/i/{n}'>{line}</a></div>" for n, line in enumerate(shown))
-    more = "".join(f"<div><a href='/m/{n}'>{word}</a></div>" for n, word in enumerate(["salt", "Home", "Contact", "Imprint"]))
+    more = "".join(
+        f"<div><a href='/m/{n}'>{word}</a></div>" for n, word in enumerate(["salt", "Home", "Contact", "Imprint"])
+    )
     return (
         f"<html><head><title>Bread</title><script type='application/ld+json'>{json.dumps(fact)}</script></head><body>"
         f"<nav>{more}</nav><article>{f'<p>{STORY * 3}</p>' * 5}</article><{box}>{lines}</{box}></body></html>"
