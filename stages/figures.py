@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-Report = Mapping[str, Any]  # report.json of a stage: its counts, and what it told (`Flow.tell`)
+Report = Mapping[str, Any]  # report.json of a stage: its counts, and its metrics (`Flow.report`)
 MOST = 50  # rows of a table; report.json has all
 
 

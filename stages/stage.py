@@ -41,7 +41,9 @@ class Stage(Settings, ABC):
         Field(description="a name of its own, where a recipe uses the same stage twice", pattern=r"^[a-z][a-z0-9_]*$"),
     ] = None
     expect_drops: ClassVar[float] = 0.5  # an alarm sounds when more than this share of a source goes
-    adds: ClassVar[tuple[str, ...]] = ()  # signals that it leaves on the documents that stay
+    # Signals that it leaves on the documents that stay. An Annotate must name them all; of a global stage they are named
+    # for the plan, which puts in who measures what a later stage needs.
+    adds: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="after")
     def _limits_leave_something(self, info: ValidationInfo) -> Self:

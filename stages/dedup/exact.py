@@ -6,7 +6,7 @@ The 128 bits are trusted without a look at the texts: among 10**11 documents the
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import xxhash
 from pydantic import Field
 
 from gristmill.kernels.repair.normal_form import in_normal_form
-from gristmill.stages.dedup.policy import PREFER, SurvivorPolicy
+from gristmill.stages.dedup.policy import PREFER, Preference, SurvivorPolicy
 from gristmill.stages.dedup.survivors import members
 from gristmill.stages.flow import Dataset, Flow
 
@@ -32,9 +32,7 @@ class ExactDedup(SurvivorPolicy):
     normalise: Annotated[
         bool, Field(description="compare in Unicode NFC, caseless, white space collapsed; else byte for byte")
     ] = True
-    prefer: list[Literal["source", "longest", "earliest", "best"]] = Field(
-        default=["source", "earliest"], description=PREFER
-    )
+    prefer: list[Preference] = Field(default=["source", "earliest"], description=PREFER)
 
     cluster_size: ClassVar[str] = "exact_cluster_size"
     expect_drops: ClassVar[float] = 0.9

@@ -23,16 +23,15 @@ PREFER = (
     "that cannot be read, is last), of the highest signal `best`; in the order given, then the smallest uid"
 )
 
+Preference = Literal["source", "longest", "earliest", "best"]
 PolicyColumns = dict[str, pa.Array | pa.ChunkedArray]
 
 
 class SurvivorPolicy(Global):
-    """A stage that keeps one of many. `standing()` is what the policy looks at, as columns; `order()` sorts by them,
-    the survivor first."""
+    """A stage that keeps one of many. `policy_columns()` are what the policy looks at, `survivor_sort_keys()` sort by
+    them, the survivor first. A new preference is a name in `Preference`, words in `PREFER`, a column and a sort key."""
 
-    prefer: list[Literal["source", "longest", "earliest", "best"]] = Field(
-        default=["source", "longest", "earliest"], description=PREFER
-    )
+    prefer: list[Preference] = Field(default=["source", "longest", "earliest"], description=PREFER)
     sources: list[str] = Field(
         default=[], description="sources in order of preference; those not named come after, all equal"
     )
@@ -106,7 +105,7 @@ class SurvivorPolicy(Global):
         return pa.table({"key": pa.array(np.zeros(len(sizes), np.uint64)), **rows})
 
     def survivor_sort_keys(self, prefix: str = "") -> list[tuple[str, str]]:
-        """Sort keys over the columns of `standing` and `uid`; pyarrow puts nulls last unless told otherwise."""
+        """Sort keys over the columns of `policy_columns` and `uid`; pyarrow puts nulls last unless told otherwise."""
         keys = {
             "source": ("rank", "ascending"),
             "longest": ("length", "descending"),

@@ -26,6 +26,7 @@ class Groups(NamedTuple):
 
 
 def groups(rows: pa.Table, order: Sequence[tuple[str, str]]) -> Groups:
+    """`rows` have `key` and `low`, the halves of 128 bits, and what `order` sorts by."""
     rows = rows.take(pc.sort_indices(rows, sort_keys=[("key", "ascending"), ("low", "ascending"), *order]))
     key, low = rows["key"].to_numpy(), rows["low"].to_numpy()
     begins = begins_run(key, low)

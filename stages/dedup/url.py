@@ -5,18 +5,15 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field, field_validator
 
 from gristmill.kernels.base.columns import text_column
-from gristmill.kernels.base.types import Array
 from gristmill.kernels.urls.keys import names_of, url_keys
-from gristmill.kernels.urls.urls import Urls
 from gristmill.stages.dedup.policy import SurvivorPolicy
 from gristmill.stages.dedup.survivors import members
 from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.text.sites import names_a_page
 from gristmill.stages.text.url_lists import mended_urls
 
 Patterns = tuple[Annotated[str, Field(min_length=1, pattern=r"^[^=&#*]+\*?$|^\*$")], ...]
@@ -83,15 +80,3 @@ class UrlDedup(SurvivorPolicy):
         """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with
         one."""
         return members(rows, self.survivor_sort_keys(), "url_duplicate", "same url as", self.cluster_size)
-
-
-def names_a_page(given: pa.ChunkedArray, urls: Urls) -> Array:
-    """What stands for a url that nobody knows is the same in many documents, which have nothing else in common."""
-    dots = np.append(urls.text == ord("."), False)
-    hosts = np.stack([urls.starts, urls.hosts], 1).ravel()
-    named: Array = (
-        np.logical_or.reduceat(dots, hosts)[::2] & (urls.hosts > urls.starts) if len(urls) else np.zeros(0, np.bool_)
-    )
-    rest = np.flatnonzero(~named)
-    named[rest] = pc.fill_null(pc.match_substring(given.take(pa.array(rest)), "//"), False).to_numpy()
-    return named

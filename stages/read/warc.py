@@ -81,7 +81,13 @@ class Archive(Reader):
     """Reads the records of web archives; what becomes of a record is said by its subclasses."""
 
     max_record_bytes: Annotated[int, Field(description="larger records are skipped, unpacked size", gt=0)] = MAX_RECORD
-    keep_truncated: Annotated[bool, Field(description="keep records that the crawler cut short")] = True
+    keep_truncated: Annotated[
+        bool,
+        Field(
+            description="keep records that the crawler cut short, and pages whose gzip or deflate body breaks off; they "
+            "have `truncated` in `meta`"
+        ),
+    ] = True
 
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
         if is_zip(file):

@@ -11,11 +11,13 @@ from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 from publicsuffixlist import PublicSuffixList
 
 from gristmill.kernels.base.columns import text_column
-from gristmill.kernels.base.types import Hashes
+from gristmill.kernels.base.types import Array, Hashes
+from gristmill.kernels.urls.urls import Urls
 from gristmill.stages.text.url_lists import mended_urls
 
 HOSTS_REMEMBERED = 1 << 16
@@ -39,11 +41,25 @@ def _hash_of_host(host: bytes) -> int:
 
 
 def hosts_of(urls: pa.Array | pa.ChunkedArray) -> list[bytes]:
-    """The host of each url, empty where it is null or has none."""
+    """The host of each url; empty where it is null, has none, or names no page (`N/A`)."""
     data, offsets = text_column(urls)
     seen = mended_urls(data, offsets[:-1], offsets[1:])
-    text = seen.text.tobytes()
-    return [text[start:end] for start, end in zip(seen.starts.tolist(), seen.hosts.tolist(), strict=True)]
+    text, named = seen.text.tobytes(), names_a_page(urls, seen)
+    places = zip(seen.starts.tolist(), seen.hosts.tolist(), named.tolist(), strict=True)
+    return [text[start:end] if is_named else b"" for start, end, is_named in places]
+
+
+def names_a_page(given: pa.Array | pa.ChunkedArray, urls: Urls) -> Array:
+    """What stands for a url that nobody knows is the same in many documents, which have nothing else in common."""
+    given = pa.chunked_array([given]) if isinstance(given, pa.Array) else given
+    dots = np.append(urls.text == ord("."), False)
+    hosts = np.stack([urls.starts, urls.hosts], 1).ravel()
+    named: Array = (
+        np.logical_or.reduceat(dots, hosts)[::2] & (urls.hosts > urls.starts) if len(urls) else np.zeros(0, np.bool_)
+    )
+    rest = np.flatnonzero(~named)
+    named[rest] = pc.fill_null(pc.match_substring(given.take(pa.array(rest)), "//"), False).to_numpy()
+    return named
 
 
 def sites_of(urls: pa.Array | pa.ChunkedArray) -> Hashes:
@@ -55,4 +71,4 @@ def site_name(url: str) -> str:
     return site_of_host(hosts_of(pa.array([url]))[0].decode(errors="replace"))
 
 
-__all__ = ["hosts_of", "public_suffixes", "site_name", "site_of_host", "sites_of"]
+__all__ = ["hosts_of", "names_a_page", "public_suffixes", "site_name", "site_of_host", "sites_of"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,8 @@ from gristmill.stages.stage import Stage
 from gristmill.stages.stub import STUB, stub
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import go, lines, save
+
+ROOT = Path(__file__).parents[2]
 
 LENGTHS = """
 from typing import Annotated, ClassVar
@@ -218,3 +221,33 @@ def test_stages_without_figures_show_none() -> None:
 def test_type_checkers_read_the_same_list_of_stages() -> None:
     assert len(stages.HOMES) > 40
     assert STUB.read_text(encoding="utf-8") == stub(), "python -m gristmill.stages.stub writes it anew"
+
+
+EXAMPLE_IMPORTS = """
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gristmill.stages.dedup.survivors import members
+from gristmill.stages.figures import Report, Sentence, StageFigures
+from gristmill.stages.flow import Dataset, Flow, Rows
+from gristmill.stages.stage import Global
+from gristmill.stages.text.sites import sites_of
+
+"""
+
+
+def test_the_stage_that_contributing_shows_runs_and_is_in_the_report(tmp_path: Path) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL)
+    save(tmp_path / "own.py", EXAMPLE_IMPORTS + code)
+    urls = ["https://a.example/1", "https://www.a.example/2", "https://b.example/1", None, "N/A", "n/a"]
+    rows = [{"text": "word " * (n + 1), "url": url} for n, url in enumerate(urls)]
+    (tmp_path / "in").mkdir()
+    save(tmp_path / "in" / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    stages = "stages: [own.py:LongestOfSite, write]\n"
+    recipe = save(tmp_path / "r.yaml", "name: r\nsources: {a: {jsonl: {path: in, url: url}}}\n" + stages)
+    summary, _ = go(recipe, tmp_path / "out")
+    [entry] = [stage for stage in summary.record["stages"] if stage["name"] == "longest_of_site"]
+    assert entry["kept"] == 5 and entry["dropped"] == {"shorter_of_site": 1}
+    assert "2 documents met." in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

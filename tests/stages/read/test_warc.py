@@ -250,6 +250,9 @@ def test_a_payload_that_breaks_off_is_marked(encoding):
     ((row,), skipped, _, _) = read(page("u:x", packed[: len(packed) // 2], headers=headers), "c.warc")
     assert PROSE.startswith(row["html"]) and 100 < len(row["html"]) < len(PROSE) and skipped == {}
     assert json.loads(row["meta"])["truncated"] == "content-encoding"
+    half = page("u:x", packed[: len(packed) // 2], headers=headers)
+    rows, skipped, skips, _ = read(half, "k.warc", reader=Warc(path="x", keep_truncated=False))
+    assert (rows, skipped) == ([], {"truncated": 1}) and skips[0].detail == "its content encoding breaks off"
     ((row,), _, _, _) = read(page("u:x", packed, headers=headers), "w.warc")
     assert row["html"] == PROSE and "truncated" not in json.loads(row["meta"])
     if encoding == "gzip":
