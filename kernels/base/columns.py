@@ -45,6 +45,27 @@ def text_column(array: pa.Array | pa.ChunkedArray) -> TextColumn:
     )
 
 
+def value_bytes(batch: pa.RecordBatch | pa.Table) -> int:
+    """How many bytes the values of a batch take. `nbytes` also counts what lies under nulls and whether there is room
+    to mark them, which depends on how the batch was put together."""
+    return sum(_value_bytes(chunk) for column in batch.columns for chunk in getattr(column, "chunks", [column]))
+
+
+def _value_bytes(array: pa.Array) -> int:
+    kind, count = array.type, len(array)
+    if isinstance(array, pa.ExtensionArray):
+        return _value_bytes(array.storage)
+    if isinstance(array, pa.DictionaryArray):
+        return _value_bytes(array.indices) + _value_bytes(array.dictionary)
+    if pa.types.is_struct(kind):
+        return sum(_value_bytes(part) for part in array.flatten())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return 4 * count + _value_bytes(array.flatten())
+    if _binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return 4 * count + (pc.sum(pc.binary_length(array)).as_py() or 0)
+    return (count * kind.bit_width + 7) // 8 if pa.types.is_primitive(kind) else int(array.nbytes)
+
+
 def text_array(data: Bytes, offsets: Offsets, like: pa.Array) -> pa.Array:
     """The inverse of `text_column`: an Arrow column from what a kernel wrote, with the nulls and the type of the source
     column. Bytes up to the last offset are not copied. A type that is too small for them becomes large."""

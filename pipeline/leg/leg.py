@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gristmill.kernels.base.columns import widened
+from gristmill.kernels.base.columns import value_bytes, widened
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.files import open_input
@@ -210,7 +210,7 @@ class _Grinding:
                     count.quarantined += damaged
                     count.kept += len(documents)
                     count.docs_in += len(documents) + damaged + sum(reading.skipped.values())
-                    count.bytes_out += documents.nbytes
+                    count.bytes_out += value_bytes(documents)
                     count.text_bytes += text_length(documents)
                     count.noted.update(
                         {MARKUP: rows} if (rows := len(rows_of_markup(documents.column("text")))) else {}
@@ -250,7 +250,7 @@ class _Grinding:
             stage, called, count = step.stage, step.called, step.count
             start = time.perf_counter()
             count.docs_in += len(batch)
-            count.bytes_in += batch.nbytes
+            count.bytes_in += value_bytes(batch)
             batch = self.before(step, batch)
             kept = []
             for done, verdict, made in self.pieces(step, batch):
@@ -275,7 +275,7 @@ class _Grinding:
                 batch = kept[0] if len(kept) == 1 else pa.concat_batches(kept)
             batch = self.after(called, batch)
             count.kept += len(batch)
-            count.bytes_out += batch.nbytes
+            count.bytes_out += value_bytes(batch)
             count.text_bytes += text_length(batch)
             if len(batch) and isinstance(stage, Annotate) and stage.expects_values:
                 count.absent.update({name: nulls for name in stage.added if (nulls := batch.column(name).null_count)})

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from gristmill.kernels.base.columns import value_bytes
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store.records import FileFacts
 from gristmill.pipeline.store.store import HashingFile, Store
@@ -38,7 +39,7 @@ class PartWriter:
         self._waiting.append(batch)
         self.rows += len(batch)
         self._waiting_rows += len(batch)
-        self._waiting_bytes += batch.nbytes
+        self._waiting_bytes += value_bytes(batch)
         if self._waiting_rows >= BATCH_ROWS or self._waiting_bytes >= BATCH_BYTES:
             self._flush()
 

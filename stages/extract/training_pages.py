@@ -93,15 +93,20 @@ def _books(path: Path) -> Iterator[KnownPage]:
         chance = random.Random(f"book {number}")
         size = int(100 * 40 ** chance.random())
         first = chance.randrange(len(paragraphs))
-        text = [paragraphs[(first + step) % len(paragraphs)] for step in range(size)]
-        yield KnownPage("books", str(number), f"book-{number}", book(text, chance), "\n".join(text), "book", [], [])
+        chapter = chance.choice([0, 15, 40, 100])
+        text: list[tuple[str, bool]] = []  # lines, and whether each is a heading
+        for step in range(size):
+            if chapter and step % chapter == 0:
+                text.append((f"Chapter {step // chapter + 1}", True))
+            text.append((paragraphs[(first + step) % len(paragraphs)], False))
+        lines = "\n".join(line for line, _ in text)
+        yield KnownPage("books", str(number), f"book-{number}", book(text, chance), lines, "book", [], [])
 
 
-def book(paragraphs: list[str], chance: random.Random) -> bytes:
+def book(lines: list[tuple[str, bool]], chance: random.Random) -> bytes:
     """A page of nothing but text, or with little beside it, as books and old pages are."""
     opening, closing = chance.choice([("<p>", "</p>"), ("<p>", ""), ("<div>", "</div>"), ("", "<br><br>")])
     heading = chance.choice(["h2", "h3", "b", "center"])
-    chapter = chance.choice([0, 15, 40, 100])
     before, after = chance.choice(
         [
             ("", ""),
@@ -113,10 +118,11 @@ def book(paragraphs: list[str], chance: random.Random) -> bytes:
     links = "".join(f"<li><a href=/{word}>{word}</a></li>" for word in ("Home", "Contents", "About", "Search"))
     around = chance.choice(["", "", f"<ul>{links}</ul>"])
     parts = [f"<html><head><title>A book</title></head><body>{around}<h1>A book</h1>{before}"]
-    for number, paragraph in enumerate(paragraphs):
-        if chapter and number % chapter == 0:
-            parts.append(f"<{heading}>Chapter {number // chapter + 1}</{heading}>")
-        parts.append(f"{opening}{entities.escape(paragraph)}{closing}\n")
+    for line, is_heading in lines:
+        if is_heading:
+            parts.append(f"<{heading}>{line}</{heading}>\n")
+        else:
+            parts.append(f"{opening}{entities.escape(line)}{closing}\n")
     return "".join([*parts, after, around, "</body></html>"]).encode("utf-8", "replace")
 
 
