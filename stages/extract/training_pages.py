@@ -87,20 +87,20 @@ def _reviewed(path: Path) -> Iterator[KnownPage]:
 def _books(path: Path) -> Iterator[KnownPage]:
     """No set of pages has a book, and a model that has seen none doubts what goes on for a thousand paragraphs."""
     texts = pq.read_table(path, columns=["main_content", "page_type"]).to_pylist()
-    lines = [line for row in texts if row["page_type"] == "article" for line in (row["main_content"] or "").split("\n")]
-    paragraphs = [line for line in lines if len(line) > LONG]
+    articles = [row["main_content"] or "" for row in texts if row["page_type"] == "article"]
+    paragraphs = [line for article in articles for line in article.split("\n") if len(line) > LONG]
     for number in range(BOOKS):
         chance = random.Random(f"book {number}")
         size = int(100 * 40 ** chance.random())
         first = chance.randrange(len(paragraphs))
         chapter = chance.choice([0, 15, 40, 100])
-        text: list[tuple[str, bool]] = []  # lines, and whether each is a heading
+        lines: list[tuple[str, bool]] = []  # and whether each is a heading
         for step in range(size):
             if chapter and step % chapter == 0:
-                text.append((f"Chapter {step // chapter + 1}", True))
-            text.append((paragraphs[(first + step) % len(paragraphs)], False))
-        lines = "\n".join(line for line, _ in text)
-        yield KnownPage("books", str(number), f"book-{number}", book(text, chance), lines, "book", [], [])
+                lines.append((f"Chapter {step // chapter + 1}", True))
+            lines.append((paragraphs[(first + step) % len(paragraphs)], False))
+        text = "\n".join(line for line, _ in lines)
+        yield KnownPage("books", str(number), f"book-{number}", book(lines, chance), text, "book", [], [])
 
 
 def book(lines: list[tuple[str, bool]], chance: random.Random) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from gristmill.classifiers.blocks.training import words_of
 from gristmill.stages import Extract
 from gristmill.stages.extract import extract
 from gristmill.stages.extract.gristmill import look_at, visible_text
-from gristmill.stages.extract.training_pages import KnownPage, mark_snippets, recipe_lines, variant
+from gristmill.stages.extract.training_pages import KnownPage, book, mark_snippets, recipe_lines, variant
 
 SENTENCE = "The mill stood still that summer, since the river ran low, and the village bought its flour elsewhere. "
 REMARK = "My grandfather worked there until the flood, and he told us of the wheel whenever it rained for a week. "
@@ -78,3 +79,12 @@ def test_recipes_and_snippets_are_labels() -> None:
     labels = np.array([np.nan, 1.0, 0.5])
     mark_snippets(known, [["by", "the", "mill"], ["share", "this"], ["else"]], labels)
     assert labels.tolist() == [1.0, 0.0, 0.5]
+
+
+def test_books_have_all_their_lines_in_any_markup() -> None:
+    lines = [("Chapter 1", True), *((f"{number}. {SENTENCE}", False) for number in range(5))]
+    books = {book(lines, random.Random(seed)) for seed in range(30)}
+    assert len(books) > 10
+    for html in books:
+        text = " ".join(words_of(visible_text(look_at(html))))
+        assert all(" ".join(words_of(line)) in text for line, _ in lines)
