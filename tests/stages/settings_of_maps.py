@@ -164,13 +164,15 @@ BENCHMARK: dict[str, Any] = {"name": "b", "path": "b.jsonl", "fields": ["q"]}
 FILLER = (
     "The river ran low that summer and the mill stood still for weeks, which nobody in the village could remember. "
 )
+STORY = "The mill stood still that summer, since the river ran low, and the village bought its flour elsewhere. "
+REMARK = "My grandfather worked there until the flood, and he told us of the wheel whenever it rained for a week. "
 COMMENTED = (
-    f"<html><body><article><h1>The mill</h1>{''.join(f'<p>{n}. {FILLER * 2}</p>' for n in range(10))}"
-    f"<div class='comments'>{''.join(f'<p>{n}. My grandfather told us of the wheel whenever it rained for a week. {FILLER}</p>' for n in range(6))}</div></article></body></html>"
+    f"<html><head><title>The mill</title></head><body><article><h1>The mill</h1>{''.join(f'<p>{n}. {STORY * 2}</p>' for n in range(10))}"
+    f"<div class='comments'>{''.join(f'<p>{n}. {REMARK * 3}</p>' for n in range(6))}</div></article></body></html>"
 ).encode()
 BESIDE = (
-    f"<html><head><title>The mill</title></head><body><article><h1>The mill</h1>{''.join(f'<p>{n}. {FILLER * 2}</p>' for n in range(6))}</article>"
-    f"<aside class='sidebar'>{''.join(f'<p>{n}. My grandfather told us of the wheel whenever it rained for a week.</p>' for n in range(6))}</aside></body></html>"
+    f"<html><head><title>The mill</title></head><body><nav><a href=/>Home</a></nav><article><h1>The mill</h1>{''.join(f'<p>{n}. {STORY * 2}</p>' for n in range(6))}</article>"
+    f"<div class='footer'>{''.join(f'<p>{n}. {REMARK}</p>' for n in range(6))}</div></body></html>"
 ).encode()
 CONTAMINATED = texts(FILLER * 4 + QUESTION + " " + FILLER * 4 + " Who wrote the Hamlet play?")
 WITH_BENCHMARKS: dict[str, Any] = {

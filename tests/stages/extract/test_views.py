@@ -28,7 +28,7 @@ def page(beside: int) -> bytes:
     more = "".join(f"<p>{number}. {REMARK}</p>" for number in range(beside))
     return (
         "<html><head><title>The mill</title></head><body><nav><a href=/>Home</a></nav>"
-        f'<article><h1>The mill</h1>{text}</article><aside class="sidebar">{more}</aside></body></html>'
+        f'<article><h1>The mill</h1>{text}</article><div class="footer">{more}</div></body></html>'
     ).encode()
 
 
