@@ -6,7 +6,8 @@
 `unseen` is the figure that counts: of a set that may be learned from, by a model trained without it (some minutes the
 first time; models are kept in --models); of the others the shipped model, which has never seen them. `shipped` stands
 beside it. word-F1 (multiset of `\\w+`, lower case) is a mean over the pages that have a text, `first_250` over the
-first 250 of them; a set of snippets has the shares of `must_have` found and of `must_not_have` absent. Readers'
+first 250 of them; a set of snippets has the shares of `must_have` found and of `must_not_have` absent; `wild` the share
+of ingredient lines that a page states in JSON-LD and shows (as `structure.py` compares them). Readers'
 comments are left out, by trafilatura too. No evidence of other pages of a site is used.
 """
 
@@ -22,14 +23,15 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from benchmarks.text.structure import held, ingredients_of, words
 from gristmill.classifiers.blocks.model import BlockModel, load, save
 from gristmill.classifiers.blocks.training import Example, train, word_f1, words_of
 from gristmill.stages.extract.engines import markup, resiliparse
-from gristmill.stages.extract.gristmill import look_at, main_text, shipped_model, utf8
+from gristmill.stages.extract.gristmill import look_at, main_text, shipped_model, utf8, visible_text
 from gristmill.stages.extract.train import examples_of
 from gristmill.stages.extract.training_pages import SETS, known_pages, trafilatura_text
 
-LEARNED = ("scrapinghub", "readability", "trafilatura")
+LEARNED = ("scrapinghub", "readability", "trafilatura", "wild")
 JUDGED = (*LEARNED, "dragnet", "cleaneval-dev", "waddle-el", "waddle-pl")
 FIRST = 250
 
@@ -41,12 +43,12 @@ def main() -> None:
     parser.add_argument("--rivals", action="store_true", help="resiliparse and trafilatura too")
     parser.add_argument("--sets", nargs="*", choices=JUDGED, default=JUDGED)
     asked = parser.parse_args()
-    source = asked.data / "pages_more.parquet"
-    if not source.exists():
-        raise SystemExit(f"{source}: no such file; --data names the folder with pages_more.parquet")
+    for name in ("pages_more.parquet", "wild_pages.parquet"):
+        if not (asked.data / name).exists():
+            raise SystemExit(f"{asked.data / name}: no such file; --data names the folder that has it")
     models = models_without([name for name in asked.sets if name in LEARNED], asked.data, asked.models)
     for name in asked.sets:
-        rows = rows_of(source, name)
+        rows = recipes_of(asked.data) if name == "wild" else rows_of(asked.data / "pages_more.parquet", name)
         engines: dict[str, Callable[[bytes], str]] = {
             "unseen": partial(ours, model=models.get(name) or shipped_model()),
             "shipped": partial(ours, model=shipped_model()),
@@ -73,11 +75,28 @@ def rows_of(source: Path, name: str) -> list[dict[str, Any]]:
     ]
 
 
+def recipes_of(data: Path) -> list[dict[str, Any]]:
+    """Pages that state a recipe's ingredients, with those that stand in their visible text."""
+    rows: list[dict[str, Any]] = []
+    for row in pq.read_table(data / "wild_pages.parquet", columns=["html"]).to_pylist():
+        page = utf8(row["html"])
+        there = set(words(visible_text(look_at(page))))
+        shown = [item for item in ingredients_of(page.decode("utf-8", "replace")) if held(item, there)]
+        rows += [row | {"ingredients": shown}] if shown else []
+    return rows
+
+
 def ours(html: bytes, model: BlockModel) -> str:
     return main_text(look_at(utf8(html)), model, "text")
 
 
 def quality(rows: list[dict[str, Any]], texts: list[str]) -> dict[str, Any]:
+    if "ingredients" in rows[0]:
+        pages = [(row["ingredients"], set(words(text))) for row, text in zip(rows, texts, strict=True)]
+        kept = [float(np.mean([held(item, text) for item in shown])) for shown, text in pages]
+        shown = sum(len(row["ingredients"]) for row in rows)
+        lines = sum(round(share * len(row["ingredients"])) for share, row in zip(kept, rows, strict=True))
+        return {"shown": shown, "in_the_text": round(lines / shown, 4), "worst_page": round(min(kept), 4)}
     if rows[0]["must_have"]:
         return snippets_found(rows, texts) | {
             f"{name}_first_{FIRST}": share for name, share in snippets_found(rows[:FIRST], texts[:FIRST]).items()

@@ -6,8 +6,6 @@ truth has one. Habits of the truth's writer (defuddle) are undone on both sides:
 spaces in formulas. `every block` is ours without the choice of main text, so that its losses are those of rendering.
 
     python -m benchmarks.text.structure [--data ../shared/data] [--without trafilatura] [--show table]
-
-Recipes are measured too: how many of the ingredients that a page states in JSON-LD stand in its text.
 """
 
 from __future__ import annotations
@@ -288,37 +286,11 @@ def held(item: str, text: set[str]) -> bool:
     return bool(wanted) and sum(word in text for word in wanted) >= ENOUGH * len(wanted)
 
 
-def recipes(source: Path, limit: int) -> dict[str, Any]:
-    """Ingredients that the page shows at all, that stand in the text of all blocks, in the chosen blocks."""
-    rows = pq.read_table(source).to_pylist()[:: max(536 // limit, 1)]
-    ingredients = rendered = kept = one_line = pages = 0
-    for row in rows:
-        data = utf8(row["html"])
-        items = ingredients_of(data.decode("utf-8", "replace"))
-        if not items:
-            continue
-        pages += 1
-        whole = written_blocks(look_at(data), "text")
-        text = extract(row["html"]).text
-        in_page, in_text = set(words(whole)), set(words(text))
-        lines = [set(words(line)) for line in text.split("\n")]
-        for item in items:
-            ingredients += 1
-            rendered += held(item, in_page)
-            kept += held(item, in_text)
-            one_line += any(held(item, line) for line in lines)
-    return {
-        "what": "recipes", "pages": pages, "ingredients": ingredients, "on_the_page": rendered, "in_the_text": kept,
-        "on_one_line": one_line,
-    }  # fmt: skip
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--without", nargs="*", default=[])
     parser.add_argument("--show", choices=["code", "formula", "table", "teds"], help="ours page by page, worst first")
-    parser.add_argument("--recipes", type=int, default=0, help="recipe pages to measure; 536 are all")
     asked = parser.parse_args()
     source = asked.data / "structure.parquet"
     if not source.exists():
@@ -331,8 +303,6 @@ def main() -> None:
     for name, run in engines(asked.without):
         scores_of_engine = measure(pages, run, asked.show if name == "gristmill" else None)
         print(json.dumps({"what": name, "machine": f"{platform.machine()}, one core", **scores_of_engine}), flush=True)
-    if asked.recipes:
-        print(json.dumps(recipes(asked.data / "wild_pages.parquet", asked.recipes)), flush=True)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def with_ingredients(page: Page, counts: Array, kept: Array, stated: Any) -> Arr
     if most < min(FEWEST, len(missing)):
         return kept
     kept = kept.copy()
-    kept[best] = True
+    kept[best[0] : best[-1] + 1] = True  # with amounts and remarks between them
     return kept
 
 
