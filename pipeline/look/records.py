@@ -19,6 +19,7 @@ class CountEntry(TypedDict, total=False):
     """What came into a stage, of one source or of all, and what became of it."""
 
     docs_in: int
+    made: int
     kept: int
     dropped: dict[str, int]  # by reason
     quarantined: int

@@ -148,6 +148,7 @@ class DocumentCounts:
     dropped: dict[str, int] = field(default_factory=dict)
     quarantined: int = 0
     text_bytes: int | None = None  # of what is kept
+    made: int = 0  # of others, beside them
 
     @property
     def lost(self) -> int:
@@ -157,7 +158,8 @@ class DocumentCounts:
     def of(cls, entry: CountEntry) -> DocumentCounts:
         dropped = {str(reason): int(n) for reason, n in (entry.get("dropped") or {}).items()}
         kept, quarantined = int(entry.get("kept") or 0), int(entry.get("quarantined") or 0)
-        return cls(int(entry.get("docs_in") or 0), kept, dropped, quarantined, entry.get("text_bytes"))
+        docs_in, made = int(entry.get("docs_in") or 0), int(entry.get("made") or 0)
+        return cls(docs_in, kept, dropped, quarantined, entry.get("text_bytes"), made)
 
 
 @dataclass(frozen=True)
@@ -394,7 +396,8 @@ def render_stage(view: StageView) -> RenderableType:
         for key, value in view.stage.settings.items()
     ]
     head = Text.assemble((one_line(view.stage.name), "bold"), f"  {one_line(view.stage.about)}")
-    passed = Text(f"{as_number(count.docs_in)} in, {as_number(count.kept)} kept", style="dim")
+    made = f"{as_number(count.made)} made of them, " if count.made else ""
+    passed = Text(f"{as_number(count.docs_in)} in, {made}{as_number(count.kept)} kept", style="dim")
     parts: list[RenderableType] = [head, *settings, passed]
     parts += [Text(), grid("Drops", ("reason", "documents", "of its input"), rows)] if reasons else []
     slowest = (

@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.look.run_folder import stage_view
 from gristmill.stages import Extract, OneView
 from gristmill.stages.extract import extract
 from gristmill.stages.extract.views import other_uids
@@ -145,6 +146,7 @@ def test_a_run_counts_what_was_made_and_keeps_the_view_that_passes(
     stages = {stage["name"]: stage for stage in summary.record["stages"]}
     counts = stages["extract"]
     assert (counts["docs_in"], counts["made"], counts["kept"]) == (10, 5, 15)
+    assert stage_view(str(tmp_path / "out"), "extract").stage.count.made == 5
     assert stages["one_view"]["dropped"] == ({"other_view": dropped} if dropped else {})
     texts = [text for _, text in written(tmp_path / "out")]
     assert len(texts) == stages["write"]["kept"] == 10
