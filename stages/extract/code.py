@@ -128,6 +128,8 @@ UNSEEN = frozenset(["script", "style", "svg", "button", "textarea", "template"])
 INNER_LINES = re.compile(r"(?i)<(?:div|li|p|tr|br|ol|table|pre|button)\b")
 SEVERAL = re.compile(r"(?is)<code\b[^<>]*>(.*?)</code\s*>")
 LONGEST = 5_000_000
+LOOKED_THROUGH = 8  # times a page's length (and LITTLE more); elements that lie in each other are looked through each
+LITTLE = 100_000
 
 
 def with_code(data: bytes, hints: Hints) -> bytes:
@@ -136,7 +138,7 @@ def with_code(data: bytes, hints: Hints) -> bytes:
     if not bits & (hint.PRE | hint.CODE | hint.BOX) and bits & (hint.WORD | hint.TABLE) != hint.WORD | hint.TABLE:
         return data
     place = PLACE if bits & hint.BOX else PLACE_WITHOUT_BOXES
-    parts, done, behind = [], 0, 0
+    parts, done, behind, left = [], 0, 0, LOOKED_THROUGH * len(data) + LITTLE
     absent: set[bytes] = set()  # ends that do not come any more
     for start, _ in hints.of(hint.OF_CODE):
         if start < behind or (found := place.match(data, start)) is None:
@@ -151,6 +153,9 @@ def with_code(data: bytes, hints: Hints) -> bytes:
             absent.add(tag)
             continue
         first, last = ends
+        left -= last - at
+        if left < 0:
+            break
         if first - at > LONGEST:
             continue
         if (

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.kernels.html.hints import BOX, CODE, HINTS, IMAGE, MATH, MJX, PRE, SCRIPT, STATED, SUP, hints_of
+from gristmill.stages.extract import extract
 from gristmill.stages.extract.gristmill import look_at, written_blocks
 
 
@@ -147,3 +148,12 @@ SIGNS = {PRE: b"<pre>", CODE: b"<code>\n</code>", MATH: b"<math>", SUP: b"x<sup>
 def test_hints_say_what_a_page_holds(bits):
     source = b"<p>text ".join(SIGNS.get(bit, b"<i title='tex'>") for bit in bits)
     assert hints_of(source).bits & HINTS == reduce(or_, bits, 0)
+
+
+@pytest.mark.parametrize("tag", ["code", "pre", "div class=highlight", "td class=blob-code"])
+def test_code_that_never_ends_costs_no_square(tag: str) -> None:
+    html = f"<article>{'<p>The mill stands still.</p>' * 20}</article>" + f"<{tag}>\n<b>x</b><br>" * 20_000
+    for ending in ("", f"</{tag.split()[0]}>"):
+        started = time.process_time()
+        assert "The mill stands still." in extract(html + ending).text
+        assert time.process_time() - started < 6
