@@ -87,10 +87,10 @@ def check_batch(before: pa.RecordBatch, after: Any, kept: Any, rewrites: bool) -
 
 def check_made(answer: pa.RecordBatch, made: Any, rows: Any) -> None:
     """Documents that a stage made of others are like its answer, and each is new."""
-    if len(rows) != len(made) or (len(rows) and not 0 <= min(rows) <= max(rows) < len(answer)):
-        raise ContractBroken(f"made: {len(made)} documents, and {len(rows)} rows that they were made of")
     if not isinstance(made, pa.RecordBatch):
         raise ContractBroken(f"made: a record batch was expected, not {kind_of(made)}")
+    if len(rows) != len(made) or (len(rows) and not 0 <= min(rows) <= max(rows) < len(answer)):
+        raise ContractBroken(f"made: {len(made)} documents, and {len(rows)} rows that they were made of")
     if not made.schema.equals(answer.schema):
         raise ContractBroken("made: its columns are not those of the answer")
     if "uid" not in made.schema.names:

@@ -144,7 +144,9 @@ class Map(Stage):
             raise ContractBroken(f"{kind_of(applied.verdict)} was answered where a Verdict was expected")
         check_batch(batch, applied.batch, applied.verdict.kept, isinstance(self, Rewrite))
         if applied.made is not None:
-            check_made(applied.batch, applied.made.batch, applied.made.rows)
+            if not isinstance(applied.made, Made):
+                raise ContractBroken(f"made: {kind_of(applied.made)} was answered; Made(batch, rows) was expected")
+            check_made(applied.batch, *applied.made)
         return applied
 
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:

@@ -37,7 +37,6 @@ from gristmill.kernels.html.names import TAGS
 
 LOOK_UP = 64
 
-
 KIND_OF_TAG = np.array([KIND.get(tag, -1) for tag in TAGS], np.int8)
 HEADING_OF_TAG = np.array([int(tag[1]) if tag in {"h1", "h2", "h3", "h4", "h5", "h6"} else 0 for tag in TAGS], np.int8)
 LEVEL_COLUMN = np.array([LEVELS.index(level) if level in LEVELS else -1 for level in range(max(LEVELS) + 1)], np.int8)

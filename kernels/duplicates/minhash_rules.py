@@ -1,5 +1,5 @@
-"""The definition of MinHash signatures, in plain Python: `gristmill.kernels.duplicates.minhash` and its GPU reference equal
-it bit for bit.
+"""The definition of MinHash signatures, in plain Python: `gristmill.kernels.duplicates.minhash` and the
+kernel for GPUs equal it bit for bit.
 
 Fast similarity sketching (Dahlgaard, Knudsen, Thorup 2017): in a round each shingle falls into one place of the
 signature, which keeps the least value. In further rounds all shingles fall again, into places that are still empty; so

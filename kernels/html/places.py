@@ -14,7 +14,7 @@ from gristmill.kernels.html.names import TAGS
 HEADING, ITEM, TABLE, ROW, CELL, CODE, QUOTES, TERM = range(8)  # columns of a place; elements by number, -1 for none
 NOWHERE = np.array([0, -1, -1, -1, -1, -1, 0, 0], np.int32)
 IN_ITEM, IN_ROW, IN_CELL, IN_TABLE, IN_CODE, IN_QUOTE, IN_TERM, IN_HEADING = range(1, 9)  # IN_HEADING + its level
-DEEPEST_QUOTE = 16  # quotes that lie deeper are shown as deep as this
+DEEPEST_LIST = DEEPEST_QUOTE = 16  # lists and quotes that lie deeper are shown as deep as this
 
 WHAT = np.zeros(256, np.uint8)
 for _what, _names in (
@@ -34,14 +34,14 @@ class Places(NamedTuple):
     """Of all elements, but filled only for those asked for and all above them."""
 
     rows: Array  # int32[elements, 8]
-    item: Array  # int32[elements]: of an <li> the one around it
+    item: Array  # int32[elements]: of an <li> the one around it; those around it are at most DEEPEST_LIST with it
     nested: Array  # bool[elements]: tables and rows that hold a table
 
 
 def places_of(tag: Array, parent: Array, elements: Array) -> Places:
     rows, item = np.empty((len(tag), 8), np.int32), np.empty(len(tag), np.int32)
     nested, used = np.zeros(len(tag), np.bool_), np.zeros(len(tag), np.bool_)
-    find_places(tag, parent, elements, WHAT, NOWHERE, used, rows, item, nested)
+    find_places(tag, parent, elements, WHAT, NOWHERE, used, rows, item, np.zeros(len(tag), np.uint8), nested)
     return Places(rows, item, nested)
 
 
@@ -62,7 +62,7 @@ def find_tables(tag, parent, what, around):
 
 
 @kernel
-def find_places(tag, parent, elements, what, nowhere, used, rows, item, nested):
+def find_places(tag, parent, elements, what, nowhere, used, rows, item, deep, nested):
     for element in elements:
         while element >= 0 and not used[element]:
             used[element] = True
@@ -78,7 +78,12 @@ def find_places(tag, parent, elements, what, nowhere, used, rows, item, nested):
             continue
         if kind == IN_ITEM:
             if rows[e, CODE] < 0:  # lines of code are no items, and their numbers none of it
-                item[e] = rows[e, ITEM]
+                outer = rows[e, ITEM]
+                if outer >= 0 and deep[outer] == DEEPEST_LIST:  # stands where the one around it does
+                    item[e], deep[e] = item[outer], DEEPEST_LIST
+                else:
+                    item[e] = outer
+                    deep[e] = deep[outer] + 1 if outer >= 0 else 1
                 rows[e, ITEM], rows[e, TERM] = e, 0
         elif kind == IN_ROW:
             rows[e, ROW], rows[e, CELL] = e, -1

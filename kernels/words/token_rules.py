@@ -1,5 +1,5 @@
-"""The definition of words for deduplication, in plain Python: `gristmill.kernels.words.tokens` and its GPU reference equal
-it bit for bit.
+"""The definition of words for deduplication, in plain Python: `gristmill.kernels.words.tokens` and the kernel
+for GPUs equal it bit for bit.
 
 A token is a run of letters, marks and numbers, in lower case; a letter of a script without spaces (Han, kana, Thai,
 Lao, Khmer, Burmese) is a token by itself, with the marks that follow it. Everything else only separates. Lower case is

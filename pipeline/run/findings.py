@@ -37,7 +37,7 @@ class Findings:
     log: list[str] = field(default_factory=list)
     metrics: dict[str, StageMetrics] = field(default_factory=dict)  # by global stage, for its report
     shared_values: StageMetrics = field(default_factory=dict)  # by global stages, for those after them
-    # By global stage, all that was handed on up to its end.
+    # By global stage, all that was shared up to its end.
     shared_up_to: dict[str, StageMetrics] = field(default_factory=dict)
     own_files: set[str] = field(default_factory=set)  # of this version of the run
     sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
@@ -59,7 +59,7 @@ class Findings:
         self.own_files |= {facts["path"] for facts in files.values()}
 
     def take_flow(self, name: str, stage: Global, flow: DaskFlow) -> None:
-        """What a global stage told and handed on."""
+        """What a global stage reported and shared."""
         self.metrics[name] = flow.metrics
         self.shared_values |= flow.shared_values
         self.shared_up_to[name] = dict(self.shared_values)

@@ -16,7 +16,7 @@ from gristmill.kernels.blocks.text import WORDS
 from gristmill.kernels.html.segment import Page
 
 WORD = re.compile(r"\w+")
-MOST = 200  # ingredients
+MOST, MOST_BLOCKS = 200, 5000  # ingredients, and short blocks that are held against them
 LONGEST = 30  # words of a block
 ENOUGH = 0.8  # of an ingredient's words in the text, or of a block's words in an ingredient
 FEWEST = 3  # ingredients that make a list
@@ -38,7 +38,7 @@ def with_ingredients(page: Page, counts: Array, kept: Array, stated: Any) -> Arr
     missing = [each for each in ingredients if len(each & there) < ENOUGH * len(each)]
     if not missing:
         return kept
-    short = np.flatnonzero((counts[:, WORDS] <= LONGEST) & (counts[:, WORDS] > 0)).tolist()
+    short = np.flatnonzero((counts[:, WORDS] <= LONGEST) & (counts[:, WORDS] > 0))[:MOST_BLOCKS].tolist()
     of_block = {b: said_by(words_in(b), missing) for b in short}
     best: list[int] = []
     most = 0

@@ -25,7 +25,6 @@ from gristmill.stages.extract.tables import CellBlock, table_rows, written_table
 Form = Literal["text", "markdown"]
 
 LI, OL, DT, DD, PRE = (TAGS.index(name) for name in ["li", "ol", "dt", "dd", "pre"])
-DEEPEST_LIST = 16  # lists that lie deeper are shown as deep as this
 LONGEST_TAG = 4096
 ATTRIBUTE_START = re.compile(rb"(?i)[\s\"'/]start\s{0,9}=\s{0,9}[\"']?\s{0,9}([-+]?\d{1,9})(?!\d)")
 ATTRIBUTE_REVERSED = re.compile(rb"(?i)[\s\"'/]reversed[\s=>/]")
@@ -169,10 +168,7 @@ def _place(row: list[int], around: Array) -> Place:
     while item >= 0:
         items.append(item)
         item = int(around[item])
-    items.reverse()
-    if len(items) > DEEPEST_LIST:
-        items = [*items[: DEEPEST_LIST - 1], items[-1]]
-    return Place(heading, tuple(items), *rest)
+    return Place(heading, tuple(reversed(items)), *rest)
 
 
 def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers]) -> dict[int, str]:

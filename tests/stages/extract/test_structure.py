@@ -152,8 +152,16 @@ def test_hints_say_what_a_page_holds(bits):
 
 @pytest.mark.parametrize("tag", ["code", "pre", "div class=highlight", "td class=blob-code"])
 def test_code_that_never_ends_costs_no_square(tag: str) -> None:
-    html = f"<article>{'<p>The mill stands still.</p>' * 20}</article>" + f"<{tag}>\n<b>x</b><br>" * 20_000
+    html = f"<article>{'<p>The mill stands still.</p>' * 20}</article>" + f"<{tag}>\n<b>x</b><br>" * 8_000
     for ending in ("", f"</{tag.split()[0]}>"):
         started = time.process_time()
         assert "The mill stands still." in extract(html + ending).text
         assert time.process_time() - started < 6
+
+
+def test_lists_that_lie_deep_are_shown_as_deep_as_sixteen_and_cost_no_square() -> None:
+    started = time.process_time()
+    text = written("<ul><li>mill" * 30_000, "text")
+    assert time.process_time() - started < 8
+    lines = [line for line in text.split("\n") if line]
+    assert len(lines) > 100 and {len(line) - len(line.lstrip()) for line in lines} == set(range(0, 32, 2))
