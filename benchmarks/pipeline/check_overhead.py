@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """What it costs to hold files against their checksums: processor seconds of runs with and without, in alternated pairs.
 
-    python -m benchmarks.pipeline.check_overhead [--crawl FOLDER] [--pairs 10] [--runs 5]
+    python -m benchmarks.pipeline.check_overhead [--crawl FOLDER] [--pairs 10]
 
-The runs work in this process, so that its processor time is all there is; without a crawl three copies of the demo's
-are made. A pair is the median ratio of several couples, a run with checks beside one without: a shared processor
-changes its speed by a tenth and more from one run to the next. Prints one JSON line: the median ratio of a pair, a 95 %
-interval of the mean ratio; and, since such a processor hides what is under some per cent, the share of a run that its
-checks take by their own clocks, with its interval (the reading of a batch that is checked counts in full, though a run
-without checks reads it as well).
+The two runs of a pair share one core at the same time, each in a process of its own: a core changes its speed by a
+tenth and more from one second to the next, and so it changes for both. The two processes take turns at having checks.
+A run works in its process alone, so that the processor time of that process is all there is; without a crawl three
+copies of the demo's are made. Prints one JSON line: the ratio of processor seconds and its 95 % interval.
 """
 
 from __future__ import annotations
@@ -17,13 +15,15 @@ import argparse
 import contextlib
 import gc
 import json
+import multiprocessing
+import os
 import platform
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from importlib.metadata import version
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -54,33 +54,11 @@ STAGES = """\
 T_9 = 2.262  # Student's t, 0.975, 9 degrees of freedom
 
 
-CHECKS = (
-    (checksums, "is_whole"),
-    (flow_rows, "checked_batch"),
-    (flow_rows, "batch_checksum"),
-    (flow_rows, "as_in_a_file"),
-)
-
-
-def clocked(work: Callable[..., Any], clock: list[float]) -> Callable[..., Any]:
-    def clocked_work(*given: Any, **named: Any) -> Any:
-        begin = time.process_time()
-        try:
-            return work(*given, **named)
-        finally:
-            clock.append(time.process_time() - begin)
-
-    return clocked_work
-
-
-def seconds(recipe: Path, out: Path, checked: bool, clock: list[float] | None = None) -> float:
-    """Processor seconds of a run; with a clock, its checks' own as well."""
+def seconds(recipe: Path, out: Path, checked: bool) -> float:
+    """Processor seconds of a run."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch.object(Engine, "_work", in_this_process))
         stack.enter_context(patch.object(template, "begin", lambda recipe: None))
-        if clock is not None:
-            for module, name in CHECKS:
-                stack.enter_context(patch.object(module, name, clocked(getattr(module, name), clock)))
         if not checked:
             stack.enter_context(patch.object(checksums, "is_whole", lambda store, path, checksum: True))
             stack.enter_context(
@@ -94,41 +72,52 @@ def seconds(recipe: Path, out: Path, checked: bool, clock: list[float] | None = 
         return time.process_time() - begin
 
 
-def interval(name: str, values: list[float]) -> dict[str, float]:
-    """The mean and its 95 % interval."""
-    mean = statistics.mean(values)
-    half = (T_9 if len(values) == 10 else 1.96) * statistics.stdev(values) / len(values) ** 0.5
-    return {f"mean_{name}": mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+def runs_of_one_side(side: int, pairs: int, recipe: Path, out: Path, together: Barrier, results: Any) -> None:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    seconds(recipe, out, True)  # what is loaded and compiled once
+    for pair in range(pairs):
+        checked = (pair + pair // 2 + side) % 2 == 0
+        shutil.rmtree(out)
+        together.wait()
+        took = seconds(recipe, out, checked)
+        together.wait()
+        results.put((pair, checked, took))
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--crawl", type=Path)
     options.add_argument("--pairs", type=int, default=10)
-    options.add_argument("--runs", type=int, default=5, help="couples of runs in a pair")
     asked = options.parse_args()
+    processes = multiprocessing.get_context("spawn")
+    took: dict[tuple[int, bool], float] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         crawl = asked.crawl or make_crawl(folder / "crawl", copies=3)
         recipe = folder / "r.yaml"
         recipe.write_text(f'name: r\nsources:\n  crawl: {{warc: {{path: "{crawl.resolve()}"}}}}\nstages:\n{STAGES}')
-        seconds(recipe, folder / "warm", True)
-        ratios, plain, shares = [], [], []
-        for pair in range(asked.pairs):
-            took: dict[bool, list[float]] = {True: [], False: []}
-            for turn in range(2 * asked.runs):
-                checked = (turn + turn // 2 + pair) % 2 == 0
-                out = folder / "out"
-                took[checked].append(seconds(recipe, out, checked))
-                shutil.rmtree(out)
-            ratios.append(statistics.median(one / other for one, other in zip(took[True], took[False], strict=True)))
-            plain.append(statistics.median(took[False]))
-            clock: list[float] = []
-            shares.append(1 / (seconds(recipe, folder / f"clocked-{pair}", True, clock) / sum(clock)))
-    facts = {"median_ratio": statistics.median(ratios)} | interval("ratio", ratios) | interval("share_by_clock", shares)
+        together, results = processes.Barrier(2), processes.Queue()
+        sides = [
+            processes.Process(
+                target=runs_of_one_side, args=(side, asked.pairs, recipe, folder / f"out-{side}", together, results)
+            )
+            for side in range(2)
+        ]
+        for process in sides:
+            process.start()
+        for _ in range(2 * asked.pairs):
+            pair, checked, value = results.get()
+            took[pair, checked] = value
+        for process in sides:
+            process.join()
+    ratios = [took[pair, True] / took[pair, False] for pair in range(asked.pairs)]
+    mean = statistics.mean(ratios)
+    half = (T_9 if len(ratios) == 10 else 1.96) * statistics.stdev(ratios) / len(ratios) ** 0.5
+    facts = {"median_ratio": statistics.median(ratios), "mean_ratio": mean, "low": mean - half, "high": mean + half}
     print(
         json.dumps(
-            {"what": "check_overhead", "pairs": len(ratios), "seconds_without": round(statistics.median(plain), 3)}
+            {"what": "check_overhead", "pairs": len(ratios)}
+            | {"seconds_without": round(statistics.median(took[pair, False] for pair in range(asked.pairs)), 3)}
             | {key: round(value, 4) for key, value in facts.items()}
             | {"machine": f"{platform.machine()} {platform.system()}", "versions": {"pyarrow": version("pyarrow")}}
         )
