@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,6 +85,7 @@ class Reading:
     remarks: list[str] = field(default_factory=list)
     stored: int | None = None
     nuls: int = 0  # texts that NUL characters were taken out of
+    noted: Counter[str] = field(default_factory=Counter)  # documents of which there is something to say, by name
 
 
 @dataclass
@@ -104,6 +106,7 @@ class Collector:
     _damaged: list[Damage] = field(default_factory=list)
     _remarks: list[str] = field(default_factory=list)
     _nuls: int = 0
+    _noted: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._begun = self.at or 0
@@ -120,6 +123,9 @@ class Collector:
 
     def remark(self, what: str) -> None:
         self._remarks.append(what)
+
+    def note(self, what: str) -> None:
+        self._noted[what] += 1
 
     def add(
         self,
@@ -160,17 +166,13 @@ class Collector:
         columns = [column_of([row[f.name] for row in self._rows], f.type) for f in schema]
         documents = pa.RecordBatch.from_arrays(columns, schema=schema)
         stored = None if self.at is None else max(0, self.at - self._begun)
-        reading = Reading(documents, self._skipped, self._skips, self._damaged, self._remarks, stored, self._nuls)
-        self._begun = self.at or 0
-        self._rows, self._bytes, self._skipped, self._skips, self._damaged, self._remarks, self._nuls = (
-            [],
-            0,
-            {},
-            [],
-            [],
-            [],
-            0,
+        reading = Reading(
+            documents, self._skipped, self._skips, self._damaged, self._remarks, stored, self._nuls, self._noted
         )
+        self._begun = self.at or 0
+        self._rows, self._skips, self._damaged, self._remarks = [], [], [], []
+        self._skipped, self._noted = {}, Counter()
+        self._bytes = self._nuls = 0
         return reading
 
 

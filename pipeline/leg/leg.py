@@ -212,6 +212,7 @@ class _Grinding:
                     count.docs_in += len(documents) + damaged + sum(reading.skipped.values())
                     count.bytes_out += value_bytes(documents)
                     count.text_bytes += text_length(documents)
+                    count.noted.update(reading.noted)
                     count.noted.update(
                         {MARKUP: rows} if (rows := len(rows_of_markup(documents.column("text")))) else {}
                     )

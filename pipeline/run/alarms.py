@@ -17,6 +17,10 @@ NOTED = {
         0.01,
         "hold U+FFFD for characters that were lost; few_replacement_characters drops texts with many",
     ),
+    "truncated": (
+        0.05,
+        "are cut off, by the crawler or where a gzip body breaks off; `keep_truncated: false` drops them",
+    ),
     "charset_overruled": (0.05, "are not in the encoding that they declare, so that it was detected"),
     "charset_detected": (0.10, "declare no encoding and are not UTF-8, so that it was detected"),
 }

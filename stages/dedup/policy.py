@@ -29,7 +29,8 @@ PolicyColumns = dict[str, pa.Array | pa.ChunkedArray]
 
 class SurvivorPolicy(Global):
     """A stage that keeps one of many. `policy_columns()` are what the policy looks at, `survivor_sort_keys()` sort by
-    them, the survivor first. A new preference is a name in `Preference`, words in `PREFER`, a column and a sort key."""
+    them, the survivor first; nulls are last. A new preference is a name in `Preference`, words in `PREFER`, an entry in
+    both, and in `columns` or `wants` the column of documents that it looks at."""
 
     prefer: list[Preference] = Field(default=["source", "longest", "earliest"], description=PREFER)
     sources: list[str] = Field(

@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, BinaryIO, ClassVar
+from typing import Annotated, Any, BinaryIO, ClassVar
 
 from pydantic import Field
 
@@ -259,11 +259,11 @@ class Warc(Archive):
             self.keep_plain_text and is_plain_text(kind, payload) and not (url or "").startswith("urn:")
         ):  # a crawler's notes on a page
             text = decode_text(payload, charset).replace("\0", "")
-            return collector.add(place, text=text, id=id_of(fields), url=url, date=date_of(fields), meta=meta)
+            return add_document(collector, place, fields, meta, url=url, text=text)
         other = not_html(kind, payload)
         if other is not None:
             return collector.skip("not_html", url, other)
-        collector.add(place, html=payload, charset=charset, id=id_of(fields), url=url, date=date_of(fields), meta=meta)
+        add_document(collector, place, fields, meta, url=url, html=payload, charset=charset)
 
 
 def add_conversion(record: Record, place: str, url: str | None, collector: Collector) -> None:
@@ -273,9 +273,15 @@ def add_conversion(record: Record, place: str, url: str | None, collector: Colle
     text = body.decode() if is_utf8(body) else decode_text(body, charset_in(content_type.decode("latin-1")))
     if not text or text.isspace():
         return collector.skip("empty_page", url)
-    collector.add(
-        place, text=text, id=id_of(fields), url=url, date=date_of(fields), meta=meta_of(fields, kind_of(content_type))
-    )
+    add_document(collector, place, fields, meta_of(fields, kind_of(content_type)), url=url, text=text)
+
+
+def add_document(
+    collector: Collector, place: str, fields: dict[bytes, bytes], meta: dict[str, str], **content: Any
+) -> None:
+    if "truncated" in meta:
+        collector.note("truncated")
+    collector.add(place, id=id_of(fields), date=date_of(fields), meta=meta, **content)
 
 
 def meta_of(fields: dict[bytes, bytes], kind: str) -> dict[str, str]:

@@ -230,8 +230,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.stages.dedup.survivors import members
-from gristmill.stages.figures import Report, Sentence, StageFigures
-from gristmill.stages.flow import Dataset, Flow, Rows
+from gristmill.stages.figures import FactList, Report, StageFigures
+from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.stage import Global
 from gristmill.stages.text.sites import sites_of
 
@@ -250,4 +250,6 @@ def test_the_stage_that_contributing_shows_runs_and_is_in_the_report(tmp_path: P
     summary, _ = go(recipe, tmp_path / "out")
     [entry] = [stage for stage in summary.record["stages"] if stage["name"] == "longest_of_site"]
     assert entry["kept"] == 5 and entry["dropped"] == {"shorter_of_site": 1}
-    assert "2 documents met." in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    [facts] = (tmp_path / "out" / "stages").glob("longest_of_site/report.json")
+    assert json.loads(facts.read_text(encoding="utf-8"))["largest"] == 2
+    assert "documents of the largest" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

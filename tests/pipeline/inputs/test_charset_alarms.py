@@ -1,8 +1,9 @@
-"""A run says of each source how many pages lie about their encoding and how many texts have lost characters, and a rule
-can drop those."""
+"""A run says of each source how many pages lie about their encoding, how many texts have lost characters (a rule can
+drop those), and how many pages are cut off."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -21,8 +22,9 @@ stages: [extract, few_replacement_characters, write]
 RUSSIAN = "Старая мельница у реки мелет медленно, но верно; каждое утро мельник открывает заслонку и ждёт. " * 4
 
 
-def record(number: int, html: bytes, charset: str) -> bytes:
-    body = f"HTTP/1.1 200 OK\r\nContent-Type: text/html{charset}\r\n\r\n".encode() + html
+def record(number: int, html: bytes, charset: str, encoding: str = "identity") -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html{charset}\r\nContent-Encoding: {encoding}\r\n\r\n"
+    body = head.encode() + html
     head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: https://e.example/{number}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body + b"\r\n\r\n"
 
@@ -65,3 +67,19 @@ def test_pages_that_lie_and_texts_with_lost_characters_raise_alarms(tmp_path: Pa
     table = pq.read_table(tmp_path / "out" / "write")
     assert len(table) == 8 + 38 + 99 and set(table["replacement_share"].to_pylist()) == {0.0}
     assert sum(text.strip() == RUSSIAN.strip() for text in table["text"].to_pylist()) == 8
+
+
+def test_pages_that_are_cut_off_are_counted_and_raise_an_alarm(tmp_path: Path) -> None:
+    page = f"<html><body><p>{RUSSIAN}</p></body></html>".encode()
+    gzipped = gzip.compress(page)
+    whole, half = (record(n, body, "; charset=utf-8", "gzip") for n, body in enumerate((gzipped, gzipped[:-20])))
+    cut = record(2, page, "; charset=utf-8").replace(b"WARC-Type", b"WARC-Truncated: length\r\nWARC-Type")
+    (tmp_path / "crawl.warc").write_bytes(whole + half + cut)
+    recipe = "name: cut\nsources: {crawl: {warc: {path: crawl.warc}}}\nstages: [extract, write]\n"
+    summary, _ = go(save(tmp_path / "r.yaml", recipe), tmp_path / "out")
+    assert summary.alarms == [
+        "crawl: 2 of 3 documents (66.7%) are cut off, by the crawler or where a gzip body breaks off; "
+        "`keep_truncated: false` drops them"
+    ]
+    (read,) = (stage for stage in summary.record["stages"] if stage["name"] == "crawl")
+    assert read["sources"]["crawl"]["noted"] == {"truncated": 2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,10 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from gristmill.stages.dedup.exact import ExactDedup
+from gristmill.stages.dedup.policy import Preference
 from gristmill.stages.dedup.survivors import hexadecimal
 from gristmill.stages.stage import CannotRun
+from tests.stages import scattered
 from tests.stages.scattered import Scattered, members_plain
 
 SCHEMA = pa.schema(
@@ -102,11 +104,18 @@ def test_an_empty_data_set_passes():
     assert fates(ExactDedup(), []) == {}
 
 
-@pytest.mark.parametrize(("prefer", "survivor"), [(["source"], 4), (["longest"], 2), (["earliest"], 3), ([], 1)])
-def test_each_policy(prefer, survivor):
+SURVIVOR_OF = {"source": 4, "longest": 2, "earliest": 3, "best": 5}
+
+
+@pytest.mark.parametrize("prefer", [*get_args(Preference), None])
+def test_each_policy(prefer):
     rows = [row(1, "mill"), row(2, "mill   ", date="2024"), row(3, "mill", date="2023"), row(4, "mill", "good")]
-    found = fates(ExactDedup(prefer=prefer, sources=["good"] if prefer == ["source"] else []), rows)
-    assert [uid for uid, fate in found.items() if fate[0] is None] == [survivor] and len(found) == 4
+    rows = [one | {"score": 0.5} for one in rows] + [row(5, "mill") | {"score": 0.9}]
+    more = {"source": {"sources": ["good"]}, "best": {"best": "score"}}
+    stage = ExactDedup(prefer=[prefer] if prefer else [], **more.get(prefer, {}))
+    found = scattered.fates(stage, rows, SCHEMA.append(pa.field("score", pa.float64())))
+    assert [uid for uid, fate in found.items() if fate["reason"] is None] == [SURVIVOR_OF.get(prefer, 1)]
+    assert len(found) == 5
 
 
 def test_the_highest_signal_stays_and_what_is_no_number_is_said():
