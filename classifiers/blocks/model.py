@@ -9,7 +9,7 @@ k) / (words in the k + words hoped for on the page).
 The file is a .npz of plain arrays, without pickle. The one that is shipped was trained by stages/extract/train.py on
 pages of several makers: the development split of WCXB (Murrough Foley 2026, CC-BY-4.0), article-extraction-benchmark
 (Scrapinghub, MIT), pages of Readability's tests (Mozilla, Apache-2.0), of trafilatura's (Adrien Barbaresi, Apache-2.0)
-and of recipe-scrapers (hhursev, MIT); and on books made of WCXB's paragraphs.
+and of recipe-scrapers (hhursev, MIT); and on pages made here of novels from Project Gutenberg (public domain).
 """
 
 from __future__ import annotations

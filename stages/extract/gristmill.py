@@ -27,7 +27,7 @@ from gristmill.stages.extract.ingredients import with_ingredients
 from gristmill.stages.extract.metadata import PageHead, long_text, main_thing, read_head
 from gristmill.stages.extract.render import Form, languages, numbered, render
 from gristmill.stages.extract.views import View
-from gristmill.stages.extract.wholes import with_structure
+from gristmill.stages.extract.wholes import with_headings, with_structure
 from gristmill.stages.read.charset import decode_page, is_utf8 as is_utf8
 
 LITTLE = 200  # characters of main text in the markup; with fewer, the head's own text is used where it is longer
@@ -104,7 +104,8 @@ def look_at(data: bytes) -> SegmentedPage:
 
 def choose(seen: SegmentedPage, model: BlockModel, probability: Array, beta: float = 1.0) -> Array:
     """bool[blocks]: which are kept, readers' comments among them."""
-    kept = with_structure(seen.page, without_headline(seen, model.keep(probability, seen.measured, beta)))
+    kept = without_headline(seen, with_headings(seen.page, model.keep(probability, seen.measured, beta)))
+    kept = with_structure(seen.page, seen.measured, probability, kept)
     if "recipe" in seen.head.kinds and kept.any():
         kept = with_ingredients(seen.page, seen.measured.counts, kept, main_thing(seen.head).get("recipeIngredient"))
     return kept

@@ -3,7 +3,8 @@ seen.
 
     python -m gristmill.stages.extract.train DATA OUT.npz [--without SET...] [--cross-validate]
 
-DATA holds pages.parquet, pages_more.parquet and wild_pages.parquet; training_pages.py says what is learned from each.
+DATA holds pages.parquet, pages_more.parquet, wild_pages.parquet and prose.parquet; training_pages.py says what is
+learned from each.
 It takes some ten minutes on two cores and gives the same file, bit for bit, each time.
 """
 

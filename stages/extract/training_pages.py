@@ -7,7 +7,7 @@ their markup.
 | `scrapinghub`, `readability` | reviewed by hand (pages_more.parquet) |
 | `trafilatura` | what trafilatura extracts, and what the set's snippets say against it (pages_more.parquet) |
 | `wild` | what trafilatura extracts, and the ingredients and instructions of the page's JSON-LD (wild_pages.parquet) |
-| `books` | made here: paragraphs of `wcxb`, some hundreds to thousands on a page, in plain markup |
+| `books` | made here: some hundreds to thousands of paragraphs of a novel in plain markup (prose.parquet) |
 
 Only rows with `may_train` are read. A variant of a page loses its names, its semantic tags, its `<p>` or its head, or
 has tables in place of `<div>`, so that no feature counts that one decade of markup has alone.
@@ -48,6 +48,7 @@ LIST = re.compile(rb"(?i)<(/?)(?:ul|ol|li)(?=[\s>])")
 HEAD_FACTS = re.compile(rb"(?is)<script[^>]{0,200}ld\+json.{0,200000}?</script>|<meta[^>]{0,3000}>")
 JSON_LD = re.compile(rb"(?is)<script[^>]{0,300}ld\+json[^>]{0,300}>(.{0,400000}?)</script>")
 MARK_UP = re.compile(r"<[^<>]*>")
+BLANK_LINE = re.compile(r"\n\s*\n")
 LONG = 25  # characters of a block that lies whole in a snippet
 
 
@@ -69,7 +70,7 @@ def known_pages(data: Path, sets: tuple[str, ...] = SETS) -> Iterator[KnownPage]
         if name == "wcxb":
             yield from _reviewed(data / "pages.parquet")
         elif name == "books":
-            yield from _books(data / "pages.parquet")
+            yield from _books(data / "prose.parquet")
         elif name == "wild":
             yield from _recipes(data / "wild_pages.parquet")
         else:
@@ -86,9 +87,9 @@ def _reviewed(path: Path) -> Iterator[KnownPage]:
 
 def _books(path: Path) -> Iterator[KnownPage]:
     """No set of pages has a book, and a model that has seen none doubts what goes on for a thousand paragraphs."""
-    texts = pq.read_table(path, columns=["main_content", "page_type"]).to_pylist()
-    articles = [row["main_content"] or "" for row in texts if row["page_type"] == "article"]
-    paragraphs = [line for article in articles for line in article.split("\n") if len(line) > LONG]
+    rows = [row for row in pq.read_table(path).to_pylist() if row["source"] == "books"]
+    paragraphs = [" ".join(part.split()) for row in rows for part in BLANK_LINE.split(row["text"])]
+    paragraphs = [paragraph for paragraph in paragraphs if len(paragraph) > LONG]
     for number in range(BOOKS):
         chance = random.Random(f"book {number}")
         size = int(100 * 40 ** chance.random())
