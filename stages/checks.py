@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RecipeContext:
-    """What a stage may know of its recipe: the names of all sources, and of those whose documents come to it."""
+    """What a stage may know of its recipe: the names of all sources, of those whose documents come to it, and of the
+    columns that stages after it look at (None where one of them may look at any)."""
 
     sources: tuple[str, ...]
     arriving: tuple[str, ...]
+    wanted: frozenset[str] | None
 
 
 @dataclass(frozen=True)

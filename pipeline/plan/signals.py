@@ -119,7 +119,7 @@ class _Walk:
     def missing(self, step: Step, ahead: Sequence[Step], valid: set[str], rewritten: str) -> list[Step]:
         """Measuring stages for what a rule or a global stage needs and nobody measured on this text; they serve the
         rules after it too."""
-        wanted = [name for name in needs_of(step) if name not in valid | READ]
+        wanted = [name for name in step.needs if name not in valid | READ]
         if not wanted:
             return []
         soon = list(wanted)
@@ -127,7 +127,7 @@ class _Walk:
             if isinstance(other.stage, Rewrite | Global):
                 break
             if isinstance(other.stage, Rule):
-                soon += [name for name in needs_of(other) if name not in valid | READ]
+                soon += [name for name in other.needs if name not in valid | READ]
         by_kind: dict[type[Annotate], list[str]] = {}
         for name in wanted:
             kind = self.who_adds(name, step)
@@ -179,12 +179,6 @@ class _Walk:
         if "only" in kind.model_fields:
             settings["only"] = tuple(names)
         return Step(kind(**settings), base.address if base else kind.recipe_name(), step.folder, step.line)
-
-
-def needs_of(step: Step) -> tuple[str, ...]:
-    return (
-        step.stage.needs if isinstance(step.stage, Map) else step.stage.wants if isinstance(step.stage, Global) else ()
-    )
 
 
 # --- versions of the text inside a leg -------------------------------------------------------------------------------

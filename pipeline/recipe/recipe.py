@@ -21,7 +21,7 @@ from gristmill.pipeline.recipe.memory_limit import check_memory
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place
 from gristmill.pipeline.recipe.yaml_settings import YamlFile, beside, quoted
 from gristmill.stages.checks import RecipeContext, nearest
-from gristmill.stages.stage import PLACEMENT, Reader, Settings, Sink, Stage
+from gristmill.stages.stage import PLACEMENT, Global, Map, Reader, Settings, Sink, Stage
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # Of a run, which what a stage writes must not fall into.
@@ -112,6 +112,13 @@ class Step:
     @property
     def called(self) -> str:
         return self.stage.called
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Columns that it looks at; of a Map none means that nobody knows, and that it is shown all."""
+        if isinstance(self.stage, Map):
+            return self.stage.needs
+        return self.stage.wants if isinstance(self.stage, Global) else ()
 
     @cached_property
     def spec(self) -> StageSpec:
@@ -259,7 +266,7 @@ class _Reader(YamlFile):
         self.say_all()
         for i, step in enumerate(steps):
             place = ("stages", i, step.address)
-            context = context_of(step, sources, [other.called for other in steps])
+            context = context_of(i, sources, steps)
             for complaint in step.stage.check_recipe(context):
                 self.complain((*place, *complaint.place), complaint.text)
         self.say_all()
@@ -314,11 +321,13 @@ class _Reader(YamlFile):
                 self.complain(("sources", source.name, "join"), f"no shared stage is called {source.join}; {hint}")
 
 
-def context_of(step: Step, sources: Sequence[Source], steps: Sequence[str]) -> RecipeContext:
-    """What a shared stage may know of the recipe; `steps` are the names of all shared ones, in order."""
-    here = steps.index(step.called)
-    arriving = [s.name for s in sources if s.join is None or steps.index(s.join) <= here]
-    return RecipeContext(tuple(s.name for s in sources), tuple(arriving))
+def context_of(place: int, sources: Sequence[Source], steps: Sequence[Step]) -> RecipeContext:
+    """What the shared stage at `place` may know of the recipe."""
+    names, later = [step.called for step in steps], steps[place + 1 :]
+    arriving = [s.name for s in sources if s.join is None or names.index(s.join) <= place]
+    unknown = any(isinstance(step.stage, Map) and not step.needs and not isinstance(step.stage, Sink) for step in later)
+    wanted = None if unknown else frozenset(name for step in later for name in step.needs)
+    return RecipeContext(tuple(s.name for s in sources), tuple(arriving), wanted)
 
 
 def load(path: str | os.PathLike[str]) -> Recipe:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.base.types import Array
+from gristmill.stages.checks import Complaint, RecipeContext
 from gristmill.stages.documents import PAGE, as_json, column_of
 from gristmill.stages.extract.comments import Comments
 from gristmill.stages.extract.engines import (
@@ -93,6 +94,12 @@ class Extract(Rewrite):
     @property
     def added(self) -> tuple[str, ...]:
         return ("view",) if len(self.views) > 1 else ()
+
+    def check_recipe(self, context: RecipeContext) -> list[Complaint]:
+        """Nobody wants a page twice."""
+        if len(self.views) == 1 or context.wanted is None or "view" in context.wanted:
+            return []
+        return [Complaint("two views of a page would both stay; put `one_view` after the filters", ("views",))]
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:

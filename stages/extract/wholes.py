@@ -44,8 +44,8 @@ def with_structure(page: Page, measured: MeasuredPage, probability: Array, kept:
 
 def with_headings(page: Page, kept: Array) -> Array:
     """The choice, and with it the headings between its blocks."""
-    heading = np.flatnonzero(HEADING[page.tag[page.element[1:-1]]] & ~kept[1:-1] & kept[:-2] & kept[2:]) + 1
-    heading = [b for b in heading.tolist() if near(page, int(page.element[b]), int(page.element[b + 1]))]
+    between = np.flatnonzero(HEADING[page.tag[page.element[1:-1]]] & ~kept[1:-1] & kept[:-2] & kept[2:]) + 1
+    heading = [b for b in between.tolist() if near(page, int(page.element[b]), int(page.element[b + 1]))]
     if not heading:
         return kept
     kept = kept.copy()

@@ -182,3 +182,10 @@ def test_documents_that_a_stage_makes_are_new(tmp_path: Path) -> None:
     )
     with pytest.raises((RunFailed, ContractBroken), match="a new document has a `uid` of its own"):
         go(recipe, tmp_path / "out")
+
+
+def test_two_views_of_which_nobody_chooses_one_are_an_error(tmp_path: Path) -> None:
+    crawl(tmp_path / "in")
+    recipe = RECIPE.format(rule="signal: words, at_least: 10").replace("  - one_view\n", "")
+    with pytest.raises(RecipeError, match=r"two views of a page would both stay; put `one_view` after the filters"):
+        go(save(tmp_path / "r.yaml", recipe), tmp_path / "out")
