@@ -18,7 +18,8 @@ import numpy as np
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.html import places as html_places
 from gristmill.kernels.html.names import HEAD_LIST, HEAD_PRE, TAGS
-from gristmill.kernels.html.places import places_of
+from gristmill.kernels.html.paragraphs import written_paragraphs
+from gristmill.kernels.html.places import Places, places_of
 from gristmill.kernels.html.segment import Page
 from gristmill.stages.extract.tables import CellBlock, table_rows, written_table
 
@@ -74,9 +75,17 @@ def render(
     languages: Mapping[int, str] | None = None,
 ) -> str:
     """The text of the chosen blocks; `numbers` of lists that do not count from 1, `languages` of code."""
-    units = _units(page, np.flatnonzero(chosen).tolist(), form)
-    marked = _marked_items(page, units, numbers or {})
-    return _joined(units, marked, form, languages or {})
+    blocks = np.flatnonzero(chosen)
+    elements = page.element[blocks]
+    places = places_of(page.tag, page.parent, elements)
+    around = places.rows[elements]
+    rows = _rows_of_tables(page, blocks, around, places.nested)
+    if form == "text" and not rows and (around[:, html_places.CODE] < 0).all():
+        lists = np.array([(ol, *called) for ol, called in (numbers or {}).items()], np.int64).reshape(-1, 3)
+        written = written_paragraphs(page.text, page.start, blocks, around, places.item, page.tag, page.parent, lists)
+        return written.decode("utf-8", "replace")
+    units = _units(page, blocks.tolist(), form, places, around, rows)
+    return _joined(units, _marked_items(page, units, numbers or {}), form, languages or {})
 
 
 def numbered(data: bytes, page: Page) -> dict[int, Numbers]:
@@ -107,21 +116,20 @@ def languages(data: bytes, page: Page) -> dict[int, str]:
     return named
 
 
-def _units(page: Page, blocks: list[int], form: Form) -> list[Unit]:
-    text, edges, elements = page.text.tobytes(), page.start.tolist(), page.element[blocks]
-    found = places_of(page.tag, page.parent, elements)
-    around = found.rows[elements]
+def _units(
+    page: Page, blocks: list[int], form: Form, places: Places, around: Array, rows: dict[int, list[int]]
+) -> list[Unit]:
+    text, edges = page.text.tobytes(), page.start.tolist()
     parts = [text[edges[block] : edges[block + 1]] for block in blocks]
     plain = (around[:, 1:] == html_places.NOWHERE[1:]).all(1)
     if form == "markdown":
         plain &= around[:, html_places.HEADING] == 0
-    rows = _rows_of_tables(page, around, parts, found.nested)
     units: list[Unit] = []
     pending: dict[int, dict[int, str]] = {}  # of one table: row -> {cell: text}
     previous = PLAIN
 
     def end_table() -> None:
-        place = _place(found.rows[previous.table].tolist(), found.item)
+        place = _place(places.rows[previous.table].tolist(), places.item)
         units.extend(Unit(part, place) for part in written_table(page, pending, rows, form == "markdown"))
         pending.clear()
 
@@ -133,7 +141,7 @@ def _units(page: Page, blocks: list[int], form: Form) -> list[Unit]:
             previous = PLAIN
             continue
         for part, row in zip(parts[first:last], around[first:last].tolist(), strict=True):
-            place, words = _place(row, found.item), part.decode("utf-8", "replace")
+            place, words = _place(row, places.item), part.decode("utf-8", "replace")
             if pending and (place.row not in rows or place.table != previous.table):
                 end_table()
             if place.row in rows:
@@ -149,14 +157,17 @@ def _units(page: Page, blocks: list[int], form: Form) -> list[Unit]:
     return units
 
 
-def _rows_of_tables(page: Page, around: Array, parts: list[bytes], nested: Array) -> dict[int, list[int]]:
+def _rows_of_tables(page: Page, blocks: Array, around: Array, nested: Array) -> dict[int, list[int]]:
     """The rows that are written as rows, with their cells."""
     inside = np.flatnonzero(around[:, html_places.ROW] >= 0).tolist()
+    if not inside:
+        return {}
+    lengths = (page.start[blocks + 1] - page.start[blocks]).tolist()
     cells = []
     for i in inside:
         heading, _, table, row, cell, code, _, _ = around[i].tolist()
-        cells.append(CellBlock(table, row, cell, code >= 0 or heading > 0, len(parts[i])))
-    return table_rows(page, cells, set(np.flatnonzero(nested).tolist())) if cells else {}
+        cells.append(CellBlock(table, row, cell, code >= 0 or heading > 0, lengths[i]))
+    return table_rows(page, cells, set(np.flatnonzero(nested).tolist()))
 
 
 def _place(row: list[int], around: Array) -> Place:

@@ -1,11 +1,14 @@
 """Chosen blocks as text: lists, tables, code and quotes keep their shape, in both forms."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from gristmill.kernels.html.places import places_of
 from gristmill.kernels.html.segment import segment
-from gristmill.stages.extract.render import numbered, render
+from gristmill.stages.extract.render import _joined, _marked_items, _units, numbered, render
 
 
 def rendered(source, form, without=()):
@@ -129,3 +132,22 @@ def test_every_chosen_block_is_there_in_order(pieces, form, random):
 def test_many_lists_that_count_down_are_counted_once():
     source = "<ol reversed><li>a<li>b</ol>" * 3000
     assert rendered(source, "text").split() == ["2.", "a", "1.", "b"] * 3000
+
+
+ITEMS = ["<ul>", "</ul>", "<ol>", "<ol start=-3>", "<ol reversed>", "</ol>", "<li>", "<li>", "</li>", "<h3>", "</h3>"]
+OTHERS = ["<blockquote>", "</blockquote>", "<dl><dt>", "<dd>", "</dl>", "<table>", "<tr>", "<td>", "</table>", "<p>"]
+WORDS = [" a", "<br>b ", "c<br>d<br>e", "żółw &amp; 水", "<p>"]
+
+
+@given(st.lists(st.sampled_from(ITEMS + OTHERS + WORDS * 3), max_size=40), st.randoms(use_true_random=False))
+def test_the_kernel_writes_paragraphs_and_lists_as_the_plain_code_does(pieces, random):
+    source = "".join(pieces).encode()
+    page = segment(np.frombuffer(source, np.uint8))
+    chosen = np.array([random.random() < 0.8 for _ in page.element], np.bool_)
+    blocks = np.flatnonzero(chosen)
+    places = places_of(page.tag, page.parent, page.element[blocks])
+    around = places.rows[page.element[blocks]]
+    units = _units(page, blocks.tolist(), "text", places, around, {})
+    plain = _joined(units, _marked_items(page, units, numbered(source, page)), "text", {})
+    with patch("gristmill.stages.extract.render.table_rows", lambda *_: {}):
+        assert render(page, chosen, "text", numbered(source, page)) == plain

@@ -1,0 +1,140 @@
+"""Blocks as text: an empty line between paragraphs, items of lists with their markers and indentation.
+
+For what has neither code nor rows of tables; stages/extract/render.py writes those, and says the same of the rest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.base.types import Array, Bytes
+from gristmill.kernels.html.names import TAGS
+from gristmill.kernels.html.places import HEADING, ITEM, QUOTES, ROW, TABLE, TERM
+
+LI, OL, DT, DD = (TAGS.index(name) for name in ("li", "ol", "dt", "dd"))
+NEWLINE, SPACE, DASH, DOT, ZERO = (ord(character) for character in "\n -.0")
+UNMARKED, PLANNED, WRITTEN = range(3)  # of an item's marker: it has none, it is still to come, it stands
+
+
+def written_paragraphs(
+    text: Bytes, start: Array, blocks: Array, places: Array, around: Array, tag: Array, parent: Array, lists: Array
+) -> bytes:
+    """`places` of the blocks and what is around each item (kernels/html/places.py); `lists`: int64[n, 3], an <ol>, the
+    number of its first item and the step to the next, of those that do not count from 1."""
+    state, number = plan_markers(places, around, tag, parent, lists)
+    size = write(text, start, blocks, places, around, tag, parent, state.copy(), number, np.empty(0, np.uint8))
+    out = np.empty(size, np.uint8)
+    write(text, start, blocks, places, around, tag, parent, state, number, out)
+    return out.tobytes()
+
+
+@kernel
+def plan_markers(places, around, tag, parent, lists):
+    """Which items have a marker (one that holds a heading is a card and has none), and the numbers of those in <ol>."""
+    state, any_item = np.zeros(len(tag), np.uint8), False
+    for i in range(len(places)):
+        item = places[i, ITEM]
+        while item >= 0:
+            state[item] = PLANNED
+            any_item = True
+            item = around[item]
+    if not any_item:
+        return state, np.zeros(0, np.int64)
+    for i in range(len(places)):
+        if places[i, HEADING] > 0:
+            item = places[i, ITEM]
+            while item >= 0:
+                state[item] = UNMARKED
+                item = around[item]
+    number, following, step = np.zeros(len(tag), np.int64), np.ones(len(tag), np.int64), np.ones(len(tag), np.int64)
+    for i in range(len(lists)):
+        following[lists[i, 0]], step[lists[i, 0]] = lists[i, 1], lists[i, 2]
+    for e in range(len(tag)):
+        if tag[e] == LI:
+            number[e] = following[parent[e]]
+            following[parent[e]] += step[parent[e]]
+    return state, number
+
+
+@helper
+def put(out, at, character):
+    if at < len(out):
+        out[at] = character
+    return at + 1
+
+
+@helper
+def width(number):
+    """Of a number and the dot and space after it."""
+    digits, rest = 3, abs(number) // 10
+    while rest > 0:
+        digits, rest = digits + 1, rest // 10
+    return digits + 1 if number < 0 else digits
+
+
+@helper
+def put_number(out, at, number):
+    end = at + width(number)
+    place, rest = end - 3, abs(number)
+    while True:
+        put(out, place, ZERO + rest % 10)
+        place, rest = place - 1, rest // 10
+        if rest == 0:
+            break
+    if number < 0:
+        put(out, at, DASH)
+    put(out, end - 2, DOT)
+    put(out, end - 1, SPACE)
+    return end
+
+
+@kernel
+def write(text, start, blocks, places, around, tag, parent, state, number, out):
+    """The number of bytes; as many as fit are written."""
+    at = 0
+    for i in range(len(blocks)):
+        indent, marked, innermost = 0, False, -1
+        item = places[i, ITEM]
+        while item >= 0:
+            if state[item] != UNMARKED:
+                if not marked:
+                    marked, innermost = True, item
+                if state[item] == WRITTEN:
+                    indent += width(number[item]) if tag[parent[item]] == OL else 2
+            item = around[item]
+        if i > 0:
+            in_list = False
+            if marked:
+                item = places[i - 1, ITEM]
+                while item >= 0 and not in_list:
+                    in_list = state[item] != UNMARKED
+                    item = around[item]
+            defined = places[i, TERM] == DD and (places[i - 1, TERM] == DT or places[i - 1, TERM] == DD)
+            next_row = 0 <= places[i, TABLE] == places[i - 1, TABLE] and places[i, ROW] != places[i - 1, ROW]
+            at = put(out, at, NEWLINE)
+            if not ((in_list or defined or next_row) and places[i, QUOTES] == places[i - 1, QUOTES]):
+                at = put(out, at, NEWLINE)
+        for _ in range(indent):
+            at = put(out, at, SPACE)
+        if innermost >= 0 and state[innermost] == PLANNED:
+            state[innermost] = WRITTEN
+            if tag[parent[innermost]] == OL:
+                size = width(number[innermost])
+                at = put_number(out, at, number[innermost])
+            else:
+                size = 2
+                at = put(out, put(out, at, DASH), SPACE)
+            indent += size
+        first, last = start[blocks[i]], start[blocks[i] + 1]
+        if indent == 0:
+            if at + last - first <= len(out):
+                out[at : at + last - first] = text[first:last]
+            at += last - first
+            continue
+        for k in range(first, last):
+            at = put(out, at, text[k])
+            if text[k] == NEWLINE:
+                for _ in range(indent):
+                    at = put(out, at, SPACE)
+    return at
