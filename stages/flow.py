@@ -53,8 +53,9 @@ class Flow(Protocol):
     order of rows; what they return is recorded, so that a run that was killed goes on in the round it was in.
 
     A table that a round makes has a uint64 column of well-mixed values, named by `by`, that says where a row meets its
-    like (of few rows that are gathered, any value will do). The engine adds `home`, the part a row came from, to what `map` makes; a function that wants rows to find
-    their way home passes it on. Of the columns that it asks for, a function is given those that the documents have.
+    like (of few rows that are gathered, any value will do). The engine adds `home`, the part a row came from, to what
+    `map` makes; a function that wants rows to find their way home passes it on. Rows may be used in several steps. Of
+    the columns that it asks for, a function is given those that the documents have.
     With `beside`, a small table or rows that make one, it is called with that table too, whole (None of rows of which
     there are none).
     """
@@ -120,7 +121,7 @@ class Flow(Protocol):
         ...
 
     def gather(self, rows: Rows) -> pa.Table:
-        """Rows, in the process that runs the stage; for a few."""
+        """Rows, in the process that runs the stage; for a few. Where there are none, a table without columns."""
         ...
 
     def report(self, name: str, value: Any) -> None:

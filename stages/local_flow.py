@@ -68,8 +68,8 @@ class LocalRows:
 
 
 class LocalFlow:
-    """The flow of one global stage. `named` holds what the stage said of documents in its last step, `told` what it has
-    for its report."""
+    """The flow of one global stage. `named` holds what the stage said of documents in its last step, `metrics`
+    what it reported."""
 
     partial = False
 
