@@ -41,8 +41,8 @@ class Stage(Settings, ABC):
         Field(description="a name of its own, where a recipe uses the same stage twice", pattern=r"^[a-z][a-z0-9_]*$"),
     ] = None
     expect_drops: ClassVar[float] = 0.5  # an alarm sounds when more than this share of a source goes
-    # Signals that it leaves on the documents that stay. An Annotate must name them all; of a global stage they are named
-    # for the plan, which puts in who measures what a later stage needs.
+    # Signals that it leaves on the documents that stay. An Annotate must name them all; of a global stage they are for
+    # the plan, which puts in who measures what a later stage needs.
     adds: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="after")
@@ -367,8 +367,8 @@ class Global(Stage):
         return None
 
     def readme(self, metrics: Report, shared: Report, record: Report) -> str:
-        """The text of that README. `shared` is what stages reported and shared up to this one, `record` is run.json up to
-        this one."""
+        """The text of that README. `shared` is what stages reported and shared up to this one, `record` is run.json
+        up to this one."""
         raise NotImplementedError
 
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import io
 import subprocess
 import sys
+import tokenize
 from collections import Counter
 from pathlib import Path
 
@@ -198,6 +200,24 @@ def test_every_file_is_read_in_one_sitting() -> None:
     lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in modules(ROOT).items()}
     assert len(lines) >= 4
     assert {name: count for name, count in lines.items() if count > LONGEST} == {}
+
+
+def test_comments_and_docstrings_fit_in_a_line() -> None:
+    looked_at, long = 0, []
+    for path in sorted(modules(ROOT).values()):
+        source = path.read_text(encoding="utf-8")
+        lines = source.split("\n")
+        prose = {
+            token.start[0]
+            for token in tokenize.generate_tokens(io.StringIO(source).readline)
+            if token.type == tokenize.COMMENT
+        }
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+                prose |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+        looked_at += len(prose)
+        long += [f"{path}:{number}" for number in sorted(prose) if len(lines[number - 1]) > 120]
+    assert looked_at > 3_000 and long == []
 
 
 def test_no_law_is_an_assert() -> None:

@@ -186,7 +186,9 @@ class StepPacing(Schedule):
             f"{level:.4g} from {begin:.4g}" for level, begin in zip(self._levels()[:8], self._begins()[:8], strict=True)
         )
         more = ", ..." if self.steps > 8 else ""
-        return f"what stands at place p is of rank c(p) or less, drawn evenly from what is left of that; c is {shares}{more}"
+        return (
+            f"what stands at place p is of rank c(p) or less, drawn evenly from the rest of that; c is {shares}{more}"
+        )
 
     @property
     def advice(self) -> str:

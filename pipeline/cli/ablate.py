@@ -37,7 +37,7 @@ def ablate(
         str | None,
         typer.Option(
             "--scheduler",
-            help="an existing Dask scheduler, tcp://host:port; its workers must see the same folders, and those with a GPU"
+            help="an existing Dask scheduler, tcp://host:port; its workers must see the same folders, those with a GPU"
             " start with --resources GPU=1. Its protocol is unauthenticated pickle: use TLS beyond this machine",
         ),
     ] = None,

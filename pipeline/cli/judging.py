@@ -290,7 +290,7 @@ def medu(
     screen.print(f"documents: {len(documents):,}, sources: {len(sources):,}, tasks: {len(tasks):,}", soft_wrap=True)
     try:
         with counting("answers") as seen:
-            asked = medu_files.AskSettings(reading, most_failures, max_tokens)  # type: ignore[arg-type]  # checked above
+            asked = medu_files.AskSettings(reading, most_failures, max_tokens)  # type: ignore[arg-type]
             watched = medu_files.Watched(back_end.opened(tensor_parallel), seen)
             findings = medu_files.find(watched, tasks, documents, asked, folder / "answers", seed)
     except (LanguageModelError, ValueError) as error:

@@ -56,7 +56,7 @@ def library_articles(count: int) -> list[Article]:
         if len(found) == count:
             return list(found.values())
     raise RuntimeError(
-        f"the demo makes its pages from the sources of Python's standard library, and found {len(found)} texts of {count} "
+        f"the demo makes its pages from the sources of Python's library, and found {len(found)} texts of {count} "
         f"under {sysconfig.get_path('stdlib')}; this Python seems to be installed without them"
     )
 

@@ -245,7 +245,8 @@ def _named(argument: str) -> tuple[str, str]:
     """A path that is there is one, whatever signs it holds: `lang=en/` of a partitioned table is no source called
     lang."""
     name, equals, path = argument.partition("=")
-    return (name, path) if equals and "/" not in name and not glob(argument) else ("", argument)  # noqa: PTH207  # a pattern of any shape
+    # PTH207: it may be a pattern of any shape
+    return (name, path) if equals and "/" not in name and not glob(argument) else ("", argument)  # noqa: PTH207
 
 
 def _file_name(task: str) -> str:

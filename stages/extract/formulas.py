@@ -1,4 +1,4 @@
-"""Formulas of a page as LaTeX before it is cut into blocks: MathML, what KaTeX and MathJax leave, images of TeX, powers.
+"""A page's formulas as LaTeX before it is cut into blocks: MathML, what KaTeX and MathJax leave, images of TeX, powers.
 
 Each formula becomes `<math alttext="...">`, which the segmenter writes between `$` or `$$`. A page without any is
 returned as it is, after a few searches for bytes. MathML that states its TeX (`alttext`, an annotation) is left to the

@@ -64,8 +64,8 @@ class Extract(Rewrite):
     comments: Annotated[
         Comments,
         Field(
-            description="what readers wrote below a text: left out, kept where the model takes it for text, or put into "
-            "`meta` as `comments`; on forums it is the text and stays; only for the engine gristmill"
+            description="what readers wrote below a text: left out, kept where the model takes it for text, or put "
+            "into `meta` as `comments`; on forums it is the text and stays; only for the engine gristmill"
         ),
     ] = "drop"
     views: list[View] = Field(

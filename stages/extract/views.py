@@ -1,9 +1,9 @@
-"""Views of a page: the full one, which is its main text as well as the model can tell, and a precise one of what is sure
-to be. Which of them becomes training text is better asked after the filters than before them: a page with a menu in its
-full view may pass with the precise one.
+"""Views of a page: the full one, which is its main text as well as the model can tell, and a precise one of what is
+sure to be. Which of them becomes training text is better asked after the filters than before them: a page with a menu
+in its full view may pass with the precise one.
 
-`extract` makes a document of each view, and `one_view` keeps one of those that are left. Their uids say that they belong
-together: a precise view's is the full one's with some bits turned.
+`extract` makes a document of each view, and `one_view` keeps one of those that are left. Their uids say that they
+belong together: a precise view's is the full one's with some bits turned.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the choice of blocks may not tear apart: headings, formulas and code between chosen blocks, rows of chosen tables,
-tables of data after chosen blocks.
+"""What the choice of blocks may not tear apart: headings, formulas and code between chosen blocks, rows of chosen
+tables, tables of data after chosen blocks.
 
 The model sees blocks of words. A formula on a line of its own has hardly any, and neither has a heading, code or a cell
 of a table, so that all were often left out of a text that goes on around them.

@@ -84,8 +84,8 @@ class Archive(Reader):
     keep_truncated: Annotated[
         bool,
         Field(
-            description="keep records that the crawler cut short, and pages whose gzip or deflate body breaks off; they "
-            "have `truncated` in `meta`"
+            description="keep records that the crawler cut short, and pages whose gzip or deflate body breaks off; "
+            "they have `truncated` in `meta`"
         ),
     ] = True
 

@@ -41,7 +41,7 @@ def _hash_of_host(host: bytes) -> int:
 
 
 def hosts_of(urls: pa.Array | pa.ChunkedArray) -> list[bytes]:
-    """The host of each url, in lower case without `www.` and port; empty where a url is null or names no page (`N/A`)."""
+    """The host of each url, in lower case without `www.` and port; empty where it is null or names no page (`N/A`)."""
     data, offsets = text_column(urls)
     seen = mended_urls(data, offsets[:-1], offsets[1:])
     text, named = seen.text.tobytes(), names_a_page(urls, seen)

@@ -4,7 +4,8 @@ package, on Rust's threads.
 The package takes about 100 bytes of memory for each byte of a text, 1 GB for 10 MB. So a long text is cut for it, but
 only where the tokenizer itself splits: before a space, a line end or a comma of CJK between two letters, at a place
 where it makes the same pieces of what lies on both sides, apart and together. Ids are those of the whole text
-(tests/stages/tokens/test_tokenize.py). Where it never splits (SentencePiece models without a pre-tokenizer) texts stay whole.
+(tests/stages/tokens/test_tokenize.py). Where it never splits (SentencePiece models without a pre-tokenizer) texts stay
+whole.
 
 How many threads the package takes is for the environment to say (TOKENIZERS_PARALLELISM, RAYON_NUM_THREADS), and
 changes no id. Kernels take one.
