@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -89,6 +90,7 @@ LOOKED_AT = frozenset(
 DESCRIBING = ("description", ":title", "headline")
 OF_PRODUCTS = ("product:", "og:price")
 SIMPLE_NAME = re.compile(rb"[\w:.-]+")
+PLAIN_META = re.compile(rb'(?i)<meta\s+(?:property|name|itemprop)="([\w:.-]+)"\s+content="([^"]*)"\s*/?>?')
 
 # What schema.org's types and og:type say a page is; the first that is there names its kind.
 KIND_OF = {
@@ -126,6 +128,11 @@ class PageHead:
     json: list[bytes] = field(default_factory=list)
     hints: list[tuple[int, int]] = field(default_factory=list)  # where in the page a description of it stands
     types: set[str] = field(default_factory=set)
+
+    @cached_property
+    def things(self) -> list[dict[str, Any]]:
+        """What JSON-LD describes."""
+        return [thing for script in self.json for thing in things(script)]
 
     @property
     def kinds(self) -> set[str]:
@@ -174,11 +181,14 @@ def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], end
 
 
 def read_meta(head: PageHead, tag: bytes, start: int) -> None:
-    values = attributes(tag)
-    names = [name_in(values[key]) for key in ("property", "name", "itemprop") if key in values]
+    if plain := PLAIN_META.fullmatch(tag):  # five in six
+        names, equivalent, value = [plain[1].decode("ascii").lower()], b"", plain[2]
+    else:
+        values = attributes(tag)
+        names = [name_in(values[key]) for key in ("property", "name", "itemprop") if key in values]
+        equivalent, value = values.get("http-equiv", b"").lower(), values.get("content", b"")
     names = [name for name in names if name in LOOKED_AT or name.endswith(DESCRIBING) or name.startswith(OF_PRODUCTS)]
-    equivalent = values.get("http-equiv", b"").lower()
-    content = decoded(values.get("content", b"")) if names or equivalent else None
+    content = decoded(value) if names or equivalent else None
     if not content:
         return
     if b"refresh" in equivalent:
@@ -235,13 +245,17 @@ def metadata(head: PageHead, url: str | None, headings: Container[str] = ()) -> 
         title=without_site(title, head.meta.get("og:site_name"), headings),
         author=first(
             names_in(found_by_id(head, thing.get("author"))),
-            *(all_of(head.authors[name]) if name in head.authors else person(head.meta.get(name)) for name in AUTHORS),
+            *(
+                all_of(head.authors[name]) if name in head.authors else person(head.meta[name])
+                for name in AUTHORS
+                if name in head.meta
+            ),
             labelled_author(head),
             names_in(found_by_id(head, thing.get("creator"))),
         ),
         date=first(
             dated(thing.get("datePublished")),
-            *(dated(head.meta.get(name)) for name in DATES),
+            *(dated(head.meta[name]) for name in DATES if name in head.meta),
             dated(thing.get("dateCreated")),
             dated(head.time),
         ),
@@ -274,12 +288,11 @@ def main_thing(head: PageHead) -> dict[str, Any]:
     organisation behind it."""
     best: dict[str, Any] = {}
     rank = len(KIND_OF)
-    for script in head.json:
-        for thing in things(script):
-            for kind in types_of(thing):
-                place = RANK.get(KINDS.get(kind, ""), len(KIND_OF))
-                if place < rank:
-                    best, rank = thing, place
+    for thing in head.things:
+        for kind in types_of(thing):
+            place = RANK.get(KINDS.get(kind, ""), len(KIND_OF))
+            if place < rank:
+                best, rank = thing, place
     return best
 
 
@@ -327,10 +340,9 @@ def found_by_id(head: PageHead, value: Any) -> Any:
     if not any(is_reference(item) for item in values):
         return value
     described: dict[str, dict[str, Any]] = {}
-    for script in head.json:
-        for thing in things(script):
-            if isinstance(thing.get("@id"), str) and "name" in thing:
-                described.setdefault(thing["@id"], thing)
+    for thing in head.things:
+        if isinstance(thing.get("@id"), str) and "name" in thing:
+            described.setdefault(thing["@id"], thing)
     return [described.get(item["@id"], item) if is_reference(item) else item for item in values]
 
 

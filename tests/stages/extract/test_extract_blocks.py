@@ -4,8 +4,10 @@ that harms it."""
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from gristmill.classifiers.blocks.model import SHIPPED, BlockModelError, choose_
 from gristmill.stages.documents import Collector
 from gristmill.stages.extract import Extract, compare, extract, extract_blocks
 from gristmill.stages.extract.gristmill import is_utf8, look_at, utf8
+from gristmill.stages.extract.metadata import PageHead, read_meta
 from gristmill.stages.extract.pages import REASONS, no_page
 
 PAGES = Path(__file__).parents[4] / "shared" / "data" / "pages.parquet"
@@ -205,3 +208,32 @@ def test_a_page_of_too_many_blocks_goes_with_a_reason():
     page = extract(b"<p>x" * 200_001)
     assert page.text == "" and page.no_page == "too_many_blocks"
     assert extract(b"<p>some words in it" * 1000).no_page is None
+
+
+NAMES = ["og:title", "description", "Author", "citation_author", "og:type", "product:price", "x", "keywords"]
+QUOTE = st.sampled_from(['"', "'", ""])
+TAGS_OF_META = st.builds(
+    "<meta{}{}={}{}{} content={}{}{}{}".format,
+    st.sampled_from([" ", "\n", "  "]),
+    st.sampled_from(["name", "PROPERTY", "itemprop", "http-equiv"]),
+    QUOTE,
+    st.sampled_from([*NAMES, "a b", "näme"]),
+    QUOTE,
+    QUOTE,
+    st.sampled_from(["", "product", "a &amp; b", "  two\n words ", "' name=title", "x=1 name=title", "<b>"]),
+    QUOTE,
+    st.sampled_from([">", " />", "", "/>", " name=title>", ' content="other">']),
+)
+
+
+@given(st.lists(TAGS_OF_META, min_size=1, max_size=4))
+def test_usual_meta_tags_are_read_as_all_are(tags: list[str]) -> None:
+    def head() -> PageHead:
+        found = PageHead()
+        for number, tag in enumerate(tags):
+            read_meta(found, tag.encode(), 1000 * number)
+        return found
+
+    with patch("gristmill.stages.extract.metadata.PLAIN_META", re.compile(rb"(?!)")):
+        slow = head()
+    assert head() == slow
