@@ -3,10 +3,9 @@
 
     python -m benchmarks.pipeline.check_overhead [--crawl FOLDER] [--pairs 10]
 
-The two runs of a pair share one core at the same time, each in a process of its own: a core changes its speed by a
-tenth and more from one second to the next, and so it changes for both. The two processes take turns at having checks.
-A run works in its process alone, so that the processor time of that process is all there is; without a crawl three
-copies of the demo's are made. Prints one JSON line: the ratio of processor seconds and its 95 % interval.
+The two runs of a pair share one core at the same time (benchmarks/paired.py). A run works in its process alone, so that
+the processor time of that process is all there is; without a crawl three copies of the demo's are made. Prints one JSON
+line: the ratio of processor seconds and its 95 % interval.
 """
 
 from __future__ import annotations
@@ -15,19 +14,17 @@ import argparse
 import contextlib
 import gc
 import json
-import multiprocessing
-import os
 import platform
 import shutil
 import statistics
 import tempfile
 import time
+from dataclasses import dataclass
 from importlib.metadata import version
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
+from benchmarks.paired import on_one_core
 from benchmarks.soak.flips import Quieter, in_this_process
 from benchmarks.soak.killed_runs import make_crawl
 from gristmill.pipeline.engine.cluster import Where
@@ -72,16 +69,21 @@ def seconds(recipe: Path, out: Path, checked: bool) -> float:
         return time.process_time() - begin
 
 
-def runs_of_one_side(side: int, pairs: int, recipe: Path, out: Path, together: Barrier, results: Any) -> None:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    seconds(recipe, out, True)  # what is loaded and compiled once
-    for pair in range(pairs):
-        checked = (pair + pair // 2 + side) % 2 == 0
-        shutil.rmtree(out)
-        together.wait()
-        took = seconds(recipe, out, checked)
-        together.wait()
-        results.put((pair, checked, took))
+@dataclass(frozen=True)
+class Runs:
+    """The sides take turns at having checks."""
+
+    recipe: Path
+    folder: Path
+
+    def __call__(self, side: int, pair: int) -> float:
+        out = self.folder / f"out-{side}"
+        shutil.rmtree(out, ignore_errors=True)
+        return seconds(self.recipe, out, self.is_checked(side, pair))
+
+    @staticmethod
+    def is_checked(side: int, pair: int) -> bool:
+        return (pair + pair // 2 + side) % 2 == 0
 
 
 def main() -> None:
@@ -89,35 +91,21 @@ def main() -> None:
     options.add_argument("--crawl", type=Path)
     options.add_argument("--pairs", type=int, default=10)
     asked = options.parse_args()
-    processes = multiprocessing.get_context("spawn")
-    took: dict[tuple[int, bool], float] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         crawl = asked.crawl or make_crawl(folder / "crawl", copies=3)
         recipe = folder / "r.yaml"
         recipe.write_text(f'name: r\nsources:\n  crawl: {{warc: {{path: "{crawl.resolve()}"}}}}\nstages:\n{STAGES}')
-        together, results = processes.Barrier(2), processes.Queue()
-        sides = [
-            processes.Process(
-                target=runs_of_one_side, args=(side, asked.pairs, recipe, folder / f"out-{side}", together, results)
-            )
-            for side in range(2)
-        ]
-        for process in sides:
-            process.start()
-        for _ in range(2 * asked.pairs):
-            pair, checked, value = results.get()
-            took[pair, checked] = value
-        for process in sides:
-            process.join()
-    ratios = [took[pair, True] / took[pair, False] for pair in range(asked.pairs)]
+        took = on_one_core(Runs(recipe, folder), asked.pairs)
+    pairs = [both if Runs.is_checked(0, pair) else both[::-1] for pair, both in enumerate(took)]
+    ratios = [checked / unchecked for checked, unchecked in pairs]
     mean = statistics.mean(ratios)
     half = (T_9 if len(ratios) == 10 else 1.96) * statistics.stdev(ratios) / len(ratios) ** 0.5
     facts = {"median_ratio": statistics.median(ratios), "mean_ratio": mean, "low": mean - half, "high": mean + half}
     print(
         json.dumps(
             {"what": "check_overhead", "pairs": len(ratios)}
-            | {"seconds_without": round(statistics.median(took[pair, False] for pair in range(asked.pairs)), 3)}
+            | {"seconds_without": round(statistics.median(unchecked for _, unchecked in pairs), 3)}
             | {key: round(value, 4) for key, value in facts.items()}
             | {"machine": f"{platform.machine()} {platform.system()}", "versions": {"pyarrow": version("pyarrow")}}
         )

@@ -3,7 +3,7 @@
 One JSON line a result.
 
     python -m benchmarks.text.extraction [--data ../shared/data] [--models FOLDER] [--rivals VENV/bin/python] [--limit
-      N] [--without NAME...]
+      N] [--without NAME...] [--speed]
 
 Quality: word-F1 (multiset of `\\w+`, lower case), mean over pages that have a reviewed text; shares of `must_have`
 snippets found and of `must_not_have` snippets absent (without case). Ours is judged on sites that its model has not
@@ -21,25 +21,30 @@ import argparse
 import base64
 import json
 import platform
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from benchmarks.paired import on_one_core
 from gristmill.classifiers.blocks.model import BlockModel, load, save
 from gristmill.classifiers.blocks.training import folds_of, train, word_f1, words_of
 from gristmill.stages.extract import extract
 from gristmill.stages.extract.engines import markup, resiliparse, trafilatura
 from gristmill.stages.extract.gristmill import look_at, main_text, utf8
+from gristmill.stages.extract.render import Form
 from gristmill.stages.extract.train import FOLDS, examples_of
 from gristmill.stages.extract.training_pages import known_pages, site_of
 
 RIVAL_NAMES = ("readability", "justext", "boilerpy3", "rs_trafilatura", "magic_html", "newspaper4k", "goose3")
+SLICES = 24  # of the pages, in a run for speed
 PATIENCE = 300  # seconds for one of them; some wait for the network
 PACKAGES = ("gristmill", "resiliparse", "trafilatura", "numba")
 RIVALS = r"""
@@ -90,10 +95,13 @@ def main() -> None:
     parser.add_argument("--rivals", type=Path, help="the Python of an environment with other extractors")
     parser.add_argument("--limit", type=int, help="pages; every nth of them")
     parser.add_argument("--without", nargs="*", default=[], help="trafilatura takes a minute or more")
+    parser.add_argument("--speed", action="store_true", help="nothing but five runs beside resiliparse on one core")
     asked = parser.parse_args()
     source = asked.data / "pages.parquet"
     if not source.exists():
         raise SystemExit(f"{source}: no such file; --data names the folder with pages.parquet")
+    if asked.speed:
+        return show_speed(source)
     rows = pq.read_table(source).to_pylist()
     reviewed = [row for row in rows if row["main_content"]]
     models = models_of(reviewed, asked.data, asked.models)
@@ -168,6 +176,41 @@ def results(
             if done.stdout.startswith(b"{"):
                 said = json.loads(done.stdout)
                 yield name, said["texts"], said["seconds"]
+
+
+class Turns:
+    """Pages in slices of 60; the sides are ours and resiliparse."""
+
+    def __init__(self, source: Path, form: Form) -> None:
+        self.source, self.form = source, form
+
+    @cached_property
+    def pages(self) -> list[dict[str, Any]]:
+        rows = pq.read_table(self.source, columns=["html", "url", "main_content"]).to_pylist()
+        return [row for row in rows if row["main_content"]]
+
+    def __call__(self, side: int, number: int) -> float:
+        pages = self.pages[number::SLICES] if number >= 0 else self.pages[:60]
+        started = time.process_time()
+        for page in pages:
+            if side == 0:
+                extract(page["html"], page["url"], form=self.form)
+            else:
+                resiliparse(markup(page["html"]), page["url"])
+        return time.process_time() - started
+
+
+def show_speed(source: Path) -> None:
+    for form in get_args(Form):
+        took = [on_one_core(Turns(source, form), SLICES, keep_busy=True) for _ in range(5)]
+        ratios = [sum(theirs for _, theirs in run) / sum(ours for ours, _ in run) for run in took]
+        facts = {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+        print(
+            json.dumps(
+                {"what": f"resiliparse's seconds for ours, {form}"} | {key: round(v, 3) for key, v in facts.items()}
+            ),
+            flush=True,
+        )
 
 
 def quality(pages: list[dict[str, Any]], texts: list[str]) -> dict[str, Any]:
