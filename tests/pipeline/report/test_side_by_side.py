@@ -22,7 +22,9 @@ def test_extracted_and_visible_text_of_a_few_pages(tmp_path: Path) -> None:
         assert page["url"] in truth.documents
         assert page["extracted"] and page["visible_characters"] > page["extracted_characters"]
         assert any(phrase in page["visible"] for phrase in truth.navigation)
-        assert not any(phrase in page["extracted"] for phrase in truth.navigation)
+        if page["url"] not in truth.spam:  # a farm of links is all navigation
+            assert not any(phrase in page["extracted"] for phrase in truth.navigation)
+    assert sum(page["url"] not in truth.spam for page in pages) >= 1
     html = (out / "report.html").read_text()
     assert "Pages, extracted and whole" in html and html.count('class="beside"') == 3
     assert stage_view(str(out), "extract").pages == pages
