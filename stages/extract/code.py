@@ -35,6 +35,8 @@ ROWS_OF_CODE = re.compile(
     rb"line number1\b|crayon-line|highlighttable|rouge-table|lntable|linenodiv|linenos|lineno|gutter|code-line)"
 )
 TOKEN = re.compile(r"<!--.*?-->|<(/?)([a-zA-Z][\w-]*)((?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+)>|([^<]+)|<", re.DOTALL)
+# The same, but no tag or comment reaches over a `<`: linear on tags whose quotes never end.
+SHORT_TOKEN = re.compile(r"<!--[^<]*?-->|<(/?)([a-zA-Z][\w-]*)((?:[^<>\"']++|\"[^\"<]*\"|'[^'<]*')*+)>|([^<]+)|<")
 LANGUAGE = re.compile(
     r"(?i)(?:\bdata-(?:lang|language|code-language|enlighter-language|codetabs-lang)\s*=\s*[\"']?\s*|\blang:|"
     r"(?:^|[\s\"'])(?:language|lang|highlight-source|highlight-text|highlight|sp|brush)[-_:]\s*)"
@@ -269,6 +271,18 @@ def apart(content: str, language: str) -> str | None:
     return "<div>" + "".join(parts) + f"<p>{content[done:]}</p></div>"
 
 
+def tokens_of(content: str) -> Iterator[re.Match[str]]:
+    """Tags, comments and text. A tag without an end may have been looked for up to the end of the page."""
+    looked_through, tokens = 0, TOKEN.finditer(content)
+    while token := next(tokens, None):
+        yield token
+        after = content[token.end() : token.end() + 1]
+        if token[0] == "<" and (after.isalpha() or after in "/!"):
+            looked_through += len(content) - token.end()
+            if looked_through > LOOKED_THROUGH * len(content):
+                tokens = SHORT_TOKEN.finditer(content, token.end())
+
+
 def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str:
     """The text of code line by line: an element of its own for a line ends it, numbers of lines are left out."""
     if (
@@ -281,7 +295,7 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
     skipped = -1  # depth of an element that is not shown
     fresh, cell_at = True, -1  # whether a line has just ended; where the line's cell began
     inside_pre = 0
-    for token in TOKEN.finditer(content):
+    for token in tokens_of(content):
         ends, tag, attrs, text = token.groups()
         if text is not None:
             if skipped >= 0:
