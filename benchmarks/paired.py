@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
 from typing import Any
@@ -21,12 +22,18 @@ def on_one_core(work: Work, rounds: int, keep_busy: bool = False) -> list[tuple[
     processes = multiprocessing.get_context("spawn")
     together, results, ended = processes.Barrier(2), processes.Queue(), processes.Array("i", [-2, -2])
     sides = [
-        processes.Process(target=one_side, args=(work, side, rounds, keep_busy, together, results, ended))
+        processes.Process(target=one_side, args=(work, side, rounds, keep_busy, together, results, ended), daemon=True)
         for side in range(2)
     ]
     for process in sides:
         process.start()
-    took = [results.get() for _ in range(2 * rounds)]
+    took: list[tuple[int, int, float]] = []
+    while len(took) < 2 * rounds:
+        try:
+            took.append(results.get(timeout=1))
+        except queue.Empty:
+            if any(process.exitcode for process in sides):
+                raise SystemExit("a side ended with an error, said above") from None
     for process in sides:
         process.join()
     seconds = {(number, side): value for number, side, value in took}

@@ -34,9 +34,8 @@ ROWS_OF_CODE = re.compile(
     rb"[\"'\s](?:blob-code|blob-num|lines-code|lines-num|u-lineNum|FileContents-line|hljs-ln-code|js-file-line|"
     rb"line number1\b|crayon-line|highlighttable|rouge-table|lntable|linenodiv|linenos|lineno|gutter|code-line)"
 )
-TOKEN = re.compile(r"<!--.*?-->|<(/?)([a-zA-Z][\w-]*)((?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+)>|([^<]+)|<", re.DOTALL)
-# The same, but no tag or comment reaches over a `<`: linear on tags whose quotes never end.
-SHORT_TOKEN = re.compile(r"<!--[^<]*?-->|<(/?)([a-zA-Z][\w-]*)((?:[^<>\"']++|\"[^\"<]*\"|'[^'<]*')*+)>|([^<]+)|<")
+MARKUP = r"<(/?)([a-zA-Z][\w-]*)((?:[^<>\"']++|\"[^\"]*\"|'[^']*')*+)>|([^<]+)|<"
+TOKEN, TOKEN_OR_COMMENT = re.compile(MARKUP), re.compile(r"<!--(?s:.*?)-->|" + MARKUP)
 LANGUAGE = re.compile(
     r"(?i)(?:\bdata-(?:lang|language|code-language|enlighter-language|codetabs-lang)\s*=\s*[\"']?\s*|\blang:|"
     r"(?:^|[\s\"'])(?:language|lang|highlight-source|highlight-text|highlight|sp|brush)[-_:]\s*)"
@@ -272,15 +271,15 @@ def apart(content: str, language: str) -> str | None:
 
 
 def tokens_of(content: str) -> Iterator[re.Match[str]]:
-    """Tags, comments and text. A tag without an end may have been looked for up to the end of the page."""
-    looked_through, tokens = 0, TOKEN.finditer(content)
-    while token := next(tokens, None):
-        yield token
-        after = content[token.end() : token.end() + 1]
-        if token[0] == "<" and (after.isalpha() or after in "/!"):
-            looked_through += len(content) - token.end()
-            if looked_through > LOOKED_THROUGH * len(content):
-                tokens = SHORT_TOKEN.finditer(content, token.end())
+    """Tags, comments and text. A comment without an end is text; its end is not looked for again and again."""
+    at, last = 0, content.rfind("-->")
+    if last >= 0:
+        for token in TOKEN_OR_COMMENT.finditer(content):
+            yield token
+            at = token.end()
+            if at > last:
+                break
+    yield from TOKEN.finditer(content, at)
 
 
 def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str:

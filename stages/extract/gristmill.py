@@ -104,7 +104,7 @@ def look_at(data: bytes) -> SegmentedPage:
 
 def choose(seen: SegmentedPage, model: BlockModel, probability: Array, beta: float = 1.0) -> Array:
     """bool[blocks]: which are kept, readers' comments among them."""
-    kept = without_headline(seen, with_headings(seen.page, model.keep(probability, seen.measured, beta)))
+    kept = without_headline(seen, with_headings(seen.page, seen.measured, model.keep(probability, seen.measured, beta)))
     kept = with_structure(seen.page, seen.measured, probability, kept)
     if "recipe" in seen.head.kinds and kept.any():
         kept = with_ingredients(seen.page, seen.measured.counts, kept, main_thing(seen.head).get("recipeIngredient"))

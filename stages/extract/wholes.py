@@ -25,8 +25,6 @@ TABLE = TAGS.index("table")
 SMALLEST = 6  # blocks of a table
 LIKELY = 0.15  # the mean probability of a table that is kept for what stands before it
 MOST_LINKED = 0.3  # of its words
-HEADING = np.zeros(256, np.bool_)
-HEADING[[TAGS.index(f"h{level}") for level in range(1, 7)]] = True
 
 
 def with_structure(page: Page, measured: MeasuredPage, probability: Array, kept: Array) -> Array:
@@ -42,14 +40,15 @@ def with_structure(page: Page, measured: MeasuredPage, probability: Array, kept:
     return with_tables(page, measured, probability, kept) if (page.tag == TABLE).any() else kept
 
 
-def with_headings(page: Page, kept: Array) -> Array:
+def with_headings(page: Page, measured: MeasuredPage, kept: Array) -> Array:
     """The choice, and with it the headings between its blocks."""
-    between = np.flatnonzero(HEADING[page.tag[page.element[1:-1]]] & ~kept[1:-1] & kept[:-2] & kept[2:]) + 1
-    heading = [b for b in between.tolist() if near(page, int(page.element[b]), int(page.element[b + 1]))]
-    if not heading:
+    level = measured.tree.heading
+    between = np.flatnonzero((level[1:-1] > 0) & ~kept[1:-1] & kept[:-2] & kept[2:]) + 1
+    headings = [b for b in between.tolist() if near(page, int(page.element[b]), int(page.element[b + 1]))]
+    if not headings:
         return kept
     kept = kept.copy()
-    kept[heading] = True
+    kept[headings] = True
     return kept
 
 

@@ -28,7 +28,7 @@ def sentences(texts: list[str]) -> Array:
 def test_headings_between_chosen_blocks_of_one_container_are_kept() -> None:
     around = f"<p>{SENTENCE}</p><h3>In spring</h3><p>{SENTENCE}</p><h3>More stories</h3>"
     seen, texts = looked_at(f"<article>{around}</article><div><div><div><div><div><p>{SENTENCE}</p>" + "</div>" * 5)
-    kept = with_headings(seen.page, sentences(texts))
+    kept = with_headings(seen.page, seen.measured, sentences(texts))
     assert [text for text, keep in zip(texts, kept, strict=True) if keep] == [SENTENCE, "In spring", SENTENCE, SENTENCE]
     assert len(texts) == 5
 
