@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from gristmill.kernels.base.unicode import properties
 from gristmill.kernels.blocks import text as block_text
 from gristmill.kernels.blocks.columns import FEATURES
 from gristmill.kernels.blocks.context import COLUMNS, CONTEXT, context_features
-from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, check, predict
+from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, Splits, check, predict, splits_of
 from gristmill.kernels.blocks.features import block_features
 from gristmill.kernels.blocks.text import hints, measure
 from gristmill.kernels.html.segment import Page
@@ -60,14 +60,19 @@ class BlockModel:
     second: Forest
     sharpness: float  # above 1, the choice takes probabilities as more decided than they are
 
+    @cached_property
+    def splits(self) -> tuple[Splits, Splits]:
+        return splits_of(self.first), splits_of(self.second)
+
     def probabilities(self, page: Page, measured: MeasuredPage) -> Array:
         """float32[blocks]."""
         if not len(measured.rows):
             return np.empty(0, np.float32)
-        probability = predict(self.first, measured.rows)
+        first, second = self.splits
+        probability = predict(first, measured.rows)
         add_context(page, measured, probability)
         hopeful = np.flatnonzero(probability >= HOPELESS)
-        probability[hopeful] = predict(self.second, measured.rows[hopeful])
+        probability[hopeful] = predict(second, measured.rows[hopeful])
         return probability
 
     def keep(self, probability: Array, measured: MeasuredPage, beta: float = 1.0) -> Array:
@@ -160,7 +165,9 @@ def load(path: str | os.PathLike[str] = SHIPPED) -> BlockModel:
                     f"DATA {where}"
                 )
             first, second = (check(read_forest(file, name), COLUMNS) for name in FORESTS)
-            return BlockModel(first, second, float(file["sharpness"]))
+            model = BlockModel(first, second, float(file["sharpness"]))
+            _ = model.splits  # raises for trees of too many leaves
+            return model
     except BlockModelError:
         raise
     except BrokenForest as error:

@@ -21,7 +21,7 @@ from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks import text as block_text
 from gristmill.kernels.blocks.columns import AT_AROUND, AT_WINDOWS, FEATURES
 from gristmill.kernels.blocks.context import CONTEXT
-from gristmill.kernels.blocks.decision_trees import Forest, predict
+from gristmill.kernels.blocks.decision_trees import Forest, predict, splits_of
 from gristmill.kernels.html.segment import Page
 
 WORD = re.compile(r"\w+")
@@ -198,7 +198,8 @@ def train(examples: list[Example]) -> BlockModel:
     new pages."""
     halves = folds_of([example.site for example in examples], 2)
     for half in (0, 1):
-        taught = fit([e for e, h in zip(examples, halves, strict=True) if h == half], FIRST, FIRST_COLUMNS)
+        others = [e for e, h in zip(examples, halves, strict=True) if h == half]
+        taught = splits_of(fit(others, FIRST, FIRST_COLUMNS))
         for example, h in zip(examples, halves, strict=True):
             if h != half and len(example.measured.rows):
                 add_context(example.page, example.measured, predict(taught, example.measured.rows))

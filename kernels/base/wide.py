@@ -58,3 +58,23 @@ def bytes_before(width: int, *ranges: tuple[int, int], with_bits: int = 0) -> Ca
         return types.int64(data, types.int64), count_them
 
     return count
+
+
+@intrinsic
+def lowest(typing_context, bits):
+    """The place of the lowest bit that is set; 64 if none is."""
+
+    def make(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), make
+
+
+@intrinsic
+def how_many(typing_context, bits):
+    """The number of bits that are set."""
+
+    def make(context, builder, signature, arguments):
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), make

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gristmill.kernels.base.bare import inlined
 from gristmill.kernels.base.compiled import kernel
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.html.compiled import first_of_words, inner
+from gristmill.kernels.html.compiled import first_of_words
 from gristmill.kernels.html.tags import after_comment
 from gristmill.kernels.html.text import TAG_CLOSES, TAG_OPENS, find_byte
 
@@ -51,7 +52,7 @@ def hints_of(data: bytes) -> Hints:
     return Hints(int(bits), places)
 
 
-@inner
+@inlined
 def is_next(data, i, n, a, b, c, d):
     """Whether these four letters, in whatever case, stand at i."""
     return (
@@ -59,12 +60,12 @@ def is_next(data, i, n, a, b, c, d):
     )  # fmt: skip
 
 
-@inner
+@inlined
 def ends_name(data, i, n):
     return i < n and (data[i] == 62 or data[i] == 47 or data[i] == 32 or 9 <= data[i] <= 13)
 
 
-@inner
+@inlined
 def next_word(data, i, end, n, search):
     """The next place that may hold one of the words of `search`; `end` or behind it: none."""
     position, last = np.uint64(i), np.uint64(end)
@@ -76,7 +77,7 @@ def next_word(data, i, end, n, search):
     return np.int64(position)
 
 
-@inner
+@inlined
 def states_formula(data, i, n):
     """Whether data-math, data-late, data-formu or data-tex (not data-text) is here, with its `ta-` at i."""
     if i < 2 or not (data[i - 2] | 32 == 100 and data[i - 1] | 32 == 97) or i + 7 >= n:
@@ -90,7 +91,7 @@ def states_formula(data, i, n):
     )  # fmt: skip
 
 
-@inner
+@inlined
 def code_hints(data, i, end, n):
     """The hints in the attributes of a <div>, <td> or <table>."""
     begin = i
@@ -121,7 +122,7 @@ def code_hints(data, i, end, n):
         i += 1
 
 
-@inner
+@inlined
 def formula_hints(data, i, end, n):
     while True:
         i = next_word(data, i, end, n, says_formula)
@@ -132,7 +133,7 @@ def formula_hints(data, i, end, n):
         i += 1
 
 
-@inner
+@inlined
 def says_image(data, i, end, n):
     """Whether the attributes of an <img> have a sign of TeX."""
     while True:
@@ -152,7 +153,7 @@ def says_image(data, i, end, n):
         i += 1
 
 
-@inner
+@inlined
 def end_tag(data, i, n, a, b, c, d):
     """The next end tag whose name begins so; n: none."""
     while True:
@@ -164,7 +165,7 @@ def end_tag(data, i, n, a, b, c, d):
         i += 1
 
 
-@inner
+@inlined
 def has_lines(data, i, end, n):
     """Whether code from i on has several lines, or is called a block."""
     while True:
@@ -179,7 +180,7 @@ def has_lines(data, i, end, n):
         i += 1
 
 
-@inner
+@inlined
 def is_power(data, i, end, n):
     """Whether a <sup> whose `<` is at i may be a power: after a letter, digit, `)` or end tag, and not a link."""
     before = data[i - 1] if i > 0 else np.uint8(32)

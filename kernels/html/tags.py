@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gristmill.kernels.base.wide import eight_bytes
 from gristmill.kernels.html import names, tables as kinds
 from gristmill.kernels.html.compiled import inner
 from gristmill.kernels.html.tables import (
@@ -34,6 +35,9 @@ BITS, FIRST_CLASS, HAS_HREF, KIND_FROM, KIND_TO, ALT_FROM, ALT_TO, AS_BLOCK, SHA
 # FIRST_CLASS: its hash; KIND_FROM, KIND_TO: the value of `type` or `encoding`; ALT_FROM, ALT_TO: of `alttext`; CLOSED:
 # ends in `/>`; SPANS: rows and columns that a cell says it spans, rows << 16 | columns, 0 where it says nothing of it.
 SAYINGS = 12
+# From here on, values that were read: where one begins, its length, what its words say, the hash of the first.
+SEEN = SAYINGS
+FACTS = SEEN + 4 * 512
 WIDEST, TALLEST = 1000, 65534  # a cell, in the standard
 
 
@@ -83,6 +87,43 @@ def words_say(data, i, end, flat, words):
     if symbol:
         bits |= np.int64(words[np.int64(words[state, 0]), 27])
     return bits
+
+
+@inner
+def class_hash(data, i, end, flat):
+    """The hash of the first word of a value."""
+    while i < end and flat[MARKS + data[i]] & WHITE:
+        i += 1
+    value = BASIS
+    while i < end and not flat[MARKS + data[i]] & WHITE:
+        value = (value ^ np.uint64(data[i])) * PRIME
+        i += 1
+    return np.int64(value)
+
+
+@inner
+def value_says(data, i, end, facts, flat, words):
+    """The bits of all words in a value, and the hash of its first. A value that the page has had, as most lists of
+    classes are, is not read letter by letter."""
+    size = end - i
+    if size < 8:
+        return words_say(data, i, end, flat, words), class_hash(data, i, end, flat)
+    value = BASIS ^ np.uint64(size)
+    for j in range(i, end - 8, 8):
+        value = (value ^ eight_bytes(data, j)) * PRIME
+        value ^= value >> np.uint64(32)
+    value = (value ^ eight_bytes(data, end - 8)) * PRIME
+    slot = SEEN + 4 * np.int64(value >> np.uint64(64 - 9))
+    first = facts[slot]
+    known = facts[slot + 1] == size and eight_bytes(data, first + size - 8) == eight_bytes(data, end - 8)
+    j = i
+    while known and j < end - 8:
+        known = eight_bytes(data, j) == eight_bytes(data, first + j - i)
+        j += 8
+    if not known:
+        facts[slot], facts[slot + 1] = i, size
+        facts[slot + 2], facts[slot + 3] = words_say(data, i, end, flat, words), class_hash(data, i, end, flat)
+    return facts[slot + 2], facts[slot + 3]
 
 
 @inner
@@ -138,18 +179,11 @@ def attributes(data, i, n, facts, flat, hashes, words):
 
 @inner
 def attribute_says(data, first, last, which, facts, flat, words):
-    if which < kinds.STYLE:
-        facts[BITS] |= words_say(data, first, last, flat, words)
+    if which <= kinds.STYLE:
+        bits, first_class = value_says(data, first, last, facts, flat, words)
+        facts[BITS] |= bits & names.HIDDEN if which == kinds.STYLE else bits
         if which == kinds.CLASS:
-            while first < last and flat[MARKS + data[first]] & WHITE:
-                first += 1
-            value = BASIS
-            while first < last and not flat[MARKS + data[first]] & WHITE:
-                value = (value ^ np.uint64(data[first])) * PRIME
-                first += 1
-            facts[FIRST_CLASS] = np.int64(value)
-    elif which == kinds.STYLE:
-        facts[BITS] |= words_say(data, first, last, flat, words) & names.HIDDEN
+            facts[FIRST_CLASS] = first_class
     elif which == kinds.HIDDEN:
         facts[BITS] |= names.HIDDEN
     elif which == kinds.ARIA_HIDDEN:

@@ -19,7 +19,7 @@ import numpy as np
 
 from gristmill.kernels.base.bare import inlined, kernel
 from gristmill.kernels.base.types import Array, Offsets
-from gristmill.kernels.words.token_marks import lowest
+from gristmill.kernels.base.wide import lowest
 
 LONGEST_ROW = 1 << 24  # of tokens: what a tree of four levels can tell apart
 LEVELS = 4

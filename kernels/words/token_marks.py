@@ -20,6 +20,7 @@ from numba.np.arrayobj import make_array
 from gristmill.kernels.base.bare import code_point, inlined
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import DENSE, LETTER, MARK, NUMBER, POINTS, kept_table, properties
+from gristmill.kernels.base.wide import lowest
 from gristmill.kernels.words.token_rules import folded
 
 BLOCK = 64
@@ -107,26 +108,6 @@ def write_lower(typing_context: Any, data: Any, i: Any, out: Any, at: Any) -> An
         return context.get_dummy_value()
 
     return types.void(data, types.int64, out, types.int64), make
-
-
-@intrinsic
-def lowest(typing_context: Any, bits: Any) -> Any:
-    """The place of the lowest bit that is set; 64 if none is."""
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.int64(types.uint64), make
-
-
-@intrinsic
-def how_many(typing_context: Any, bits: Any) -> Any:
-    """The number of bits that are set."""
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.uint64), make
 
 
 @inlined

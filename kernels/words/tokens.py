@@ -15,8 +15,8 @@ from gristmill.kernels.base.bare import helper, inlined, kernel
 from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import mixed, mixed_plain
 from gristmill.kernels.base.types import Array, Floats, Hashes, Offsets
-from gristmill.kernels.base.wide import eight_bytes
-from gristmill.kernels.words.token_marks import BLOCK, ONE, character_tables, how_many, lowest, mark_block
+from gristmill.kernels.base.wide import eight_bytes, how_many, lowest
+from gristmill.kernels.words.token_marks import BLOCK, ONE, character_tables, mark_block
 from gristmill.kernels.words.token_rules import SHINGLE_STEP, SHORT, TOKEN_CHUNK, TOKEN_LENGTH
 
 RUN = 512  # tokens after which a run ends with its block

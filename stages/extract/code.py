@@ -384,11 +384,22 @@ def is_count(text: str) -> bool:
     return len(numbers) == len(words) > 0 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
+def tags_at_end(text: str) -> str:
+    """The last tags of a text, four at most, with nothing but white space after each."""
+    begin = end = len(text)
+    for _ in range(4):
+        tag = text[:end].rstrip()
+        start = tag.rfind("<")
+        if start < 0 or tag.find(">", start) != len(tag) - 1:
+            break
+        begin = end = start
+    return text[begin:]
+
+
 def language_of(attrs: str, content: str, before: bytes) -> str:
     """` data-language=...` as the element, a <code> that begins it, or the box around it names it; else nothing."""
     inner = re.match(r"\s*(?:<[^<>]*>\s*){0,3}?<code\b([^<>]*)>", content)
-    around = re.search(r"(?:<[^<>]*>\s*){1,4}\Z", before.decode("utf-8", "replace")[-300:])
-    for source in (attrs, inner[1] if inner else "", around[0] if around else ""):
+    for source in (attrs, inner[1] if inner else "", tags_at_end(before.decode("utf-8", "replace")[-300:])):
         if not source or len(source) > 2000:
             continue
         brush = BRUSH.search(source)

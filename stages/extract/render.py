@@ -178,7 +178,7 @@ def _place(row: list[int], around: Array) -> Place:
     items: list[int] = []
     while item >= 0:
         items.append(item)
-        item = int(around[item])
+        item = around.item(item)
     return Place(heading, tuple(reversed(items)), *rest)
 
 
@@ -221,7 +221,9 @@ def _joined(units: list[Unit], markers: dict[int, str], form: Form, named: Mappi
                 begun.add(items[-1])
         quoted = "> " * place.quotes if place.quotes and form == "markdown" else ""
         first, rest = quoted + indent + marker, quoted + indent + " " * len(marker)
-        shaped = _shaped(text, place, form, named.get(place.code, ""))
+        shaped = text
+        if place.code >= 0 or place.heading or place.term:
+            shaped = _shaped(text, place, form, named.get(place.code, ""))
         if before is not None:
             parts.append(_between(before, place, items, markers, quoted, form))
         parts.append(first + (shaped.replace("\n", "\n" + rest) if rest else shaped))

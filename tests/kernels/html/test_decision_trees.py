@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, check, predict, predict_plain
+from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, check, predict, predict_plain, splits_of
 
 NUMBERS = st.floats(-10, 10, width=32)
 
@@ -47,7 +47,7 @@ def test_the_kernel_equals_its_plain_twin(forest, count, seed):
             forest.threshold[0] if np.isfinite(forest.threshold[0]) else np.inf
         )  # on the edge, and what is not finite
     check(forest, 4)
-    assert predict(forest, rows).tolist() == pytest.approx(predict_plain(forest, rows), rel=1e-6)
+    assert predict(splits_of(forest), rows).tolist() == pytest.approx(predict_plain(forest, rows), rel=1e-6)
 
 
 def leaf(**changed):
@@ -60,7 +60,7 @@ def leaf(**changed):
 
 
 def test_a_sound_forest_passes():
-    assert predict(check(leaf(), 2), np.array([[0, 0.5], [0, 0.6]], np.float32)).tolist() == pytest.approx(
+    assert predict(splits_of(check(leaf(), 2)), np.array([[0, 0.5], [0, 0.6]], np.float32)).tolist() == pytest.approx(
         [0.26894142, 0.73105858]
     )
 
@@ -77,3 +77,23 @@ def test_a_sound_forest_passes():
 def test_arrays_that_are_no_forest_are_refused(changed):
     with pytest.raises(BrokenForest):
         check(leaf(**changed), 2)
+
+
+def chain(leaves: int) -> Forest:
+    """Each node's left child is a leaf."""
+    splits = leaves - 1
+    own, feature = np.arange(2 * leaves - 1), np.zeros(2 * leaves - 1, np.int32)
+    inner = np.r_[0, 2 * np.arange(1, splits)] if splits else np.empty(0, int)
+    child, threshold, value = own.copy(), np.full(len(own), np.inf, np.float32), own.astype(np.float32)
+    child[inner], threshold[inner] = inner + 1, np.arange(splits)
+    return Forest(
+        np.zeros(1, np.int32), np.array([splits], np.int32), feature, threshold, child.astype(np.int32), value, 0.0
+    )
+
+
+def test_trees_have_32_leaves_at_most():
+    forest = check(chain(32), 1)
+    rows = np.arange(-1, 40, 0.5, dtype=np.float32)[:, None]
+    assert predict(splits_of(forest), rows).tolist() == pytest.approx(predict_plain(forest, rows), rel=1e-6)
+    with pytest.raises(BrokenForest, match="32 leaves"):
+        splits_of(check(chain(33), 1))

@@ -4,7 +4,6 @@ that harms it."""
 from __future__ import annotations
 
 import json
-import re
 import time
 from pathlib import Path
 from unittest.mock import patch
@@ -234,6 +233,6 @@ def test_usual_meta_tags_are_read_as_all_are(tags: list[str]) -> None:
             read_meta(found, tag.encode(), 1000 * number)
         return found
 
-    with patch("gristmill.stages.extract.metadata.PLAIN_META", re.compile(rb"(?!)")):
+    with patch("gristmill.stages.extract.metadata.PLAIN_META", (frozenset(), b"", frozenset())):
         slow = head()
     assert head() == slow
