@@ -43,7 +43,7 @@ def main() -> None:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="end-to-end-"))
     folder.mkdir(parents=True, exist_ok=True)
     recipe = folder / "fineweb.yaml"
-    text = (HERE.parent / "recipes" / "fineweb.yaml").read_text()
+    text = (HERE.parents[1] / "recipes" / "fineweb.yaml").read_text()
     assert PUBLISHED in text
     recipe.write_text(text.replace(PUBLISHED, f"{given.crawl.resolve()}/*.warc.gz"))
     ours, theirs = folder / "ours", folder / "theirs"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gristmill.kernels.base.bare import point_at
 from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.unicode import (
     DIGIT,
@@ -22,7 +23,6 @@ from gristmill.kernels.base.unicode import (
     SYMBOL,
     TERMINAL,
     UPPER,
-    code_point,
 )
 
 # Columns of `counts`.
@@ -139,7 +139,7 @@ def hints(data, kinds, starts, ends, properties) -> tuple[Any, Any]:
             elif kind == FROM_JSON and data[i] == 92:
                 c, length = escaped(data, i, end)
             else:
-                c, length = code_point(data, i, end)
+                c, length = point_at(data, i, end)
             i += length
             if properties[c] & (LETTER | MARK | NUMBER) or c == 95:
                 word = mixed(word, c | 32 if 65 <= c <= 90 else c)
@@ -171,7 +171,7 @@ def measure(text, start, properties, keys, values, counts, hashes) -> None:
             if i == end:
                 c, length = np.int64(32), 1
             else:
-                c, length = code_point(text, i, end)
+                c, length = point_at(text, i, end)
                 characters += 1
                 whole = mixed(whole, c)
             i += length

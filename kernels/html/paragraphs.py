@@ -1,4 +1,5 @@
-"""Blocks as text: an empty line between paragraphs, items of lists with their markers and indentation.
+"""Blocks as text or Markdown: an empty line between paragraphs, items of lists with their markers and indentation, in
+Markdown headings, quotes and definitions too.
 
 For what has neither code nor rows of tables; stages/extract/render.py writes those, and says the same of the rest.
 """
@@ -13,19 +14,28 @@ from gristmill.kernels.html.names import TAGS
 from gristmill.kernels.html.places import HEADING, ITEM, QUOTES, ROW, TABLE, TERM
 
 LI, OL, DT, DD = (TAGS.index(name) for name in ("li", "ol", "dt", "dd"))
-NEWLINE, SPACE, DASH, DOT, ZERO = (ord(character) for character in "\n -.0")
+NEWLINE, SPACE, DASH, DOT, ZERO, SHARP, QUOTE, COLON = (ord(character) for character in "\n -.0#>:")
 UNMARKED, PLANNED, WRITTEN = range(3)  # of an item's marker: it has none, it is still to come, it stands
 
 
 def written_paragraphs(
-    text: Bytes, start: Array, blocks: Array, places: Array, around: Array, tag: Array, parent: Array, lists: Array
+    text: Bytes,
+    start: Array,
+    blocks: Array,
+    places: Array,
+    around: Array,
+    tag: Array,
+    parent: Array,
+    lists: Array,
+    markdown: bool = False,
 ) -> bytes:
     """`places` of the blocks and what is around each item (kernels/html/places.py); `lists`: int64[n, 3], an <ol>, the
     number of its first item and the step to the next, of those that do not count from 1."""
     state, number = plan_markers(places, around, tag, parent, lists)
-    size = write(text, start, blocks, places, around, tag, parent, state.copy(), number, np.empty(0, np.uint8))
+    page = (text, start, blocks, places, around, tag, parent)
+    size = write(*page, state.copy(), number, markdown, np.empty(0, np.uint8))
     out = np.empty(size, np.uint8)
-    write(text, start, blocks, places, around, tag, parent, state, number, out)
+    write(*page, state, number, markdown, out)
     return out.tobytes()
 
 
@@ -89,34 +99,51 @@ def put_number(out, at, number):
     return end
 
 
+@helper
+def put_line_start(out, at, quotes, indent):
+    for _ in range(quotes):
+        at = put(out, put(out, at, QUOTE), SPACE)
+    for _ in range(indent):
+        at = put(out, at, SPACE)
+    return at
+
+
+@helper
+def is_marked(item, around, state):
+    """Whether an item or one around it has a marker."""
+    while item >= 0:
+        if state[item] != UNMARKED:
+            return True
+        item = around[item]
+    return False
+
+
 @kernel
-def write(text, start, blocks, places, around, tag, parent, state, number, out):
+def write(text, start, blocks, places, around, tag, parent, state, number, markdown, out):
     """The number of bytes; as many as fit are written."""
     at = 0
     for i in range(len(blocks)):
-        indent, marked, innermost = 0, False, -1
+        indent, innermost = 0, -1
         item = places[i, ITEM]
         while item >= 0:
             if state[item] != UNMARKED:
-                if not marked:
-                    marked, innermost = True, item
+                if innermost < 0:
+                    innermost = item
                 if state[item] == WRITTEN:
                     indent += width(number[item]) if tag[parent[item]] == OL else 2
             item = around[item]
+        quotes = places[i, QUOTES] if markdown else 0
         if i > 0:
-            in_list = False
-            if marked:
-                item = places[i - 1, ITEM]
-                while item >= 0 and not in_list:
-                    in_list = state[item] != UNMARKED
-                    item = around[item]
+            in_list = innermost >= 0 and is_marked(places[i - 1, ITEM], around, state)
             defined = places[i, TERM] == DD and (places[i - 1, TERM] == DT or places[i - 1, TERM] == DD)
-            next_row = 0 <= places[i, TABLE] == places[i - 1, TABLE] and places[i, ROW] != places[i - 1, ROW]
+            next_row = not markdown and 0 <= places[i, TABLE] == places[i - 1, TABLE]
+            next_row = next_row and places[i, ROW] != places[i - 1, ROW]
             at = put(out, at, NEWLINE)
             if not ((in_list or defined or next_row) and places[i, QUOTES] == places[i - 1, QUOTES]):
+                for level in range(min(quotes, places[i - 1, QUOTES])):
+                    at = put(out, at if level == 0 else put(out, at, SPACE), QUOTE)
                 at = put(out, at, NEWLINE)
-        for _ in range(indent):
-            at = put(out, at, SPACE)
+        at = put_line_start(out, at, quotes, indent)
         if innermost >= 0 and state[innermost] == PLANNED:
             state[innermost] = WRITTEN
             if tag[parent[innermost]] == OL:
@@ -126,15 +153,24 @@ def write(text, start, blocks, places, around, tag, parent, state, number, out):
                 size = 2
                 at = put(out, put(out, at, DASH), SPACE)
             indent += size
+        heading = places[i, HEADING] if markdown else 0
+        if heading > 0:
+            for _ in range(heading):
+                at = put(out, at, SHARP)
+            at = put(out, at, SPACE)
+        elif markdown and places[i, TERM] == DD:
+            at = put(out, put(out, at, COLON), SPACE)
         first, last = start[blocks[i]], start[blocks[i] + 1]
-        if indent == 0:
+        if indent == 0 and quotes == 0 and heading == 0:
             if at + last - first <= len(out):
                 out[at : at + last - first] = text[first:last]
             at += last - first
             continue
         for k in range(first, last):
-            at = put(out, at, text[k])
-            if text[k] == NEWLINE:
-                for _ in range(indent):
-                    at = put(out, at, SPACE)
+            if text[k] != NEWLINE:
+                at = put(out, at, text[k])
+            elif heading > 0:
+                at = put(out, at, SPACE)
+            else:
+                at = put_line_start(out, put(out, at, NEWLINE), quotes, indent)
     return at

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.base.bare import inlined
+from gristmill.kernels.base.compiled import kernel
 from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.language.fasttext_bytes import END, LABEL_PREFIX, begins, equal, is_space, spelt
 from gristmill.kernels.language.labels import best_labels
@@ -187,7 +188,7 @@ def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows)
 LABEL = np.uint32(0xFFFFFFFF)  # in place of a count: the token is a label, and labels in a text are passed over
 
 
-@helper
+@inlined
 def _sum_word(model, data, start, end, hash_, buckets, word):
     """The sum of the rows of a token, and their number; LABEL for a label."""
     word[:] = 0

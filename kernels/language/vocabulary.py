@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from gristmill.kernels.base.bare import inlined
 from gristmill.kernels.base.compiled import helper, kernel
 
 FNV_START, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
@@ -93,7 +94,7 @@ def _same_word(file, place, data, start, end):
     return file[place + end - start] == 0
 
 
-@helper
+@inlined
 def find_word(model, data, start, end, hash_):
     """The number of a word, or -1. Labels are entries too, numbered after the words."""
     mask = np.int64(len(model.slots) - 1)
@@ -146,7 +147,7 @@ def _byte_between_marks(data, start, length, i):
     return data[start + i - 1]
 
 
-@helper
+@inlined
 def add_subwords(model, data, start, end, buckets, total):
     """Adds the rows of all character n-grams of `<token>` to `total`; returns their number. `buckets` is scratch
     memory. Whether a bucket is kept is unpredictable to the processor, so buckets are collected without a branch and
@@ -176,14 +177,14 @@ def add_subwords(model, data, start, end, buckets, total):
     return rows + _add_found(model, buckets, waiting, total)
 
 
-@helper
+@inlined
 def _add_found(model, buckets, count, total):
     for i in range(count):
         add_row(model, row_of_kept(model, buckets[i]), total)
     return count
 
 
-@helper
+@inlined
 def add_row(model, row, total):
     """Adds a row of the input matrix, plain or quantised by centroids (Jégou et al. 2011)."""
     if model.codes_each == 0:

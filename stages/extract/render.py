@@ -80,9 +80,11 @@ def render(
     places = places_of(page.tag, page.parent, elements)
     around = places.rows[elements]
     rows = _rows_of_tables(page, blocks, around, places.nested)
-    if form == "text" and not rows and (around[:, html_places.CODE] < 0).all():
+    if not rows and (around[:, html_places.CODE] < 0).all():
         lists = np.array([(ol, *called) for ol, called in (numbers or {}).items()], np.int64).reshape(-1, 3)
-        written = written_paragraphs(page.text, page.start, blocks, around, places.item, page.tag, page.parent, lists)
+        written = written_paragraphs(
+            page.text, page.start, blocks, around, places.item, page.tag, page.parent, lists, form == "markdown"
+        )
         return written.decode("utf-8", "replace")
     units = _units(page, blocks.tolist(), form, places, around, rows)
     return _joined(units, _marked_items(page, units, numbers or {}), form, languages or {})

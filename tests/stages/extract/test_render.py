@@ -139,15 +139,16 @@ OTHERS = ["<blockquote>", "</blockquote>", "<dl><dt>", "<dd>", "</dl>", "<table>
 WORDS = [" a", "<br>b ", "c<br>d<br>e", "żółw &amp; 水", "<p>"]
 
 
+@pytest.mark.parametrize("form", ["text", "markdown"])
 @given(st.lists(st.sampled_from(ITEMS + OTHERS + WORDS * 3), max_size=40), st.randoms(use_true_random=False))
-def test_the_kernel_writes_paragraphs_and_lists_as_the_plain_code_does(pieces, random):
+def test_the_kernel_writes_paragraphs_and_lists_as_the_plain_code_does(form, pieces, random):
     source = "".join(pieces).encode()
     page = segment(np.frombuffer(source, np.uint8))
     chosen = np.array([random.random() < 0.8 for _ in page.element], np.bool_)
     blocks = np.flatnonzero(chosen)
     places = places_of(page.tag, page.parent, page.element[blocks])
     around = places.rows[page.element[blocks]]
-    units = _units(page, blocks.tolist(), "text", places, around, {})
-    plain = _joined(units, _marked_items(page, units, numbered(source, page)), "text", {})
+    units = _units(page, blocks.tolist(), form, places, around, {})
+    plain = _joined(units, _marked_items(page, units, numbered(source, page)), form, {})
     with patch("gristmill.stages.extract.render.table_rows", lambda *_: {}):
-        assert render(page, chosen, "text", numbered(source, page)) == plain
+        assert render(page, chosen, form, numbered(source, page)) == plain
