@@ -151,15 +151,13 @@ class _Walk:
                 raise RecipeError(f"{where} is there already, from a stage before; give the signal another name")
 
     def who_adds(self, signal: str, step: Step) -> type[Annotate]:
-        kinds: list[type[Stage]] = [kind for kind in self.configured if signal in kind.adds]
-        kinds += [kind for kind in registry.built_in().values() if signal in kind.adds]
+        kind = next((kind for kind in self.configured if signal in kind.adds), None) or registry.adds(signal)
         where = f"{self.recipe.path}:{step.line}: {step.called} needs the signal {signal}"
-        if not kinds:
+        if kind is None:
             raise RecipeError(
                 f"{where}, which no stage measures; put a stage before it that adds it "
                 "(`from_meta` does, of columns of the input)"
             )
-        kind = kinds[0]
         required = [name for name, field in kind.model_fields.items() if field.is_required()]
         if not issubclass(kind, Annotate) or (required and kind not in self.configured):
             raise RecipeError(f"{where}: put {kind.recipe_name()} before it, which adds it")

@@ -14,7 +14,7 @@ import hashlib
 import importlib.metadata
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -41,6 +41,15 @@ def names() -> Mapping[str, str]:
 def built_in() -> Mapping[str, type[Stage]]:
     """Recipe name to class, all imported."""
     return {name: getattr(stages, class_name) for name, class_name in names().items()}
+
+
+@cache
+def adds(signal: str) -> type[Stage] | None:
+    """The stage of the mill that adds a signal. To import all of them takes a second, so those that measure texts are
+    asked first."""
+    likely = sorted(names().values(), key=lambda name: (name != "TextSignals", ".text." not in stages.HOMES[name]))
+    kinds: Iterator[type[Stage]] = (getattr(stages, name) for name in likely)
+    return next((kind for kind in kinds if signal in kind.adds), None)
 
 
 def comes_with_the_mill(kind: type[Stage]) -> bool:

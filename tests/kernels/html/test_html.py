@@ -257,6 +257,20 @@ def test_words_of_classes_and_hidden_attributes_are_bits():
     assert bits[9] == names.FORUM
 
 
+CLASSES = ["nav", "navigation", "site-navigation", "cookie-consent", "a", "main-content-area", "item-1234", "forum-posts", "\n"]
+
+
+@given(st.lists(st.lists(st.sampled_from(CLASSES), max_size=5).map(" ".join), min_size=1, max_size=12))
+def test_a_value_says_the_same_wherever_it_stands_on_a_page(values):
+    """A page's values are looked up in a table by a hash, so one may meet another of its length and its end."""
+    tags = [f'<div class="{value}"></div>' for value in values + values]
+    together = segment(np.frombuffer("".join(tags).encode(), np.uint8))
+    alone = [segment(np.frombuffer(tag.encode(), np.uint8)) for tag in tags]
+    assert len(together.bits) == len(tags) + 1
+    assert together.bits[1:].tolist() == [int(page.bits[1]) for page in alone]
+    assert together.alike[1:].tolist() == [int(page.alike[1]) for page in alone]
+
+
 def test_elements_alike_have_the_same_tag_and_first_class():
     page = page_of('<li class="a b"><li class=" a c" id=x><li class=b><p class=a><x-y class=a><x-z class=a>')
     alike = page.alike[1:].tolist()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.plan.plan import Leg, make_plan
-from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.run.dry_run import foresee
 from tests.pipeline.runs import go, save, written
 
@@ -139,6 +141,25 @@ def test_a_new_threshold_measures_nothing_again(tmp_path: Path, calls) -> None:
         written(fresh) == written(out)
         and entries(fresh)["long_enough"]["dropped"] == entries(out)["long_enough"]["dropped"]
     )
+
+
+def test_a_plan_imports_the_stages_it_needs_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "A mill."}\n')
+    sources = f"{{a: {{jsonl: {{path: {tmp_path}}}}}}}"
+    path = save(tmp_path / "r.yaml", f"name: r\nsources: {sources}\nstages: [gopher_quality, write]\n")
+    code = (
+        "import sys; from gristmill.pipeline.recipe import recipe; from gristmill.pipeline.plan.plan import make_plan;"
+        f"make_plan(recipe.load({str(path)!r})); print(*(n for n in sys.modules if n.startswith('gristmill.stages.')))"
+    )
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "gristmill.stages.text.signals" in imported
+    assert not [name for name in imported if name.split(".")[2] in ("dedup", "blend", "tokens", "judge", "extract")]
+
+
+def test_each_signal_is_added_by_one_stage() -> None:
+    adders = Counter(signal for kind in registry.built_in().values() for signal in kind.adds)
+    assert len(adders) > 30
+    assert [signal for signal, count in adders.items() if count > 1] == []
 
 
 def test_the_account_and_what_broke(tmp_path: Path, calls) -> None:
