@@ -271,6 +271,9 @@ def imported_names(source: str, module: str) -> list[str]:
     return sorted(names - {""})
 
 
+OTHERWISE_NAMED = {"sklearn": "scikit-learn", "yaml": "PyYAML"}  # modules that stages import
+
+
 @cache
 def version_of(module: str) -> dict[str, str]:
     """The version of the package that a top-level module comes from; the standard library goes by Python's version."""
@@ -278,10 +281,11 @@ def version_of(module: str) -> dict[str, str]:
         return {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     if module == "gristmill":  # its code itself counts
         return {}
-    with contextlib.suppress(
-        importlib.metadata.PackageNotFoundError
-    ):  # most packages are named as their module; to list all takes half a second
-        return {module: importlib.metadata.version(module)}
+    # Most packages are named as their module; to list all takes half a second.
+    for package in (module, OTHERWISE_NAMED.get(module)):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            if package is not None:
+                return {package: importlib.metadata.version(package)}
     return {package: importlib.metadata.version(package) for package in _distributions().get(module, [])}
 
 
