@@ -257,7 +257,17 @@ def test_words_of_classes_and_hidden_attributes_are_bits():
     assert bits[9] == names.FORUM
 
 
-CLASSES = ["nav", "navigation", "site-navigation", "cookie-consent", "a", "main-content-area", "item-1234", "forum-posts", "\n"]
+CLASSES = [
+    "nav",
+    "navigation",
+    "site-navigation",
+    "cookie-consent",
+    "a",
+    "main-content-area",
+    "item-1234",
+    "forum-posts",
+    "\n",
+]
 
 
 @given(st.lists(st.lists(st.sampled_from(CLASSES), max_size=5).map(" ".join), min_size=1, max_size=12))
