@@ -14,6 +14,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import gristmill.stages as stages
+from gristmill.kernels.base.compiled import cache_folder
+from gristmill.kernels.base.files import write_whole
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.stages.paths import CONTENTS
 from gristmill.stages.stage import Reader, Stage
@@ -35,6 +38,7 @@ NO_RESULT = (
     "gristmill.stages.local_flow",
 )  # lists of names; a flow that no run goes by
 
+UTF_8 = ("utf-8", "surrogatepass")
 WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 # The engine's modules that decide results, by kind of task. A test holds these lists against what the modules of each
@@ -194,8 +198,26 @@ class Code:
 
 @cache
 def code_in(source: str) -> Code:
-    """Comments, docstrings and formatting are no part of it."""
-    tree = ast.parse(source)
+    """Comments, docstrings and formatting are no part of it. What is known of a source is kept beside the compiled
+    kernels: a run reads some 140 modules, which takes more than half a second."""
+    path = cache_folder() / "code" / f"{hashlib.sha256(reader_of_code() + source.encode(*UTF_8)).hexdigest()}.json"
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # not there, or torn
+        known = json.loads(path.read_bytes())
+        imports = [(int(level), str(name), tuple(map(str, names))) for level, name, names in known["imports"]]
+        return Code(str(known["hash"]), tuple(imports))
+    code = code_of_tree(ast.parse(source))
+    with contextlib.suppress(OSError):
+        write_whole(path, json.dumps({"hash": code.hash, "imports": code.imports}).encode(), durable=False)
+    return code
+
+
+@cache
+def reader_of_code() -> bytes:
+    """What decides what is made of a source."""
+    return f"{platform.python_version()} ".encode() + Path(__file__).read_bytes()
+
+
+def code_of_tree(tree: ast.Module) -> Code:
     imports: list[tuple[int, str, tuple[str, ...]]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -204,7 +226,7 @@ def code_in(source: str) -> Code:
             imports.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
         elif isinstance(node, WITH_DOCSTRINGS) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    return Code(hashlib.sha256(ast.unparse(tree).encode("utf-8", "surrogatepass")).hexdigest(), tuple(imports))
+    return Code(hashlib.sha256(ast.unparse(tree).encode(*UTF_8)).hexdigest(), tuple(imports))
 
 
 def models_of(module: str, source: str) -> dict[str, str]:

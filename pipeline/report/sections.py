@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from gristmill.pipeline.formatting import (
@@ -86,7 +86,13 @@ def sections_of(entry: StageEntry, report: Told, makers: Mapping[str, SectionMak
 
 def fragment(template: str, values: Mapping[str, object]) -> Markup:
     """Markup from a jinja2 template; every value in it is escaped."""
-    return Markup(environment().from_string(template).render(values))
+    return Markup(compiled(template).render(values))
+
+
+@cache
+def compiled(template: str) -> Template:
+    """jinja2 remembers files only, and a report draws a histogram of each signal."""
+    return environment().from_string(template)
 
 
 def bars(caption: str, head: str, rows: Sequence[tuple[str, int]], whole: int, of: str = "documents") -> Markup:

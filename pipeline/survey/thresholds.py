@@ -168,9 +168,10 @@ def _probed(rule: Rule, view: pa.RecordBatch, path: str, value: float, signal: s
     probe = probe if whole else float(np.float32(probe))
     step = 1.0 if whole else max(1e-3, 1e-4 * abs(probe))
     near = (probe - step, probe, probe + step)
+    beside = pa.concat_batches([_with(view, signal, number) for number in near])
     sides: list[tuple[Side, float]] = [("low", -np.inf), ("high", np.inf)]
     for side, never in sides:
-        below, exactly, above = (_due_to(rule, path, probe, never, _with(view, signal, number)) for number in near)
+        below, exactly, above = _due_to(rule, path, probe, never, beside).reshape(len(near), len(view))
         takes, spares = (below, above) if side == "low" else (above, below)
         if takes.any() and not spares.any() and exactly.any() == (exactly >= takes).all():
             closed = bool(exactly.any())
