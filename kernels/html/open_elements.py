@@ -59,6 +59,7 @@ RT, RP, MATH, SVG, TITLE, MI, MO, MN, MS, MTEXT, ANNOTATION_XML = (
 DEPTH, OVER, LOW, LOWEST, ELEMENT, LINKS, SKIP, MATH_AT, ELEMENTS, BLOCKS, HEADS = range(9, 20)
 # The text as it was when <math> began, to go back to; and whether the formula is a line of its own.
 MATH_W, MATH_BLOCKS, MATH_CHARACTERS, MATH_LINKED, MATH_GAP, MATH_BLANK, MATH_TWICE = range(20, 27)
+NOSCRIPT_END = 27  # where the end tag of the last <noscript> is
 OPEN = 32  # from here on, how many elements of each tag are open
 STATE = OPEN + 256
 

@@ -48,6 +48,7 @@ from gristmill.kernels.html.open_elements import (
     LOW,
     MATH,
     MATH_AT,
+    NOSCRIPT_END,
     PLACE,
     PRE_TAG,
     SKIP,
@@ -92,10 +93,11 @@ from gristmill.kernels.html.text import (
 )
 from gristmill.kernels.html.tree import end_tag, start_tag
 
-META, LINK, BASE, TIME, SCRIPT, ANNOTATION, HTML, XMP, PLAINTEXT, SUP, OL = (
-    np.int64(TAGS.index(name))
-    for name in ["meta", "link", "base", "time", "script", "annotation", "html", "xmp", "plaintext", "sup", "ol"]
-)
+META, LINK, BASE, TIME, SCRIPT, NOSCRIPT, ANNOTATION, HTML, XMP, PLAINTEXT, SUP, OL = (
+    np.int64(TAGS.index(name)) for name in (
+        "meta", "link", "base", "time", "script", "noscript", "annotation", "html", "xmp", "plaintext", "sup", "ol",
+    )
+)  # fmt: skip
 JSON, TEX, MATH_TEX, DISPLAYED = (
     np.uint64(name_hash(kind)) for kind in (b"application/ld+json", b"application/x-tex", b"math/tex", b"display")
 )
@@ -163,10 +165,11 @@ def read_page(data, state, stack, elements, heads, blocks, out, facts, flat, has
     state[BLANK], state[LOW], state[ELEMENTS] = 1, -1, 1
     stack[0, TAG], stack[0, HASH], stack[0, PLACE], stack[0, FLAGS] = HTML, 0, 0, 0
     elements[0, 0], elements[0, 1], elements[0, 2], elements[0, 3] = HTML, np.uint32(0xFFFFFFFF), 0, 0
-    i, n = np.int64(0), len(data)
+    i, n = np.int64(0), np.int64(len(data))
     while i < n:
+        end = state[NOSCRIPT_END] if i < state[NOSCRIPT_END] else n  # nothing that is open in it goes on behind it
         i = one_token(
-            data, i, n, state, stack, elements, heads, blocks, out, facts, flat, hashes, kinds, words, references
+            data, i, end, state, stack, elements, heads, blocks, out, facts, flat, hashes, kinds, words, references
         )
     flush(state, out, blocks)
 
@@ -213,6 +216,8 @@ def one_token(data, i, n, state, stack, elements, heads, blocks, out, facts, fla
             note_as(state, heads, HEAD_LIST, i, after)
         elif tag == PRE_TAG:
             note_as(state, heads, HEAD_PRE, i, after)
+        elif tag == NOSCRIPT and state[NOSCRIPT_END] <= i:
+            state[NOSCRIPT_END] = end_of_raw(data, after, n, value, flat)
         if tag == SVG:
             return after if facts[CLOSED] else after_svg(data, after, n, facts, state, flat, hashes, kinds, words)
         if tag == MATH:

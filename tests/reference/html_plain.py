@@ -50,6 +50,8 @@ from tests.reference.html_plain_text import (
     unescape,
 )
 
+END_OF_NOSCRIPT = re.compile(rb"(?i)</noscript[" + WHITE + rb"/>]")
+
 
 def segment_plain(data: bytes) -> Page:
     return Builder(data).page()
@@ -58,7 +60,8 @@ def segment_plain(data: bytes) -> Page:
 class Builder(Writer):
     def __init__(self, data: bytes) -> None:
         super().__init__()
-        self.data = data
+        self.data = self.whole = data
+        self.noscript_end = 0
         self.elements: list[tuple[int, int, int, int]] = [(TAGS.index("html"), -1, 0, 0)]
         self.heads: list[tuple[int, int, int]] = []
         self.over = 0
@@ -67,7 +70,9 @@ class Builder(Writer):
 
     def page(self) -> Page:
         at = 0
-        while at < len(self.data):
+        while at < len(self.whole):
+            if at >= self.noscript_end:
+                self.data = self.whole
             at = self.one_token(at)
         self.flush()
         tag, parent, bits, alike = zip(*self.elements, strict=True)
@@ -208,6 +213,10 @@ class Builder(Writer):
             self.heads.append((names.HEAD_LIST if tag == "ol" else names.HEAD_PRE, at, after))
         if tag in ("td", "th") and any(said.spans) and len(self.elements) > known and not self.skip:
             self.heads.append((names.HEAD_CELL, len(self.elements) - 1, said.spans[0] << 16 | said.spans[1]))
+        if tag == "noscript" and at >= self.noscript_end:
+            closed = END_OF_NOSCRIPT.search(self.data, after)
+            self.noscript_end = closed.start() if closed else len(self.data)
+            self.data = self.data[: self.noscript_end]
         if tag == "svg":
             return after if said.closed else self.after_svg(after)
         if tag == "math":

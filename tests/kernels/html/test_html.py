@@ -163,6 +163,12 @@ def test_the_twin_makes_the_same_page(source):
         ("<xmp>\n <b>&amp;</xmp>a", [" <b>&amp;", "a"]),
         ("a<plaintext></plaintext>&amp;", ["a", "</plaintext>&amp;"]),
         ("<noscript>a</noscript><iframe>b</iframe><noembed>c</noembed><noframes>d</noframes>e", ["a", "e"]),
+        ("<noscript><!-- a</noscript>b<!-- c -->d", ["bd"]),  # who runs scripts reads no markup in it
+        ("<noscript><iframe></noscript>a</iframe>b", ["ab"]),
+        ("<noscript><img alt='></noscript>a", ["a"]),
+        ("<noscript><style>a</noscript><noscript>b<script></NOSCRIPT >c", ["b", "c"]),
+        ("<noscript>a<noscript>b</noscript><!-- c", ["a", "b"]),
+        ("<noscript><p>a<!-- b --><p>c", ["a", "c"]),
         ("a<script>b", ["a"]),
         # comments, declarations
         ("a<!-->b<!--->c<!---->d<!----->e", ["abcde"]),
