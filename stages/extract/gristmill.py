@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.classifiers.blocks.model import BlockModel, MeasuredPage, load, measure_page
+from gristmill.classifiers.blocks.model import BETA, BlockModel, MeasuredPage, load, measure_page
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks.text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_TITLE, WORDS
 from gristmill.kernels.html.hints import hints_of
@@ -34,7 +34,7 @@ LITTLE = 200  # characters of main text in the markup; with fewer, the head's ow
 MOST_BLOCKS = 200_000  # the largest of 1,497 real pages has 2,641; features take 1 kB a block
 MOST_HEADINGS = 50  # that may be the title of a page
 MARK = b"\xef\xbb\xbf"
-BETA: dict[View, float] = {"full": 1.0, "precise": 0.3}  # how many times as much as precision recall counts
+BETAS: dict[View, float] = {"full": BETA, "precise": 0.3}  # how many times as much as precision recall counts
 LARGER = 1.1  # times the precise view's characters that the full one has where both are worth having
 
 
@@ -102,7 +102,7 @@ def look_at(data: bytes) -> SegmentedPage:
     return SegmentedPage(data, page, head, measured)
 
 
-def choose(seen: SegmentedPage, model: BlockModel, probability: Array, beta: float = 1.0) -> Array:
+def choose(seen: SegmentedPage, model: BlockModel, probability: Array, beta: float = BETA) -> Array:
     """bool[blocks]: which are kept, readers' comments among them."""
     kept = without_headline(seen, with_headings(seen.page, seen.measured, model.keep(probability, seen.measured, beta)))
     kept = with_structure(seen.page, seen.measured, probability, kept)
@@ -143,13 +143,13 @@ def texts_of(
 ) -> Texts:
     """The text is the full view if that is among those asked for."""
     probability = model.probabilities(seen.page, seen.measured)
-    kept = choose(seen, model, probability, BETA["full" if "full" in views else "precise"])
+    kept = choose(seen, model, probability, BETAS["full" if "full" in views else "precise"])
     theirs = np.zeros(len(kept), np.bool_) if comments == "keep" else readers_comments(seen.measured, kept)
     text = _text(seen, kept & ~theirs, form)
     apart = _rendered(seen, theirs, form) if comments == "apart" and theirs.any() else None
     if len(views) == 1:
         return Texts(text, apart)
-    sure = choose(seen, model, probability, BETA["precise"]) & ~theirs
+    sure = choose(seen, model, probability, BETAS["precise"]) & ~theirs
     precise = _text(seen, sure, form)
     return Texts(text, apart, precise if len(text) >= LARGER * len(precise) > 0 else None)
 

@@ -6,6 +6,7 @@ Lines of an ingredient list have few words, and in many markups nothing around t
 
 from __future__ import annotations
 
+import html as entities
 import re
 from typing import Any
 
@@ -34,8 +35,9 @@ def with_ingredients(page: Page, counts: Array, kept: Array, stated: Any) -> Arr
     def words_in(block: int) -> frozenset[str]:
         return words_of(text[edges[block] : edges[block + 1]].decode("utf-8", "replace"))
 
-    there = frozenset().union(*map(words_in, np.flatnonzero(kept).tolist()))
-    missing = [each for each in ingredients if len(each & there) < ENOUGH * len(each)]
+    chosen = [words_in(block) for block in np.flatnonzero(kept)[:MOST_BLOCKS].tolist()]
+    # a block must say it: the words alone stand in the instructions too
+    missing = [each for each in ingredients if not any(len(each & words) >= ENOUGH * len(each) for words in chosen)]
     if not missing:
         return kept
     short = np.flatnonzero((counts[:, WORDS] <= LONGEST) & (counts[:, WORDS] > 0))[:MOST_BLOCKS].tolist()
@@ -54,7 +56,7 @@ def with_ingredients(page: Page, counts: Array, kept: Array, stated: Any) -> Arr
 
 
 def words_of(line: str) -> frozenset[str]:
-    return frozenset(WORD.findall(line.lower()))
+    return frozenset(WORD.findall(entities.unescape(line).lower()))
 
 
 def said_by(block: frozenset[str], ingredients: list[frozenset[str]]) -> list[int]:

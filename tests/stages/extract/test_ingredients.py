@@ -50,6 +50,21 @@ def test_ingredients_that_the_text_has_already_bring_no_second_list() -> None:
     assert text.count("rye flour") == text.count("The miller's wife") > 3
 
 
+def test_words_that_the_instructions_say_as_well_are_no_list() -> None:
+    amounts = "Weigh what the list says: 500, 350, 2, 10 and 1, in g, ml, tsp and tbsp, and take your time with it. "
+    names = "The rye flour, the water, the salt, the fresh yeast and the caraway seeds go into a bowl, one by one. "
+    html = page(INGREDIENTS).replace(STORY.encode(), f"{STORY}</p><p>{amounts}</p><p>{names}".encode(), 3)
+    text = extract(html).text
+    assert amounts.strip() in text and names.strip() in text
+    assert all(line in text for line in INGREDIENTS)
+
+
+def test_stated_ingredients_may_have_entities() -> None:
+    shown = ["½ l milk", "¼ l cream", "⅓ l water"]
+    text = extract(page([line.replace("½", "&frac12;").replace("¼", "&frac14;") for line in shown], shown)).text
+    assert all(line in text for line in shown)
+
+
 def test_hostile_statements_are_bounded() -> None:
     many = [f"{n} g flour number {n}" for n in range(100_000)]
     started = time.process_time()
