@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ if not Path("/proc/driver/nvidia/gpus").exists():
 
 # Sums of MKL hang on where memory lies, on some processors, unless this is set before it is loaded (docs/training.md).
 os.environ.setdefault("MKL_CBWR", "AUTO")
+
+# A shell without job control starts what runs in its background with Ctrl-C ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.pop("COLUMNS", None)  # what a terminal's width is said to be; tests read whole lines
 
