@@ -67,7 +67,7 @@ KERNELS = [
     ("lines: boilerplate", stage(Boilerplate())),
     ("language, lid.176.ftz", stage(Language())),
     ("language of each line", stage(ParagraphLanguages())),
-    ("personal data, six kinds", stage(PersonalData())),
+    ("personal data, seven kinds", stage(PersonalData())),
     ("repair, all steps", stage(Repair())),
 ]
 
