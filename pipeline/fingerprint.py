@@ -200,7 +200,7 @@ class Code:
 def code_in(source: str) -> Code:
     """Comments, docstrings and formatting are no part of it. What is known of a source is kept beside the compiled
     kernels: a run reads some 140 modules, which takes more than half a second."""
-    path = cache_folder() / "code" / f"{hashlib.sha256(reader_of_code() + source.encode(*UTF_8)).hexdigest()}.json"
+    path = cache_folder() / "code" / f"{hashlib.sha256(version_of_reading() + source.encode(*UTF_8)).hexdigest()}.json"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # not there, or torn
         known = json.loads(path.read_bytes())
         imports = [(int(level), str(name), tuple(map(str, names))) for level, name, names in known["imports"]]
@@ -212,8 +212,8 @@ def code_in(source: str) -> Code:
 
 
 @cache
-def reader_of_code() -> bytes:
-    """What decides what is made of a source."""
+def version_of_reading() -> bytes:
+    """Another Python or another edition of this file may find another hash for the same source."""
     return f"{platform.python_version()} ".encode() + Path(__file__).read_bytes()
 
 

@@ -2,9 +2,9 @@
 blocks to keep.
 
 The first forest sees each block by itself (kernels/blocks/features.py); the second sees what the first said of the
-blocks around it as well (kernels/blocks/context.py). Blocks are kept so that the F-measure of what is kept is the
-highest that the probabilities promise: after sorting by probability, the cut after k blocks gives 2 * (words hoped for
-in the k) / (words in the k + words hoped for on the page), were recall worth as much as precision.
+blocks around it as well (kernels/blocks/context.py). Blocks are sorted by probability and cut where the expected
+F-measure is highest: after k blocks it is (1 + B) * (words expected in the k) / (words in the k + B * words expected on
+the page), with B the square of BETA.
 
 The file is a .npz of plain arrays, without pickle. The one that is shipped was trained by stages/extract/train.py on
 pages of several makers: the development split of WCXB (Murrough Foley 2026, CC-BY-4.0), article-extraction-benchmark
@@ -39,8 +39,8 @@ LARGEST = 4 << 20  # bytes of a model file
 # What the first forest says less of is not looked at again: nearly half of all blocks. On 570 real pages the second
 # forest gives none of them 0.3, and one in 2,000 as much as 0.08.
 HOPELESS = 0.03
-# How many times as much as precision recall counts. On pages of makers whom a model has not seen precision is what is
-# lost, and they gain more by less than 1 than WCXB loses (docs/extraction.md).
+# Recall counts so many times as much as precision. On pages of other makers the model loses precision: below 1 they
+# gain more than WCXB loses (docs/extraction.md).
 BETA = 0.9
 LEAST = 0.08  # a block that is less probable is not kept, unless there is none better
 

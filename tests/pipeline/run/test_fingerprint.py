@@ -323,3 +323,21 @@ def test_an_installed_stage_hangs_on_all_of_its_package(tmp_path: Path, monkeypa
         fingerprint.source_of.cache_clear()
         fingerprint.file_of.cache_clear()
     assert fingerprint.of_stage(Sample(rate=0.5), spec_of(Sample(rate=0.5), "sample"))
+
+
+def test_what_is_remembered_of_a_source_is_what_reading_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprint, "cache_folder", lambda: tmp_path)
+    source = '"""Words."""\nfrom .a import b\nimport c\nx = 1\n'
+    read = fingerprint.code_in.__wrapped__(source)
+    (remembered,) = (tmp_path / "code").iterdir()
+    assert read.imports == ((1, "a", ("b",)), (0, "c", ()))
+    monkeypatch.setattr(ast, "parse", lambda *_: pytest.fail("read again"))
+    assert fingerprint.code_in.__wrapped__(source) == read
+    monkeypatch.undo()
+    monkeypatch.setattr(fingerprint, "cache_folder", lambda: tmp_path)
+    for torn in (b"", b"{", b"[]", b'{"hash": "0"}', b'{"hash": "0", "imports": [1]}', b"\xff"):
+        remembered.write_bytes(torn)
+        assert fingerprint.code_in.__wrapped__(source) == read
+    assert fingerprint.code_in.__wrapped__(source.replace("1", "2")).hash != read.hash
