@@ -1,5 +1,5 @@
 """Every public stage by name: `from gristmill.stages import Warc, Extract, Sample`; and what stages of one's own are
-written with: `from gristmill.stages import Rule, Signals, Verdict`.
+written with: `from gristmill.stages import Rule, above`.
 
 A stage is imported when it is first asked for, so that `import gristmill.stages` costs nothing and a fingerprint of
 code sees what is used. Type checkers read `__init__.pyi`, which is made of this list.
@@ -78,6 +78,8 @@ BASES: dict[str, str] = {
     "Sink": "gristmill.stages.stage",
     "Verdict": "gristmill.stages.stage",
     "RecipePath": "gristmill.stages.paths",
+    "above": "gristmill.stages.limits",
+    "below": "gristmill.stages.limits",
 }
 
 __all__ = ["BASES", "HOMES", *BASES, *HOMES]

@@ -42,6 +42,20 @@ def uid_of(source: str, path: str, place: str | int) -> int:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a reader reads: the source's name, the file's path below the source's root, its size, and the span to read.
+
+    A record belongs to the span in which it begins. `end` None reads to the end of the file.
+    """
+
+    source: str
+    path: str
+    size: int
+    start: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True)
 class Damage:
     """A stretch of a file that could not be read, and where reading went on."""
 

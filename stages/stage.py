@@ -10,6 +10,7 @@ in a notebook, on a plain Arrow table:
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,12 +21,13 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from gristmill.kernels.base.types import Mask
+from gristmill.kernels.base.types import Array, Mask
 from gristmill.stages.checks import Complaint, RecipeContext
 from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, check_made, kind_of, signals_of
-from gristmill.stages.documents import BASE, PAGE, Reading
+from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.limits import Bound, Limit, above, below, setting_at, signals_bounded
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
 from gristmill.stages.settings import PLACEMENT, Range, Settings, of_a_recipe, snake_case
 from gristmill.stages.verdict import NoSuchSignal, Signals, Verdict, numbers_in
@@ -224,12 +226,53 @@ class Annotate(Map):
 class Rule(Map):
     """Decides on signals; cheap, and done again whenever a threshold changes.
 
+    Most rules are a table of `limits`: a signal, the setting that bounds it, and the reason. A rule that decides
+    otherwise writes a `verdict`; limits that it declares all the same have sliders in the report.
+
     A rule that `needs` only what the reader knew (url, date, source...) decides on the spot: what it drops costs
     nothing after it. Every other rule decides at the end of its leg, on stored signals.
     """
 
-    @abstractmethod
-    def verdict(self, signals: Signals) -> Verdict: ...
+    limits: ClassVar[tuple[Limit, ...]] = ()  # in the order in which they are tested; `needs` follows from them
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
+        if isinstance(cls.limits, tuple) and cls.needs == ():
+            cls.needs = signals_bounded(cls.limits)
+
+    @model_validator(mode="after")
+    def _decides(self) -> Self:
+        if type(self).verdict is Rule.verdict and not self.limits:
+            raise ValueError("a rule declares `limits`, or has a method `verdict(self, signals)`")
+        for limit in self.limits:
+            try:
+                setting_at(self, limit.setting)
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                raise ValueError(f"limits: {limit.setting} is no number among the settings ({error})") from error
+        return self
+
+    def verdict(self, signals: Signals) -> Verdict:
+        return self.within_limits(signals, Verdict.keep(len(signals)))
+
+    def within_limits(self, signals: Signals, verdict: Verdict) -> Verdict:
+        """The verdict, and all that lies beyond a limit dropped."""
+        for limit in self.limits:
+            verdict.drop(limit.beyond(self.values(limit, signals), self.bound(limit, signals)), limit.reason)
+        return verdict
+
+    def values(self, limit: Limit, signals: Signals) -> Array:
+        """What a limit bounds: NaN is within any."""
+        first, *others = (getattr(signals, name) for name in limit.signals)
+        return sum(others, start=first)
+
+    def bound(self, limit: Limit, signals: Signals) -> Bound:
+        """The bound of all rows, or of each. NaN bounds nothing."""
+        number = setting_at(self, limit.setting)
+        return math.nan if number is None else number
+
+    def governed(self, limit: Limit, signals: Signals) -> Mask:
+        """The rows whose bound is the limit's own setting, and not that of a table, say."""
+        return np.ones(len(signals), bool)
 
     def apply(self, batch: pa.RecordBatch) -> Applied:
         return Applied(batch, self.verdict(Signals(batch)))
@@ -268,21 +311,6 @@ class Sink(Map):
 
     def apply(self, batch: pa.RecordBatch) -> Applied:
         return Applied(batch, Verdict.keep(len(batch)))
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a reader reads: the source's name, the file's path below the source's root, its size, and the span to read.
-
-    A record belongs to the span in which it begins. `end` None reads to the end of the file.
-    """
-
-    source: str
-    path: str
-    size: int
-    start: int = 0
-    end: int | None = None
-    first_row: int = field(default=0)
 
 
 class Reader(Stage):
@@ -404,7 +432,7 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Reco
 
 
 __all__ = [
-    "PLACEMENT", "Annotate", "Applied", "CannotRun", "ContractBroken", "Dataset", "Flow", "Global", "Map", "Mask",
-    "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rule", "Settings", "Signals", "Sink", "Stage", "Verdict",
-    "numbers_in", "of_a_recipe", "snake_case", "with_columns",
+    "PLACEMENT", "Annotate", "Applied", "Bound", "CannotRun", "ContractBroken", "Dataset", "Flow", "Global", "Limit",
+    "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rule", "Settings", "Signals", "Sink",
+    "Stage", "Verdict", "above", "below", "numbers_in", "of_a_recipe", "snake_case", "with_columns",
 ]  # fmt: skip

@@ -54,6 +54,11 @@ class Verdict:
     def kept(self) -> Mask:
         return self.first < 0
 
+    def held(self, bit: int) -> Mask:
+        """The rows of which the reason of this number holds."""
+        rows: Mask = (self.all >> np.uint64(bit)) & np.uint64(1) == 1
+        return rows
+
     def reason(self, row: int) -> str | None:
         return self.reasons[self.first[row]] if self.first[row] >= 0 else None
 

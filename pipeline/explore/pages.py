@@ -179,10 +179,13 @@ class SignalLine:
 
 def signals_of(found: FoundDocument) -> list[tuple[str, list[SignalLine]]]:
     """By the leg that measured them, in the order of legs; first those that the document was beyond."""
-    limits: dict[str | None, dict[str, None]] = {}
+    limits: dict[str, dict[str, None]] = {}
     for held in found.story.why:
-        if held.threshold is not None and held.value is not None:
-            limits.setdefault(held.column, {})[f"{held.sign} {telling_digits(held.value, held.threshold)[1]}"] = None
+        if held.threshold is not None and held.value is not None and held.column is not None:
+            names = held.column.split(" + ")
+            sign = held.sign if len(names) == 1 else f"{held.column} {held.sign}"
+            for name in names:
+                limits.setdefault(name, {})[f"{sign} {telling_digits(held.value, held.threshold)[1]}"] = None
     limit_of = {name: ", ".join(limits_of_signal) for name, limits_of_signal in limits.items()}
     return [
         (

@@ -8,22 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from gristmill.pipeline.leg.rules import Deciding
+from gristmill.kernels.base.types import Floats, Mask
+from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, outcome_of
 from gristmill.pipeline.survey.histogram_edges import edges_of
-from gristmill.pipeline.survey.thresholds import (
-    Bins,
-    Floats,
-    Mask,
-    RuleThreshold,
-    all_strict,
-    goes,
-    is_number,
-    lax,
-    own_reasons,
-    reasons_of,
-    strict,
-    with_value,
-)
+from gristmill.pipeline.survey.thresholds import Bins, RuleThreshold, is_number
+from gristmill.stages.stage import Signals
 
 NOT_SIGNALS = {"uid", "text", "url", "id", "date", "meta", "source"}
 
@@ -34,7 +23,6 @@ class SurveyPlan:
 
     rules: list[Deciding]
     cuts: list[list[RuleThreshold]]  # by rule
-    reasons: list[list[str | None]]  # by rule and cut: the reason that is the cut's alone
     edges: dict[str, Floats]  # by signal
     decades: set[str]  # signals whose edges lie evenly by their logarithms
     columns: list[str]
@@ -67,8 +55,7 @@ def plan_survey(
             steps, by_decades = edges_of(values, thresholds.get(name, []), bool(pa.types.is_integer(column.type)))
             edges[name] = np.array(steps)
             decades |= {name} if by_decades else set()
-    reasons = [own_reasons(d.rule, of_rule, d.view(sample)) for d, of_rule in zip(rules, cuts, strict=True)]
-    return SurveyPlan(rules, cuts, reasons, edges, decades, columns, weight, groups)
+    return SurveyPlan(rules, cuts, edges, decades, columns, weight, groups)
 
 
 def finite(column: pa.Array) -> Floats:
@@ -92,45 +79,31 @@ class Decomposition:
     def of(cls, plan: SurveyPlan, batch: pa.RecordBatch) -> Decomposition:
         gone = np.zeros(len(batch), bool)
         touched, beyond, bins, columns, odd = [], [], [], {}, set()
-        for number, (deciding, cuts, reasons) in enumerate(zip(plan.rules, plan.cuts, plan.reasons, strict=True)):
+        for number, (deciding, cuts) in enumerate(zip(plan.rules, plan.cuts, strict=True)):
             rule, view = deciding.rule, deciding.view(batch)
-            now = goes(rule, view)
+            outcome = outcome_of(rule, view)
             if not cuts:
-                gone |= now
+                gone |= outcome.first != KEPT
                 continue
-            fixed = goes(lax(rule, cuts), view)
-            explained = fixed.copy()
-            at_most = reasons_of(
-                all_strict(rule, cuts), view
-            )  # one look for all thresholds that have a reason of their own
-            for cut, reason in zip(cuts, reasons, strict=True):
-                values = view.column(cut.signal).to_numpy(zero_copy_only=False)
-                reached = (at_most[reason] if reason in at_most else goes(strict(rule, cuts, cut), view)) & ~fixed
+            signals, verdict = Signals(view), outcome.verdict
+            fixed = outcome.first == BROKE
+            held = {reason: verdict.held(bit) for bit, reason in enumerate(verdict.reasons)}
+            explained = {reason: np.zeros(len(batch), bool) for reason in held}
+            reaches = []
+            for cut in cuts:
+                values, reason = rule.values(cut.limit, signals), cut.limit.reason
+                reached = rule.governed(cut.limit, signals) & (values == values)
                 taken = reached & cut.beyond(values, cut.value)
-                explained |= taken
+                if (taken & ~held.get(reason, np.zeros(len(batch), bool)) & ~fixed).any():
+                    odd.add(number)  # a verdict of its own does not do what the limit says
+                    break
+                explained[reason] |= taken
                 columns[cut.signal] = view.column(cut.signal)
-                touched.append(reached)
-                beyond.append(taken)
+                reaches.append((reached, taken))
                 bins.append(cut.bins(values, plan.edges[cut.signal]))
-            if (explained != now).any():
-                odd.add(number)
+            for reason, rows in held.items():
+                fixed |= rows & ~explained[reason]
+            touched += [reached & ~fixed for reached, _ in reaches]
+            beyond += [taken & ~fixed for _, taken in reaches]
             gone |= fixed
         return cls(gone, touched, beyond, bins, columns, odd)
-
-
-def odd_elsewhere(plan: SurveyPlan, batch: pa.RecordBatch) -> set[int]:
-    """Rules of which a threshold, moved to a few other places, does not do what its cut says: it governs more than one
-    signal."""
-    odd = set()
-    for number, (deciding, cuts) in enumerate(zip(plan.rules, plan.cuts, strict=True)):
-        view = deciding.view(batch)
-        for cut in cuts:
-            rest = goes(lax(deciding.rule, [cut]), view)
-            reached = goes(with_value(deciding.rule, cut.field, np.inf if cut.side == "low" else -np.inf), view) & ~rest
-            values = view.column(cut.signal).to_numpy(zero_copy_only=False)
-            for edge in np.quantile(plan.edges[cut.signal], (0.05, 0.3, 0.6), method="nearest").tolist():
-                if (
-                    goes(with_value(deciding.rule, cut.field, edge), view) != rest | reached & cut.beyond(values, edge)
-                ).any():
-                    odd.add(number)
-    return odd

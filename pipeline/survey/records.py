@@ -28,7 +28,6 @@ class CutEntry(TypedDict):
     field: str
     signal: str
     side: Literal["low", "high"]  # low: documents below it go; high: those above
-    at_goes: bool  # does a document exactly at it go?
     value: float
 
 

@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.base.types import Hashes, Integers
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.store.parts import ROW, read_part
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey.records import SampleEntry
-from gristmill.pipeline.survey.thresholds import Integers, Uids, goes
+from gristmill.pipeline.survey.thresholds import goes
 
 SAMPLE = 2000  # documents whose signals the page carries
 KEPT, CHARACTERS = 5, 600  # samples of what stays
@@ -62,13 +63,13 @@ def draw(
     return DrawnSample(table.take(pa.array(order)).combine_chunks().to_batches()[0], which[order], sizes)
 
 
-def mixed(uids: Uids) -> Uids:
+def mixed(uids: Hashes) -> Hashes:
     """A hash of a hash, so that the sample is not the one that the stage `sample` or a mix takes (splitmix64)."""
-    hashes: Uids = mixed_all(uids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+    hashes: Hashes = mixed_all(uids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15))
     return hashes
 
 
-def uids_of(store: Store, part: Part) -> Uids:
+def uids_of(store: Store, part: Part) -> Hashes:
     batches = [batch.column("uid").to_numpy() for batch in read_part(store, part, ["uid"])]
     return np.concatenate(batches) if batches else np.zeros(0, np.uint64)
 

@@ -1,9 +1,9 @@
 """One pass over the stored signals of a leg: how documents lie by each signal, and what every threshold would keep if
 it were moved.
 
-What a rule does is taken apart as: a document goes if something that no threshold governs takes it (`fixed`), or if it
-lies beyond one of the thresholds that can take it (`within reach`). That this gives the rule's own verdict is checked
-on every document; a rule of which it does not hold stays whole. So the count of a moved threshold is exact: of the
+What a rule does is taken apart as: a document goes if it lies beyond one of the limits that the rule declares and that
+can take it (`within reach`), or for another reason (`fixed`). That documents beyond a limit do go is checked on each;
+a rule of which it does not hold stays whole. So the count of a moved threshold is exact: of the
 documents that all else keeps, those that it can take and that lie on the near side of it stay. Measured: 4.4 s a
 million documents on two cores, 9 s beside other work, with 31 thresholds (benchmarks/pipeline/report_size.py). Signals
 only, no text but of what is shown.
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gristmill.kernels.base.types import Floats, Integers, Mask
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.checksums import open_checked
@@ -37,13 +38,12 @@ from gristmill.pipeline.survey.decomposition import (
     Decomposition,
     SurveyPlan,
     finite,
-    odd_elsewhere,
     plan_survey,
 )
 from gristmill.pipeline.survey.histogram_edges import places_of
 from gristmill.pipeline.survey.records import CutCounts, RuleLines, SampleEntry, SignalCounts, SurveyRecord
 from gristmill.pipeline.survey.sample import DrawnSample, draw, kept_samples
-from gristmill.pipeline.survey.thresholds import Floats, Integers, Mask, find_thresholds, is_number
+from gristmill.pipeline.survey.thresholds import is_number, thresholds_of
 
 SOURCES = 12  # told apart; the smaller ones are one
 OTHERS = "other sources"
@@ -51,7 +51,7 @@ LANGUAGES = 60
 OUT_OF_REACH = 255  # a bin that no slider comes to
 WEIGHTS = ("tokens", "words")  # what documents are weighed by: the first that is there
 LANGUAGE = "language"
-VERSION = 2  # of what survey.json holds
+VERSION = 3  # of what survey.json holds
 
 
 @dataclass
@@ -141,9 +141,8 @@ def survey(store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Pa
         sample = draw(store, parts, columns, groups, pool)
         if not len(sample.batch):
             return None
-        cuts = [find_thresholds(d.rule, d.view(sample.batch)) for d in deciding]
-        plan = plan_survey(deciding, cuts, sample.batch, columns, weight, groups)
-        odd = Decomposition.of(plan, sample.batch).odd | odd_elsewhere(plan, sample.batch)
+        cuts = [thresholds_of(d.rule, d.view(sample.batch)) for d in deciding]
+        odd: set[int] = set()
         while True:
             plan = plan_survey(
                 deciding,
@@ -269,7 +268,6 @@ def survey_record(
                 "field": cut.field,
                 "signal": cut.signal,
                 "side": cut.side,
-                "at_goes": cut.at_goes,
                 "value": cut.value,
                 "at": place,
                 "takes": int((reached[: place + 1] if cut.side == "low" else reached[place + 1 :]).sum()),

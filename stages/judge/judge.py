@@ -7,13 +7,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from gristmill.kernels.base.types import Array
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.paths import RecipePath
-from gristmill.stages.stage import Annotate, CannotRun, Rule, Signals, Verdict, numbers_in
+from gristmill.stages.stage import Annotate, CannotRun, Limit, Rule, Signals, Verdict, above, below, numbers_in
 
 if TYPE_CHECKING:
     from gristmill.classifiers.card import JudgeCard
@@ -112,14 +114,22 @@ class KeepWhere(Rule):
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.signal,)
 
+    @property
+    def limits(self) -> tuple[Limit, ...]:  # type: ignore[override]
+        low = () if self.at_least is None else (below(self.signal, "at_least", f"low_{self.signal}"),)
+        high = () if self.at_most is None else (above(self.signal, "at_most", f"high_{self.signal}"),)
+        return (*low, *high)
+
     def verdict(self, signals: Signals) -> Verdict:
-        values = numbers_in(signals.column(self.signal), self.signal).to_numpy(zero_copy_only=False)
-        verdict = Verdict.keep(len(signals)).drop(values != values, f"no_{self.signal}")
-        if self.at_least is not None:
-            verdict.drop(values < self.at_least, f"low_{self.signal}")
-        if self.at_most is not None:
-            verdict.drop(values > self.at_most, f"high_{self.signal}")
-        return verdict
+        missing = np.isnan(self._numbers(signals))
+        return self.within_limits(signals, Verdict.keep(len(signals)).drop(missing, f"no_{self.signal}"))
+
+    def values(self, limit: Limit, signals: Signals) -> Array:
+        return self._numbers(signals)
+
+    def _numbers(self, signals: Signals) -> Array:
+        values: Array = numbers_in(signals.column(self.signal), self.signal).to_numpy(zero_copy_only=False)
+        return values
 
 
 def card_at(folder: str) -> JudgeCard:

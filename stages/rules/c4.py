@@ -17,7 +17,7 @@ from gristmill.kernels.base.unicode import properties
 from gristmill.kernels.lines.c4 import CURLY, JAVASCRIPT, LOREM, LOREM_IPSUM, POLICY, REMOVED, SENTENCES, c4_lines
 from gristmill.kernels.lines.phrase_blocks import blocks_of
 from gristmill.kernels.lines.phrases import lower_case
-from gristmill.stages.stage import Applied, Rewrite, Rule, Signals, Verdict
+from gristmill.stages.stage import Applied, Limit, Rewrite, Rule, Signals, above, below
 from gristmill.stages.text.line_text import Phrases, rewritten, room_for, trie_of
 
 NO_LIMIT = 1 << 60
@@ -78,12 +78,8 @@ class C4Quality(Rule):
     max_curly_brackets: Annotated[int, Field(description="the most lines with a { that stay", ge=0)] = 0
     min_sentences: Annotated[int, Field(description="the fewest sentences in the lines that are left", ge=0)] = 5
 
-    needs: ClassVar[tuple[str, ...]] = ("c4_lorem_ipsum", "c4_curly_brackets", "c4_sentences")
-
-    def verdict(self, signals: Signals) -> Verdict:
-        return (
-            Verdict.keep(len(signals))
-            .drop(signals.c4_lorem_ipsum > self.max_lorem_ipsum, "lorem_ipsum")
-            .drop(signals.c4_curly_brackets > self.max_curly_brackets, "curly_bracket")
-            .drop(signals.c4_sentences < self.min_sentences, "too_few_sentences")
-        )
+    limits: ClassVar[tuple[Limit, ...]] = (
+        above("c4_lorem_ipsum", "max_lorem_ipsum", "lorem_ipsum"),
+        above("c4_curly_brackets", "max_curly_brackets", "curly_bracket"),
+        below("c4_sentences", "min_sentences", "too_few_sentences"),
+    )

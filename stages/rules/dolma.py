@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from gristmill.stages.stage import Range, Rule, Signals, Verdict
+from gristmill.stages.stage import Limit, Range, Rule, above, below
 
 Share = Annotated[float, Field(ge=0)]
 TOP, DUPLICATE = (2, 3, 4), (5, 6, 7, 8, 9, 10)
@@ -39,30 +39,21 @@ class DolmaGopher(Rule):
         Field(description="share of the characters in repeated 5- to 10-grams of words"),
     ] = (0.15, 0.14, 0.13, 0.12, 0.11, 0.1)
 
-    needs: ClassVar[tuple[str, ...]] = (
-        "words", "median_word_length", "hash_ratio", "ellipsis_ratio", "alphabetic_word_share", "stop_words",
-        "bullet_line_share", "ellipsis_line_share", "duplicate_line_share", "duplicate_line_character_share",
-        *(f"top_{n}gram_share" for n in TOP),
-        *(f"duplicate_{n}gram_share" for n in DUPLICATE),
-    )  # fmt: skip
-
-    def verdict(self, signals: Signals) -> Verdict:
-        s = signals
-        verdict = (
-            Verdict.keep(len(s))
-            .drop(s.words < (self.words.low or 0), "too_few_words")
-            .drop(~self.words.holds(s.words), "too_many_words")
-            .drop(~self.median_word_length.holds(s.median_word_length), "median_word_length")
-            .drop(s.hash_ratio + s.ellipsis_ratio > self.max_symbol_ratio, "too_many_symbols")
-            .drop(s.alphabetic_word_share < self.min_alphabetic_words, "too_few_alphabetic_words")
-            .drop(s.stop_words < self.min_stop_words, "too_few_stop_words")
-            .drop(s.bullet_line_share > self.max_bullet_lines, "too_many_bullets")
-            .drop(s.ellipsis_line_share > self.max_ellipsis_lines, "too_many_ellipses")
-            .drop(s.duplicate_line_share > self.max_duplicate_lines, "duplicate_lines")
-            .drop(s.duplicate_line_character_share > self.max_duplicate_line_characters, "duplicate_line_characters")
-        )
-        for n, most in zip(TOP, self.max_top_grams, strict=True):
-            verdict.drop(getattr(s, f"top_{n}gram_share") > most, f"top_{n}gram")
-        for n, most in zip(DUPLICATE, self.max_duplicate_grams, strict=True):
-            verdict.drop(getattr(s, f"duplicate_{n}gram_share") > most, f"duplicate_{n}grams")
-        return verdict
+    limits: ClassVar[tuple[Limit, ...]] = (
+        below("words", "words.low", "too_few_words"),
+        above("words", "words.high", "too_many_words"),
+        below("median_word_length", "median_word_length.low", "median_word_length"),
+        above("median_word_length", "median_word_length.high", "median_word_length"),
+        above("hash_ratio + ellipsis_ratio", "max_symbol_ratio", "too_many_symbols"),
+        below("alphabetic_word_share", "min_alphabetic_words", "too_few_alphabetic_words"),
+        below("stop_words", "min_stop_words", "too_few_stop_words"),
+        above("bullet_line_share", "max_bullet_lines", "too_many_bullets"),
+        above("ellipsis_line_share", "max_ellipsis_lines", "too_many_ellipses"),
+        above("duplicate_line_share", "max_duplicate_lines", "duplicate_lines"),
+        above("duplicate_line_character_share", "max_duplicate_line_characters", "duplicate_line_characters"),
+        *(above(f"top_{n}gram_share", f"max_top_grams.{k}", f"top_{n}gram") for k, n in enumerate(TOP)),
+        *(
+            above(f"duplicate_{n}gram_share", f"max_duplicate_grams.{k}", f"duplicate_{n}grams")
+            for k, n in enumerate(DUPLICATE)
+        ),
+    )

@@ -3,13 +3,13 @@ DataTrove: docs/rules.md."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from gristmill.stages.rules.gopher import Share
 from gristmill.stages.rules.languages import RuleByLanguage
-from gristmill.stages.stage import Signals, Verdict
+from gristmill.stages.stage import Limit, above, below
 
 
 class FinewebQuality(RuleByLanguage):
@@ -26,30 +26,10 @@ class FinewebQuality(RuleByLanguage):
     ] = 0.01
     max_newlines_per_word: Share = 0.3
 
-    @property
-    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Signals; the language only where thresholds hang on it."""
-        return NEEDS + (("language",) if self.thresholds_file else ())
-
-    def verdict(self, signals: Signals) -> Verdict:
-        limit = self.limits(signals)
-        return (
-            Verdict.keep(len(signals))
-            .drop(signals.lines == 0, "empty")
-            .drop(signals.terminal_line_share < limit["min_terminal_line_share"], "too_few_terminal_lines")
-            .drop(signals.short_line_share > limit["max_short_line_share"], "too_many_short_lines")
-            .drop(
-                signals.duplicate_line_share_of_line_characters > limit["max_duplicate_line_characters"],
-                "duplicate_line_characters",
-            )
-            .drop(signals.newlines_per_word > limit["max_newlines_per_word"], "too_many_newlines")
-        )
-
-
-NEEDS = (
-    "lines",
-    "terminal_line_share",
-    "short_line_share",
-    "duplicate_line_share_of_line_characters",
-    "newlines_per_word",
-)
+    limits: ClassVar[tuple[Limit, ...]] = (
+        below("lines", 1, "empty"),
+        below("terminal_line_share", "min_terminal_line_share", "too_few_terminal_lines"),
+        above("short_line_share", "max_short_line_share", "too_many_short_lines"),
+        above("duplicate_line_share_of_line_characters", "max_duplicate_line_characters", "duplicate_line_characters"),
+        above("newlines_per_word", "max_newlines_per_word", "too_many_newlines"),
+    )

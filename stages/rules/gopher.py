@@ -7,12 +7,12 @@ docs/rules.md.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from gristmill.stages.rules.languages import RuleByLanguage
-from gristmill.stages.stage import Signals, Verdict
+from gristmill.stages.stage import Limit, above, below
 
 Share = Annotated[float | None, Field(ge=0)]
 Count = Annotated[int | None, Field(ge=0)]
@@ -33,32 +33,18 @@ class GopherQuality(RuleByLanguage):
     min_alphabetic_word_share: Annotated[Share, Field(description="units that hold a letter")] = 0.8
     min_stop_words: Annotated[Count, Field(description="different stop words of the language")] = 2
 
-    @property
-    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Signals; the language only where thresholds hang on it."""
-        return NEEDS_OF_QUALITY + (("language",) if self.thresholds_file else ())
-
-    def verdict(self, signals: Signals) -> Verdict:
-        limit = self.limits(signals)
-        return (
-            Verdict.keep(len(signals))
-            .drop(signals.words < limit["min_words"], "too_few_words")
-            .drop(signals.words > limit["max_words"], "too_many_words")
-            .drop(signals.mean_word_length < limit["min_mean_word_length"], "words_too_short")
-            .drop(signals.mean_word_length > limit["max_mean_word_length"], "words_too_long")
-            .drop(signals.hash_ratio > limit["max_hash_ratio"], "too_many_hashes")
-            .drop(signals.ellipsis_ratio > limit["max_ellipsis_ratio"], "too_many_ellipses")
-            .drop(signals.bullet_line_share > limit["max_bullet_line_share"], "too_many_bullet_lines")
-            .drop(signals.ellipsis_line_share > limit["max_ellipsis_line_share"], "too_many_ellipsis_lines")
-            .drop(signals.alphabetic_word_share < limit["min_alphabetic_word_share"], "too_few_alphabetic_words")
-            .drop(signals.stop_words < limit["min_stop_words"], "too_few_stop_words")
-        )
-
-
-NEEDS_OF_QUALITY = (
-    "words", "mean_word_length", "hash_ratio", "ellipsis_ratio", "bullet_line_share", "ellipsis_line_share",
-    "alphabetic_word_share", "stop_words",
-)  # fmt: skip
+    limits: ClassVar[tuple[Limit, ...]] = (
+        below("words", "min_words", "too_few_words"),
+        above("words", "max_words", "too_many_words"),
+        below("mean_word_length", "min_mean_word_length", "words_too_short"),
+        above("mean_word_length", "max_mean_word_length", "words_too_long"),
+        above("hash_ratio", "max_hash_ratio", "too_many_hashes"),
+        above("ellipsis_ratio", "max_ellipsis_ratio", "too_many_ellipses"),
+        above("bullet_line_share", "max_bullet_line_share", "too_many_bullet_lines"),
+        above("ellipsis_line_share", "max_ellipsis_line_share", "too_many_ellipsis_lines"),
+        below("alphabetic_word_share", "min_alphabetic_word_share", "too_few_alphabetic_words"),
+        below("stop_words", "min_stop_words", "too_few_stop_words"),
+    )
 
 
 class GopherRepetition(RuleByLanguage):
@@ -80,32 +66,19 @@ class GopherRepetition(RuleByLanguage):
     max_duplicate_9gram_share: Share = 0.11
     max_duplicate_10gram_share: Share = 0.10
 
-    @property
-    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Signals; the language only where thresholds hang on it."""
-        return ("lines", *REASONS_OF_REPETITION, *(("language",) if self.thresholds_file else ()))
-
-    def verdict(self, signals: Signals) -> Verdict:
-        limit = self.limits(signals)
-        verdict = Verdict.keep(len(signals)).drop(signals.lines == 0, "empty")
-        for signal, reason in REASONS_OF_REPETITION.items():
-            verdict.drop(getattr(signals, signal) > limit[f"max_{signal}"], reason)
-        return verdict
-
-
-# Signal and reason, in the order in which they are tested.
-REASONS_OF_REPETITION = {
-    "duplicate_paragraph_share": "duplicate_paragraphs",
-    "duplicate_paragraph_character_share": "duplicate_paragraph_characters",
-    "duplicate_line_share": "duplicate_lines",
-    "duplicate_line_character_share": "duplicate_line_characters",
-    "top_2gram_share": "top_2gram",
-    "top_3gram_share": "top_3gram",
-    "top_4gram_share": "top_4gram",
-    "duplicate_5gram_share": "duplicate_5grams",
-    "duplicate_6gram_share": "duplicate_6grams",
-    "duplicate_7gram_share": "duplicate_7grams",
-    "duplicate_8gram_share": "duplicate_8grams",
-    "duplicate_9gram_share": "duplicate_9grams",
-    "duplicate_10gram_share": "duplicate_10grams",
-}
+    limits: ClassVar[tuple[Limit, ...]] = (
+        below("lines", 1, "empty"),
+        above("duplicate_paragraph_share", "max_duplicate_paragraph_share", "duplicate_paragraphs"),
+        above(
+            "duplicate_paragraph_character_share",
+            "max_duplicate_paragraph_character_share",
+            "duplicate_paragraph_characters",
+        ),
+        above("duplicate_line_share", "max_duplicate_line_share", "duplicate_lines"),
+        above("duplicate_line_character_share", "max_duplicate_line_character_share", "duplicate_line_characters"),
+        *(above(f"top_{n}gram_share", f"max_top_{n}gram_share", f"top_{n}gram") for n in (2, 3, 4)),
+        *(
+            above(f"duplicate_{n}gram_share", f"max_duplicate_{n}gram_share", f"duplicate_{n}grams")
+            for n in (5, 6, 7, 8, 9, 10)
+        ),
+    )

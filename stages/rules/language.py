@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from gristmill.kernels.base.types import Array, Integers
 from gristmill.stages.paths import RecipePath
-from gristmill.stages.stage import Rule, Signals, Verdict
+from gristmill.stages.stage import Bound, Limit, Mask, Rule, Signals, Verdict, below
 
 Score = Annotated[float, Field(ge=0, le=1)]
 
@@ -73,25 +74,53 @@ class KeepLanguages(Rule):
         self.lowest()
         return self
 
+    @property
+    def limits(self) -> tuple[Limit, ...]:  # type: ignore[override]
+        own = (below("language_score", f"thresholds.{language}", "low_score") for language in self.thresholds)
+        return (below("language_score", "at_least", "low_score"), *own)
+
+    def own_thresholds(self) -> dict[str, float]:
+        """Of languages that have one."""
+        return (thresholds_of(self.thresholds_file) if self.thresholds_file else {}) | self.thresholds
+
     def lowest(self) -> list[float]:
         """The threshold of each language."""
-        table = (thresholds_of(self.thresholds_file) if self.thresholds_file else {}) | self.thresholds
-        return [table.get(language, self.at_least) for language in self.languages]
+        own = self.own_thresholds()
+        return [own.get(language, self.at_least) for language in self.languages]
 
     def verdict(self, signals: Signals) -> Verdict:
-        language = pc.fill_null(signals.column("language").cast(pa.string()), "unknown")
-        which = pc.fill_null(pc.index_in(language, value_set=pa.array(self.languages, pa.string())), -1).to_numpy(
-            zero_copy_only=False
-        )
+        language, which = self._languages(signals)
         unknown = pc.equal(language, "unknown").to_numpy(zero_copy_only=False)
-        score = np.nan_to_num(signals.language_score, nan=0.0)  # an input may name a language and no score
-        low = score < np.array([*self.lowest(), 0.0], np.float32)[which]
+        limit = self.limits[0]
         return (
             Verdict.keep(len(signals))
             .drop(unknown, "unknown_language")
             .drop((which < 0) & ~unknown, "other_language", language.to_pylist())
-            .drop(low & (which >= 0), "low_score", language.to_pylist())
+            .drop(
+                limit.beyond(self.values(limit, signals), self.bound(limit, signals)),
+                limit.reason,
+                language.to_pylist(),
+            )
         )
+
+    def values(self, limit: Limit, signals: Signals) -> Array:
+        return np.nan_to_num(signals.language_score, nan=0.0)  # an input may name a language and no score
+
+    def bound(self, limit: Limit, signals: Signals) -> Bound:
+        """That of each document's language; the score of any other is above it."""
+        return np.array([*self.lowest(), -np.inf], np.float32)[self._languages(signals)[1]]
+
+    def governed(self, limit: Limit, signals: Signals) -> Mask:
+        setting = str(limit.setting).removeprefix("thresholds.")
+        own = self.own_thresholds()
+        mine = [language == setting or (setting == "at_least" and language not in own) for language in self.languages]
+        return np.array([*mine, False])[self._languages(signals)[1]]
+
+    def _languages(self, signals: Signals) -> tuple[pa.Array, Integers]:
+        """The language of each document, and its place among those that stay; -1 is none of them."""
+        language = pc.fill_null(signals.column("language").cast(pa.string()), "unknown")
+        place = pc.fill_null(pc.index_in(language, value_set=pa.array(self.languages, pa.string())), -1)
+        return language, place.to_numpy(zero_copy_only=False)
 
 
 def what_is_wrong(language: str) -> str | None:

@@ -12,10 +12,12 @@ import pyarrow.compute as pc
 import yaml
 from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
+from gristmill.kernels.base.types import Integers
+from gristmill.stages.limits import signals_bounded
 from gristmill.stages.paths import RecipePath
-from gristmill.stages.stage import Rule, Signals
+from gristmill.stages.stage import Bound, Limit, Mask, Rule, Signals
 
-Limits = dict[str, np.ndarray[Any, np.dtype[np.float64]]]
+Limits = dict[str, dict[str, float]]  # by language and setting
 
 
 class RuleByLanguage(Rule):
@@ -38,33 +40,47 @@ class RuleByLanguage(Rule):
             self._table(info.context)
         return self
 
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Signals; the language only where thresholds hang on it."""
+        return signals_bounded(self.limits) + (("language",) if self.thresholds_file else ())
+
     @classmethod
     def fields(cls) -> list[str]:
         """Names of the thresholds."""
         return [name for name in cls.model_fields if name not in RuleByLanguage.model_fields]
 
-    def limits(self, signals: Signals) -> Limits:
-        """Each threshold as an array: one number for all, or one for each row. A threshold that is null is NaN, which
-        nothing is above or below."""
-        own = {name: _number(getattr(self, name)) for name in self.fields()}
-        if not self.thresholds_file:
-            return {name: np.array(value) for name, value in own.items()}
-        table = self._table()
-        coded = pc.dictionary_encode(signals.column("language").cast("string"))
-        languages = [*coded.dictionary.to_pylist(), None]
-        row = pc.fill_null(coded.indices, len(languages) - 1).to_numpy(zero_copy_only=False)
-        return {name: np.array([table.get(language, own)[name] for language in languages])[row] for name in own}
+    def bound(self, limit: Limit, signals: Signals) -> Bound:
+        own = super().bound(limit, signals)
+        if not self.thresholds_file or not isinstance(limit.setting, str):
+            return np.array(own, np.float64)
+        table, setting = self._limits_by_language(), limit.setting
+        languages, row = languages_of(signals)
+        return np.array([table[name][setting] if name in table else own for name in languages], np.float64)[row]
 
-    def _table(self, context: Any = None) -> dict[str | None, dict[str, float]]:
+    def governed(self, limit: Limit, signals: Signals) -> Mask:
+        if not self.thresholds_file:
+            return super().governed(limit, signals)
+        own_number = {language for language, values in self._file().items() if limit.setting in values}
+        languages, row = languages_of(signals)
+        return np.array([name not in own_number for name in languages])[row]
+
+    def _limits_by_language(self) -> Limits:
+        path = Path(str(self.thresholds_file)).stat()
+        return _limits_of(self, path.st_mtime_ns, path.st_size)
+
+    def _file(self) -> dict[str, Any]:
         path = str(self.thresholds_file)
         try:
             stamp = Path(path).stat()
-            by_language = _read(path, stamp.st_mtime_ns, stamp.st_size)
+            return _read(path, stamp.st_mtime_ns, stamp.st_size)
         except OSError as error:
             raise ValueError(f"thresholds_file {path}: {error.strerror}") from None
-        own = {name: getattr(self, name) for name in self.fields()}
-        table: dict[str | None, dict[str, float]] = {}
-        for language, values in by_language.items():
+
+    def _table(self, context: Any = None) -> Limits:
+        path, own = str(self.thresholds_file), {name: getattr(self, name) for name in self.fields()}
+        table: Limits = {}
+        for language, values in self._file().items():
             if not isinstance(language, str):
                 raise ValueError(
                     f"{path}: {language} is not the name of a language (quote `no`, which YAML reads as false)"
@@ -87,6 +103,13 @@ class RuleByLanguage(Rule):
         return table
 
 
+def languages_of(signals: Signals) -> tuple[list[str | None], Integers]:
+    """The languages of a batch, each once, and which of them each row has."""
+    coded = pc.dictionary_encode(signals.column("language").cast("string"))
+    languages = [*coded.dictionary.to_pylist(), None]
+    return languages, pc.fill_null(coded.indices, len(languages) - 1).to_numpy(zero_copy_only=False)
+
+
 def _number(value: float | None) -> float:
     return np.nan if value is None else float(value)
 
@@ -97,3 +120,8 @@ def _read(path: str, _changed: int, _size: int) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ValueError(f"{path}: expected a table of languages, {{language: {{field: value}}}}")
     return table
+
+
+@lru_cache(16)
+def _limits_of(rule: RuleByLanguage, _changed: int, _size: int) -> Limits:
+    return rule._table()

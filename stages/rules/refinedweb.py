@@ -26,7 +26,7 @@ from gristmill.kernels.lines.refinedweb import (
     WORDS_BEFORE,
     refinedweb_lines,
 )
-from gristmill.stages.stage import Applied, Rewrite, Rule, Signals, Verdict
+from gristmill.stages.stage import Applied, Limit, Rewrite, Rule, Signals, above
 from gristmill.stages.text.line_text import Phrases, rewritten, room_for, trie_of
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -94,9 +94,6 @@ class RefinedwebQuality(Rule):
         Share, Field(description="the largest share of its words that a document may lose")
     ] = 0.05
 
-    needs: ClassVar[tuple[str, ...]] = ("refinedweb_words_removed_share",)
-
-    def verdict(self, signals: Signals) -> Verdict:
-        return Verdict.keep(len(signals)).drop(
-            signals.refinedweb_words_removed_share > self.max_words_removed_share, "too_many_words_removed"
-        )
+    limits: ClassVar[tuple[Limit, ...]] = (
+        above("refinedweb_words_removed_share", "max_words_removed_share", "too_many_words_removed"),
+    )

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from gristmill.stages.stage import Rule, Signals, Verdict
+from gristmill.stages.stage import Limit, Rule, above
 
 
 class FewReplacementCharacters(Rule):
@@ -16,9 +16,4 @@ class FewReplacementCharacters(Rule):
         0.005
     )
 
-    needs: ClassVar[tuple[str, ...]] = ("replacement_share",)
-
-    def verdict(self, signals: Signals) -> Verdict:
-        return Verdict.keep(len(signals)).drop(
-            signals.replacement_share > self.max_share, "too_many_replacement_characters"
-        )
+    limits: ClassVar[tuple[Limit, ...]] = (above("replacement_share", "max_share", "too_many_replacement_characters"),)

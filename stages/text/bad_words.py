@@ -20,7 +20,7 @@ from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.unicode import properties
 from gristmill.kernels.lines.phrases import Trie, count_phrases, lower_case, phrase_within, trie
 from gristmill.stages.paths import RecipePath
-from gristmill.stages.stage import Annotate, Rule, Signals, Verdict
+from gristmill.stages.stage import Annotate, Limit, Rule, Signals, above
 from gristmill.stages.text.stop_words import plain_name
 
 # Common parts of harmless words in scripts without spaces; each would drop more than a tenth of its language (C4's own
@@ -96,10 +96,7 @@ class FewBadWords(Rule):
 
     at_most: Annotated[int, Field(description="the most places with a bad word that a document may have", ge=0)] = 0
 
-    needs: ClassVar[tuple[str, ...]] = ("bad_words",)
-
-    def verdict(self, signals: Signals) -> Verdict:
-        return Verdict.keep(len(signals)).drop(signals.bad_words > self.at_most, "bad_words")
+    limits: ClassVar[tuple[Limit, ...]] = (above("bad_words", "at_most", "bad_words"),)
 
 
 def files_by_language(folder: Path) -> dict[str, Path]:

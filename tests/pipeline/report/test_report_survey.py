@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.look.volume import Left, Volume
@@ -24,11 +25,12 @@ from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.sliders import bar_starts, chart_of, in_words, is_flat, tokens_a_unit, until
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey import sample
+from gristmill.pipeline.survey.decomposition import Decomposition, plan_survey
 from gristmill.pipeline.survey.histogram_edges import MOST, edges_of, places_of
 from gristmill.pipeline.survey.survey import survey as survey_again, survey_legs
-from gristmill.pipeline.survey.thresholds import RuleThreshold, find_thresholds, with_value
-from gristmill.stages import DolmaGopher, GopherQuality, KeepLanguages
-from gristmill.stages.stage import Range, Rule, Signals, Verdict
+from gristmill.pipeline.survey.thresholds import RuleThreshold, thresholds_of
+from gristmill.stages import GopherQuality, KeepLanguages
+from gristmill.stages.stage import Limit, Rule, Signals, Verdict, above, below
 from tests.pipeline.report import surveyed
 from tests.pipeline.runs import go
 
@@ -166,54 +168,81 @@ def test_a_sample_of_many_documents_is_of_equal_shares(
     assert sample.quotas(np.array([5, 1000, 10])) == [5, 45, 10]
 
 
-class Odd(Rule):
-    """Two thresholds that are no plain cuts, and one that is."""
+class Mixed(Rule):
+    """A limit on a sum, one on a signal, one that no setting moves, and a setting that bounds two signals."""
 
     most_together: float = 10.0
+    most: float = 5.0
     at_least: float = 2.0
-    closed: float = 5.0
+    limits = (
+        above("a + b", "most_together", "together"),
+        above("c", "most", "high"),
+        below("c", 1, "fixed"),
+        below("a", "at_least", "either"),
+        below("b", "at_least", "either"),
+    )
 
-    @property
-    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("a", "b", "c")
+
+class Odd(Mixed):
+    """A verdict that does not do what a limit of it says."""
 
     def verdict(self, signals: Signals) -> Verdict:
-        s = signals
-        return (
-            Verdict.keep(len(s))
-            .drop(s.a + s.b > self.most_together, "together")
-            .drop((s.a < self.at_least) | (s.b < self.at_least), "either")
-            .drop(s.c >= self.closed, "closed")
-        )
+        return Verdict.keep(len(signals)).drop(signals.c > 2 * self.most, "high")
 
 
 def view(rows: int = 300) -> pa.RecordBatch:
     chance = np.random.default_rng(5)
-    return pa.record_batch({name: pa.array(chance.uniform(0, 9, rows).astype(np.float32)) for name in "abc"})
+    columns = {name: pa.array(chance.uniform(0, 9, rows).astype(np.float32)) for name in "abc"}
+    return pa.record_batch({"uid": pa.array(range(rows), pa.uint64()), **columns})
 
 
-def test_only_thresholds_on_one_signal_are_cuts_and_the_side_of_a_tie_is_known() -> None:
-    found = find_thresholds(Odd(), view())
-    assert [(cut.field, cut.signal, cut.side, cut.at_goes) for cut in found] == [("closed", "c", "high", True)]
+def test_only_limits_of_one_setting_on_one_signal_have_a_slider() -> None:
+    assert Mixed().needs == ("a", "b", "c")
+    found = thresholds_of(Mixed(), view())
+    assert [(cut.field, cut.signal, cut.side, cut.value) for cut in found] == [("most", "c", "high", 5.0)]
     assert found[0].narrow  # a Python number is rounded to float32 by numpy
-    ranged = find_thresholds(
-        KeepLanguages(languages=["en"]),
+    ranged = thresholds_of(
+        KeepLanguages(languages=["en", "de"], thresholds={"de": 0.4}),
         pa.record_batch({"language": ["en", "de"], "language_score": pa.array([0.5, 0.7], pa.float32())}),
     )
     assert [(cut.field, cut.side, cut.narrow) for cut in ranged] == [("at_least", "low", True)]
 
 
+@pytest.mark.parametrize("rule", [Mixed(), Odd()])
+def test_a_verdict_that_does_not_do_what_its_limits_say_is_noticed(rule: Rule) -> None:
+    deciding, batch = Deciding(rule, {}, ()), view()
+    plan = plan_survey([deciding], [thresholds_of(rule, batch)], batch, ["a", "b", "c"], None, {"s": 0})
+    apart = Decomposition.of(plan, batch)
+    assert apart.odd == ({0} if isinstance(rule, Odd) else set())
+    if not apart.odd:
+        gone = (apart.gone | apart.beyond[0]).tolist()
+        assert gone == (~rule.checked(batch).verdict.kept).tolist() and 0 < sum(gone) < len(gone)
+
+
+def test_a_rule_that_decides_nothing_is_refused() -> None:
+    class Nothing(Rule):
+        most: float = 1.0
+
+    class Missing(Rule):
+        most: float = 1.0
+        limits = (above("words", "mots", "many"),)
+
+    with pytest.raises(ValueError, match="declares `limits`, or has a method `verdict"):
+        Nothing()
+    with pytest.raises(ValueError, match="limits: mots is no number among the settings"):
+        Missing()
+
+
 @given(
     st.sampled_from(["low", "high"]),
-    st.booleans(),
     st.booleans(),
     st.lists(st.floats(-3, 3, width=32), min_size=1),
     st.lists(st.decimals(-3, 3, places=2), min_size=1, unique=True),
 )
 def test_bins_are_on_the_side_of_each_edge_that_the_comparison_says(
-    side: Any, at_goes: bool, narrow: bool, values: list[float], steps: list[Any]
+    side: Any, narrow: bool, values: list[float], steps: list[Any]
 ) -> None:
-    cut = RuleThreshold("s", "f", "x", side, 0.0, at_goes, narrow)
+    cut = RuleThreshold("s", Limit("x", "f", side, "r"), 0.0, narrow)
     edges = np.array(sorted(float(step) for step in steps))
     numbers = np.array([*values, *edges.astype(np.float32)], np.float32)
     bins = cut.bins(numbers, edges)
@@ -318,12 +347,6 @@ def test_words_are_told_as_the_tokens_that_the_funnel_estimates(out: Path, surve
     )
 
 
-def test_a_probe_changes_one_field_and_leaves_the_rule_as_it_was() -> None:
-    rule = DolmaGopher(words=Range(low=3, high=9))
-    assert with_value(rule, "words.low", 5.5).words == Range(low=5.5, high=9) and rule.words.low == 3  # type: ignore[attr-defined]
-    assert with_value(GopherQuality(), "min_words", float("-inf")).min_words == float("-inf")  # type: ignore[attr-defined]
-
-
 @pytest.fixture(scope="module")
 def apart(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run, had one source not passed a rule that the other did: then each has rules of its own."""
@@ -381,7 +404,7 @@ def test_a_limit_that_no_array_holds_is_a_limit_like_any_other() -> None:
     """Whoever wants no limit writes a large number: the survey comes last, and may not end a run over it."""
     rule = GopherQuality(max_words=10**21, max_mean_word_length=1e300)
     view = pa.record_batch({name: np.arange(5.0) for name in rule.needs})
-    found = {cut.field: cut.value for cut in find_thresholds(rule, view)}
+    found = {cut.field: cut.value for cut in thresholds_of(rule, view)}
     assert found["min_words"] == 50.0 and found.get("max_words", 1e21) == 1e21
 
 
