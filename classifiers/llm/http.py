@@ -6,13 +6,16 @@ replies cut short or without choices. `Retry-After` is obeyed by all connections
 404, a redirect) stops at once; what is wrong with one request alone (400, 413, 422) is that answer's failure. Each
 request keeps one id over all tries (`X-Request-Id`, `Idempotency-Key`), and its first whole reply is its answer.
 
-The API key is read from an environment variable when requests are sent; it stands in no setting, message or identity.
+httpx2's connection pool speaks HTTP, below its client: no cookies, redirects or log lines. The API key is read from an
+environment variable when requests are sent; it stands in no setting, message or identity.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import ipaddress
 import json
 import math
 import os
@@ -27,10 +30,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
+
+import httpx2
 
 from gristmill.classifiers.llm.http_forms import Form, NoAnswer, form_of
-from gristmill.classifiers.llm.http_proxy import Proxy, proxy_for
-from gristmill.classifiers.llm.http_wire import Address, Connection, ProxyRefused, Reply, WireError
 from gristmill.classifiers.llm.model import Answer, LanguageModelError, Request
 from gristmill.classifiers.llm.tokens import PromptTokens
 
@@ -43,24 +48,12 @@ HOPELESS = {
     407: "the proxy wants a name and a password",
 }
 MOST_DETAIL = 300
-OURS = frozenset(  # of a request's body: what we write into it, or what would make a reply of another shape
-    (
-        "model",
-        "messages",
-        "prompt",
-        "temperature",
-        "max_tokens",
-        "max_completion_tokens",
-        "logprobs",
-        "top_logprobs",
-        "logprob_token_ids",
-        "return_tokens_as_token_ids",
-        "stream",
-        "n",
-        "best_of",
-        "echo",
-    )
-)
+MOST_BODY = 64 << 20
+LONGEST_IDLE = 4.0  # seconds; uvicorn closes after 5
+OURS = {  # of a request's body: what we write into it, or what would make a reply of another shape
+    "model", "messages", "prompt", "temperature", "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs",
+    "logprob_token_ids", "return_tokens_as_token_ids", "stream", "n", "best_of", "echo",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,7 @@ class Endpoint:
     body: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        Address.of(self.url)
+        _check_address(self.url)
         ours = sorted(OURS & set(self.body))
         if ours:
             raise ValueError(f"body names {', '.join(ours)}, which our own settings and requests say already")
@@ -110,7 +103,6 @@ class HttpModel:
     def __init__(self, endpoint: Endpoint, tokens: PromptTokens | None = None) -> None:
         self.endpoint = endpoint
         self._form: Form = form_of(endpoint.form, endpoint.model, endpoint.top_logprobs, dict(endpoint.body), tokens)
-        self._address = Address.of(endpoint.url)
         self._tokens = {"tokens": tokens.fingerprint} if tokens is not None and endpoint.form == "tokens" else {}
 
     @property
@@ -133,24 +125,17 @@ class HttpModel:
         """The connections live in a thread of their own, so a slow consumer makes no timeouts."""
         if not requests:
             return
-        arrived: queue.SimpleQueue[tuple[int, Answer] | BaseException | None] = queue.SimpleQueue()
-        session = _Session(self.endpoint, self._address, self._proxy(), self._form, self._key(), requests, arrived)
+        session = _Session(self.endpoint, self._form, self._key(), requests)
         thread = threading.Thread(target=session.run, name="llm-http", daemon=True)
         thread.start()
         try:
-            while (item := arrived.get()) is not None:
+            while (item := session.arrived.get()) is not None:
                 if isinstance(item, BaseException):
                     raise item
                 yield item
         finally:
             session.stop()
             thread.join()
-
-    def _proxy(self) -> Proxy | None:
-        try:
-            return proxy_for(self._address.host, self._address.port, self._address.secure)
-        except ValueError as error:
-            raise LanguageModelError(f"{self.endpoint.url}: {error}") from error
 
     def _key(self) -> str:
         if not self.endpoint.key_variable:
@@ -169,43 +154,31 @@ class HttpModel:
 
 
 class _Session:
-    """One call of `answers`: workers that share the requests, each with a connection."""
+    """One call of `answers`: workers that share the requests and the connections."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        address: Address,
-        proxy: Proxy | None,
-        form: Form,
-        key: str,
-        requests: Sequence[Request],
-        arrived: queue.SimpleQueue[tuple[int, Answer] | BaseException | None],
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, form: Form, key: str, requests: Sequence[Request]) -> None:
         self.endpoint = endpoint
-        self.address = address
-        self.proxy = proxy
         self.form = form
-        self.arrived = arrived
         self.requests = requests
         self.places = iter(range(len(requests)))
+        self.address = httpx2.URL(endpoint.url.rstrip("/") + form.path)
+        self.proxy = proxy_for(self.address)
+        secure = self.address.scheme == "https"  # authorities, of SSL_CERT_FILE or the system, take 70 ms to load
+        self.tls = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.headers = {
             "Content-Type": "application/json", "Accept": "application/json", "User-Agent": "gristmill",
             "Accept-Encoding": "identity",  # without a word any encoding would do
         }  # fmt: skip
         if key:
             self.headers["Authorization"] = f"Bearer {key}"
-        self.tls = ssl.create_default_context() if address.secure else None
         self.open_again = 0.0  # when the server takes requests again, by the monotonic clock
+        self.arrived: queue.SimpleQueue[tuple[int, Answer] | BaseException | None] = queue.SimpleQueue()
         self._loop = asyncio.new_event_loop()
-        self._main: asyncio.Task[None] | None = None
-        self._stopped = False
+        self._main = self._loop.create_task(self._work())
 
     def run(self) -> None:
         end: BaseException | None = None
         try:
-            self._main = self._loop.create_task(self._work())
-            if self._stopped:
-                self._main.cancel()
             self._loop.run_until_complete(self._main)
         except asyncio.CancelledError:
             pass
@@ -213,45 +186,39 @@ class _Session:
             end = error
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(asyncio.sleep(0))  # closed transports take their leave
             self._loop.close()
             self.arrived.put(end)
 
     def stop(self) -> None:
-        self._stopped = True
-        try:
-            self._loop.call_soon_threadsafe(lambda: self._main.cancel() if self._main is not None else None)
-        except RuntimeError:
-            return  # it has ended
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._main.cancel)
 
     async def _work(self) -> None:
         workers = [
             asyncio.create_task(self._worker()) for _ in range(min(self.endpoint.connections, len(self.requests)))
         ]
         try:
-            done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
+            await asyncio.gather(*workers)
         finally:
             for task in workers:
                 task.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+            await asyncio.wait(workers)
 
     async def _worker(self) -> None:
-        connection = Connection(self.address, self.tls, self.proxy)
-        try:
+        """A pool of its own, though it needs one connection: a pool for all looks at all connections twice for each
+        request. No limit, since a request that times out while its pool tidies up keeps its place there."""
+        limits = httpx2.Limits(keepalive_expiry=LONGEST_IDLE)
+        async with httpx2.AsyncHTTPTransport(verify=self.tls, proxy=self.proxy, limits=limits) as transport:
             for place in self.places:
-                self.arrived.put((place, await self._answer(connection, self.requests[place])))
-        finally:
-            connection.close()
+                self.arrived.put((place, await self._answer(transport, self.requests[place])))
 
-    async def _answer(self, connection: Connection, request: Request) -> Answer:
+    async def _answer(self, transport: httpx2.AsyncHTTPTransport, request: Request) -> Answer:
         start = time.perf_counter()
         replies: list[dict[str, Any]] = []
         try:
             bodies = self.form.bodies(request)
             for body in bodies:
-                reply = await self._reply_to(connection, json.dumps(body, ensure_ascii=True).encode())
+                reply = await self._reply_to(transport, json.dumps(body, ensure_ascii=True).encode())
                 if isinstance(reply, _Failed):
                     return Answer(failure=reply.kind, detail=reply.detail, seconds=time.perf_counter() - start)
                 replies.append(reply)
@@ -260,7 +227,7 @@ class _Session:
             answer = Answer(failure=error.kind, detail=str(error))
         return replace(answer, seconds=time.perf_counter() - start)
 
-    async def _reply_to(self, connection: Connection, body: bytes) -> dict[str, Any] | _Failed:
+    async def _reply_to(self, transport: httpx2.AsyncHTTPTransport, body: bytes) -> dict[str, Any] | _Failed:
         """The reply to one body, after as many tries as it takes."""
         name = uuid.uuid4().hex
         jitter = random.Random(f"{self.endpoint.seed} {hashlib.sha256(body).hexdigest()}")
@@ -270,7 +237,7 @@ class _Session:
                 pause = min(self.endpoint.first_pause * 2 ** (attempt - 1), self.endpoint.longest_pause)
                 await asyncio.sleep(pause * jitter.uniform(0.5, 1.0))
             await self._until_open(jitter)
-            reply = await self._try(connection, body, name)
+            reply = await self._try(transport, body, name)
             if not isinstance(reply, _Failed):
                 return reply
             failed = reply
@@ -286,36 +253,72 @@ class _Session:
         while (remaining := self.open_again - time.monotonic()) > 0:
             await asyncio.sleep(remaining + jitter.uniform(0.0, 0.05))
 
-    async def _try(self, connection: Connection, body: bytes, name: str) -> dict[str, Any] | _Failed:
+    async def _try(self, transport: httpx2.AsyncHTTPTransport, body: bytes, name: str) -> dict[str, Any] | _Failed:
         headers = {**self.headers, "X-Request-Id": name, "Idempotency-Key": name}
         try:
             async with asyncio.timeout(self.endpoint.timeout):
-                try:
-                    reply = await connection.post(self.form.path, headers, body)
-                except WireError as error:
-                    if error.fresh:
-                        raise
-                    reply = await connection.post(
-                        self.form.path, headers, body
-                    )  # an idle connection that the server had closed
+                response, content = await self._post(transport, headers, body)
         except TimeoutError:
             return _Failed("timeout", f"no whole reply in {self.endpoint.timeout:g} s", True)
-        except WireError as error:
-            return _Failed("disconnected", str(error), True)
-        except ProxyRefused as error:
-            raise LanguageModelError(f"{self.endpoint.url}: {error}") from error
-        except ssl.SSLCertVerificationError as error:
-            raise LanguageModelError(
-                f"{self.endpoint.url}: its certificate is not trusted ({error.verify_message})"
-            ) from error
-        except OSError as error:
-            there = self.address.display_name if self.proxy is None else f"the proxy {self.proxy.display_name}"
-            return _Failed("disconnected", f"no connection to {there} ({error.strerror or error})", True)
-        return self._classify(reply)
+        except (httpx2.TransportError, OSError) as error:
+            lost = error
+        else:
+            return self._classify(response, content)
+        return self._lost(lost)  # out here, since what it raises must not carry the request and its key as a context
 
-    def _classify(self, reply: Reply) -> dict[str, Any] | _Failed:
-        status, wait = reply.status, retry_after(reply.headers.get("retry-after", ""), datetime.now(UTC))
-        encoding = reply.headers.get("content-encoding", "").strip().lower()
+    async def _post(
+        self, transport: httpx2.AsyncHTTPTransport, headers: Mapping[str, str], body: bytes
+    ) -> tuple[httpx2.Response, bytes]:
+        steps: set[str] = set()
+
+        async def trace(step: str, facts: Mapping[str, Any]) -> None:
+            steps.add(step)
+
+        request = httpx2.Request("POST", self.address, headers=headers, content=body, extensions={"trace": trace})
+        for again in (False, True):
+            try:
+                response = await transport.handle_async_request(request)
+                break
+            except (httpx2.NetworkError, httpx2.RemoteProtocolError):
+                if again or "connection.connect_tcp.started" in steps:
+                    raise  # else an idle connection that the server had closed
+        parts, size = [], 0
+        async with contextlib.aclosing(response):
+            async for part in response.aiter_raw():
+                size += len(part)
+                if size > MOST_BODY:
+                    raise httpx2.RemoteProtocolError(f"a body over {MOST_BODY} bytes")
+                parts.append(part)
+        return response, b"".join(parts)
+
+    def _lost(self, error: Exception) -> _Failed:
+        """Raises what no further try can mend."""
+        cause: BaseException = error
+        while inner := cause.__cause__ or cause.__context__:
+            cause = inner
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                raise LanguageModelError(
+                    f"{self.endpoint.url}: its certificate is not trusted ({cause.verify_message}); SSL_CERT_FILE can "
+                    "name authorities of your own"
+                )
+        here = there = self.address.netloc.decode()
+        if self.proxy is not None:
+            there = f"the proxy {self.proxy.url.netloc.decode()}"
+        message = str(error)[:MOST_DETAIL] or type(error).__name__
+        if isinstance(error, httpx2.ProxyError):
+            status, refused = message[:3], f"{there} answered {message} to CONNECT {here}"
+            if status >= "500" or status in ("408", "429"):
+                return _Failed("disconnected", refused, True)
+            lacking = "; it wants a name and a password" if status == "407" else ""
+            raise LanguageModelError(f"{self.endpoint.url}: {refused}{lacking}")
+        if isinstance(error, httpx2.ConnectError):
+            reason = cause.strerror if isinstance(cause, OSError) else ""
+            return _Failed("disconnected", f"no connection to {there} ({reason or cause})", True)
+        return _Failed("disconnected", f"the connection broke ({message})", True)
+
+    def _classify(self, response: httpx2.Response, body: bytes) -> dict[str, Any] | _Failed:
+        status, wait = response.status_code, retry_after(response.headers.get("retry-after", ""), datetime.now(UTC))
+        encoding = response.headers.get("content-encoding", "").strip().lower()
         if status == 200 and encoding not in ("", "identity"):
             raise LanguageModelError(
                 f"{self.endpoint.url} compresses its replies ({encoding[:20]!r}) though it is asked not to; is a proxy "
@@ -323,13 +326,13 @@ class _Session:
             )
         if status == 200:
             try:
-                content = json.loads(reply.body)
+                content = json.loads(body)
             except (ValueError, RecursionError):
-                return _Failed("bad_json", f"no JSON: {excerpt(reply.body)}", True)
+                return _Failed("bad_json", f"no JSON: {excerpt(body)}", True)
             if not isinstance(content, dict) or not isinstance(content.get("choices"), list) or not content["choices"]:
-                return _Failed("no_choices", f"a reply without choices: {excerpt(reply.body)}", True)
+                return _Failed("no_choices", f"a reply without choices: {excerpt(body)}", True)
             return content
-        message = f"{status}: {excerpt(reply.body)}"
+        message = f"{status}: {excerpt(body)}"
         if status in HOPELESS:
             raise LanguageModelError(
                 f"{self.endpoint.url}{self.form.path}, model {self.endpoint.model!r}: {HOPELESS[status]} ({message})"
@@ -342,6 +345,51 @@ class _Session:
         if status in PASSING or status >= 500:
             return _Failed("rate_limited" if status == 429 else "server_error", message, True, wait)
         return _Failed("refused", message, False)
+
+
+def _check_address(url: str) -> None:
+    try:
+        address, port = httpx2.URL(url), urlsplit(url).port
+    except (ValueError, httpx2.InvalidURL) as error:
+        raise ValueError(f"{url!r}: {error}") from error
+    strange = port == 0 or address.userinfo or address.query or address.fragment
+    if address.scheme not in ("http", "https") or not address.host or strange:
+        raise ValueError(
+            f"{url!r}: expected http://HOST[:PORT]/PATH or https://..., without a name, a password or a query"
+        )
+    if " " in url:
+        raise ValueError(f"{url!r}: a space in an address")
+
+
+def proxy_for(address: httpx2.URL) -> httpx2.Proxy | None:
+    """The proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names, in either case and as urllib reads them and NO_PROXY;
+    none for an endpoint of this very machine. httpx2 would read them too, but fails on any it cannot speak to, needed
+    or not."""
+    named = getproxies_environment()
+    kind = address.scheme if named.get(address.scheme) else "all"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    port = address.port or (443 if address.scheme == "https" else 80)
+    if not named.get(kind) or _is_here(address.host) or proxy_bypass(f"{host}:{port}"):
+        return None
+    variable, url = f"{kind.upper()}_PROXY", named[kind] if "://" in named[kind] else f"http://{named[kind]}"
+    parts, proxy = urlsplit(url), None
+    if parts.scheme != "http":
+        raise LanguageModelError(
+            f"{variable}: a proxy is spoken to as http://HOST:PORT here, and not by {parts.scheme}://"
+        )
+    with contextlib.suppress(ValueError, httpx2.InvalidURL):  # which may quote the password
+        proxy = httpx2.Proxy(url) if parts.port != 0 else None
+    if proxy is None or not proxy.url.host:
+        lacking = "host" if proxy is not None else "port"
+        raise LanguageModelError(f"{variable}: no {lacking} of a proxy; expected http://[NAME:PASSWORD@]HOST:PORT")
+    return proxy
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost" or host.lower().endswith(".localhost")
 
 
 def retry_after(header: str, now: datetime) -> float | None:

@@ -6,6 +6,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import multiprocessing
+import signal
+import sys
 import threading
 import time
 from datetime import UTC, datetime
@@ -13,11 +16,11 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from gristmill.classifiers.llm import http
 from gristmill.classifiers.llm.account import Account
 from gristmill.classifiers.llm.cache import AnswerCache, answer_all
 from gristmill.classifiers.llm.http import Endpoint, HttpModel, retry_after
 from gristmill.classifiers.llm.http_forms import NoAnswer, by_text, form_of
-from gristmill.classifiers.llm.http_wire import Address
 from gristmill.classifiers.llm.model import ABSENT, LanguageModelError, Request, request_key
 from tests.classifiers.llm.llm_server import WHOLE, LanguageServer, chat_reply, prompt_of, text_reply
 
@@ -241,11 +244,50 @@ def test_an_address_that_is_none_is_refused(url):
         Endpoint(url=url, model="m")
 
 
-def test_addresses_are_read():
-    assert Address.of("https://h.example/v1/") == Address("h.example", 443, "/v1", True)
-    assert (
-        Address.of("http://[::1]:8000").display_name == "[::1]:8000" and Address.of("http://h:80").display_name == "h"
-    )
+def test_a_slash_at_the_end_of_an_address_is_none():
+    def path_of(path: str, body: dict) -> dict:
+        return chat_reply(path)
+
+    with LanguageServer(path_of) as server:
+        ((_, answer),) = HttpModel(endpoint(server, url=server.url + "/")).answers(requests(1))
+    assert answer.text == "/v1/chat/completions"
+
+
+def test_a_reply_without_bound_is_given_up(monkeypatch):
+    monkeypatch.setattr(http, "MOST_BODY", 100_000)
+    with LanguageServer(lambda path, body: chat_reply("x" * 200_000)) as server:
+        ((_, answer),) = HttpModel(endpoint(server, attempts=2)).answers(requests(1))
+    assert (answer.failure, sum(server.asked.values())) == ("disconnected", 2) and "over 100000 bytes" in answer.detail
+
+
+def test_a_model_that_was_asked_before_a_fork_is_asked_after_it():
+    with LanguageServer(rule) as server:
+        model = HttpModel(endpoint(server))
+        wanted = said(model, requests(20))
+        child = multiprocessing.get_context("fork").Process(
+            target=lambda: sys.exit(said(model, requests(20)) != wanted)
+        )
+        child.start()
+        child.join(30)
+    assert child.exitcode == 0 and sum(server.asked.values()) == 40
+
+
+def test_ctrl_c_stops_at_once():
+    main = threading.main_thread()
+    if threading.current_thread() is not main:
+        pytest.skip("signals come to the main thread")
+
+    def mood(prompt: str, before: int) -> str:
+        if sum(server.asked.values()) == 16:
+            signal.pthread_kill(main.ident, signal.SIGINT)
+        return "hang"
+
+    with LanguageServer(rule, mood) as server:
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            said(HttpModel(endpoint(server, timeout=60.0)), requests(50))
+        assert time.monotonic() - start < 10 and sum(server.asked.values()) == 16
+    assert not any(thread.name == "llm-http" for thread in threading.enumerate())
 
 
 def test_a_run_that_is_stopped_keeps_what_it_had_and_asks_no_more(tmp_path):
@@ -258,8 +300,9 @@ def test_a_run_that_is_stopped_keeps_what_it_had_and_asks_no_more(tmp_path):
                 next(going)
             going.close()
             assert len(cache) == 50
+        time.sleep(0.3)  # what was on its way has arrived
         first = sum(server.asked.values())
-        assert threading.active_count() < 20
+        assert first <= 50 + 16 and threading.active_count() < 20
         with AnswerCache(tmp_path / "answers") as cache:
             account = Account()
             assert len(dict(answer_all(model, asked, account, cache))) == 200
