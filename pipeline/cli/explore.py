@@ -32,16 +32,18 @@ def explore(
     Read-only."""
     check_folder(out)
 
+    needs_server()
     from gristmill.pipeline.explore.app import Explorer
     from gristmill.pipeline.explore.server import LOOPBACK, Server
 
     try:
         server = Server(host, port, Explorer(out))
     except (OSError, OverflowError) as error:
-        raise RunFailed(f"cannot listen on {host}, port {port}: {getattr(error, 'strerror', None) or error}") from error
+        reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
+        raise RunFailed(f"cannot listen on {host}, port {port}: {reason}") from error
     screen = console(stderr=True)
     signal.signal(signal.SIGTERM, interrupted)
-    with server, contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), server:
         if host not in LOOPBACK:
             screen.print(
                 f"[yellow]{escape(host)} is open to other machines: anyone with this address can read the run,"
@@ -52,7 +54,14 @@ def explore(
         screen.print("Press Ctrl-C to stop", style="dim")
         if not no_open:
             threading.Thread(target=opened, args=(server.address,), daemon=True).start()
-        server.serve_forever(poll_interval=0.2)
+        server.wait()
+
+
+def needs_server() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise RecipeError('explore needs Starlette and uvicorn: pip install "gristmill[explore]"')
 
 
 def check_folder(out: str) -> None:

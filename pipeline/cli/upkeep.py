@@ -27,6 +27,7 @@ from gristmill.stages.stage import Reader
 
 OPTIONAL = {
     "trafilatura": ("extract: {engine: trafilatura}", "gristmill[trafilatura]"),
+    "uvicorn": ("exploring a run in the browser", "gristmill[explore]"),
     "s3fs": ("s3:// addresses", "gristmill[cluster]"),
     "gcsfs": ("gs:// addresses", "gristmill[cluster]"),
     "huggingface_hub": ("hf:// addresses", "gristmill[cluster]"),

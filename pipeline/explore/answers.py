@@ -3,10 +3,9 @@ embedded."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
-from gristmill.pipeline.formatting import for_machines
+from starlette.responses import Response
 
 PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; frame-src 'self'; "
@@ -20,7 +19,10 @@ REPORT_POLICY = (
     "'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+DATA_POLICY = "default-src 'none'; sandbox"
 ALWAYS = {
+    "Server": "gristmill",
+    "Connection": "close",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -30,53 +32,23 @@ ALWAYS = {
     "X-DNS-Prefetch-Control": "off",
     "Cache-Control": "no-store",
 }
+HTML = "text/html; charset=utf-8"
+NOTHING: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True)
-class HttpResponse:
-    """A response, whole."""
-
-    status: int
-    body: bytes
-    kind: str = "text/html; charset=utf-8"
-    policy: str = PAGE_POLICY
-    more: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        frames = "SAMEORIGIN" if self.policy == FRAME_POLICY else "DENY"
-        first = {
-            "Content-Type": self.kind,
-            "Content-Length": str(len(self.body)),
-            "Content-Security-Policy": self.policy,
-        }
-        return first | {"X-Frame-Options": frames} | ALWAYS | self.more
+def respond(
+    body: str | bytes, status: int = 200, kind: str = HTML, policy: str = PAGE_POLICY, more: Mapping[str, str] = NOTHING
+) -> Response:
+    frames = "SAMEORIGIN" if policy == FRAME_POLICY else "DENY"
+    headers = {"Content-Type": kind, "Content-Security-Policy": policy, "X-Frame-Options": frames, **ALWAYS, **more}
+    return Response(body.encode("utf-8", "replace") if isinstance(body, str) else body, status, headers)
 
 
-def as_bytes(text: str) -> bytes:
-    return text.encode("utf-8", "replace")
-
-
-def page(text: str, status: int = 200) -> HttpResponse:
-    return HttpResponse(status, as_bytes(text))
-
-
-def json_answer(data: object) -> HttpResponse:
-    return HttpResponse(
-        200,
-        as_bytes(json.dumps(data, default=for_machines)),
-        "application/json; charset=utf-8",
-        "default-src 'none'; sandbox",
-    )
-
-
-def elsewhere(address: str, cookie: str | None = None) -> HttpResponse:
+def elsewhere(address: str, cookie: str | None = None) -> Response:
     """See another page of ours."""
-    return HttpResponse(303, b"", more={"Location": address} | ({"Set-Cookie": cookie} if cookie else {}))
+    return respond("", 303, more={"Location": address} | ({"Set-Cookie": cookie} if cookie else {}))
 
 
-def bare(status: int, message: str, more: dict[str, str] | None = None) -> HttpResponse:
+def bare(status: int, message: str, more: Mapping[str, str] = NOTHING) -> Response:
     """A message for whoever has not shown the token, or speaks no HTTP: plain text, nothing of the run in it."""
-    return HttpResponse(
-        status, as_bytes(f"{message}\n"), "text/plain; charset=utf-8", "default-src 'none'; sandbox", more or {}
-    )
+    return respond(f"{message}\n", status, "text/plain; charset=utf-8", DATA_POLICY, more)

@@ -1,21 +1,23 @@
-"""Which page answers which address. Addresses are matched whole against a few patterns; what they name is looked up in
-the snapshot's lists."""
+"""Which page answers which address. What an address names is looked up in the snapshot's lists."""
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from gristmill.pipeline.explore import pages
 from gristmill.pipeline.explore.answers import (
+    DATA_POLICY,
     FRAME_POLICY,
     REPORT_POLICY,
-    HttpResponse,
-    as_bytes,
     elsewhere,
-    json_answer,
-    page,
+    respond,
 )
 from gristmill.pipeline.explore.document import PIECE, FoundDocument, StillSearching, TextCache, TextPiece, find
 from gristmill.pipeline.explore.live import live_of
@@ -36,6 +38,7 @@ from gristmill.pipeline.explore.query import (
 from gristmill.pipeline.explore.reading_turns import Busy, Turn, Turns
 from gristmill.pipeline.explore.search import READ_ERRORS, Searcher
 from gristmill.pipeline.explore.snapshot import READ_WRONG, Snapshot, Snapshots
+from gristmill.pipeline.formatting import for_machines
 from gristmill.pipeline.look.history import parse_uid
 from gristmill.pipeline.look.run_folder import NotFound
 
@@ -45,6 +48,7 @@ READING_AGAIN = 30.0  # seconds of reading an input file for an original
 LARGEST_REPORT = 64 << 20
 
 Fields = Mapping[str, str]
+Answer = Callable[[Snapshot, Fields, Request], Response]
 
 
 class Explorer:
@@ -57,46 +61,49 @@ class Explorer:
         self.turns = Turns()
         self.texts = TextCache()
         self.originals = Originals()
-        self.routes: list[tuple[re.Pattern[str], Callable[[Snapshot, Fields, tuple[str, ...]], HttpResponse]]] = [
-            (re.compile(r"/"), self.overview),
-            (re.compile(r"/(documents|rejects)"), self.listing),
-            (re.compile(r"/find"), self.find),
-            (re.compile(r"/document/([0-9a-f]{16})"), self.document),
-            (re.compile(r"/document/([0-9a-f]{16})/original"), self.original),
-            (re.compile(r"/document/([0-9a-f]{16})/frame"), self.frame),
-            (re.compile(r"/document/([0-9a-f]{16})/markup"), self.markup),
-            (re.compile(r"/reject"), self.reject),
-            (re.compile(r"/report"), self.report),
+        answers: dict[str, Answer] = {
+            "/": self.overview,
+            "/documents": partial(self.listing, "documents"),
+            "/rejects": partial(self.listing, "rejects"),
+            "/find": self.find,
+            "/document/{uid}": self.document,
+            "/document/{uid}/original": self.original,
+            "/document/{uid}/frame": self.frame,
+            "/document/{uid}/markup": self.markup,
+            "/reject": self.reject,
+            "/report": self.report,
+        }
+        self.routes = [
+            *(Route(path, partial(self._answer_or_problem, answer)) for path, answer in answers.items()),
+            Route("/live.json", self.live),
+            Route("/style.css", lambda request: respond(pages.style(), kind="text/css; charset=utf-8")),
+            Route("/script.js", lambda request: respond(pages.script(), kind="text/javascript; charset=utf-8")),
         ]
 
-    def __call__(self, path: str, query: str) -> HttpResponse:
-        if path == "/live.json":
-            return json_answer(live_of(self.out))
-        if path == "/style.css":
-            return HttpResponse(200, as_bytes(pages.style()), "text/css; charset=utf-8")
-        if path == "/script.js":
-            return HttpResponse(200, as_bytes(pages.script()), "text/javascript; charset=utf-8")
+    def _answer_or_problem(self, answer: Answer, request: Request) -> Response:
         snapshot = self.snapshots.now()
         try:
-            for pattern, answer in self.routes:
-                match = pattern.fullmatch(path)
-                if match:
-                    return answer(snapshot, fields_of(query), match.groups())
-            return page(pages.problem(snapshot, "No such page", "There is nothing at this address."), 404)
+            return answer(snapshot, fields_of(request.scope["query_string"].decode("latin-1")), request)
         except BadRequest as error:
-            return page(pages.problem(snapshot, "Not understood", str(error)), 400)
+            return respond(pages.problem(snapshot, "Not understood", str(error)), 400)
         except (NotFound, NoOriginal) as error:
-            return page(pages.problem(snapshot, "Not found", str(error)), 404)
+            return respond(pages.problem(snapshot, "Not found", str(error)), 404)
         except Busy as error:
-            return page(pages.problem(snapshot, "Busy", str(error)), 503)
+            return respond(pages.problem(snapshot, "Busy", str(error)), 503)
         except (*READ_ERRORS, *READ_WRONG) as error:
-            return page(pages.problem(snapshot, "Cannot be read", f"{type(error).__name__}: {error}"[:600]), 500)
+            return respond(pages.problem(snapshot, "Cannot be read", f"{type(error).__name__}: {error}"[:600]), 500)
 
-    def overview(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> HttpResponse:
-        return page(pages.overview(snapshot, live_of(self.out) if snapshot.live is not None else {"state": "done"}))
+    def nothing(self, request: Request, error: Exception) -> Response:
+        return respond(pages.problem(self.snapshots.now(), "No such page", "There is nothing at this address."), 404)
 
-    def listing(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> HttpResponse:
-        kind: Kind = "documents" if names[0] == "documents" else "rejects"
+    def live(self, request: Request) -> Response:
+        view = json.dumps(live_of(self.out), default=for_machines)
+        return respond(view, kind="application/json; charset=utf-8", policy=DATA_POLICY)
+
+    def overview(self, snapshot: Snapshot, asked: Fields, _: Request) -> Response:
+        return respond(pages.overview(snapshot, live_of(self.out) if snapshot.live is not None else {"state": "done"}))
+
+    def listing(self, kind: Kind, snapshot: Snapshot, asked: Fields, _: Request) -> Response:
         query = query_of(kind, asked, snapshot)
         number = number_of(asked, "page", 1, 1)
         start = number_of(asked, "at", 0, 0) if query.filtered else (number - 1) * PAGE
@@ -104,9 +111,9 @@ class Explorer:
             found = self.searcher.search(snapshot, query, turn, start)
         if number > 1 and not query.filtered and found.total is not None and start >= found.total:
             raise NotFound(f"there is no page {number:,}: the last is {max(1, -(-found.total // PAGE)):,}")
-        return page(pages.listing(snapshot, query, found, start, number))
+        return respond(pages.listing(snapshot, query, found, start, number))
 
-    def find(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> HttpResponse:
+    def find(self, snapshot: Snapshot, asked: Fields, _: Request) -> Response:
         """One box for everything: a uid, an address, or words."""
         wanted = asked.get("q", "")
         if UID.fullmatch(wanted):
@@ -117,47 +124,45 @@ class Explorer:
             return elsewhere(Query("documents", url=wanted).link())
         return elsewhere(query_of("documents", {"words": wanted}, snapshot).link())
 
-    def document(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> HttpResponse:
+    def document(self, snapshot: Snapshot, asked: Fields, request: Request) -> Response:
         version, words = number_of(asked, "version", 0, LAST), words_of(asked.get("words", ""))
         with self.turns.turn(FINDING) as turn:
-            found = self._found(snapshot, names[0], asked, turn)
+            found = self._found(snapshot, request, asked, turn)
             if isinstance(found, StillSearching):
-                return page(pages.not_yet(snapshot, names[0], found.parts, found.of))
+                return respond(pages.not_yet(snapshot, request.path_params["uid"], found.parts, found.of))
             number = min(version, len(found.versions) - 1)
             piece = self._piece(snapshot, found, number, number_of(asked, "from", 0, 0))
             if words and "from" not in asked and piece is not None:
                 number, piece = self._with_match(snapshot, found, number, piece, words)
-            return page(pages.document(snapshot, found, number, piece, words))
+            return respond(pages.document(snapshot, found, number, piece, words))
 
-    def original(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> HttpResponse:
+    def original(self, snapshot: Snapshot, asked: Fields, request: Request) -> Response:
         """The page as it was crawled, in a frame, beside what was extracted."""
         why_not, original = "", None
         with self.turns.turn(READING_AGAIN) as turn:
-            found = self._surely_found(snapshot, names[0], asked, turn)
+            found = self._surely_found(snapshot, request, asked, turn)
             try:
                 original = self.originals.find(snapshot, found.story, turn)
             except NoOriginal as error:
                 why_not = str(error)
             first = found.versions[0] if found.versions else None  # as extraction left it, before anything was repaired
             piece = self._piece(snapshot, found, 0, number_of(asked, "from", 0, 0)) or TextPiece("", 0, 0)
-        return page(pages.original(snapshot, found, original, why_not, piece, first), 200 if original else 404)
+        return respond(pages.original(snapshot, found, original, why_not, piece, first), 200 if original else 404)
 
-    def frame(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> HttpResponse:
+    def frame(self, snapshot: Snapshot, asked: Fields, request: Request) -> Response:
         with self.turns.turn(READING_AGAIN) as turn:
-            found = self._surely_found(snapshot, names[0], asked, turn)
-            return HttpResponse(
-                200, as_bytes(inert(self.originals.find(snapshot, found.story, turn).markup)), policy=FRAME_POLICY
-            )
+            found = self._surely_found(snapshot, request, asked, turn)
+            return respond(inert(self.originals.find(snapshot, found.story, turn).markup), policy=FRAME_POLICY)
 
-    def markup(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> HttpResponse:
+    def markup(self, snapshot: Snapshot, asked: Fields, request: Request) -> Response:
         start = number_of(asked, "from", 0, 0)
         with self.turns.turn(READING_AGAIN) as turn:
-            found = self._surely_found(snapshot, names[0], asked, turn)
+            found = self._surely_found(snapshot, request, asked, turn)
             text = self.originals.find(snapshot, found.story, turn).markup
         start = min(start, len(text))
-        return page(pages.markup(snapshot, found, TextPiece(text[start : start + PIECE], start, len(text))))
+        return respond(pages.markup(snapshot, found, TextPiece(text[start : start + PIECE], start, len(text))))
 
-    def reject(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> HttpResponse:
+    def reject(self, snapshot: Snapshot, asked: Fields, _: Request) -> Response:
         """A record that never became a document: by stage, file and row, as a list named it."""
         stage = asked.get("stage", "")
         query = query_of("rejects", {"stage": stage} if stage else {}, snapshot)
@@ -173,21 +178,26 @@ class Explorer:
         piece = TextPiece(text[start : start + PIECE], start, len(text))
         words = words_of(asked.get("words", ""))
         link = replace(query, words=words).link(file=file.name, row=row).replace("/rejects", "/reject", 1)
-        return page(pages.reject(snapshot, file.stage, record, piece, pages.pieces(piece, f"{link}&from=", ""), words))
+        return respond(
+            pages.reject(snapshot, file.stage, record, piece, pages.pieces(piece, f"{link}&from=", ""), words)
+        )
 
-    def report(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> HttpResponse:
+    def report(self, snapshot: Snapshot, asked: Fields, _: Request) -> Response:
         """report.html of the run, in an origin of its own."""
         if not snapshot.folder.has("report.html"):
             raise NotFound("this run has no report.html yet")
         with snapshot.folder.fs.open(snapshot.folder.full("report.html"), "rb") as file:
-            return HttpResponse(200, file.read(LARGEST_REPORT), policy=REPORT_POLICY)
+            return respond(file.read(LARGEST_REPORT), policy=REPORT_POLICY)
 
-    def _found(self, snapshot: Snapshot, uid: str, asked: Fields, turn: Turn) -> FoundDocument | StillSearching:
+    def _found(self, snapshot: Snapshot, request: Request, asked: Fields, turn: Turn) -> FoundDocument | StillSearching:
+        uid = request.path_params["uid"]
+        if not UID.fullmatch(uid):
+            raise NotFound("a document's address ends in its uid, 16 hex digits")
         part = number_of(asked, "part", 0, -1)
         return find(snapshot, int(uid, 16), part if part >= 0 else None, number_of(asked, "skip", 0, 0), turn)
 
-    def _surely_found(self, snapshot: Snapshot, uid: str, asked: Fields, turn: Turn) -> FoundDocument:
-        found = self._found(snapshot, uid, asked, turn)
+    def _surely_found(self, snapshot: Snapshot, request: Request, asked: Fields, turn: Turn) -> FoundDocument:
+        found = self._found(snapshot, request, asked, turn)
         if isinstance(found, StillSearching):
             raise NotFound(f"time was up after {found.parts:,} of {found.of:,} parts; open the document first")
         return found

@@ -1,4 +1,4 @@
-"""The web server of `gristmill explore`: who may ask, and what a request may look like.
+"""The web server of `gristmill explore`, by Starlette and uvicorn: who may ask, and what a request may look like.
 
 Whoever asks must have shown the token once, in the address that was printed; from then on a cookie stands for it
 (SameSite=Strict, HttpOnly) and the token is in no address. The Host header must name this server, or a web page could
@@ -15,46 +15,83 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from asyncio import Transport
+from http import HTTPStatus
+from urllib.parse import urlsplit
 
-from gristmill.pipeline.explore.answers import HttpResponse, bare, elsewhere
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from gristmill.pipeline.explore.answers import bare, elsewhere, respond
+from gristmill.pipeline.explore.app import Explorer
 
 CONNECTIONS = 48  # at once; further ones are turned away
-SILENCE = 15.0  # seconds that a client may take for each piece of its request or of our answer
+SILENCE = 15.0  # seconds in which a request must be here, whole
+LONGEST_ANSWER = 90.0  # seconds: 20 of waiting for a turn, 30 of reading, the rest for sending
 LONGEST_TARGET = 8192  # bytes of path and query
+LONGEST_HEAD = 65_536  # bytes of all headers
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 # A strict cookie does not go along when a link of another site is followed (a terminal in the browser), not even after
 # a redirect.
-WELCOME = b'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>Gristmill</title><a href="/">Go on</a>'
-
-Request: TypeAlias = "socket.socket | tuple[bytes, socket.socket]"  # as socketserver has it
-ClientAddress: TypeAlias = "tuple[str, int]"
-Application = Callable[[str, str], HttpResponse]  # path, query
+WELCOME = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>Gristmill</title><a href="/">Go on</a>'
 
 
-class Server(ThreadingHTTPServer):
-    """Answers of one application, for those who have the token."""
+class Server:
+    """Answers about one run, for those who have the token. It listens from the beginning and serves within `with`."""
 
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 64
-
-    def __init__(self, host: str, port: int, application: Application) -> None:
-        self.application = application
+    def __init__(self, host: str, port: int, explorer: Explorer) -> None:
         self.token = secrets.token_urlsafe(32)
         self.session = secrets.token_urlsafe(32)
         self.named = host
-        self._slots = threading.BoundedSemaphore(CONNECTIONS)
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), Handler)
+        six = ":" in host
+        self._socket = socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if six else socket.AF_INET,
+            dualstack_ipv6=six and socket.has_dualstack_ipv6(),
+        )
+        app = Starlette(
+            routes=explorer.routes,
+            middleware=[Middleware(Guard, server=self)],
+            exception_handlers={404: explorer.nothing, Exception: fault},
+        )
+        app.router.redirect_slashes = False
+        config = uvicorn.Config(
+            app,
+            http=Connection,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",  # addresses hold the token and what was looked for
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            h11_max_incomplete_event_size=2 * LONGEST_HEAD,  # cut off here; what is shorter is told why by the guard
+        )
+        self._uvicorn = uvicorn.Server(config)
+        # Its threads inherit being a daemon: whoever ends the command does not wait for what is being read.
+        self._thread = threading.Thread(target=self._uvicorn.run, args=([self._socket],), daemon=True)
+
+    def __enter__(self) -> Server:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._uvicorn.should_exit = True
+        self._thread.join(1.0)
+
+    def wait(self) -> None:
+        self._thread.join()
 
     @property
     def port(self) -> int:
-        return int(self.server_address[1])
+        return int(self._socket.getsockname()[1])
 
     @property
     def cookie(self) -> str:
@@ -85,102 +122,85 @@ class Server(ThreadingHTTPServer):
             or (self.named not in LOOPBACK and name == socket.gethostname().lower())
         )
 
-    def process_request(self, request: Request, client_address: ClientAddress) -> None:
-        if not self._slots.acquire(blocking=False):
-            with contextlib.suppress(OSError):
-                if isinstance(request, socket.socket):
-                    request.sendall(b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n")
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Request, client_address: ClientAddress) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._slots.release()
+class Guard:
+    """Lets a request through to the pages, or answers with the first thing that is wrong with it."""
 
-    def handle_error(self, request: Request, client_address: ClientAddress) -> None:
-        """A browser that went away is no error; anything else is ours, and said on standard error without what was
-        asked."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            print(f"explore: {type(error).__name__}: {error}", file=sys.stderr)
+    def __init__(self, app: ASGIApp, server: Server) -> None:
+        self.app = app
+        self.server = server
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self.refusal(Request(scope)) or self.app)(scope, receive, send)
 
-class Handler(BaseHTTPRequestHandler):
-    """One request, one answer, and the connection is closed."""
-
-    server: Server  # type: ignore[assignment]
-    timeout = SILENCE
-    server_version = "gristmill"
-    sys_version = ""
-
-    def do_GET(self) -> None:
-        self._give(self._checked())
-
-    def do_HEAD(self) -> None:
-        self._give(self._checked(), body=False)
-
-    def _checked(self) -> HttpResponse:
-        """The first thing that is wrong with a request, or what the application says."""
-        hosts = self.headers.get_all("Host") or []
+    def refusal(self, request: Request) -> Response | None:
+        headers, path, query = request.headers, request.scope["raw_path"], request.scope["query_string"]
+        hosts = headers.getlist("host")
         if len(hosts) != 1 or not self.server.is_us(hosts[0].strip().lower()):
             return bare(421, "This server does not go by that name. Open it under the address that it printed.")
-        if len(self.path) > LONGEST_TARGET:
+        if len(path) + len(query) > LONGEST_TARGET:
             return bare(414, f"The address is longer than {LONGEST_TARGET:,} bytes.")
-        if not self.path.startswith("/") or self.path.startswith("//"):
-            return bare(400, "The address must begin with one slash.")
-        if self.headers.get("Transfer-Encoding") or self.headers.get("Content-Length", "0").strip() not in ("", "0"):
+        if sum(len(name) + len(value) for name, value in headers.raw) > LONGEST_HEAD:
+            return bare(431, f"The headers are longer than {LONGEST_HEAD:,} bytes.")
+        if not path.startswith(b"/"):
+            return bare(400, "The address must begin with a slash.")
+        if request.method not in ("GET", "HEAD"):
+            return bare(405, "Only GET and HEAD are understood: this page changes nothing.", {"Allow": "GET, HEAD"})
+        if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
             return bare(413, "Requests have no body here.")
-        path, _, query = self.path.partition("#")[0].partition("?")
-        if path == "/" and "token=" in query:
-            return self._admitted(query)
-        if self.headers.get("Sec-Fetch-Site", "none").lower() not in ("same-origin", "none"):
+        from_here = headers.get("sec-fetch-site", "none").lower() in ("same-origin", "none")
+        if path == b"/" and b"token=" in query:
+            return self.admission(request, from_here)
+        if not from_here:
             return bare(403, "Another site asked for this.")
-        if not self._has_cookie():
+        if not same(request.cookies.get(self.server.cookie, ""), self.server.session):
             return bare(
                 403, "The token is missing. Open the address that gristmill explore printed, with ?token=… at its end."
             )
-        return self.server.application(path, query)
+        return None
 
-    def _admitted(self, query: str) -> HttpResponse:
-        try:
-            given = parse_qs(query, max_num_fields=10, errors="replace").get("token", [""])[0]
-        except ValueError:
-            given = ""
-        if not same(given, self.server.token):
+    def admission(self, request: Request, from_here: bool) -> Response:
+        if not same(request.query_params.get("token", ""), self.server.token):
             return bare(403, "That is not the token. Open the address that gristmill explore printed.")
         cookie = f"{self.server.cookie}={self.server.session}; Path=/; HttpOnly; SameSite=Strict"
-        if self.headers.get("Sec-Fetch-Site", "none").lower() in ("same-origin", "none"):
-            return elsewhere("/", cookie)
-        return HttpResponse(200, WELCOME, more={"Set-Cookie": cookie})
+        return elsewhere("/", cookie) if from_here else respond(WELCOME, more={"Set-Cookie": cookie})
 
-    def _has_cookie(self) -> bool:
-        cookies = [
-            part.strip().partition("=") for header in self.headers.get_all("Cookie") or [] for part in header.split(";")
-        ]
-        return any(name == self.server.cookie and same(value, self.server.session) for name, _, value in cookies)
 
-    def _give(self, answer: HttpResponse, body: bool = True) -> None:
-        self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if body:
-            self.wfile.write(answer.body)
+class Connection(H11Protocol):
+    """One request, one answer, each within its time; uvicorn by itself waits for a request for ever."""
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server itself finds wrong, such as a method that it has no name for."""
-        if code == 501:
-            answer = bare(405, "Only GET and HEAD are understood: this page changes nothing.", {"Allow": "GET, HEAD"})
-        else:
-            answer = bare(code, self.responses[code][0] if code in self.responses else "wrong request")
-        self.close_connection = True
-        self._give(answer, body=self.command != "HEAD")
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(SILENCE, transport.abort)
+        if len(self.connections) > CONNECTIONS:
+            self._refuse(bare(503, "Too many connections; ask again in a moment.", {"Retry-After": "1"}))
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Requests are not logged: addresses hold what was looked for."""
+    def data_received(self, data: bytes) -> None:
+        waited = self.cycle is None
+        super().data_received(data)
+        if waited and self.cycle is not None:
+            self._deadline.cancel()
+            self._deadline = self.loop.call_later(LONGEST_ANSWER, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(bare(400, msg))
+
+    def _refuse(self, answer: Response) -> None:
+        """An answer without a request."""
+        lines = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
+        lines += [name + b": " + value for name, value in answer.raw_headers]
+        self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        self.transport.close()
+
+
+def fault(request: Request, error: Exception) -> Response:
+    """An error of ours: said on standard error, without what was asked."""
+    print(f"explore: {type(error).__name__}: {error}", file=sys.stderr)
+    return bare(500, "Something went wrong here; the terminal says what.")
 
 
 def same(given: str, secret: str) -> bool:

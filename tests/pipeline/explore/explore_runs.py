@@ -8,7 +8,6 @@ import http.client
 import io
 import random
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +126,7 @@ class Asker:
     def get(self, target: str, method: str = "GET", **headers: str) -> Reply:
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)
         try:
-            connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+            connection.putrequest(method, target.partition("#")[0], skip_host=True, skip_accept_encoding=True)
             sent = {"Host": f"127.0.0.1:{self.server.port}"} | ({"Cookie": self.cookie} if self.cookie else {})
             for name, value in (sent | {name.replace("_", "-"): value for name, value in headers.items()}).items():
                 if value:
@@ -154,11 +153,7 @@ class Asker:
 @contextlib.contextmanager
 def served(out: Path | str, host: str = "127.0.0.1") -> Iterator[Server]:
     with Server(host, 0, Explorer(str(out))) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def run_of(out: Path) -> RecordedRun:

@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
+from types import SimpleNamespace
+from urllib.parse import quote, urlsplit
 
 import pytest
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli import app as cli
-from gristmill.pipeline.explore import server as serving
+from gristmill.pipeline.explore import app as answering, server as serving
 from gristmill.pipeline.explore.query import BadRequest, as_typed, fields_of, number_of, words_of
 from gristmill.pipeline.explore.reading_turns import Turns
 from gristmill.pipeline.explore.server import Server
@@ -72,6 +73,9 @@ TRAVERSALS = [
     "/.lock",
     "/file:///etc/passwd",
     "//evil.example/",
+    "/documents/",
+    "//documents",
+    "/documents%0a/",
 ]
 
 
@@ -139,7 +143,6 @@ def test_the_token_leaves_the_address_and_the_cookie_stays_here(server: Server) 
         "evil.example:80",
         "127.0.0.1.evil.example",
         "localhost.evil.example",
-        "",
         "a@127.0.0.1",
         "10.0.0.1",
         "[::1",
@@ -150,6 +153,13 @@ def test_another_name_is_not_ours(asker: Asker, host: str) -> None:
     for target in ("/", f"/?token={asker.server.token}"):
         reply = asker.get(target, Host=host)
         assert reply.status == 421 and "set-cookie" not in reply.headers, host
+
+
+def test_one_host_must_be_named(asker: Asker) -> None:
+    assert asker.get("/", Host="").status == 400
+    for version, hosts, status in (("1.0", "", 421), ("1.1", "Host: localhost\r\nHost: evil.example\r\n", 400)):
+        head = f"GET / HTTP/{version}\r\n{hosts}Cookie: {asker.cookie}\r\n\r\n"
+        assert sent(asker.server, head.encode()).startswith(b"HTTP/1.1 %d " % status)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LocalHost:1234", "127.0.0.1:9", "[::1]:80", "127.0.0.2"])
@@ -254,13 +264,9 @@ def test_a_page_beyond_the_last_says_which_is_the_last(asker: Asker) -> None:
 )
 def test_odd_encodings_are_words_like_others(asker: Asker, words: str) -> None:
     target = f"/documents?words={words}&url={words}"
-    with socket.create_connection(("127.0.0.1", asker.server.port)) as connection:
-        connection.sendall(
-            f"GET {target} HTTP/1.0\r\nHost: localhost\r\nCookie: {asker.cookie}\r\n\r\n".encode("latin-1")
-        )
-        received = b"".join(iter(lambda: connection.recv(65536), b""))
-    head, _, body = received.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.0 200") and b"\nSet-Cookie:x" not in head
+    request = f"GET {target} HTTP/1.0\r\nHost: localhost\r\nCookie: {asker.cookie}\r\n\r\n"
+    head, _, body = sent(asker.server, request.encode("latin-1")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200" if words.isascii() else b"HTTP/1.1 400") and b"\nSet-Cookie:x" not in head
     assert b"\x1b" not in body and "\u202e" not in body.decode()
     found = asker.get("/find?q=" + quote(words)).headers["location"]
     assert found.startswith("/documents") and found.isascii() and "\r" not in found
@@ -292,12 +298,63 @@ def test_garbage_is_no_request_and_the_server_goes_on(asker: Asker) -> None:
             connection.sendall(garbage)
             connection.shutdown(socket.SHUT_WR)
             assert b"200 OK" not in b"".join(iter(lambda: connection.recv(65536), b""))
+    refused = sent(asker.server, b"GET\r\n\r\n")
+    assert (
+        refused.startswith(b"HTTP/1.1 400 Bad Request\r\n") and b"\r\ncontent-security-policy: default-src" in refused
+    )
+    assert b"\r\nx-content-type-options: nosniff" in refused and b"\r\nserver: gristmill" in refused
     assert asker.get("/").status == 200
 
 
+def sent(server: Server, request: bytes) -> bytes:
+    """All that comes back until the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_a_connection_has_one_request_and_no_other_protocol(asker: Asker) -> None:
+    ask = f"GET /style.css HTTP/1.1\r\nHost: localhost\r\nCookie: {asker.cookie}\r\n"
+    assert sent(asker.server, f"{ask}\r\n{ask}\r\n".encode()).count(b"HTTP/1.1 ") == 1
+    for more in (
+        "Upgrade: websocket\r\nConnection: Upgrade\r\n",
+        "Connection: keep-alive\r\n",
+        "Expect: 100-continue\r\n",
+    ):
+        received = sent(asker.server, f"{ask}{more}\r\n".encode())
+        assert received.startswith(b"HTTP/1.1 200 ") and received.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_request_has_its_time_as_a_whole_and_so_has_its_answer(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "SILENCE", 1.0)
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", asker.server.port)) as connection, pytest.raises(OSError):
+        for byte in b"GET / HTTP/1.1\r\nX-Slow: " + b"x" * 100:
+            connection.sendall(bytes([byte]))
+            time.sleep(0.1)
+    assert time.monotonic() - began < 5
+    monkeypatch.setattr(serving, "LONGEST_ANSWER", 0.5)
+    monkeypatch.setattr(answering, "live_of", lambda out: time.sleep(2.0))
+    with pytest.raises(OSError):
+        asker.get("/live.json")
+    monkeypatch.undo()
+    assert asker.get("/").status == 200
+
+
+def test_an_error_of_ours_is_said_here_and_not_there(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(answering, "live_of", lambda out: {}[SECRET])
+    reply = asker.get("/live.json")
+    assert reply.status == 500 and SECRET not in reply.text and "content-security-policy" in reply.headers
+    assert capfd.readouterr().err == f"explore: KeyError: '{SECRET}'\n"
+
+
 def test_those_who_hold_the_line_are_turned_away_in_time(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving.Handler, "timeout", 1.0)
+    monkeypatch.setattr(serving, "SILENCE", 1.0)
     silent = [socket.create_connection(("127.0.0.1", asker.server.port)) for _ in range(serving.CONNECTIONS + 8)]
+    refused = b"".join(iter(lambda: silent[-1].recv(65536), b""))
+    assert refused.startswith(b"HTTP/1.1 503 ") and b"\r\ncontent-security-policy: default-src" in refused
     time.sleep(2.0)
     assert asker.get("/").status == 200
     for connection in silent:
@@ -353,6 +410,42 @@ def test_ctrl_c_ends_it_cleanly(out: Path, how: signal.Signals) -> None:
     process.send_signal(how)
     said, err = process.communicate(timeout=10)
     assert process.returncode == 0 and said == "" and "Traceback" not in err
+
+
+BUSY = """
+import sys, time
+from gristmill.pipeline.cli import app
+from gristmill.pipeline.explore import app as explore
+explore.live_of = lambda out: time.sleep(60)
+app.command()
+"""
+
+
+def test_ctrl_c_does_not_wait_for_those_who_read_and_nothing_is_logged(out: Path) -> None:
+    command = [sys.executable, "-c", BUSY, "explore", str(out), "--no-open"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
+    assert process.stdout is not None
+    address = process.stdout.readline().split()[1]
+    server = SimpleNamespace(port=urlsplit(address).port, token=urlsplit(address).query.removeprefix("token="))
+    asker = Asker(server)
+    assert asker.get("/documents?words=sought").status == 200 and asker.get("/documents?page=sought").status == 400
+    for head in ("GET /sought", "GET /sought HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket"):
+        assert sent(server, f"{head}\r\n\r\n".encode()).startswith(b"HTTP/1.1 4")
+    with socket.create_connection(("127.0.0.1", server.port)) as reading:
+        reading.sendall(f"GET /live.json HTTP/1.1\r\nHost: localhost\r\nCookie: {asker.cookie}\r\n\r\n".encode())
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        said, err = process.communicate(timeout=10)
+    assert (process.returncode, said, err) == (0, "", "Press Ctrl-C to stop\n")
+
+
+@pytest.mark.parametrize("package", ["starlette", "uvicorn"])
+def test_without_its_packages_the_command_says_what_to_install(
+    out: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    result = CliRunner().invoke(cli.app, ["explore", str(out), "--no-open"])
+    assert str(result.exception) == 'explore needs Starlette and uvicorn: pip install "gristmill[explore]"'
 
 
 def test_a_folder_without_a_run_and_a_port_that_is_taken(tmp_path: Path, out: Path, server: Server) -> None:
