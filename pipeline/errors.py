@@ -32,6 +32,14 @@ class DamagedFile(RunFailed):
         self.path = path
 
 
+class RetiredFiles(GristmillError):
+    """Files that the run removed itself (`keep` in the recipe), and that a task needs after all."""
+
+    def __init__(self, paths: set[str]) -> None:
+        super().__init__(f"{len(paths):,} files that were not kept are needed, such as {min(paths)}")
+        self.paths = paths
+
+
 class Alarmed(GristmillError):
     """Done, but with alarms, under --strict."""
 
@@ -63,7 +71,7 @@ def in_words(error: OSError, where: str | None = None) -> str:
         return f"{at}the disk quota is used up; make room and run the same command again"
     if (bare or error.errno == errno.ENOENT) and "/legs/" in at:
         return (
-            f"{at}this file of the run is gone, as `gristmill clean --legs` removes them; "
-            "the run's recipe makes them again"
+            f"{at}this file of the run is gone, as `gristmill clean --legs` or `keep` in the recipe removes them; "
+            "the recipe with `keep: all` makes them again"
         )
     return f"{at}{'No such file or directory' if bare else error.strerror or error}"

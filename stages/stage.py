@@ -263,7 +263,7 @@ class Rule(Map):
     def values(self, limit: Limit, signals: Signals) -> Array:
         """What a limit bounds: NaN is within any."""
         first, *others = (getattr(signals, name) for name in limit.signals)
-        return sum(others, start=first)
+        return cast(Array, sum(others, start=first))
 
     def bound(self, limit: Limit, signals: Signals) -> Bound:
         """The bound of all rows, or of each. NaN bounds nothing."""

@@ -10,23 +10,24 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gristmill.pipeline.engine.cluster import Where, connected
 from gristmill.pipeline.engine.work import NOTES, run_tasks
-from gristmill.pipeline.errors import DamagedFile, NotConserved, RunFailed
+from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
+from gristmill.pipeline.flow.rows import files_of_rows
 from gristmill.pipeline.formatting import one_line, plain
 from gristmill.pipeline.leg.care import Last, Place
 from gristmill.pipeline.processes.gpus import RESOURCE
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.store.journal import FOLDER, Journal, files_of
 from gristmill.pipeline.store.parts import resting_on
-from gristmill.pipeline.store.records import PagesTask, Result, Task
+from gristmill.pipeline.store.records import PagesTask, Result, RowsHandle, Task
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -156,10 +157,26 @@ class Engine:
                 results[task["task"]] = resting_on(done, task)
                 self.ui.finished(task, done, anew=False)
         if to_do:
+            retired = self.journal.retired & {path for task in to_do for path in self.paths_read(task)}
+            if retired:
+                raise RetiredFiles(retired)
             along, self._along = self._along, []
             self._work(to_do + along, results)
             self.journal.flush()
         return results
+
+    def paths_read(self, task: Task) -> Iterator[str]:
+        """The files of the run that a task reads, as far as any were retired."""
+        waiting: list[object] = [task] if self.journal.retired else []
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, list | tuple):
+                waiting += value
+            elif isinstance(value, dict) and "checksum" in value:
+                many = files_of_rows(self.journal.store, cast(RowsHandle, value)) if "list" in value else [value]
+                yield from (facts["path"] for facts in many)
+            elif isinstance(value, dict):
+                waiting += value.values()
 
     def _work(self, tasks: list[Task], results: dict[str, Result]) -> None:
         if self._client is None and self.before_work is not None:

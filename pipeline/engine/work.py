@@ -19,6 +19,7 @@ from gristmill.pipeline.errors import DamagedFile, GristmillError, in_words
 from gristmill.pipeline.flow import rounds as flow_tasks, verdicts as flow_verdicts
 from gristmill.pipeline.leg.care import Care, Place, Trail
 from gristmill.pipeline.leg.leg import grind
+from gristmill.pipeline.leg.numbers import run_numbers
 from gristmill.pipeline.leg.rules import run_decide
 from gristmill.pipeline.leg.side_by_side import run_pages
 from gristmill.pipeline.processes.lifetime import (
@@ -91,6 +92,8 @@ def run_task(task: Task, care: Care, careful: bool, place: Place | None) -> Resu
             return grind_carefully(task, memory_limit(), place, note) if careful else run_decide(task, care)
         if task["kind"] == "pages":
             return run_pages(task)
+        if task["kind"] == "numbers":
+            return run_numbers(task)
         return ROUNDS[task["kind"]](task)
     except CannotRun as error:
         return {"failed": f"{named_in(task)}: {error}", "error": "RunFailed"}
@@ -131,7 +134,7 @@ def too_much(task: Task, error: Exception) -> str:
 
 def named_in(task: Task) -> str:
     """The node of a task, with the file and class of a global stage of a user's own."""
-    if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "pages":
+    if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "pages" or task["kind"] == "numbers":
         return task["node"]
     address = task["stage"]["stage"] if "stage" in task else ""
     return f"{task['node']} ({Path(address).name})" if ".py:" in address else task["node"]

@@ -61,7 +61,8 @@ class Deciding:
 
     def text(self, batch: pa.RecordBatch) -> pa.Array:
         """The text that it looked at; a version that is null was not changed by the rewrite it is named for."""
-        return pc.coalesce(*[batch.column(name) for name in (*self.texts, "text") if name in batch.schema.names])
+        there = [batch.column(name) for name in (*self.texts, "text") if name in batch.schema.names]
+        return pc.coalesce(*there) if there else pa.nulls(len(batch), pa.string())  # texts were not kept
 
 
 @dataclass

@@ -42,6 +42,7 @@ class Totals:
     worker_seconds: float
     peak_memory: int | None
     disk_bytes: int | None
+    bytes_written: Mapping[str, int] | None
     text_bytes: int | None
     tokens: int | None
     tokens_counted: bool  # and not estimated from the text
@@ -105,6 +106,7 @@ def overview_of(record: ReadRunRecord, reports: Mapping[str, Told]) -> Overview:
         worker_seconds=round(sum(stage.seconds or 0.0 for stage in run.stages), 4),
         peak_memory=max(memory, default=None),
         disk_bytes=record.get("disk_bytes"),
+        bytes_written=record.get("bytes_written"),
         text_bytes=last.text_bytes,
         tokens=last.tokens,
         tokens_counted=last.counted,
@@ -133,6 +135,13 @@ def plain(seen: Overview) -> Mapping[str, object]:
     }
 
 
+def written_each(bytes_written: Mapping[str, int], documents: int) -> str:
+    """What a run wrote for each document that it read, those files that went again too."""
+    each = {use: as_bytes(round(size / max(1, documents))) for use, size in bytes_written.items()}
+    whole = as_bytes(round(sum(bytes_written.values()) / max(1, documents)))
+    return f"{whole} a document ({', '.join(f'{use} {size}' for use, size in each.items())})"
+
+
 # --- terminal --------------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +159,7 @@ def render(seen: Overview) -> RenderableType:
         f", at most {as_bytes(totals.peak_memory)} of memory in one, {as_bytes(totals.disk_bytes)} on disk"
     )
     amount = f"{as_bytes(totals.text_bytes)} of text left, {as_tokens(totals.tokens, totals.tokens_counted)} tokens"
+    amount += "" if not totals.bytes_written else f"; written {written_each(totals.bytes_written, totals.documents)}"
     amount += "" if totals.joules is None else f"; {as_energy(totals.joules)}"
     amount += "" if totals.cost is None else f"; {as_money(totals.cost, totals.currency)}"
     heads = ("stage", "kind", "in", "kept", "dropped", "quarantined", "gone", "text", "tokens")

@@ -88,6 +88,7 @@ class ReadRunRecord(TypedDict, total=False):
     alarms: list[str]
     joules: float | None
     disk_bytes: int
+    bytes_written: dict[str, int]
     inputs: dict[str, InputRecord]
     cost: CostEntry | None
     stages: list[StageEntry]

@@ -128,6 +128,8 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
         for path in sorted(store.files("legs"))
         if path.endswith("/rules.json")
     }
+    if not rules and store.read_json("run.json")["recipe"].get("keep") == "nothing":
+        raise RecipeError(f"{out}: the run kept no signals (`keep: nothing`); run the recipe with `keep: signals`")
     legs, changes = _changed(rules, settings)
     changed = {c.stage for c in changes}
     answer = Tuning(", ".join(leg.name for leg in legs), changes)
@@ -306,7 +308,7 @@ def _with_text(store: Store, part: Part, deciding: Deciding, moved: _MovedRow) -
             return Moved(
                 f"{moved.uid:016x}",
                 part["source"],
-                document.column("url")[0].as_py(),
+                document.column("url")[0].as_py() if "url" in document.schema.names else None,
                 moved.side,
                 moved.reason,
                 moved.signals,

@@ -21,6 +21,7 @@ from gristmill.pipeline.plan.signals import (
     seen_by,
     texts_kept,
     with_measures,
+    with_rules_at_once,
 )
 from gristmill.pipeline.plan.sink_columns import shows_signals
 from gristmill.pipeline.plan.stage_order import in_one_order
@@ -156,8 +157,9 @@ class Plan:
 
 def make_plan(recipe: Recipe) -> Plan:
     check_nothing_leaks(recipe)
-    written, recipe = recipe, with_measures(recipe)
+    written, recipe = recipe, with_measures(with_rules_at_once(recipe))
     check_pages_become_text(recipe, written)
+    check_something_stays(recipe)
     steps = recipe.steps
     names = [step.called for step in steps]
     joins = {source.name: names.index(source.join) if source.join else 0 for source in recipe.sources}
@@ -206,6 +208,14 @@ def make_plan(recipe: Recipe) -> Plan:
         for n in nodes
     ]
     return Plan(recipe, tuple(ended))
+
+
+def check_something_stays(recipe: Recipe) -> None:
+    """A run that keeps no intermediates has to write something."""
+    stages = [step.stage for step in (*(step for source in recipe.sources for step in source.steps), *recipe.steps)]
+    leaves = [s for s in stages if isinstance(s, Sink) or (isinstance(s, Global) and (s.final or s.saves))]
+    if recipe.head.keep == "nothing" and not leaves:
+        raise RecipeError(f"{recipe.path}: keep: nothing, and no stage writes anything; add `write` or `pack`")
 
 
 def _must_meet(shared: tuple[Step, ...], joining: list[Source], stream: tuple[str, ...]) -> bool:

@@ -22,9 +22,22 @@ KNOWN_BEFORE_TEXT = READ - {"text", "html"}
 
 
 def decides_on_the_spot(step: Step) -> bool:
-    """A rule on what the reader knew: it spares all that comes after it the documents that it drops."""
+    """A rule on what the reader knew, or any where nothing is kept: it spares all that comes after it the documents
+    that it drops."""
     stage = step.stage
-    return isinstance(stage, Rule) and bool(stage.needs) and set(stage.needs) <= KNOWN_BEFORE_TEXT
+    return isinstance(stage, Rule) and (step.at_once or (bool(stage.needs) and set(stage.needs) <= KNOWN_BEFORE_TEXT))
+
+
+def with_rules_at_once(recipe: Recipe) -> Recipe:
+    """The recipe of a run that keeps no signals: nobody will decide on them again."""
+    if recipe.head.keep != "nothing":
+        return recipe
+    sources = tuple(replace(source, steps=_at_once(source.steps)) for source in recipe.sources)
+    return replace(recipe, sources=sources, steps=_at_once(recipe.steps))
+
+
+def _at_once(steps: Sequence[Step]) -> tuple[Step, ...]:
+    return tuple(replace(step, at_once=True) for step in steps)
 
 
 def changes_text(stage: Stage) -> bool:
@@ -176,7 +189,8 @@ class _Walk:
         settings["name"] = called
         if "only" in kind.model_fields:
             settings["only"] = tuple(names)
-        return Step(kind(**settings), base.address if base else kind.recipe_name(), step.folder, step.line)
+        address = base.address if base else kind.recipe_name()
+        return Step(kind(**settings), address, step.folder, step.line, step.at_once)
 
 
 # --- versions of the text inside a leg -------------------------------------------------------------------------------
@@ -218,14 +232,20 @@ def seen_by(steps: Sequence[Step], decided: Sequence[Step], rule: Step) -> tuple
 
 def pieces(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
     """A run of map stages, cut where text should lie on disk: after a costly stage, so that a new measure does not
-    repeat it; before a costly stage or a sink, where rules must have decided first."""
+    repeat it; before a costly stage or a sink, where rules must have decided first. Where nothing is kept, only what
+    wants a GPU is apart from costly stages that do not."""
     cut: list[list[Step]] = []
     for step in steps:
         last = cut[-1] if cut else []
         undecided = any(isinstance(s.stage, Rule) and not decides_on_the_spot(s) for s in last)
         costly = any(isinstance(s.stage, Map) and s.stage.costly for s in last)
         waits = isinstance(step.stage, Sink) or (isinstance(step.stage, Map) and step.stage.costly)
-        if not cut or (undecided and waits) or (costly and isinstance(step.stage, Annotate | Rewrite)):
+        if step.at_once:
+            on_gpu = any(s.stage.gpu for s in last)
+            apart = (step.stage.gpu and not on_gpu) or (on_gpu and not step.stage.gpu and waits)
+        else:
+            apart = (undecided and waits) or (costly and isinstance(step.stage, Annotate | Rewrite))
+        if not cut or apart:
             cut.append([])
         cut[-1].append(step)
     return [tuple(piece) for piece in cut]

@@ -7,14 +7,14 @@ are measured differently. Readers of many Parquet files take the columns of the 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.parts import TEXT_BYTES
-from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.records import FileFacts, Part
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.documents import BASE, PAGE
 from gristmill.stages.stage import Sink, Stage, with_columns
@@ -25,9 +25,9 @@ def shows_signals(stage: Stage) -> bool:
     return isinstance(stage, Sink) and bool(getattr(stage, "signals", True))
 
 
-def columns_of_all(store: Store, parts: Iterable[Part]) -> pa.Schema:
+def columns_of_all(store: Store, parts: Iterable[Part], known: Mapping[str, str]) -> pa.Schema:
     """The signals of some parts, by name, each of the type that holds all values. One file is looked into of all that
-    have the same columns."""
+    have the same columns, and none of columns that are `known` by their hash."""
     looked_at: set[str] = set()
     types: dict[str, list[pa.DataType]] = {}
     for part in parts:
@@ -36,16 +36,20 @@ def columns_of_all(store: Store, parts: Iterable[Part]) -> pa.Schema:
                 continue
             alike = facts.get("schema", facts["path"])
             # A run that was cleaned may have no file left.
-            if alike in looked_at or not store.exists(facts["path"]):
+            if alike in looked_at or (alike not in known and not store.exists(facts["path"])):
                 continue
             looked_at.add(alike)
-            with open_checked(store, facts) as file:
-                for field in pq.read_schema(file):
-                    types.setdefault(field.name, []).append(field.type)
+            for field in from_text(known[alike]) if alike in known else schema_of(store, facts):
+                types.setdefault(field.name, []).append(field.type)
     of_readers = {*BASE.names, *PAGE.names, TEXT_BYTES}
     signals = [name for name in sorted(types) if name not in of_readers and "@" not in name]
     columns = [(name, common_type(types[name])) for name in signals]
     return pa.schema([(name, kind) for name, kind in columns if kind is not None])
+
+
+def schema_of(store: Store, facts: FileFacts) -> pa.Schema:
+    with open_checked(store, facts) as file:
+        return pq.read_schema(file).remove_metadata()
 
 
 def common_type(kinds: list[pa.DataType]) -> pa.DataType | None:

@@ -80,6 +80,15 @@ class RecipeHead(Settings):
     description: str | None = None
     parts: Parts = Parts()
     rejects: Rejects = Rejects()
+    keep: Annotated[
+        Literal["all", "signals", "nothing"],
+        Field(
+            description=(
+                "intermediates that stay when the run has ended; signals: numbers, for `tune` and the report, and no "
+                "texts; nothing: rules decide at once, and no text is written before it has passed them"
+            )
+        ),
+    ] = "all"
     workers: Annotated[int | Literal["auto"], Field(json_schema_extra=PLACEMENT)] = "auto"
     memory: Annotated[str, Field(description="memory limit of a worker", json_schema_extra=PLACEMENT)] = "auto"
     prices: Annotated[
@@ -108,6 +117,7 @@ class Step:
     address: str
     folder: Path
     line: int
+    at_once: bool = False  # nothing is kept of what comes before it: rules drop where they stand, and no leg is cut
 
     @property
     def called(self) -> str:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, plain
 from gristmill.pipeline.inputs.notes import notes_of
-from gristmill.pipeline.look.overview import reports_of
+from gristmill.pipeline.look.overview import reports_of, written_each
 from gristmill.pipeline.look.records import CostEntry, ReadRunRecord, StageEntry
 from gristmill.pipeline.look.run_folder import (
     DocumentCounts,
@@ -171,9 +171,11 @@ def costs(record: ReadRunRecord, run: RecordedRun) -> dict[str, str]:
     """What a run took beside time, in words; empty where nobody measured it."""
     peak = max((stage.peak_memory for stage in run.stages if stage.peak_memory), default=None)
     price: CostEntry = record.get("cost") or {}
+    written, documents = record.get("bytes_written"), sum(reader.count.kept for reader in run.readers)
     amounts = {
         "peak_memory": (peak, as_bytes(peak)),
         "disk": (record.get("disk_bytes"), as_bytes(record.get("disk_bytes"))),
+        "written": (written, written_each(written, documents) if written else ""),
         "energy": (record.get("joules"), as_energy(record.get("joules"))),
         "money": (price.get("amount"), as_money(price.get("amount"), price.get("currency"))),
     }

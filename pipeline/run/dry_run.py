@@ -132,7 +132,7 @@ def foresee(
             )
             after[node.name] = done["parts"] if done else None
             continue
-        tasks = tasks_of_leg(node, recipe, store, inputs, fed)
+        tasks = tasks_of_leg(node, recipe, journal, inputs, fed)
         results = [journal.done.get(t["task"]) for t in tasks]
         worked = [r["part"] for r in results if r is not None] if tasks else fed
         rules = tasks_of_rules(node, recipe, store, worked)

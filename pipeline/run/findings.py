@@ -14,6 +14,7 @@ from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.run.flow import DaskFlow
 from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.records import (
+    FileFacts,
     Files,
     LegTask,
     PagesTask,
@@ -40,6 +41,9 @@ class Findings:
     # By global stage, all that was shared up to its end.
     shared_up_to: dict[str, StageMetrics] = field(default_factory=dict)
     own_files: set[str] = field(default_factory=set)  # of this version of the run
+    read_here: set[str] = field(default_factory=set)  # of these, what global stages read themselves in every run
+    bytes_written: dict[str, int] = field(default_factory=dict)  # by path
+    schemas: dict[str, FileFacts] = field(default_factory=dict)  # by hash of the schema, a file that has it
     sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
     # By stage that extracts, looks at a few of its pages.
@@ -57,9 +61,12 @@ class Findings:
 
     def take_files(self, files: Files) -> None:
         self.own_files |= {facts["path"] for facts in files.values()}
+        self.bytes_written |= {facts["path"]: facts["bytes"] for facts in files.values()}
+        self.schemas |= {facts["schema"]: facts for facts in files.values() if "schema" in facts}
 
     def take_flow(self, name: str, stage: Global, flow: DaskFlow) -> None:
         """What a global stage reported and shared."""
+        self.read_here |= flow.read_here
         self.metrics[name] = flow.metrics
         self.shared_values |= flow.shared_values
         self.shared_up_to[name] = dict(self.shared_values)

@@ -17,12 +17,7 @@ import pyarrow as pa
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.flow.rows import (
-    StoredRows,
-    handle_of,
-    keep_table,
-    read_rows,
-)
+from gristmill.pipeline.flow.rows import StoredRows, handle_of, keep_table, read_rows
 from gristmill.pipeline.flow.saved import kept_at, load_rows, save_rows
 from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.recipe.recipe import Step
@@ -100,6 +95,7 @@ class DaskFlow:
         self.shared_values: StageMetrics = {}  # for later stages
         self.files: list[Files] = []  # of every task, so that others may be cleared away
         self.other_paths: set[str] = set()  # of files that no task wrote
+        self.read_here: set[str] = set()  # of rows that the stage itself looks at, and does so in every run
 
     def map(
         self,
@@ -213,7 +209,9 @@ class DaskFlow:
         return self.rows_of([self.task("scan", function, "all", given, [stored.identity], stored.bytes)], cut, by)
 
     def gather(self, rows: Rows) -> pa.Table:
-        table = read_rows(self.store, {"files": cast(StoredRows, rows).files}, None, 1)
+        files = cast(StoredRows, rows).files
+        self.read_here |= {facts["path"] for facts in files}
+        table = read_rows(self.store, {"files": files}, None, 1)
         return pa.table({}) if table is None else table
 
     def report(self, name: str, value: JSON) -> None:
@@ -224,8 +222,7 @@ class DaskFlow:
         self.shared_values[name] = value
 
     def shared(self, name: str) -> JSON:
-        value: JSON = self.before.get(name)
-        return value
+        return cast(JSON, self.before.get(name))
 
     def publish(self, function: PublishFunction, rows: Rows, *, beside: Beside = None) -> list[dict[str, Any]]:
         stored = cast(StoredRows, rows)
@@ -310,6 +307,7 @@ class DaskFlow:
         """A table of the driver's, as rows that tasks can read."""
         facts = keep_table(self.store, f"flow/{self.node}/{self.round:02d}-table", table)
         self.files.append({"table": facts})
+        self.read_here.add(facts["path"])
         return StoredRows((facts,) if len(table) else (), 1, None)
 
     def buckets_for(self, rows: float, by: str) -> int:

@@ -14,6 +14,7 @@ from gristmill.pipeline.plan.plan import Leg
 from gristmill.pipeline.plan.signals import measured_again, seen_by, texts_kept
 from gristmill.pipeline.plan.sink_columns import as_text, columns_of_all, shows_signals
 from gristmill.pipeline.recipe.recipe import Recipe, Source
+from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.parts import identity
 from gristmill.pipeline.store.records import LegTask, Part, PartInput, RejectsSettings, RuleSpec, RulesTask
 from gristmill.pipeline.store.store import Store
@@ -25,13 +26,13 @@ def rejects_settings(recipe: Recipe) -> RejectsSettings:
 
 
 def tasks_of_leg(
-    leg: Leg, recipe: Recipe, store: Store, inputs: dict[str, Inputs], upstream: Iterable[Part]
+    leg: Leg, recipe: Recipe, journal: Journal, inputs: dict[str, Inputs], upstream: Iterable[Part]
 ) -> list[LegTask]:
     """One task for each part of a leg: the work on its documents. A leg of rules alone has none."""
     if leg.source is not None:
-        tasks = tasks_of_source(leg, leg.source, recipe, store, inputs[leg.source.name])
+        tasks = tasks_of_source(leg, leg.source, recipe, journal.store, inputs[leg.source.name])
     elif leg.works:
-        tasks = tasks_on_parts(leg, recipe, store, list(upstream))
+        tasks = tasks_on_parts(leg, recipe, journal, list(upstream))
     else:
         return []
     keys = [task["key"] for task in tasks]
@@ -66,12 +67,12 @@ def tasks_of_source(leg: Leg, source: Source, recipe: Recipe, store: Store, inpu
     return tasks
 
 
-def tasks_on_parts(leg: Leg, recipe: Recipe, store: Store, parts: list[Part]) -> list[LegTask]:
+def tasks_on_parts(leg: Leg, recipe: Recipe, journal: Journal, parts: list[Part]) -> list[LegTask]:
     """Tasks that read the parts of earlier legs."""
-    base, common = leg.fingerprint(recipe), common_of(leg, recipe, store)
+    base, common = leg.fingerprint(recipe), common_of(leg, recipe, journal.store)
     columns = []  # of every file that a sink writes
     if any(shows_signals(step.stage) for step in leg.works):
-        columns = [as_text(columns_of_all(store, parts))]
+        columns = [as_text(columns_of_all(journal.store, parts, journal.schemas))]
     tasks: list[LegTask] = []
     for part in parts:
         task: LegTask = {

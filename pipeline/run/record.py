@@ -99,6 +99,7 @@ def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, fact
         "start": facts["start"],
         "joules": facts["joules"],
         "disk_bytes": facts["disk_bytes"],
+        "bytes_written": facts["bytes_written"],
         "inputs": facts["inputs"],
         "alarms": facts["alarms"],
         "cost": cost_of(stages, facts["joules"], prices),
@@ -139,6 +140,16 @@ def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices
         else round(total["seconds"] / 3600 * (prices.gpu_hour if stage.gpu else prices.core_hour), 6),
         "sources": {source: count.plain() for source, count in sorted(account.stages.get(name, {}).items())},
     }
+
+
+def written_by_use(bytes_written: dict[str, int]) -> dict[str, int]:
+    """Bytes of all files that a run wrote, those that went again too, by what they are for."""
+    uses = {"results": 0, "rejects": 0, "intermediates": 0}
+    for path, size in bytes_written.items():
+        folder = path.split("/")[0]
+        use = "intermediates" if folder in ("legs", "flow") else "rejects" if folder == "stages" else "results"
+        uses[use] += size
+    return uses
 
 
 def cost_of(stages: list[StageRecord], joules: float | None, prices: Prices | None) -> Cost | None:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.errors import DamagedFile, RecipeError
+from gristmill.pipeline.errors import DamagedFile, RecipeError, RetiredFiles
 from gristmill.pipeline.flow.saved import check_saved
 from gristmill.pipeline.inputs.notes import alarms_of_changes, alarms_of_inputs, facts_of, gone_since, notes_of
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
+from gristmill.pipeline.leg.numbers import task_of_numbers, with_numbers
 from gristmill.pipeline.leg.rules import without_condemned
 from gristmill.pipeline.leg.side_by_side import task_of_pages
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, Plan, make_plan
+from gristmill.pipeline.plan.sink_columns import as_text, schema_of
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.processes.interrupts import one_is_enough
 from gristmill.pipeline.progress.progress_file import OnRecord, on_record
@@ -33,13 +35,14 @@ from gristmill.pipeline.run.record import (
     manifest_of,
     record_of,
     without_times,
+    written_by_use,
 )
 from gristmill.pipeline.run.reports import write_reports
 from gristmill.pipeline.run.stale import alarms_of_unused, stale_files
 from gristmill.pipeline.store.faults import NAMED, few
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.parts import StoredDocuments
-from gristmill.pipeline.store.records import LegTask, PageSample, Part, Result, RulesTask, counts_by_stage
+from gristmill.pipeline.store.records import FileFacts, LegTask, PageSample, Part, Result, RulesTask, counts_by_stage
 from gristmill.pipeline.store.run_records import InputRecord, LegRules, RunRecord
 from gristmill.pipeline.store.sinks import publish
 from gristmill.pipeline.store.store import Store, json_bytes, one_run_at_a_time
@@ -76,6 +79,9 @@ def run(
             while True:
                 try:
                     return on_its_record(_Run(recipe, store, where, ui, portion or Portion(), journal, check_inputs))
+                except RetiredFiles as error:
+                    journal.bring_back(error.paths)
+                    ui.note(f"not kept by the last run, and needed again: files are made anew ({len(error.paths):,})")
                 except DamagedFile as error:
                     journal.suspect(error)
                     ui.note(f"{error.path}: its content is not what was written; what made it is done again")
@@ -117,6 +123,7 @@ class _Run:
         self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, check=check_inputs)
         self.findings = Findings(facts_of(self.inputs, gone_since(self.inputs, store, journal)))
         self.documents: dict[str, StoredDocuments] = {}
+        self.numbers: dict[str, FileFacts] = {}  # by path of a documents file, what stays of it
         self.begun = False
         # Of the wave at hand, the tasks whose results are not taken yet.
         self.at_work: dict[str, LegTask | RulesTask] = {}
@@ -143,9 +150,10 @@ class _Run:
             with self.stopwatch.meter, engine:
                 for wave in self.plan.waves():
                     self.work(wave, engine)
+                self.take_numbers(engine)
                 engine.finish_along()
             self.stopwatch.start_seconds = engine.start_seconds
-        except DamagedFile:  # `run` tries again at once
+        except (DamagedFile, RetiredFiles):  # `run` tries again at once
             raise
         except BaseException as error:
             if self.begun or not isinstance(error, RecipeError):
@@ -175,6 +183,7 @@ class _Run:
             self.write_reports(record, pages)
         else:
             record = before
+        self.retire()
         journal.flush()
         return Summary(self.store.address, record, engine.worked, record["alarms"])
 
@@ -241,7 +250,7 @@ class _Run:
         short = legs  # whose parts have too few documents, or were not worked on yet
         while short:
             for leg in short:
-                tasks[leg.name] = tasks_of_leg(leg, self.recipe, self.store, self.inputs, self.fed(leg))
+                tasks[leg.name] = tasks_of_leg(leg, self.recipe, self.journal, self.inputs, self.fed(leg))
                 ever[leg.name].update(task["task"] for task in tasks[leg.name])
                 self.ui.begins(leg, len(ever[leg.name]))
             counted = [
@@ -305,7 +314,7 @@ class _Run:
         if leg.source is not None and stages:
             files = {file.path: file for file in self.inputs[leg.source.name].files}
             task = task_of_pages(leg, self.recipe, self.store, parts, files)
-            if task is not None:
+            if task is not None and (task["task"] in engine.journal.done or self.is_there(task["part"])):
                 self.findings.pages.setdefault(stages[0], []).append(task)
                 engine.along(task)
 
@@ -313,8 +322,8 @@ class _Run:
         """What the rules of a leg decide on, and where it lies, for `tune` and the report: no documents that killed
         a rule."""
         path = f"legs/{leg.name}/rules.json"
-        if tasks:
-            parts = [without_condemned(task["part"], results[task["task"]]) for task in tasks]
+        if tasks and self.recipe.head.keep != "nothing":
+            parts = [self.as_it_stays(without_condemned(task["part"], results[task["task"]])) for task in tasks]
             rules: LegRules = {"rules": tasks[0]["rules"], "parts": parts}
             self.journal.keep(path, json_bytes(rules))
         elif self.store.exists(path):
@@ -345,10 +354,59 @@ class _Run:
         self.journal.keep(f"legs/{node.name}/manifest.json", json_bytes(manifest))
         self.ui.ends(node)
 
+    def is_there(self, part: Part) -> bool:
+        return part["documents"] is None or part["documents"]["path"] not in self.journal.retired
+
+    def as_it_stays(self, part: Part) -> Part:
+        """A part whose texts were retired, with the numbers that stayed."""
+        if self.is_there(part) or part["documents"] is None:
+            return part
+        done = self.journal.done.get(task_of_numbers(self.store, part, part["documents"])["task"])
+        return part if done is None else with_numbers(part, {part["documents"]["path"]: done["files"]["numbers"]})
+
+    def take_numbers(self, engine: Engine) -> None:
+        """What stays of documents whose texts go."""
+        if self.recipe.head.keep != "signals":
+            return
+        parts = {p["documents"]["path"]: p for d in self.documents.values() for p in d.parts if p["documents"]}
+        for leg in self.plan.nodes:  # rules that read texts need them whenever they are asked again
+            if isinstance(leg, Leg) and any({"text"} & set(step.needs or ["text"]) for step in leg.decides):
+                for path in [p["documents"]["path"] for p in self.documents[leg.name].parts if p["documents"]]:
+                    parts.pop(path, None)
+        tasks = {path: task_of_numbers(self.store, p, p["documents"]) for path, p in parts.items() if p["documents"]}
+        results = engine.run(tasks.values())
+        for path, task in tasks.items():
+            files = results[task["task"]]["files"]
+            self.findings.take_files(files)
+            self.numbers |= {path: files["numbers"]} if files else {}
+
+    def to_retire(self) -> set[str]:
+        """Files of this run that nobody has to read again, by what the recipe says of `keep`."""
+        if self.recipe.head.keep == "all":
+            return set()
+        own = self.findings.own_files - self.findings.read_here
+        rows = {path for path in own if path.startswith("flow/") and path.endswith(".arrow")}
+        legs = {path for path in own if path.startswith("legs/") and path.endswith(".parquet")}
+        return rows | (legs if self.recipe.head.keep == "nothing" else legs & self.numbers.keys())
+
+    def retire(self) -> None:
+        """Remove them; `tune` finds the numbers that stay."""
+        paths = self.to_retire()
+        there = [facts for facts in self.findings.schemas.values() if facts["path"] in paths - self.journal.retired]
+        schemas = {facts["schema"]: as_text(schema_of(self.store, facts)) for facts in there}
+        for path in self.store.files("legs") if self.numbers else ():
+            if path.endswith("/rules.json"):
+                rules: LegRules = self.store.read_json(path)
+                parts = [with_numbers(part, self.numbers) for part in rules["parts"]]
+                self.journal.keep(path, json_bytes({**rules, "parts": parts}))
+        if paths:
+            self.journal.retire(paths, schemas)
+
     def record(self, status: str = "done", error: str | None = None, more_alarms: Sequence[str] = ()) -> RunRecord:
         """run.json."""
         findings = self.findings
-        disk_bytes = sum(size for path, size in self.store.files("").items() if path in findings.own_files)
+        stays = findings.own_files - self.to_retire()
+        disk_bytes = sum(size for path, size in self.store.files("").items() if path in stays)
         loud = [*alarms_of_inputs(self.inputs), *more_alarms]
         loud += alarms(self.plan, findings.account, ended=status == "done")
         return record_of(
@@ -361,6 +419,7 @@ class _Run:
                 "error": error,
                 **self.stopwatch.times(),
                 "disk_bytes": disk_bytes,
+                "bytes_written": written_by_use(findings.bytes_written),
                 "inputs": findings.inputs,
                 "alarms": loud,
             },

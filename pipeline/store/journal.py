@@ -46,6 +46,8 @@ class Journal:
         self.damaged: list[str] = []  # files that are gone or are not what was written
         self._made_anew: set[str] = set()
         self.suspects: set[str] = set()  # files that a worker found damaged, whatever their stamps say
+        self.retired: set[str] = set()  # files that the run removed itself
+        self.schemas: dict[str, str] = {}  # columns of these, as text, by the hash that the files' facts have
         self._of_the_run: dict[str, FileFacts] = {}  # files that the run itself wrote: its record and reports
         self._stamps: dict[str, StampRecord] = {}  # by path: stamp and checksum of a content that was seen
         self._waiting: list[bytes] = []
@@ -63,9 +65,12 @@ class Journal:
     def _take(self, entry: JournalEntry) -> None:
         if "task" in entry and "result" in entry:
             self.done[entry["task"]] = entry["result"]
+            self.retired -= {path for path, _ in files_of(entry["result"])}
         if "file" in entry:
             self._of_the_run[entry["file"]["path"]] = entry["file"]
         self._stamps |= {path: (tuple(stamp), checksum) for path, (stamp, checksum) in entry.get("stamps", {}).items()}
+        self.retired |= set(entry.get("retired", ()))
+        self.schemas |= entry.get("schemas", {})
 
     def gather(self) -> None:
         """Many objects into one, which is there before they go."""
@@ -74,6 +79,7 @@ class Journal:
         before, self._segments = self._segments, []
         lines = [_line({"task": task, "result": result}) for task, result in self.done.items()]
         lines += [_line({"file": facts}) for facts in self._of_the_run.values()]
+        lines += [_line({"retired": sorted(self.retired), "schemas": self.schemas})]
         self._add_segment(b"".join(lines), after=before[-1])
         self.store.remove(before)
 
@@ -89,7 +95,7 @@ class Journal:
         )
         lost = {
             path for path, facts in files.items() if path not in there or not self._is_known(path, present[path], facts)
-        }
+        } - (self.retired - present.keys())
         self.damaged = sorted(lost & present.keys())
         of_lost = {task: [path for path, _ in files_of(result) if path in lost] for task, result in self.done.items()}
         self.gone = {task: not present.keys().isdisjoint(paths) for task, paths in of_lost.items() if paths}
@@ -146,7 +152,26 @@ class Journal:
 
     def add(self, task: str, result: Result) -> None:
         self.done[task] = result
+        self.retired -= {path for path, _ in files_of(result)}
         self._write(self._with_stamps({"task": task, "result": result}, files_of(result)))
+
+    def retire(self, paths: Iterable[str], schemas: Mapping[str, str]) -> None:
+        """Remove files that nobody has to read again. What made them counts as done all the same, until somebody asks
+        for one."""
+        gone = sorted(set(paths) - self.retired)
+        if gone:
+            self.retired |= set(gone)
+            self.schemas |= schemas
+            self._write({"retired": gone, "schemas": schemas})
+            self.flush()
+        self.store.remove(gone)
+
+    def bring_back(self, paths: Iterable[str]) -> None:
+        """Files that were retired are needed: what made them is to be done again."""
+        needed = self.retired & set(paths)
+        for task in [task for task, result in self.done.items() if any(path in needed for path, _ in files_of(result))]:
+            del self.done[task]
+        self.retired -= needed
 
     def keep(self, path: str, content: bytes) -> None:
         """A file that the run itself writes: a record, a manifest, a report. One that is there with this content stays

@@ -234,6 +234,13 @@ class PagesTask(TaskHead):
     file: PagesFile
 
 
+class NumbersTask(TaskHead):
+    """The numbers of a documents file that goes when the run has ended (`keep: signals`)."""
+
+    kind: Literal["numbers"]
+    documents: FileFacts
+
+
 RoundKind: TypeAlias = Literal["map", "exchange", "meet", "join", "merge", "scan", "publish", "mark", "drop", "rewrite"]
 
 
@@ -264,7 +271,7 @@ class RoundTask(TaskHead, RoundInputs):
     round: int
 
 
-Task: TypeAlias = LegTask | RulesTask | PagesTask | RoundTask
+Task: TypeAlias = LegTask | RulesTask | PagesTask | NumbersTask | RoundTask
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -319,6 +326,8 @@ class JournalEntry(TypedDict, total=False):
     result: Result
     file: FileFacts
     stamps: Mapping[str, StampRecord]
+    retired: Sequence[str]  # files that the run removed itself, for nobody has to read them again
+    schemas: Mapping[str, str]  # of these, by `FileFacts.schema`
 
 
 # What a global stage has for its report and for later stages, by name; each stage has keys of its own.

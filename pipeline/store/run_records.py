@@ -122,6 +122,7 @@ class RunFacts(TypedDict):
     start: dict[str, float]
     joules: float | None
     disk_bytes: int
+    bytes_written: dict[str, int]  # of results, rejects and intermediates
     inputs: dict[str, InputRecord]
     alarms: list[str]
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Hashes, Integers
 from gristmill.pipeline.leg.rules import Deciding
-from gristmill.pipeline.store.parts import ROW, read_part
+from gristmill.pipeline.store.parts import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey.records import SampleEntry
@@ -106,7 +106,7 @@ def first_that_stay(
     store: Store, part: Part, rules: Sequence[Deciding], there: list[str]
 ) -> Iterator[list[SampleEntry]]:
     columns = list(dict.fromkeys(["uid", "url", "text", *(name for d in rules for name in d.reads(there))]))
-    for batch in read_part(store, part, columns, numbered=True):
+    for batch in read_part(store, part, columns, numbered=True) if "text" in columns_of(store, part) else ():
         gone = np.zeros(len(batch), bool)
         for deciding in rules:
             gone |= goes(deciding.rule, deciding.view(batch))

@@ -104,7 +104,8 @@ class KeepLanguages(Rule):
         )
 
     def values(self, limit: Limit, signals: Signals) -> Array:
-        return np.nan_to_num(signals.language_score, nan=0.0)  # an input may name a language and no score
+        score: Array = np.nan_to_num(signals.language_score, nan=0.0)  # an input may name a language and no score
+        return score
 
     def bound(self, limit: Limit, signals: Signals) -> Bound:
         """That of each document's language; the score of any other is above it."""

@@ -79,9 +79,9 @@ def test_types_are_those_that_hold_all_values(tmp_path: Path) -> None:
             }
         )
         parts.append(new_part(name, "s", 1, 1, write_table(store, f"{name}.parquet", table), []))
-    columns = columns_of_all(store, parts)
+    columns = columns_of_all(store, parts, {})
     assert columns == pa.schema([("both", pa.float64())])  # of `odd` nothing holds texts and numbers
-    assert columns == from_text(as_text(columns)) == columns_of_all(store, parts[::-1])
+    assert columns == from_text(as_text(columns)) == columns_of_all(store, parts[::-1], {})
     batch = filled(pa.RecordBatch.from_pydict({"both": pa.array([1], pa.int32()), "odd": [1]}), columns)
     assert (
         batch.schema.names == ["both", "odd"]
@@ -89,7 +89,7 @@ def test_types_are_those_that_hold_all_values(tmp_path: Path) -> None:
         and batch.schema.field("both").type == pa.float64()
     )
     parts[0]["kept"] = parts[1]["kept"] = 0
-    assert columns_of_all(store, parts).names == ["both", "odd"]
+    assert columns_of_all(store, parts, {}).names == ["both", "odd"]
 
 
 def test_tokens_of_a_text_that_was_masked_since_are_not_written(tmp_path: Path) -> None:
