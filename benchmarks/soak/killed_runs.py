@@ -32,7 +32,7 @@ STAGES = """\
   - sample: {rate: 0.9}
   - write
   - tokenize: {vocab_size: 2000}
-  - mix: {method: temperature, temperature: 2, budget: 200_000, max_epochs: 1000}
+  - mix: {method: {temperature: {temperature: 2}}, budget: 200_000, max_epochs: 1000}
   - order: {by: mtld, schedule: stages}
   - pack: {row_length: [256, 512], window_tokens: 32768}
 """

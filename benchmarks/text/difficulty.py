@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from gristmill.mixing.curriculum.curriculum import Anneal, Ascending, Interleaved, Random, Stages, WarmUp
-from gristmill.mixing.curriculum.pacing import Pacing, StepPacing
+from gristmill.mixing.curriculum.pacing import Pacing, Steps
 from gristmill.mixing.curriculum.ranks import Ranks
 from gristmill.stages.text.common_words import learn_common_words
 from gristmill.stages.text.difficulty import SIGNALS, Difficulty
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "prose.parquet"
-SCHEDULES = (Random(), Stages(), Ascending(), WarmUp(), Interleaved(), Anneal(), Pacing(), StepPacing())
+SCHEDULES = (Random(), Stages(), Ascending(), WarmUp(), Interleaved(), Anneal(), Pacing(), Steps())
 DOCUMENTS = 1_000_000
 
 
@@ -133,7 +133,7 @@ def main() -> None:
     )
     for schedule in SCHEDULES:
         took = seconds(lambda schedule=schedule: schedule.places(rank, chance), given.times)  # type: ignore[misc]
-        tell(f"placed by {schedule}", took, DOCUMENTS / 1e6, "million documents/s")
+        tell(f"placed by {schedule!r}", took, DOCUMENTS / 1e6, "million documents/s")
 
 
 def peer_version(name: str) -> str:

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from gristmill.kernels.base.types import Floats
 
@@ -34,8 +34,10 @@ _AVERAGED = (
 )
 
 
-class Schedule(ABC):
-    """What all schedules have in common."""
+class Schedule(BaseModel, ABC):
+    """What all schedules have in common. Their fields are settings of a recipe."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     @abstractmethod
     def places(self, rank: Floats, chance: Floats) -> Floats:
@@ -62,7 +64,6 @@ class Schedule(ABC):
         """How to set learning rate and averaging, to print beside the order."""
 
 
-@dataclass(frozen=True)
 class Random(Schedule):
     """No curriculum: the baseline that every other schedule has to beat on the same data."""
 
@@ -85,30 +86,26 @@ class Random(Schedule):
         return "Any learning-rate schedule; all stretches are alike."
 
 
-@dataclass(frozen=True)
 class Stages(Schedule):
     """Easy to hard in stages of equal tokens, shuffled inside each."""
 
-    count: int = 4
-
-    def __post_init__(self) -> None:
-        check_whole("count", self.count, 1, MOST_SEGMENTS)
+    stages: Annotated[int, Field(description="how many", ge=1, le=MOST_SEGMENTS)] = 4
 
     def places(self, rank: Floats, chance: Floats) -> Floats:
-        return inside((buckets(rank, self.count) + chance) / self.count)
+        return inside((buckets(rank, self.stages) + chance) / self.stages)
 
     def edges(self, resolution: int) -> Floats:
-        return even_edges(0.0, 1.0, self.count)
+        return even_edges(0.0, 1.0, self.stages)
 
     @property
     def correlation(self) -> float:
-        return 1 - 1 / self.count**2
+        return 1 - 1 / self.stages**2
 
     @property
     def promise(self) -> str:
         return (
-            f"stage i of {self.count} holds the documents of rank i/{self.count} to (i+1)/{self.count} and no others; "
-            "inside it order is chance"
+            f"stage i of {self.stages} holds the documents of rank i/{self.stages} to (i+1)/{self.stages} and no "
+            "others; inside it order is chance"
         )
 
     @property
@@ -116,7 +113,6 @@ class Stages(Schedule):
         return f"{_STABLE}: {_AVERAGED}."
 
 
-@dataclass(frozen=True)
 class Ascending(Schedule):
     """Easy to hard throughout."""
 
@@ -141,16 +137,12 @@ class Ascending(Schedule):
         )
 
 
-@dataclass(frozen=True)
 class WarmUp(Schedule):
     """A share of the data from easy to hard, then the rest at random. Chance selects the documents of the warm-up, not
     rank, so it covers all levels of difficulty, and the rest is a fair sample of the whole. If the easiest documents
     were taken, the rest would lack them, and the gain could not be separated from their absence."""
 
-    share: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_number("share", self.share, 0, 1)
+    share: Annotated[float, Field(description="of training", gt=0, le=1)] = 0.1
 
     def places(self, rank: Floats, chance: Floats) -> Floats:
         return inside(np.where(chance < self.share, self.share * rank, chance))
@@ -181,14 +173,10 @@ class WarmUp(Schedule):
         )
 
 
-@dataclass(frozen=True)
 class Interleaved(Schedule):
     """Several passes, each an equal part of the data by chance, each from easy to hard."""
 
-    passes: int = 8
-
-    def __post_init__(self) -> None:
-        check_whole("passes", self.passes, 1, MOST_SEGMENTS // 2)
+    passes: Annotated[int, Field(description="how many", ge=1, le=MOST_SEGMENTS // 2)] = 8
 
     def places(self, rank: Floats, chance: Floats) -> Floats:
         return inside((buckets(chance, self.passes) + rank) / self.passes)
@@ -212,18 +200,15 @@ class Interleaved(Schedule):
         )
 
 
-@dataclass(frozen=True)
 class Anneal(Schedule):
     """The best documents last. Ranks are of quality: higher is better. `best` is their part of the last stretch; the
     rest of it is drawn by chance from all others (Llama 3 annealed on 30 % new and 70 % general text). All the best
     documents, with all their copies, are in the last stretch and none before it."""
 
-    share: float = 0.1
-    best: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_number("share", self.share, 0, 1)
-        check_number("best", self.best, 0, 1)
+    share: Annotated[float, Field(description="of training", gt=0, le=1)] = 0.1
+    best: Annotated[
+        float, Field(description="what part of the last stretch the best documents make up", gt=0, le=1)
+    ] = 1.0
 
     @property
     def lowest(self) -> float:
@@ -285,7 +270,8 @@ def segments(places: Floats, edges: Floats) -> np.ndarray[Any, np.dtype[np.uint1
 
 
 def even_edges(begin: float, end: float, count: int) -> Floats:
-    check_whole("resolution", count, 1, MOST_SEGMENTS)
+    if not 1 <= count <= MOST_SEGMENTS:
+        raise ValueError(f"resolution is {count}; expected 1 to {MOST_SEGMENTS:,}")
     edges: Floats = begin + (end - begin) * (np.arange(count) / count)
     return edges
 
@@ -293,13 +279,3 @@ def even_edges(begin: float, end: float, count: int) -> Floats:
 def inside(places: Floats) -> Floats:
     """Places below 1, which rounding may reach."""
     return np.clip(places, 0.0, BELOW_ONE)
-
-
-def check_whole(what: str, number: int, least: int, most: int) -> None:
-    if not least <= number <= most:
-        raise ValueError(f"{what} is {number}; expected {least} to {most:,}")
-
-
-def check_number(what: str, number: float, above: float, most: float) -> None:
-    if not above < number <= most:
-        raise ValueError(f"{what} is {number}; expected a number above {above} and not above {most}")

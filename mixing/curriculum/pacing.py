@@ -16,12 +16,13 @@ whatever its start: only start * (1 - p) waits at p. Let it end earlier.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Annotated, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from gristmill.kernels.base.types import Floats
-from gristmill.mixing.curriculum.curriculum import Schedule, check_number, check_whole, even_edges, inside
+from gristmill.mixing.curriculum.curriculum import Schedule, even_edges, inside
 
 _NODES = (
     1 << 16
@@ -35,21 +36,19 @@ _ADVICE = (
     "2511.18903)."
 )
 
+Until = Annotated[float, Field(description="where in training all data are open", gt=0, le=1)]
 
-@dataclass(frozen=True)
+
 class Pacing(Schedule):
     """Competence that grows steadily from `start` to 1 at `until`. The root (power 2) gives new and known text equal
     time."""
 
-    power: float = 2.0
-    start: float = 0.01
-    until: float = 0.5
+    power: Annotated[float, Field(description="1 is linear, 2 the root", gt=0, le=1000)] = 2.0
+    start: Annotated[float, Field(description="the share of the data that is open at first", ge=0, lt=1)] = 0.01
+    until: Until = 0.5
 
-    def __post_init__(self) -> None:
-        check_number("power", self.power, 0, 1000)
-        check_number("until", self.until, 0, 1)
-        if not 0 <= self.start < 1:
-            raise ValueError(f"start is {self.start}; expected 0 or more and less than 1")
+    @model_validator(mode="after")
+    def _data_last(self) -> Self:
         if self.power < 1:  # a curve that bends upwards may fall below the diagonal; the others never do
             lowest = (
                 (self.power / self._slope) ** (self.power / (1 - self.power)) - self.start**self.power
@@ -60,6 +59,7 @@ class Pacing(Schedule):
                     "data may be used: they run out, "
                     "since nothing is drawn twice. Raise start or power, or lower until"
                 )
+        return self
 
     @property
     def _slope(self) -> float:
@@ -124,20 +124,16 @@ class Pacing(Schedule):
         return _ADVICE.format(until=self.until)
 
 
-@dataclass(frozen=True)
-class StepPacing(Schedule):
-    """Competence that grows by equal steps: from `start` to 1, the last of `steps` levels from `until` on. Order inside
-    a step is random."""
+class Steps(Schedule):
+    """Competence that grows by equal steps: from `start` to 1, the last of `stages` levels from `until` on. Order
+    inside a step is random."""
 
-    steps: int = 4
-    start: float = 0.25
-    until: float = 0.5
+    stages: Annotated[int, Field(description="how many steps", ge=2, le=1024)] = 4
+    start: Annotated[float, Field(description="the share of the data that is open at first", gt=0, lt=1)] = 0.25
+    until: Until = 0.5
 
-    def __post_init__(self) -> None:
-        check_whole("steps", self.steps, 2, 1024)
-        check_number("until", self.until, 0, 1)
-        if not 0 < self.start < 1:
-            raise ValueError(f"start is {self.start}; expected a number above 0 and less than 1")
+    @model_validator(mode="after")
+    def _data_last(self) -> Self:
         levels, begins = self._levels(), self._begins()
         short = np.flatnonzero(levels[:-1] < begins[1:] - 1e-12)
         if len(short):
@@ -146,12 +142,13 @@ class StepPacing(Schedule):
                 f"{begins[short[0] + 1]:.4g} of training: they run "
                 "out, since nothing is drawn twice. Raise start, or lower until"
             )
+        return self
 
     def _levels(self) -> Floats:
-        return self.start + (1 - self.start) * (np.arange(self.steps) / (self.steps - 1))
+        return self.start + (1 - self.start) * (np.arange(self.stages) / (self.stages - 1))
 
     def _begins(self) -> Floats:
-        return self.until * (np.arange(self.steps) / (self.steps - 1))
+        return self.until * (np.arange(self.stages) / (self.stages - 1))
 
     def competence(self, progress: Floats) -> Floats:
         """c(p)."""
@@ -168,7 +165,7 @@ class StepPacing(Schedule):
                 level - begin
             )  # of what waits at its begin, the part that still waits at its end
             waiting = (opens <= step) & (places < 0)
-            leaving = waiting & ((waits > stay) | (step == self.steps - 1))
+            leaving = waiting & ((waits > stay) | (step == self.stages - 1))
             places[leaving] = level - waits[leaving] * (level - begin)
             waits[waiting & ~leaving] /= stay
         return inside(places)
@@ -185,7 +182,7 @@ class StepPacing(Schedule):
         shares = ", ".join(
             f"{level:.4g} from {begin:.4g}" for level, begin in zip(self._levels()[:8], self._begins()[:8], strict=True)
         )
-        more = ", ..." if self.steps > 8 else ""
+        more = ", ..." if self.stages > 8 else ""
         return (
             f"what stands at place p is of rank c(p) or less, drawn evenly from the rest of that; c is {shares}{more}"
         )

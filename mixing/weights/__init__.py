@@ -1,4 +1,4 @@
 """The weight of each source in a mix: given, proportional, UniMax, UtiliMax, RegMix, mixing laws.
 
-From outside: `mixing.methods` calls these; `supply`, `tables` and `utility` are also used by stages.
+From outside: the methods of `mix` (stages/blend/methods.py) call these; `spearman` and `utility` serve judges too.
 """

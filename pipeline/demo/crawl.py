@@ -56,7 +56,7 @@ stages:
   - minhash_dedup: {{threshold: 0.7}}   # articles of a hundred words, where one changed word is in five of the n-grams
   - write
   - tokenize: {{vocab_size: 4096}}   # trained on what is left; a demo has few words
-  - order: {{by: mtld, schedule: warm_up, share: 0.1}}   # a little from easy to hard, then shuffled
+  - order: {{by: mtld, schedule: {{warm_up: {{share: 0.1}}}}}}   # a little from easy to hard, then shuffled
   - pack: {{row_length: {ROW_LENGTH}, license: cc0-1.0}}
 """
 

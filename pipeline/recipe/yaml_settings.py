@@ -3,17 +3,21 @@ plans have in common."""
 
 from __future__ import annotations
 
+import math
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from pydantic import ValidationError
+import yaml
+from pydantic import BaseModel, ValidationError
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place, load_with_lines
 from gristmill.stages.checks import in_a_sentence, nearest
+from gristmill.stages.one_of import choices_in, name_of
 from gristmill.stages.paths import FOLDER, located
 from gristmill.stages.stage import Settings
 
@@ -75,7 +79,8 @@ class YamlFile:
             return kind.model_validate({str(k): v for k, v in data.items()}, context={FOLDER: self.folder})
         except ValidationError as error:
             lines = []
-            guessed = set()
+            guessed: set[Place] = set()  # of what is missing, written elsewhere
+            told: set[Place] = set()
             complaints = sorted(error.errors(include_url=False), key=lambda c: c["type"] == "missing")
             around = {fault["loc"][:depth] for fault in complaints for depth in range(1, len(fault["loc"]))}
             for complaint in complaints:
@@ -83,15 +88,25 @@ class YamlFile:
                 if complaint["loc"] in around:  # a list without its wrong members is too short: they are named already
                     continue
                 if complaint["type"] == "extra_forbidden":
+                    if complaint["loc"] in told:
+                        continue
                     inside, name = complaint["loc"][:-1], str(complaint["loc"][-1])
-                    fields = [*fields_at(kind, inside), *(() if inside else also)]
+                    model = model_at(kind, inside)
+                    lost = beside_its_kind(model, mapping_at(data, inside), name)
+                    if lost is not None:
+                        told |= {(*inside, setting) for setting in lost.settings}
+                        guessed |= {(*inside, *lost.place, setting) for setting in lost.settings}
+                        lines.append(str(self.wrong(where, lost.message)))
+                        continue
+                    fields = [*model.model_fields, *(() if inside else also)]
                     near = nearest(name, fields)
-                    others = [] if inside or nearest(name, fields, CLOSE) else self.elsewhere(kind, name)
-                    if others:
-                        hint = f"{name} is a field of {in_a_sentence(others)}; here there are {', '.join(fields)}"
+                    elsewhere = other_kinds_with(kind, inside, name) if inside else self.elsewhere(kind, name)
+                    here = ", ".join(fields) or "none"
+                    if elsewhere and not nearest(name, fields, CLOSE):
+                        hint = f"{name} is a field of {in_a_sentence(elsewhere)}; here there are {here}"
                     else:
                         guessed |= {(*inside, field) for field in near}
-                        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}"
+                        hint = f"did you mean {near[0]}?" if near else f"there are {here}"
                         if not near and len(where) == 1:
                             hint += "; a key of your own, for anchors, begins with `x-`"
                     lines.append(str(self.wrong(where, f"no such field; {hint}")))
@@ -144,17 +159,81 @@ def quoted(value: YAML) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def fields_at(kind: type[Settings], steps: Sequence[str | int]) -> list[str]:
-    """The fields of the model that lies at a place inside a model."""
+@dataclass(frozen=True)
+class Beside:
+    """Settings of a kind (`OneOf`) that stand beside its name and not below it: their names, the place where they
+    belong, and what to say."""
+
+    settings: tuple[str, ...]
+    place: Place
+    message: str
+
+
+def beside_its_kind(model: type[BaseModel], given: Mapping[str, YAML], name: str) -> Beside | None:
+    """What was meant by a name that is no field of a model, where a kind of one of its fields has such a setting or is
+    called so."""
+    for field, (mark, kinds) in choices_in(model).items():
+        below = given[name]
+        if name in kinds and isinstance(below, dict | None):
+            settings = {str(inner): value for inner, value in (below or {}).items()}
+            return Beside((name,), (field, name), f"is a {mark.noun}: {as_written(field, name, settings)}")
+        owners = [kind for kind, settings in kinds.items() if name in settings.model_fields]
+        if not owners:
+            continue
+        value = given.get(field)
+        [(chosen, below)] = value.items() if isinstance(value, dict) and len(value) == 1 else [(value, None)]
+        meant = next(iter(nearest(str(chosen), kinds)), None)
+        kind = meant if meant in owners else owners[0]
+        lost = {n: given[n] for n in given if n in kinds[kind].model_fields and n not in model.model_fields}
+        before = {str(n): v for n, v in below.items()} if kind == chosen and isinstance(below, dict) else {}
+        those = [kind] if kind == meant else owners
+        whose = f"{mark.noun}{'s' if len(those) > 1 else ''} {in_a_sentence(those)}"
+        whose += f", not of {meant}" if meant not in (None, kind) else ""
+        message = f"is a setting of the {whose}, and stands below the name: {as_written(field, kind, before | lost)}"
+        return Beside(tuple(lost), (field, kind), message)
+    return None
+
+
+def as_written(field: str, kind: str, settings: Mapping[str, YAML]) -> str:
+    """A kind as a recipe has it, on one line; settings that are too long for a message are left out."""
+    if not settings:
+        return f"`{field}: {kind}`"
+    for shown in (settings, dict.fromkeys(settings, "…")):
+        flow = yaml.safe_dump(shown, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
+        if len(flow) <= LONGEST:
+            break
+    return f"`{field}: {{{kind}: {flow.strip()}}}`"
+
+
+def other_kinds_with(kind: type[Settings], place: Place, field: str) -> list[str]:
+    """At a place inside a kind (`OneOf`), the others of its setting that have a field."""
+    kinds = choices_in(model_at(kind, place[:-2])).get(str(place[-2])) if len(place) > 1 else None
+    return [name for name, other in kinds[1].items() if field in other.model_fields] if kinds else []
+
+
+def mapping_at(data: YAML, place: Place) -> dict[str, YAML]:
+    """What is written at a place; nothing where pydantic's place is not the file's (a union has steps of its own)."""
+    for step in place:
+        if isinstance(data, dict):
+            data = data.get(step)
+        else:
+            data = data[step] if isinstance(data, list) and isinstance(step, int) else None
+    return {str(name): value for name, value in data.items()} if isinstance(data, dict) else {}
+
+
+def model_at(kind: type[Settings], steps: Sequence[str | int]) -> type[BaseModel]:
+    """The model that lies at a place inside a model; the outer one where there is none."""
     annotation: Any = kind  # of a field: any form that a type can have
     for step in steps:
-        models = _models(annotation)
-        if models and step in models[0].model_fields:
-            annotation = models[0].model_fields[str(step)].annotation
+        models = {name_of(model): model for model in _models(annotation)}
+        first = next(iter(models.values()), None)
+        if len(models) > 1 and step in models:
+            annotation = models[str(step)]
+        elif first is not None and step in first.model_fields:
+            annotation = first.model_fields[str(step)].annotation
         elif get_origin(annotation) in (dict, tuple, list):
             annotation = [inner for inner in get_args(annotation) if inner is not Ellipsis][-1]
-    models = _models(annotation)
-    return [*models[0].model_fields] if models else [*kind.model_fields]
+    return next(iter(_models(annotation)), kind)
 
 
 def beside(value: YAML, folder: Path) -> YAML:
@@ -173,7 +252,7 @@ def dotted(place: Place) -> str:
     return text
 
 
-def _models(annotation: Any) -> list[type[Settings]]:
+def _models(annotation: Any) -> list[type[BaseModel]]:
     if get_origin(annotation) in (Union, types.UnionType):
         return [model for inner in get_args(annotation) for model in _models(inner)]
-    return [annotation] if isinstance(annotation, type) and issubclass(annotation, Settings) else []
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
+from gristmill.stages.blend.methods import AnyMethod
 from gristmill.stages.figures import Block, FactList, Figures, Plane, Point, Report, Warnings, first_of, relative
 from gristmill.stages.formatting import as_number, as_percent, as_share, as_short
+from gristmill.stages.one_of import name_of
 
-METHODS = {
-    "given": "weights as given",
-    "proportional": "proportional to tokens",
-    "temperature": "proportional, tempered",
-    "unimax": "UniMax",
-    "utilimax": "UtiliMax",
-    "most_utility": "the most utility of a budget",
-    "regmix": "RegMix",
-    "log_linear": "a log-linear law",
-}
+TITLES = {name_of(kind): kind.title for kind in get_args(AnyMethod)}
 MEASURES = {"distance": "distance", "risk": "risk", "utility": "utility", "predicted_loss": "predicted loss"}
 
 
@@ -39,7 +33,7 @@ def mix_facts(mix: Report) -> list[tuple[str, str]]:
     pairs = [
         (
             "weights by",
-            METHODS.get(mix["method"], str(mix["method"])) + (f", {mix['regressor']}" if mix.get("regressor") else ""),
+            TITLES.get(mix["method"], str(mix["method"])) + (f", {mix['regressor']}" if mix.get("regressor") else ""),
         ),
         ("sources told apart by", ", ".join(map(str, mix["by"]))),
         ("tokens wanted", as_number(wanted)),

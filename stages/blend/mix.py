@@ -1,5 +1,5 @@
-"""How often each document is seen: weights of sources (mixing/methods.py), turned into copies by a draw on the uid
-(mixing/draw.py).
+"""How often each document is seen: weights of sources (stages/blend/methods.py), turned into copies by a draw on the
+uid (mixing/draw.py).
 
 Weights are shares of the tokens of training, so tokens are counted first. A source gives whole epochs and a fraction of
 one; which documents make the fraction is by hash. No pass reads texts, and no list of all documents is ever held: sums
@@ -8,12 +8,10 @@ by hash, then the documents at the cut alone.
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,26 +20,19 @@ from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.base.types import Array
 from gristmill.mixing import draw
-from gristmill.mixing.methods import LOOKED_AT, Choice, ChosenMix, Method, choose
-from gristmill.mixing.weights import tables
 from gristmill.mixing.weights.supply import ShortSupply, Supply, simulated_epoching
 from gristmill.stages.blend.copies import COPIES
 from gristmill.stages.blend.figures import mix_figures
 from gristmill.stages.blend.groups import group_names
+from gristmill.stages.blend.methods import AnyMethod, ChosenMix, Given, Proportional, choose
 from gristmill.stages.checks import Complaint, RecipeContext, in_a_sentence, nearest
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
-from gristmill.stages.paths import RecipePath
+from gristmill.stages.one_of import OneOf, name_of
 from gristmill.stages.sample import chances
 from gristmill.stages.stage import CannotRun, Global
 
-Table = TypeVar("Table")
-Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 BITS = 12  # of the hash, by which tokens are summed: the documents at the cut are one in 4,096
-NUMBERS_OF = {  # settings that have a default, and the methods that look at them
-    "aversion": ("utilimax",), "noise": ("utilimax", "most_utility"), "scale": ("utilimax", "most_utility"),
-    "regressor": ("regmix",), "candidates": ("regmix",), "best": ("regmix",), "kl": ("log_linear",),
-}  # fmt: skip
 PROXY = 0x70726F7879  # added to the seed: which documents a proxy run keeps says nothing about which it draws
 
 
@@ -57,52 +48,15 @@ class Mix(Global):
         default=["source"],
         description="columns that tell sources apart: source, language, a topic, a bucket of quality",
     )
-    method: Annotated[Method, Field(description="where weights come from (docs/mixing.md)")] = "proportional"
+    method: Annotated[AnyMethod, OneOf("method")] = Field(
+        default_factory=Proportional, description="where weights come from (docs/mixing.md); proportional unless given"
+    )
     budget: Annotated[
         float | None, Field(description="tokens of training; null: as many as there are", gt=0, allow_inf_nan=False)
     ] = None
     max_epochs: Annotated[
         float | dict[str, float], Field(description="how often a token may be seen; for all sources, or for each")
     ] = 4.0
-    weights: Annotated[
-        dict[str, Number] | None, Field(description="of `given`: a number for each source, of any scale")
-    ] = None
-    temperature: Annotated[
-        float | None, Field(description="of `temperature`: 1 is proportional, above 1 small sources gain", gt=0)
-    ] = None
-    utilities_file: Annotated[
-        RecipePath | None,
-        Field(description="of `utilimax` and `most_utility`: a CSV of sources x tasks with standard errors"),
-    ] = None
-    aversion: Annotated[
-        float,
-        Field(
-            description="of `utilimax`: to risk; 0 trusts the utilities, much of it is unimax",
-            ge=0,
-            allow_inf_nan=False,
-        ),
-    ] = 1.0
-    noise: Annotated[
-        Literal["drop", "flag"], Field(description="what happens to tasks that do not tell sources apart")
-    ] = "drop"
-    scale: Annotated[Literal["worst_to_best", "as_given"], Field(description="of utilities, task by task")] = (
-        "worst_to_best"
-    )
-    ablations_file: Annotated[
-        RecipePath | None, Field(description="of `regmix` and `log_linear`: a CSV of runs, their weights and losses")
-    ] = None
-    task_weights: Annotated[
-        dict[str, Number] | None, Field(description="what each task counts; all alike unless given")
-    ] = None
-    regressor: Annotated[Literal["trees", "ridge"], Field(description="of `regmix`")] = "trees"
-    candidates: Annotated[int, Field(description="of `regmix`: mixes that are looked at", ge=1)] = 100_000
-    best: Annotated[int, Field(description="of `regmix`: the mean of so many of the best", ge=1)] = 100
-    kl: Annotated[
-        float, Field(description="of `log_linear`: what distance from the prior costs", gt=0, allow_inf_nan=False)
-    ] = 0.05
-    prior: Annotated[
-        dict[str, Number] | None, Field(description="of `log_linear`: the shares of tokens unless given")
-    ] = None
     stands_for: Annotated[
         float | None,
         Field(
@@ -133,37 +87,7 @@ class Mix(Global):
         return given
 
     @model_validator(mode="after")
-    def _method_has_its_numbers(self) -> Self:
-        files = {"utilities": self.utilities_file, "ablations": self.ablations_file}
-        needed, allowed = LOOKED_AT[self.method]
-        for name in ("weights", "temperature", "utilities", "ablations", "task_weights", "prior"):
-            given, setting = (files[name], f"{name}_file") if name in files else (getattr(self, name), name)
-            if name in needed and given is None:
-                raise ValueError(f"the method {self.method} needs {setting}")
-            if name not in needed + allowed and given is not None:
-                raise ValueError(f"the method {self.method} does not look at {setting}")
-        for name in ("weights", "task_weights", "prior"):
-            if (numbers := getattr(self, name)) is not None and not any(numbers.values()):
-                raise ValueError(f"{name}: one number at least must be above 0")
-        if self.best > self.candidates:
-            raise ValueError(f"best is {self.best} of {self.candidates} candidates; there must be as many")
-        for name, methods in NUMBERS_OF.items():
-            if self.method not in methods and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"the method {self.method} does not look at {name}")
-        for name, path in files.items():
-            if path is not None and not Path(path).is_file():
-                raise ValueError(f"{name}_file: there is no file {path}")
-        choice = self.choice()  # reads the files: a wrong line is said before any work
-        for tasks in [table.tasks for table in (choice.utilities, choice.ablations) if table is not None]:
-            unknown = sorted(set(self.task_weights or ()) - set(tasks))
-            if unknown:
-                raise ValueError(
-                    f"task_weights: no task {', '.join(map(repr, unknown))}; there are {', '.join(map(repr, tasks))}"
-                )
-        if self.method == "regmix" and self.regressor == "trees" and importlib.util.find_spec("sklearn") is None:
-            raise ValueError(
-                "regressor trees needs scikit-learn: pip install 'gristmill[train]', or take regressor: ridge"
-            )
+    def _goes_together(self) -> Self:
         if not self.by:
             raise ValueError("by: name at least one column")
         if self.stands_for is not None and (self.budget is None or self.stands_for < self.budget):
@@ -186,27 +110,20 @@ class Mix(Global):
         before it."""
         if self.by != ["source"]:
             return []
-        here, choice = context.arriving, self.choice()
-        settings: dict[str, Collection[str] | None] = {
-            "weights": choice.weights,
-            "prior": choice.prior,
-            "max_epochs": self.max_epochs if isinstance(self.max_epochs, dict) else None,
-            "utilities_file": None if choice.utilities is None else choice.utilities.sources,
-            "ablations_file": None if choice.ablations is None else choice.ablations.sources,
-        }
+        here = context.arriving
         complaints: list[Complaint] = []
-        for setting, names in settings.items():
+        for place, names in self.mentioned().items():
             meant: set[str] = set()
-            for name in names or ():
+            for name in names:
                 if name not in here:
                     near = nearest(name, here)
                     meant |= {*near}
                     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here) or 'none'}"
-                    complaints.append(Complaint(f"no such source comes here; {hint}", (setting, name)))
-            lacking = [name for name in here if names is not None and name not in {*names, *meant}]
+                    complaints.append(Complaint(f"no such source comes here; {hint}", (*place, name)))
+            lacking = [name for name in here if name not in {*names, *meant}]
             if lacking:
-                zero = " (0 leaves a source out)" if setting == "weights" else ""
-                complaints.append(Complaint(f"says nothing of {in_a_sentence(lacking)}{zero}", (setting,)))
+                zero = " (0 leaves a source out)" if place[-1] == "weights" else ""
+                complaints.append(Complaint(f"says nothing of {in_a_sentence(lacking)}{zero}", place))
         return complaints
 
     @classmethod
@@ -256,21 +173,16 @@ class Mix(Global):
     def chosen(self, tokens: dict[str, float], wanted: float, partial: bool) -> tuple[ChosenMix, float]:
         """The mix and its budget. Of a part of the input (`--limit`) sources of which it has nothing are left out, and
         the budget is lowered until there is enough of every other."""
-        budget, choice = wanted, self.choice()
-        empty = (
-            [name for name, number in (choice.weights or {}).items() if number and tokens.get(name) == 0]
-            if partial
-            else []
-        )
-        if empty and choice.weights is not None:
-            choice = replace(
-                choice, weights={name: number * (name not in empty) for name, number in choice.weights.items()}
-            )
+        budget, method, empty = wanted, self.method, list[str]()
+        if partial and isinstance(method, Given):
+            empty = [name for name, number in method.weights.items() if number and tokens.get(name) == 0]
+            weights = {name: number * (name not in empty) for name, number in method.weights.items()}
+            method = method.model_copy(update={"weights": weights})
         while True:
             scale = budget / wanted
             supply = Supply.of(tokens, self.stands_for * scale if self.stands_for else budget, self.max_epochs)
             try:
-                mix = choose(supply, choice)
+                mix = choose(supply, method, self.seed)
                 warnings = (
                     [f"of a part of the input: no document of {', '.join(map(repr, empty))} is in it"] if empty else []
                 )
@@ -295,40 +207,14 @@ class Mix(Global):
     def without_documents(self, present: set[str]) -> set[str]:
         """Sources that settings speak of and that have no document left: they are there, with no tokens. Not where a
         setting says nothing of a source that has documents: there a name may be mistyped."""
-        choice, caps = self.choice(), self.max_epochs
-        tables = [table.sources for table in (choice.utilities, choice.ablations) if table is not None]
-        numbers = [
-            setting
-            for setting in (choice.weights, choice.prior, caps if isinstance(caps, dict) else None)
-            if setting is not None
-        ]
-        mentioned = [{*names} for names in [*tables, *numbers]]
+        mentioned = [{*names} for names in self.mentioned().values()]
         return set().union(*mentioned) - present if all(present <= names for names in mentioned) else set()
 
-    def choice(self) -> Choice:
-        return Choice(
-            method=self.method,
-            weights=self.weights,
-            temperature=self.temperature,
-            utilities=self.table(self.utilities_file, tables.utilities),
-            aversion=self.aversion,
-            noise=self.noise,
-            scale=self.scale,
-            ablations=self.table(self.ablations_file, tables.ablations),
-            task_weights=self.task_weights,
-            regressor=self.regressor,
-            candidates=self.candidates,
-            best=self.best,
-            kl=self.kl,
-            prior=self.prior,
-            seed=self.seed,
-        )
-
-    def table(self, path: str | None, read: Callable[[str, str], Table]) -> Table | None:
-        try:
-            return None if path is None else read(Path(path).read_text(encoding="utf-8"), path)
-        except UnicodeDecodeError:
-            raise ValueError(f"{path}: no text in UTF-8; save the table as CSV in UTF-8") from None
+    def mentioned(self) -> dict[tuple[str, ...], Collection[str]]:
+        """The sources that settings speak of, by the setting's place."""
+        below = ("method", name_of(self.method))
+        mentioned = {(*below, setting): names for setting, names in self.method.mentioned().items()}
+        return mentioned | ({("max_epochs",): self.max_epochs} if isinstance(self.max_epochs, dict) else {})
 
     def groups(self, docs: pa.Table) -> pa.Array:
         """What tells sources apart, as one text."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +26,13 @@ from gristmill.mixing.curriculum.curriculum import (
     Ascending,
     Interleaved,
     Random,
-    Schedule,
     Stages,
     WarmUp,
     buckets,
     segments,
     united_edges,
 )
-from gristmill.mixing.curriculum.pacing import Pacing, StepPacing
+from gristmill.mixing.curriculum.pacing import Pacing, Steps
 from gristmill.mixing.curriculum.ranks import Ranks
 from gristmill.mixing.draw import copy_keys
 from gristmill.stages.blend.copies import copies_of
@@ -41,6 +40,7 @@ from gristmill.stages.blend.figures import order_figures
 from gristmill.stages.blend.groups import group_names, numbers_of
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.one_of import OneOf, name_of
 from gristmill.stages.stage import CannotRun, Global, Settings
 from gristmill.stages.text.directions import EASY_WHEN_HIGH
 
@@ -51,10 +51,8 @@ EDGES = "(edges)"
 TIES = np.uint64(0xD1B54A32D192ED03)  # a second chance, which says nothing about the first
 
 
-NUMBERS_OF = {  # settings, and the schedules that look at them
-    "stages": ("stages", "steps"), "passes": ("interleaved",), "share": ("warm_up", "anneal"), "best": ("anneal",),
-    "power": ("pacing",), "start": ("pacing", "steps"), "until": ("pacing", "steps"),
-}  # fmt: skip
+# A new schedule is a class in mixing/curriculum, and its name here.
+AnySchedule = Random | Ascending | Stages | WarmUp | Interleaved | Pacing | Steps | Anneal
 
 
 class Curriculum(Settings):
@@ -65,63 +63,23 @@ class Curriculum(Settings):
         bool | None,
         Field(description="the highest first, for a signal of which more is easier; null: as its own definition says"),
     ] = None
-    schedule: Annotated[
-        Literal["random", "ascending", "stages", "warm_up", "interleaved", "pacing", "steps", "anneal"],
-        Field(description="when what is easy and what is hard is seen (docs/curriculum.md)"),
-    ] = "random"
-    stages: Annotated[int, Field(description="of `stages` and `steps`: how many", ge=1)] = 4
-    passes: Annotated[int, Field(description="of `interleaved`: how many", ge=1)] = 8
-    share: Annotated[float, Field(description="of training: the warm-up's, or the annealing's", gt=0, le=1)] = 0.1
-    best: Annotated[
-        float, Field(description="of the annealing: what part of it the best documents make up", gt=0, le=1)
-    ] = 1.0
-    power: Annotated[float, Field(description="of `pacing`: 1 is linear, 2 the root", gt=0)] = 2.0
-    start: Annotated[
-        float | None,
-        Field(
-            description=(
-                "of `pacing` and `steps`: the share of the data that is open at first; null: 0.01, and 0.25 of `steps`"
-            ),
-            ge=0,
-            lt=1,
-        ),
-    ] = None
-    until: Annotated[
-        float, Field(description="of `pacing` and `steps`: where in training all data are open", gt=0, le=1)
-    ] = 0.5
+    schedule: Annotated[AnySchedule, OneOf("schedule")] = Field(
+        default_factory=Random,
+        description="when what is easy and what is hard is seen (docs/curriculum.md); random unless given",
+    )
 
     @model_validator(mode="after")
     def _goes_by_something(self) -> Self:
-        if self.schedule != "random" and self.by is None:
-            raise ValueError(f"{self.schedule} goes by a signal: name it with `by`, such as by: mtld")
-        for name, schedules in NUMBERS_OF.items():
-            if self.schedule not in schedules and getattr(self, name) != Curriculum.model_fields[name].default:
-                raise ValueError(
-                    f"the schedule {self.schedule} does not look at {name}, which is of {' and '.join(schedules)}"
-                )
+        if self.by is None and not isinstance(self.schedule, Random):
+            raise ValueError(f"{name_of(self.schedule)} goes by a signal: name it with `by`, such as by: mtld")
         if self.by is None and self.descending is not None:
             raise ValueError("descending turns round what `by` names, and it names nothing")
-        self.scheduled()
         return self
 
     @property
     def turned(self) -> bool:
         """Is a high value easy?"""
         return self.by in EASY_WHEN_HIGH if self.descending is None else self.descending
-
-    def scheduled(self) -> Schedule:
-        schedules: dict[str, Any] = {
-            "random": Random,
-            "ascending": Ascending,
-            "stages": lambda: Stages(self.stages),
-            "warm_up": lambda: WarmUp(self.share),
-            "interleaved": lambda: Interleaved(self.passes),
-            "pacing": lambda: Pacing(self.power, 0.01 if self.start is None else self.start, self.until),
-            "steps": lambda: StepPacing(self.stages, 0.25 if self.start is None else self.start, self.until),
-            "anneal": lambda: Anneal(self.share, self.best),
-        }
-        schedule: Schedule = schedules[self.schedule]()
-        return schedule
 
 
 class Order(Curriculum, Global):
@@ -299,7 +257,7 @@ class Order(Curriculum, Global):
                 measured = documents[np.isfinite(values)]
                 bucket[measured] = buckets(rank[measured], self.buckets)
                 difficulty[measured] = rank[measured]
-            place[chosen] = curriculum.scheduled().places(rank[document[chosen]], chance[chosen])
+            place[chosen] = curriculum.schedule.places(rank[document[chosen]], chance[chosen])
         segment = segments(
             place, told.filter(pc.equal(told["group"], EDGES))["values"].combine_chunks().flatten().to_numpy()
         )
@@ -319,7 +277,7 @@ class Order(Curriculum, Global):
     def edges(self, documents: int) -> Array:
         """Where segments begin. A stretch of few documents could not be packed well."""
         resolution = min(self.resolution, max(4, documents // DOCUMENTS_OF_A_SEGMENT))
-        edges = united_edges([c.scheduled().edges(resolution) for c in [self, *self.sources.values()]])
+        edges = united_edges([c.schedule.edges(resolution) for c in [self, *self.sources.values()]])
         if len(edges) > MOST_SEGMENTS:
             raise CannotRun(
                 f"{len(edges):,} segments of all curricula together; there can be {MOST_SEGMENTS:,}: fewer "
@@ -332,16 +290,15 @@ class Order(Curriculum, Global):
         sample."""
         curricula = []
         for source, curriculum in [("", self), *sorted(self.sources.items())]:
-            schedule = curriculum.scheduled()
             curricula.append(
                 {
                     "source": source,
-                    "schedule": curriculum.schedule,
+                    "schedule": name_of(curriculum.schedule),
                     "by": curriculum.by,
                     "descending": curriculum.turned,
-                    "promise": schedule.promise,
-                    "advice": schedule.advice,
-                    "correlation": round(schedule.correlation, 4),
+                    "promise": curriculum.schedule.promise,
+                    "advice": curriculum.schedule.advice,
+                    "correlation": round(curriculum.schedule.correlation, 4),
                 }
             )
         levels = {name: level_values(ranks) for name, ranks in curves.items() if len(ranks.values)}

@@ -21,39 +21,39 @@ from gristmill.mixing.curriculum.curriculum import (
     segments,
     united_edges,
 )
-from gristmill.mixing.curriculum.pacing import Pacing, StepPacing
+from gristmill.mixing.curriculum.pacing import Pacing, Steps
 from gristmill.mixing.curriculum.ranks import STEPS, Ranks
 
 SCHEDULES = [
     Random(),
-    Stages(1),
-    Stages(4),
+    Stages(stages=1),
+    Stages(stages=4),
     Ascending(),
-    WarmUp(0.1),
-    WarmUp(0.5),
-    WarmUp(1.0),
-    Interleaved(1),
-    Interleaved(8),
-    Anneal(0.1),
-    Anneal(0.2, 0.3),
-    Anneal(1.0, 0.5),
-    Anneal(1.0, 1.0),
+    WarmUp(share=0.1),
+    WarmUp(share=0.5),
+    WarmUp(share=1.0),
+    Interleaved(passes=1),
+    Interleaved(passes=8),
+    Anneal(share=0.1),
+    Anneal(share=0.2, best=0.3),
+    Anneal(share=1.0, best=0.5),
+    Anneal(share=1.0, best=1.0),
     Pacing(),
-    Pacing(1.0, 0.1, 1.0),
-    Pacing(1.0, 0.0, 0.5),
-    Pacing(1.0, 0.0, 1.0),
-    Pacing(2.0, 0.0, 1.0),
-    Pacing(3.0, 0.05, 0.3),
-    Pacing(0.5, 0.3, 1.0),
-    Pacing(0.5, 0.25, 1.0),
-    StepPacing(),
-    StepPacing(4, 0.25, 0.75),
-    StepPacing(2, 0.5, 0.25),
-    StepPacing(20, 0.5, 0.6),
+    Pacing(power=1.0, start=0.1, until=1.0),
+    Pacing(power=1.0, start=0.0, until=0.5),
+    Pacing(power=1.0, start=0.0, until=1.0),
+    Pacing(power=2.0, start=0.0, until=1.0),
+    Pacing(power=3.0, start=0.05, until=0.3),
+    Pacing(power=0.5, start=0.3, until=1.0),
+    Pacing(power=0.5, start=0.25, until=1.0),
+    Steps(),
+    Steps(stages=4, start=0.25, until=0.75),
+    Steps(stages=2, start=0.5, until=0.25),
+    Steps(stages=20, start=0.5, until=0.6),
 ]
-PACED = [schedule for schedule in SCHEDULES if isinstance(schedule, Pacing | StepPacing)]
+PACED = [schedule for schedule in SCHEDULES if isinstance(schedule, Pacing | Steps)]
 COUNT = 200_000
-every_schedule = pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+every_schedule = pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
 
 
 def evenly_spread(seed: int = 7, count: int = COUNT) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
@@ -136,7 +136,7 @@ def test_random_does_not_know_ranks() -> None:
 
 def test_stages_hold_their_ranks_and_no_others() -> None:
     rank, chance = evenly_spread()
-    places = Stages(4).places(rank, chance)
+    places = Stages(stages=4).places(rank, chance)
     assert np.array_equal(np.floor(places * 4), np.floor(rank * 4))
     inside = places < 0.25
     assert inside.sum() == COUNT // 4 and abs(np.corrcoef(places[inside], rank[inside])[0, 1]) < 0.02
@@ -149,7 +149,7 @@ def test_ascending_is_sorted_by_rank() -> None:
 
 def test_a_warm_up_is_a_fair_sample_in_ascending_order_and_the_rest_is_random() -> None:
     rank, chance = evenly_spread()
-    places = WarmUp(0.2).places(rank, chance)
+    places = WarmUp(share=0.2).places(rank, chance)
     warm = places < 0.2
     assert np.array_equal(warm, chance < 0.2) and np.allclose(places[warm], 0.2 * rank[warm])
     for part in (warm, ~warm):
@@ -159,7 +159,7 @@ def test_a_warm_up_is_a_fair_sample_in_ascending_order_and_the_rest_is_random() 
 
 def test_every_interleaved_pass_goes_from_easy_to_hard() -> None:
     rank, chance = evenly_spread()
-    places = Interleaved(5).places(rank, chance)
+    places = Interleaved(passes=5).places(rank, chance)
     for number in range(5):
         part = np.floor(places * 5) == number
         assert abs(part.mean() - 0.2) < 0.01 and farthest_from_even(rank[part]) < 2.5 / math.sqrt(part.sum())
@@ -169,7 +169,7 @@ def test_every_interleaved_pass_goes_from_easy_to_hard() -> None:
 @pytest.mark.parametrize(("share", "best"), [(0.1, 1.0), (0.2, 0.3), (0.15, 0.5), (1.0, 0.4)])
 def test_an_anneal_holds_exactly_the_best_and_a_fair_sample_of_the_others(share: float, best: float) -> None:
     rank, chance = evenly_spread()
-    schedule = Anneal(share, best)
+    schedule = Anneal(share=share, best=best)
     places = schedule.places(rank, chance)
     late, among_best = places >= 1 - share, rank >= 1 - share * best
     assert abs(among_best.mean() - share * best) < 1e-4 and late[among_best].all()
@@ -184,8 +184,8 @@ def test_an_anneal_holds_exactly_the_best_and_a_fair_sample_of_the_others(share:
             assert abs(spearman(places[part], rank[part])) < 5 / math.sqrt(part.sum())
 
 
-@pytest.mark.parametrize("schedule", PACED, ids=str)
-def test_at_a_hundred_checkpoints_nothing_is_harder_than_competence_allows(schedule: Pacing | StepPacing) -> None:
+@pytest.mark.parametrize("schedule", PACED, ids=repr)
+def test_at_a_hundred_checkpoints_nothing_is_harder_than_competence_allows(schedule: Pacing | Steps) -> None:
     rank, chance = evenly_spread()
     places = schedule.places(rank, chance)
     for progress in (np.arange(100) + 1) / 100:
@@ -196,8 +196,8 @@ def test_at_a_hundred_checkpoints_nothing_is_harder_than_competence_allows(sched
             assert rank[now].max() > schedule.competence(np.array([progress - 0.01]))[0] - 0.02
 
 
-@pytest.mark.parametrize("schedule", PACED, ids=str)
-def test_paced_places_are_those_of_drawing_without_replacement(schedule: Pacing | StepPacing) -> None:
+@pytest.mark.parametrize("schedule", PACED, ids=repr)
+def test_paced_places_are_those_of_drawing_without_replacement(schedule: Pacing | Steps) -> None:
     """Beside the reference: at each of 20,000 draws one of what waits among the easiest c(p)."""
     count, groups, draws = 20_000, 20, random.Random(3)
     waiting: list[int] = []
@@ -223,32 +223,40 @@ def test_paced_places_are_those_of_drawing_without_replacement(schedule: Pacing 
 def test_linear_pacing_until_the_end_has_the_closed_form() -> None:
     rank, chance = evenly_spread(count=2000)
     by_hand = 1 - np.minimum(1, (1 - rank) / 0.9) * (1 - chance) ** 0.1
-    assert np.abs(Pacing(1.0, 0.1, 1.0).places(rank, chance) - by_hand).max() < 1e-6
-    assert abs(Pacing(1.0, 0.1, 1.0).correlation - (12 * (0.5 - (0.005 + (0.9 / 6 + 0.1 / 2) * 0.9) / 1.1) - 3)) < 1e-3
+    assert np.abs(Pacing(power=1.0, start=0.1, until=1.0).places(rank, chance) - by_hand).max() < 1e-6
+    assert (
+        abs(
+            Pacing(power=1.0, start=0.1, until=1.0).correlation
+            - (12 * (0.5 - (0.005 + (0.9 / 6 + 0.1 / 2) * 0.9) / 1.1) - 3)
+        )
+        < 1e-3
+    )
 
 
 def test_steps_that_use_up_each_level_are_stages() -> None:
     rank, chance = evenly_spread(count=2000)
-    assert np.allclose(StepPacing(4, 0.25, 0.75).places(rank, chance), Stages(4).places(rank, chance))
+    assert np.allclose(
+        Steps(stages=4, start=0.25, until=0.75).places(rank, chance), Stages(stages=4).places(rank, chance)
+    )
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Pacing(0.5, 0.1, 1.0), "they run out"),
-        (lambda: Pacing(0.5, 0.0, 0.5), "they run out"),
-        (lambda: Pacing(0.0), "power is 0"),
-        (lambda: Pacing(1.0, 1.0), "start is 1"),
-        (lambda: Pacing(1.0, 0.1, 1.1), "until is 1.1"),
-        (lambda: Pacing(1.0, math.nan), "start is nan"),
-        (lambda: StepPacing(4, 0.1, 1.0), "step 1 may use the easiest 0.1 .* up to 0.3333"),
-        (lambda: StepPacing(1), "steps is 1"),
-        (lambda: Stages(0), "count is 0"),
-        (lambda: Interleaved(0), "passes is 0"),
-        (lambda: WarmUp(0.0), "share is 0"),
-        (lambda: WarmUp(math.nan), "share is nan"),
-        (lambda: Anneal(1.2), "share is 1.2"),
-        (lambda: Anneal(0.1, 0.0), "best is 0"),
+        (lambda: Pacing(power=0.5, start=0.1, until=1.0), "they run out"),
+        (lambda: Pacing(power=0.5, start=0.0, until=0.5), "they run out"),
+        (lambda: Pacing(power=0.0), "power\n.*greater than 0"),
+        (lambda: Pacing(power=1.0, start=1.0), "start\n.*less than 1"),
+        (lambda: Pacing(power=1.0, start=0.1, until=1.1), "until\n.*less than or equal to 1"),
+        (lambda: Pacing(power=1.0, start=math.nan), "start\n.*less than 1"),
+        (lambda: Steps(stages=4, start=0.1, until=1.0), "step 1 may use the easiest 0.1 .* up to 0.3333"),
+        (lambda: Steps(stages=1), "stages\n.*or equal to 2"),
+        (lambda: Stages(stages=0), "stages\n.*or equal to 1"),
+        (lambda: Interleaved(passes=0), "passes\n.*or equal to 1"),
+        (lambda: WarmUp(share=0.0), "share\n.*greater than 0"),
+        (lambda: WarmUp(share=math.nan), "share\n.*or equal to 1"),
+        (lambda: Anneal(share=1.2), "share\n.*or equal to 1"),
+        (lambda: Anneal(share=0.1, best=0.0), "best\n.*greater than 0"),
         (lambda: Ascending().edges(0), "resolution is 0"),
         (lambda: segments(np.zeros(1), np.arange(70_000.0)), "Lower the resolution"),
     ],
@@ -259,7 +267,7 @@ def test_what_cannot_be_is_refused(make, message) -> None:  # type: ignore[no-un
 
 
 def test_no_source_orders_between_two_edges_of_the_union() -> None:
-    parts = [Stages(3).edges(9), Stages(6).edges(9), Anneal(1 / 3).edges(9), Random().edges(9)]
+    parts = [Stages(stages=3).edges(9), Stages(stages=6).edges(9), Anneal(share=1 / 3).edges(9), Random().edges(9)]
     assert np.allclose(united_edges(parts), np.arange(6) / 6) and np.array_equal(united_edges([]), [0.0])
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gristmill.mixing.methods import Choice, choose
 from gristmill.mixing.weights.supply import Supply
+from gristmill.stages.blend.methods import Given, choose
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 WEIGHTS = {
@@ -37,20 +37,15 @@ def test_a_named_mix_weighs_each_of_its_sources(name: str) -> None:
     assert recipe["name"] == name and stages == ["exact_dedup", "minhash_dedup", "tokenize", "mix", "order", "pack"]
     by_name = {key: value for stage in recipe["stages"] if isinstance(stage, dict) for key, value in stage.items()}
     mix = by_name["mix"]
+    assert mix["method"] == {"given": {"weights": WEIGHTS[name]}} and mix["max_epochs"] == 4 and mix["budget"] == 10**10
     assert (
-        mix["weights"] == WEIGHTS[name]
-        and mix["method"] == "given"
-        and mix["max_epochs"] == 4
-        and mix["budget"] == 10**10
-    )
-    assert (
-        set(mix["weights"])
+        set(WEIGHTS[name])
         == set(recipe["sources"])
         == set(by_name["minhash_dedup"]["sources"])
         == set(by_name["exact_dedup"]["sources"])
     )
     supply = Supply.of(dict.fromkeys(recipe["sources"], 1e12), mix["budget"], mix["max_epochs"])
-    weights = choose(supply, Choice("given", weights=mix["weights"])).weights_N
+    weights = choose(supply, Given(**mix["method"]["given"])).weights_N
     assert weights.sum() == pytest.approx(1) and weights.max() == pytest.approx(
         max(WEIGHTS[name].values()) / sum(WEIGHTS[name].values())
     )

@@ -203,19 +203,27 @@ def of_file(name: str, text: str) -> Any:
     return lambda lab: lab.file(name, text)
 
 
-UTILIMAX: dict[str, Any] = {
-    "method": "utilimax",
-    "utilities_file": of_file("utilities.csv", UTILITIES),
-    "budget": 40_000,
-}
-REGMIX: dict[str, Any] = {"method": "regmix", "regressor": "ridge", "ablations_file": of_file("runs.csv", ablations()), "budget": 40_000, "candidates": 500, "best": 10}  # fmt: skip
-LOG_LINEAR: dict[str, Any] = {
-    "method": "log_linear",
-    "ablations_file": of_file("runs.csv", ablations()),
-    "budget": 40_000,
-}
-GIVEN: dict[str, Any] = {"method": "given", "weights": {"web": 1, "code": 1, "books": 1}, "budget": 40_000}
+UTILITIES_FILE = of_file("utilities.csv", UTILITIES)
+OTHER_UTILITIES = of_file("others.csv", UTILITIES.replace("0.8", "0.1"))
+RUNS_FILE, OTHER_RUNS = of_file("runs.csv", ablations()), of_file("other_runs.csv", ablations(0.2))
+
+
+def by(method: str, **settings: Any) -> dict[str, Any]:
+    return {"method": {method: settings}, "budget": 40_000}
+
+
+UTILIMAX = by("utilimax", utilities_file=UTILITIES_FILE)
+MOST_UTILITY = by("most_utility", utilities_file=UTILITIES_FILE)
+REGMIX = by("regmix", ablations_file=RUNS_FILE, regressor="ridge", candidates=500, best=10)
+LOG_LINEAR = by("log_linear", ablations_file=RUNS_FILE)
+GIVEN = by("given", weights={"web": 1, "code": 1, "books": 1})
 ASCENDING: dict[str, Any] = {"by": "hard", "schedule": "ascending"}
+
+
+def paced(schedule: str, **settings: Any) -> dict[str, Any]:
+    return {"by": "hard", "schedule": {schedule: settings}}
+
+
 SCORES: dict[str, Any] = {"by": ["good", "hard"]}
 QUANTILES: Changes = {"weigh": to("tokens"), "within": to(["language"]), "seed": to(1)}
 
@@ -225,21 +233,27 @@ BLEND = [
         {
             "by": to(["source", "language"], method="unimax", budget=40_000),
             "method": to("unimax", budget=40_000),
+            "method.given.weights": to({"web": 3, "code": 1, "books": 1}, **GIVEN),
+            "method.temperature.temperature": to(5.0, **by("temperature", temperature=1.0)),
+            "method.utilimax.utilities_file": to(OTHER_UTILITIES, **UTILIMAX),
+            "method.utilimax.noise": to("flag", **UTILIMAX),
+            "method.utilimax.scale": to("as_given", **UTILIMAX),
+            "method.utilimax.aversion": to(0.0, **UTILIMAX),
+            "method.most_utility.utilities_file": to(OTHER_UTILITIES, **MOST_UTILITY),
+            "method.most_utility.noise": to("flag", **MOST_UTILITY),
+            "method.most_utility.scale": to("as_given", **MOST_UTILITY),
+            "method.most_utility.task_weights": to({"science": 1, "code": 9}, **MOST_UTILITY),
+            "method.regmix.ablations_file": to(OTHER_RUNS, **REGMIX),
+            "method.regmix.task_weights": to({"science": 9, "code": 1}, **REGMIX),
+            "method.regmix.regressor": to("trees", **REGMIX),
+            "method.regmix.candidates": to(300, **REGMIX),
+            "method.regmix.best": to(1, **REGMIX),
+            "method.log_linear.ablations_file": to(OTHER_RUNS, **LOG_LINEAR),
+            "method.log_linear.task_weights": to({"science": 9, "code": 1}, **LOG_LINEAR),
+            "method.log_linear.kl": to(5.0, **LOG_LINEAR),
+            "method.log_linear.prior": to({"web": 1, "code": 1, "books": 8}, **LOG_LINEAR),
             "budget": to(40_000),
             "max_epochs": to(1.0, method="unimax", budget=150_000),
-            "weights": to({"web": 3, "code": 1, "books": 1}, **GIVEN),
-            "temperature": to(5.0, method="temperature", temperature=1.0, budget=40_000),
-            "utilities_file": to(of_file("others.csv", UTILITIES.replace("0.8", "0.1")), **UTILIMAX),
-            "aversion": to(0.0, **UTILIMAX),
-            "noise": to("flag", **UTILIMAX),
-            "scale": to("as_given", **UTILIMAX),
-            "ablations_file": to(of_file("other_runs.csv", ablations(0.2)), **LOG_LINEAR),
-            "task_weights": to({"science": 9, "code": 1}, **LOG_LINEAR),
-            "regressor": to("trees", **REGMIX),
-            "candidates": to(300, **REGMIX),
-            "best": to(1, **REGMIX),
-            "kl": to(5.0, **LOG_LINEAR),
-            "prior": to({"web": 1, "code": 1, "books": 8}, **LOG_LINEAR),
             "stands_for": to(400_000, **GIVEN | {"max_epochs": 100}),
             "seed": to(1, budget=40_000),
         },
@@ -251,13 +265,17 @@ BLEND = [
             "by": to("good", **ASCENDING),
             "descending": to(True, **ASCENDING),
             "schedule": to("ascending", by="hard"),
-            "stages": to(2, by="hard", schedule="stages"),
-            "passes": to(2, by="hard", schedule="interleaved"),
-            "share": to(0.5, by="hard", schedule="warm_up"),
-            "best": to(0.3, by="hard", schedule="anneal", share=0.4),
-            "power": to(1.0, by="hard", schedule="pacing"),
-            "start": to(0.4, by="hard", schedule="pacing"),
-            "until": to(0.9, by="hard", schedule="pacing"),
+            "schedule.stages.stages": to(2, **paced("stages")),
+            "schedule.warm_up.share": to(0.5, **paced("warm_up")),
+            "schedule.interleaved.passes": to(2, **paced("interleaved")),
+            "schedule.pacing.power": to(1.0, **paced("pacing")),
+            "schedule.pacing.start": to(0.4, **paced("pacing")),
+            "schedule.pacing.until": to(0.9, **paced("pacing")),
+            "schedule.steps.stages": to(8, **paced("steps")),
+            "schedule.steps.start": to(0.5, **paced("steps")),
+            "schedule.steps.until": to(0.3, **paced("steps")),
+            "schedule.anneal.share": to(0.4, **paced("anneal")),
+            "schedule.anneal.best": to(0.3, **paced("anneal", share=0.4)),
             "within": to(["language"], **ASCENDING),
             "sources": to({"code": {"by": "good", "schedule": "ascending"}}, **ASCENDING),
             "buckets": to(4, **ASCENDING),

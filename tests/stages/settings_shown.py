@@ -17,6 +17,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from gristmill import stages
+from gristmill.stages.one_of import choices_in
 from gristmill.stages.stage import Global, Map, Origin, Reader, Sink, Stage
 from tests.stages.scattered import Scattered
 
@@ -39,7 +40,10 @@ class Lab:
 
     def filled(self, values: Mapping[str, Any]) -> Values:
         """Settings whose values may be functions of the lab."""
-        return {name: value(self) if inspect.isfunction(value) else value for name, value in values.items()}
+        return {name: self.value(value) for name, value in values.items()}
+
+    def value(self, value: Any) -> Any:
+        return self.filled(value) if isinstance(value, dict) else value(self) if inspect.isfunction(value) else value
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,9 @@ def with_value(base: Values, name: str, value: Any) -> Values:
     if not inner:
         return base | {top: value}
     before = base.get(top, {})
+    several = isinstance(before, list | tuple)
     return base | {
-        top: [one | {inner: value} for one in before] if isinstance(before, list | tuple) else before | {inner: value}
+        top: [with_value(one, inner, value) for one in before] if several else with_value(before, inner, value)
     }
 
 
@@ -164,9 +169,16 @@ def readings(reader: Reader, data: bytes, path: str) -> Any:
 
 
 def settings_of(kind: type[Stage]) -> Iterator[str]:
-    """The names of all settings of a stage; of those that are tables (or lists of tables) those of the table too."""
+    """The names of all settings of a stage; of those that are tables (or lists of tables) those of the table too, and
+    of one of several kinds those of every kind."""
+    choices = choices_in(kind)
     for name, info in kind.model_fields.items():
         yield name
+        if name in choices:
+            yield from (
+                f"{name}.{one}.{inner}" for one, model in choices[name][1].items() for inner in model.model_fields
+            )
+            continue
         for model in models_in(info.annotation):
             if not issubclass(kind, model):  # a stage's own fields again are shown as the stage's
                 yield from (f"{name}.{inner}" for inner in model.model_fields)

@@ -61,7 +61,7 @@ STAGES: dict[str, Global] = {
     "bloom_dedup": BloomDedup(),
     "exact_dedup": ExactDedup(),
     "minhash_dedup": MinHashDedup(threshold=0.7),
-    "mix": Mix(method="given", weights={"a": 1, "b": 3}, budget=600),
+    "mix": Mix(method={"given": {"weights": {"a": 1, "b": 3}}}, budget=600),
     "one_view": OneView(),
     "order": Order(by="score", descending=True, schedule="ascending"),
     "site_boilerplate": SiteBoilerplate(),

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from gristmill.mixing.methods import Choice, choose
 from gristmill.mixing.weights import tables
 from gristmill.mixing.weights.supply import Supply
 from gristmill.pipeline.ablate import work
@@ -29,7 +28,9 @@ from gristmill.pipeline.ablate.work import JobResult, carry_out
 from gristmill.pipeline.ablate.workers import Crew
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.stages.blend.methods import Utilimax, choose
 from tests.pipeline.ablate.ablation_sets import make_plan, make_set, tales
+from tests.stages.blend.tables_as_csv import save_utilities
 
 HERE = Crew(0, 1)
 
@@ -133,7 +134,7 @@ def test_shares_and_epochs_are_stated(finished: tuple[Path, dict[str, Any]]) -> 
     assert any("2 seeds" in warning for warning in record["warnings"])
 
 
-def test_mix_reads_what_an_ablation_wrote(finished: tuple[Path, dict[str, Any]]) -> None:
+def test_mix_reads_what_an_ablation_wrote(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """The loop is closed: more of what helped, less of what did not."""
     plan, record = finished
     utilities = tables.utilities((plan.parent / "out" / "utilities.csv").read_text())
@@ -141,10 +142,8 @@ def test_mix_reads_what_an_ablation_wrote(finished: tuple[Path, dict[str, Any]])
     long = next(d for d in record["arms"][0]["differences"] if d["task"] == "prose/long")
     assert utilities.values_NT[0, 0] == -long["difference"] and (utilities.errors_NT[:, :2] > 0).all()
     supply = Supply.of({"clean": 1e6, "noise": 1e6}, budget=1e6)
-    chosen = choose(
-        supply,
-        Choice("utilimax", utilities=utilities.of_tasks(("prose/long", "prose/short")), noise="flag", aversion=0.1),
-    )
+    prose = save_utilities(tmp_path / "prose.csv", utilities.of_tasks(("prose/long", "prose/short")))
+    chosen = choose(supply, Utilimax(utilities_file=prose, noise="flag", aversion=0.1))
     assert chosen.weights_N[0] > chosen.weights_N[1]
 
 

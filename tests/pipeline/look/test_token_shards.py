@@ -30,8 +30,8 @@ sources:
   rhymes: {{jsonl: {{path: rhymes}}}}
 stages:
   - tokenize: {{vocab_size: 600}}
-  - mix: {{method: given, weights: {{tales: 0.6, rhymes: 0.4}}, budget: 30000, max_epochs: 8}}
-  - order: {{by: {by}, schedule: stages, stages: 3, buckets: 3}}
+  - mix: {{method: {{given: {{weights: {{tales: 0.6, rhymes: 0.4}}}}}}, budget: 30000, max_epochs: 8}}
+  - order: {{by: {by}, schedule: {{stages: {{stages: 3}}}}, buckets: 3}}
   - pack: {{row_length: {lengths}, window_tokens: 4096, license: cc0-1.0}}
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 from gristmill.pipeline.cli.app import out_of
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.recipe import recipe as recipes, registry
 from tests.pipeline.runs import save
 
 SOURCES = "name: mistakes\nsources:\n  crawl: {jsonl: {path: a}}\n  books: {jsonl: {path: b}, join: late}\nstages:\n  - exact_dedup\n"
@@ -91,17 +91,17 @@ def test_a_readers_field_is_not_looked_for_in_stages_that_work(tmp_path):
     ("mix", "says"),
     [
         (
-            "{method: given, weights: {crwl: 1, news: 2}}",
+            "{method: {given: {weights: {crwl: 1, news: 2}}}}",
             [
-                "weights.crwl: no such source comes here; did you mean crawl?",
-                "weights.news: no such source comes here; there are crawl, books",
-                "weights: says nothing of books (0 leaves a source out)",
+                "method.given.weights.crwl: no such source comes here; did you mean crawl?",
+                "method.given.weights.news: no such source comes here; there are crawl, books",
+                "method.given.weights: says nothing of books (0 leaves a source out)",
             ],
         ),
         ("{max_epochs: {crawl: 2, boks: 2}}", ["max_epochs.boks: no such source comes here; did you mean books?"]),
         (
-            "{method: utilimax, utilities_file: u.csv}",
-            ["utilities_file.bokes: no such source comes here; did you mean books?"],
+            "{method: {utilimax: {utilities_file: u.csv}}}",
+            ["method.utilimax.utilities_file.bokes: no such source comes here; did you mean books?"],
         ),
     ],
 )
@@ -111,14 +111,119 @@ def test_a_mix_of_sources_that_are_not_there_is_told_before_any_work(tmp_path, m
 
 
 def test_a_mix_speaks_of_the_sources_that_join_before_it(tmp_path):
-    late = "{method: given, weights: {crawl: 1, books: 2}}\n  - sample: {name: later, rate: 1}\n"
+    late = "{method: {given: {weights: {crawl: 1, books: 2}}}}\n  - sample: {name: later, rate: 1}\n"
     [said] = complaints(tmp_path, mixed(late).replace("join: late", "join: later"))
-    assert said == "9: stages[3].mix.weights.books: no such source comes here; there are crawl"
+    assert said == "9: stages[3].mix.method.given.weights.books: no such source comes here; there are crawl"
     right = [
-        mixed("{method: given, weights: {crawl: 1, books: 0}}"),
-        mixed("{by: [language], method: given, weights: {en: 1}}"),
+        mixed("{method: {given: {weights: {crawl: 1, books: 0}}}}"),
+        mixed("{by: [language], method: {given: {weights: {en: 1}}}}"),
     ]
     assert [len(recipes.load(save(tmp_path / "right.yaml", text)).sources) for text in right] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("mix", "says"),
+    [
+        # One of several kinds, as it was written before: settings beside the name.
+        (
+            "{method: utilimax, utilities_file: u.csv, aversion: 1.0, budget: 9}",
+            "utilities_file: is a setting of the method utilimax, and stands below the name: `method: {utilimax: {utilities_file: u.csv, aversion: 1.0}}`",
+        ),
+        (
+            "{method: {utilimax: {utilities_file: u.csv}}, aversion: 2}",
+            "aversion: is a setting of the method utilimax, and stands below the name: `method: {utilimax: {utilities_file: u.csv, aversion: 2}}`",
+        ),
+        (
+            "{noise: flag}",
+            "noise: is a setting of the methods utilimax and most_utility, and stands below the name: `method: {utilimax: {noise: flag}}`",
+        ),
+        (
+            "{method: unimax, aversion: 0.3}",
+            "aversion: is a setting of the method utilimax, not of unimax, and stands below the name: `method: {utilimax: {aversion: 0.3}}`",
+        ),
+        (
+            f"{{weights: {{{', '.join(f'source_{n}: 1' for n in range(99))}}}}}",
+            "weights: is a setting of the method given, and stands below the name: `method: {given: {weights: …}}`",
+        ),
+        ("{unimax: }", "unimax: is a method: `method: unimax`"),
+        ("{given: {weights: {a: 1}}}", "given: is a method: `method: {given: {weights: {a: 1}}}`"),
+        # Below the name of another, or of none.
+        (
+            "{method: {unimax: {aversion: 1}}}",
+            "method.unimax.aversion: no such field; aversion is a field of utilimax; here there are none",
+        ),
+        (
+            "{method: {log_linear: {ablations_file: a.csv, prior: {crawl: 1, books: 1}, klo: 1}}}",
+            "method.log_linear.klo: no such field; did you mean kl?",
+        ),
+        ("{method: utilmax}", "method: no such method; did you mean utilimax?"),
+        ("{method: {utilmax: {aversion: 1}}}", "method.utilmax: no such method; did you mean utilimax?"),
+        (
+            "{method: evenly}",
+            "method: no such method; there are given, proportional, temperature, unimax, utilimax, most_utility, regmix, log_linear",
+        ),
+        # Something is lacking, or too much.
+        ("{method: utilimax}", "method.utilimax.utilities_file: is missing"),
+        ("{method: {given: }}", "method.given.weights: is missing"),
+        (
+            "{method: {utilimax: , utilities_file: u.csv}}",
+            "method: one method was expected, with its settings below its name: `{utilimax: {utilities_file: …}}`",
+        ),
+        (
+            "{method: {unimax: , budget: 9}}",
+            "method: one method was expected, as `NAME` or `{NAME: {…}}`, not unimax and budget",
+        ),
+        ("{method: [unimax]}", "method: one method was expected, as `NAME` or `{NAME: {…}}`, not ['unimax']"),
+        ("{method: {given: 3}}", "method.given: settings were expected (name: value), not 3"),
+        ("{method: {given: {weights: {crawl: 0}}}}", "method.given.weights: one number at least must be above 0"),
+        (
+            "{method: {given: {weights: {crawl: -1}}}}",
+            "method.given.weights.crawl: Input should be greater than or equal to 0, not -1",
+        ),
+        (
+            "{method: {most_utility: {utilities_file: u.csv, task_weights: {sciense: 1}}}}",
+            "method.most_utility.task_weights: no task 'sciense'; there are 'science'",
+        ),
+    ],
+)
+def test_a_method_has_its_own_settings_below_its_name_and_no_others(tmp_path, mix, says):
+    save(tmp_path / "u.csv", "source,science\ncrawl,0.5\nbooks,0.6\n")
+    save(tmp_path / "a.csv", "weight:crawl,weight:books,loss:q\n0,1,1\n1,0,2\n0.5,0.5,1\n0.2,0.8,1\n")
+    assert complaints(tmp_path, mixed(mix)) == [f"9: stages[3].mix.{says}"]
+
+
+def test_the_line_is_that_of_the_setting_inside_a_method_or_a_schedule(tmp_path):
+    text = mixed(
+        """
+      method:
+        utilmax:
+          aversion: 1
+  - order:
+      by: mtld
+      schedule: interleaved
+      stages: 3
+      sources:
+        crawl: {by: mtld, schedule: anneal, share: 0.2, best: 0.3}
+        books:
+          by: mtld
+          schedule:
+            warm_up:
+              passes: 3"""
+    )
+    assert complaints(tmp_path, text) == [
+        "11: stages[3].mix.method.utilmax: no such method; did you mean utilimax?",
+        "18: stages[4].order.sources.crawl.share: is a setting of the schedule anneal, and stands below the name: `schedule: {anneal: {share: 0.2, best: 0.3}}`",
+        "23: stages[4].order.sources.books.schedule.warm_up.passes: no such field; passes is a field of interleaved; here there are share",
+        "16: stages[4].order.stages: is a setting of the schedules stages and steps, not of interleaved, and stands below the name: `schedule: {stages: {stages: 3}}`",
+    ]
+
+
+@pytest.mark.parametrize("method", ["unimax", "{unimax: }", "{unimax: {}}"])
+def test_a_method_without_settings_may_be_a_bare_name(tmp_path, method):
+    recipe = recipes.load(save(tmp_path / "r.yaml", mixed(f"{{method: {method}}}")))
+    assert recipe.steps[-1].stage.model_dump()["method"] == {"unimax": {}}
+    assert recipe.resolved()["stages"][-1]["mix"]["method"] == {"unimax": {}}
+    assert registry.build(recipe.steps[-1].spec) == recipe.steps[-1].stage
 
 
 def test_a_tokenizer_that_is_not_there_is_told_before_any_work(tmp_path, monkeypatch):

@@ -6,12 +6,15 @@ import json
 import random
 import typing
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RecipeError
@@ -19,6 +22,7 @@ from gristmill.pipeline.flow.saved import kept_at
 from gristmill.pipeline.inputs.files import find_files
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.run.dry_run import foresee
+from gristmill.stages.one_of import choices_in
 from gristmill.stages.paths import PathRole
 from gristmill.stages.stage import Stage
 from gristmill.stages.tokens.training import SPECIALS, trained
@@ -60,8 +64,13 @@ SETTINGS = {
     "llm_score.cache_path": ("llm_score: {model: m, rubric: r, cache_path: kept}", "kept/answers", "", ""),
     "llm_score.description_file": ("llm_score: {model: m, description_file: kept.txt}", "kept.txt", "good texts", "better texts"),
     "llm_score.model_path": ("llm_score: {model_path: kept, rubric: r}", "kept/config.json", "{}", "{} "),
-    "mix.ablations_file": ("mix: {method: log_linear, ablations_file: kept.csv}", "kept.csv", ABLATIONS, ABLATIONS.replace("1.1", "1.2")),
-    "mix.utilities_file": ("mix: {method: most_utility, utilities_file: kept.csv}", "kept.csv", UTILITIES, UTILITIES.replace("0.5", "0.4")),
+    **{
+        f"mix.method.{method}.{name}": (f"mix: {{method: {{{method}: {{{name}: kept.csv{more}}}}}}}", "kept.csv", table, table.replace(a, b))
+        for method, name, more, table, a, b in (
+            ("log_linear", "ablations_file", "", ABLATIONS, "1.1", "1.2"), ("regmix", "ablations_file", ", regressor: ridge", ABLATIONS, "1.1", "1.2"),
+            ("most_utility", "utilities_file", "", UTILITIES, "0.5", "0.4"), ("utilimax", "utilities_file", "", UTILITIES, "0.5", "0.4"),
+        )
+    },
     "paragraph_languages.model_file": ("paragraph_languages: {model_file: kept.bin}", "kept.bin", "a model", "another"),
     "text_signals.stop_words_file": ("text_signals: {stop_words_file: kept.json}", "kept.json", '{"de": ["der"]}', '{"de": ["die"]}'),
     "tokenize.tokenizer": ("tokenize: {tokenizer: tok.json, eos: false}", "tok.json", "TOKENIZER", "OTHER TOKENIZER"),
@@ -119,7 +128,7 @@ def contents_of(setting: str, tokenizers: tuple[str, str]) -> tuple[str, str]:
 def test_a_path_is_looked_for_beside_the_recipe_and_known_by_what_it_holds(
     setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizers: tuple[str, str]
 ) -> None:
-    stage, name = setting.split(".")
+    stage, *names = setting.split(".")
     first, second = contents_of(setting, tokenizers)
     home, moved, shell = (tmp_path / folder for folder in ("home", "moved", "shell"))
     for folder in (home, moved):
@@ -127,7 +136,7 @@ def test_a_path_is_looked_for_beside_the_recipe_and_known_by_what_it_holds(
     beside(shell, setting, second)  # of the same name, where the command is given
     monkeypatch.chdir(shell)
     step = step_of(recipe_with(home, SETTINGS[setting][0]))
-    found = step.stage.model_dump()[name]
+    found = reduce(lambda settings, name: settings[name], names, step.stage.model_dump())
     assert step.stage.recipe_name() == stage
     [path] = [found] if isinstance(found, str) else found
     assert Path(path).is_absolute() and Path(path).is_relative_to(home) and Path(path).exists()
@@ -161,18 +170,28 @@ def roles_in(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[PathRo
             yield from roles_in(inner)
 
 
+def settings_of(kind: type[BaseModel], above: str) -> Iterator[tuple[str, FieldInfo]]:
+    """The settings of a stage, those of each kind of one of several too."""
+    for name, info in kind.model_fields.items():
+        yield f"{above}.{name}", info
+    for name, (_, kinds) in choices_in(kind).items():
+        for called, one in kinds.items():
+            yield from settings_of(one, f"{above}.{name}.{called}")
+
+
 def test_every_setting_that_is_a_path_has_the_type_and_a_test() -> None:
     typed, named = set(), set()
     for name, kind in registry.built_in().items():
-        for field, info in kind.model_fields.items():
+        for setting, info in settings_of(kind, name):
+            field = setting.rpartition(".")[2]
             if any(roles_in(info.annotation, tuple(info.metadata))):
-                typed.add(f"{name}.{field}")
+                typed.add(setting)
             if field.endswith(("path", "_file", "_files", "_folder")) or field in (
                 "tokenizer",
                 "against",
                 "save_index",
             ):
-                named.add(f"{name}.{field}")
+                named.add(setting)
     assert typed == set(SETTINGS)
     assert named <= typed | ENGINES
 

@@ -132,7 +132,8 @@ def test_a_named_mix_ends_in_shards_of_its_shares(name, tmp_path):
             step["pack"]["row_length"] = 1024
     go(save(tmp_path / "recipe.yaml", yaml.safe_dump(told, sort_keys=False)), tmp_path / "out")
     shards = open_shards(tmp_path / "out" / "shards" / "1024")
-    total = sum(mix["weights"].values())
-    assert set(shards.index.sources) == {source for source, weight in mix["weights"].items() if weight}
-    for source, weight in mix["weights"].items():
+    weights = mix["method"]["given"]["weights"]
+    total = sum(weights.values())
+    assert set(shards.index.sources) == {source for source, weight in weights.items() if weight}
+    for source, weight in weights.items():
         assert shards.index.sources[source] / 50_000 == pytest.approx(weight / total, abs=0.01)

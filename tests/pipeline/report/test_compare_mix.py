@@ -29,7 +29,7 @@ stages:
   - exact_dedup
   - write
   - tokenize: {vocab_size: 300}
-  - mix: {method: temperature, temperature: 2, budget: 5000, max_epochs: 4}
+  - mix: {method: {temperature: {temperature: 2}}, budget: 5000, max_epochs: 4}
 """
 
 

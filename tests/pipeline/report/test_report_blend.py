@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from gristmill.mixing.methods import Choice, choose
 from gristmill.mixing.weights.ablations import Ablations
 from gristmill.mixing.weights.supply import Supply
 from gristmill.mixing.weights.utility import Utilities
@@ -28,10 +28,12 @@ from gristmill.pipeline.look.run_folder import render_stage, stage_view
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.blocks import Axis, section_of
 from gristmill.stages.blend.figures import curriculum_of
+from gristmill.stages.blend.methods import Regmix, Utilimax, choose
 from gristmill.stages.figures import MOST, first_of
 from gristmill.stages.tokens.figures import length_group, lengths
 from tests.pipeline.look.outfolder import HOSTILE, entry, run as run_of, save
 from tests.pipeline.runs import go, lines, save as save_text, sentences
+from tests.stages.blend.tables_as_csv import save_ablations, save_utilities
 
 RECIPE = """
 name: blend
@@ -41,8 +43,8 @@ sources:
   lists: {jsonl: {path: lists}}
 stages:
   - tokenize: {vocab_size: 400}
-  - mix: {method: utilimax, utilities_file: utilities.csv, aversion: 0.2, budget: 9000, max_epochs: 8}
-  - order: {by: mtld, schedule: stages, stages: 3, sources: {lists: {by: tokens, schedule: ascending, descending: true}}}
+  - mix: {method: {utilimax: {utilities_file: utilities.csv, aversion: 0.2}}, budget: 9000, max_epochs: 8}
+  - order: {by: mtld, schedule: {stages: {stages: 3}}, sources: {lists: {by: tokens, schedule: ascending, descending: true}}}
   - pack: {row_length: [64, 256], window_tokens: 4096, license: cc0-1.0}
 """
 UTILITIES = """\
@@ -228,7 +230,9 @@ def hostile_reports() -> dict[str, dict[str, Any]]:
     supply = Supply.of(dict(zip(NAMES, (100.0, 300.0, 600.0), strict=True)), 500.0, 4.0)
     tasks = (f"task {HOSTILE}", f"noise {HOSTILE}")
     table = Utilities(NAMES, tasks, np.array([[0.1, 0.5], [0.9, 0.5], [0.4, 0.51]]), np.full((3, 2), 0.02))
-    facts = choose(supply, Choice("utilimax", utilities=table, aversion=0.25)).facts
+    with TemporaryDirectory() as folder:
+        file = save_utilities(Path(folder, "u.csv"), table)
+        facts = choose(supply, Utilimax(utilities_file=file, aversion=0.25)).facts
     drawn = [{"wanted": 10, "drawn": 10, "taking_part": 100, "there": 100} for _ in NAMES]
     count = {"documents": 3, "tokens": 70, "bytes_per_token": 4.0}
     tokenizer = {
@@ -340,13 +344,14 @@ def test_an_axis_holds_all_its_values_between_round_ticks(values: list[float]) -
     assert all(0 <= float(axis.at(value)) <= 100 for value in values)
 
 
-def test_a_fitted_mix_says_how_far_it_is_to_be_trusted() -> None:
+def test_a_fitted_mix_says_how_far_it_is_to_be_trusted(tmp_path: Path) -> None:
     chance = np.random.default_rng(0)
     weights_RN = chance.dirichlet(np.ones(3), 20)
     losses_RT = np.stack([3 - weights_RN @ [0.9, 0.1, 0.3], chance.random(20)], axis=1)
     ablations = Ablations.of(("a", "b", "c"), ("skill", "luck"), weights_RN, losses_RT)
     supply = Supply.of({"a": 100.0, "b": 300.0, "c": 600.0}, 90.0)
-    facts = choose(supply, Choice("regmix", ablations=ablations, regressor="ridge", candidates=2000, best=10)).facts
+    file = save_ablations(tmp_path / "runs.csv", ablations)
+    facts = choose(supply, Regmix(ablations_file=file, regressor="ridge", candidates=2000, best=10)).facts
     drawn = [{"wanted": 30, "drawn": 30, "taking_part": 3, "there": 300} for _ in "abc"]
     shown = page("mix", {"mix": {**facts, "by": ["source"], "drawn": drawn}})
     trusted = {name: float(value) for name, value in shown.rows("How well runs that were left out are ranked")}

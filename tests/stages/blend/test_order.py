@@ -60,19 +60,18 @@ def correlation(rows: list[dict[str, Any]], signal: str, seed: int = 5) -> float
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "schedule",
     [
-        {"schedule": "random"}, {"schedule": "ascending"}, {"schedule": "stages", "stages": 3}, {"schedule": "warm_up", "share": 0.5},
-        {"schedule": "interleaved", "passes": 2}, {"schedule": "pacing"}, {"schedule": "pacing", "power": 1.0, "start": 0.2}, {"schedule": "anneal", "share": 0.3},
-        {"schedule": "anneal", "share": 0.3, "best": 0.3}, {"schedule": "steps", "start": 0.3},
+        "random", "ascending", {"stages": {"stages": 3}}, {"warm_up": {"share": 0.5}}, {"interleaved": {"passes": 2}}, "pacing",
+        {"pacing": {"power": 1.0, "start": 0.2}}, {"anneal": {"share": 0.3}}, {"anneal": {"share": 0.3, "best": 0.3}}, {"steps": {"start": 0.3}},
     ],
     ids=str,
 )  # fmt: skip
-def test_the_order_correlates_with_the_signal_as_its_schedule_promises(settings):
-    rows, flow = ordered(made(), Order(by="hard", **settings))
+def test_the_order_correlates_with_the_signal_as_its_schedule_promises(schedule):
+    rows, flow = ordered(made(), Order(by="hard", schedule=schedule))
     promised = flow.metrics["order"]["curricula"][0]["correlation"]
     assert correlation(rows, "hard") == pytest.approx(promised, abs=0.05)
-    if settings["schedule"] == "ascending":
+    if schedule == "ascending":
         assert correlation(rows, "hard") > 0.999
 
 
@@ -87,7 +86,7 @@ def test_equal_stretches_of_place_hold_equal_tokens():
 
 
 def test_the_best_come_last_and_nowhere_else():
-    rows, flow = ordered(made(), Order(by="good", schedule="anneal", share=0.1))
+    rows, flow = ordered(made(), Order(by="good", schedule={"anneal": {"share": 0.1}}))
     progress, documents = in_order(rows)
     late = [d["good"] for p, d in zip(progress, documents, strict=True) if p > 0.91]
     early = [d["good"] for p, d in zip(progress, documents, strict=True) if p < 0.89]
@@ -153,18 +152,19 @@ def test_wrong_settings_are_explained():
     with pytest.raises(ValidationError, match="goes by a signal"):
         Order(schedule="ascending")
     for settings, message in [
+        ({"by": "hard", "schedule": {"warm_up": {"stages": 8}}}, r"schedule\.warm_up\.stages\n.*not permitted"),
+        ({"by": "hard", "share": 0.3}, r"share\n.*not permitted"),
         (
-            {"by": "hard", "schedule": "warm_up", "stages": 8},
-            "warm_up does not look at stages, which is of stages and steps",
+            {"sources": {"web": {"by": "hard", "schedule": {"stages": {"passes": 4}}}}},
+            r"sources\.web\.schedule\.stages\.passes\n.*not permitted",
         ),
-        ({"by": "hard", "share": 0.3}, "random does not look at share"),
-        ({"sources": {"web": {"by": "hard", "schedule": "stages", "passes": 4}}}, "stages does not look at passes"),
+        ({"by": "hard", "schedule": "interleave"}, "no such schedule; did you mean interleaved"),
         ({"descending": True}, "descending turns round what `by` names"),
     ]:
         with pytest.raises(ValidationError, match=message):
             Order(**settings)
     with pytest.raises(ValidationError, match="run out"):
-        Order(by="hard", schedule="pacing", power=0.2, start=0.0, until=1.0)
+        Order(by="hard", schedule={"pacing": {"power": 0.2, "start": 0.0, "until": 1.0}})
     with pytest.raises(CannotRun, match="no column 'topic'"):
         ordered(made(10), Order(by="hard", schedule="ascending", within=["topic"]))
 

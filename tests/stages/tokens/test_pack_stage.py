@@ -96,7 +96,7 @@ def test_every_token_of_every_copy_is_in_one_row(packer, schedule):
 def test_shards_do_not_hang_on_parts_batches_or_the_order_of_rows():
     rows = made(200)
     order, pack = (
-        Order(by="hard", schedule="interleaved", passes=3, within=["source"]),
+        Order(by="hard", schedule={"interleaved": {"passes": 3}}, within=["source"]),
         Pack(row_length=64, window_tokens=4096),
     )
     first = packed(rows, pack, order)
@@ -129,7 +129,7 @@ def test_a_document_that_fits_is_never_cut_and_long_ones_are_counted():
 def test_rows_never_cross_a_segment_and_segments_keep_their_order():
     rows = [row | {"hard": row["hard"] or 0.1} for row in made(400)]
     flow = packed(
-        rows, Pack(row_length=64, window_tokens=4096), Order(by="hard", schedule="stages", stages=5, buckets=5)
+        rows, Pack(row_length=64, window_tokens=4096), Order(by="hard", schedule={"stages": {"stages": 5}}, buckets=5)
     )
     hard = {row["uid"]: row["hard"] for row in rows}
     index = json.loads(flow.left["shards/64/index.json"])
