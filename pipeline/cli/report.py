@@ -101,8 +101,7 @@ def report(
 
 def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
     from gristmill.pipeline.compare.compare import compare, plain
-    from gristmill.pipeline.compare.page import page_of
-    from gristmill.pipeline.compare.text import render
+    from gristmill.pipeline.compare.sections import page_of, render
     from gristmill.pipeline.store.store import Store
 
     comparison = compare(out, other)

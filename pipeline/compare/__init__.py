@@ -1,4 +1,4 @@
-"""Two runs side by side: recipes, counts, fates of documents, signals; as a page and in a terminal.
+"""Two runs side by side: recipes, counts, fates of documents; on a page and in a terminal.
 
-From outside: `compare`, `page`, `text`.
+From outside: `compare`, `sections`.
 """

@@ -1,9 +1,8 @@
 """Two runs side by side, as plain data: what cannot be compared, what they were told to do, what they kept, what it
 took.
 
-The page (`compare_page.py`), the terminal (`compare_text.py`) and `--json` show this and nothing else. Counts of
-documents are exact: both runs are joined by uid (`compare_fates.py`), and what the join finds is held against run.json
-before it is believed.
+The page and the terminal (`sections.py`) and `--json` show this and nothing else. Counts of documents are exact: both
+runs are joined by uid (`fates.py`), and the join is checked against run.json before it is believed.
 """
 
 from __future__ import annotations
@@ -14,241 +13,238 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
-from gristmill.pipeline.compare.counts import CostPair, LevelPair, Reason, costs, levels, reasons
-from gristmill.pipeline.compare.fates import CannotJoin, Draw, Fate, Joined, files_of, joined
+from gristmill.pipeline.compare.fates import CannotJoin, ComparedRun, Joined, joined
 from gristmill.pipeline.compare.sides import JoinedDocuments, documents_of
-from gristmill.pipeline.compare.signals import SignalMedians, as_plain, sampled_below, signals
 from gristmill.pipeline.formatting import as_number
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look import recipe_differences as recipes
-from gristmill.pipeline.look.overview import Overview, overview_of, reports_of
+from gristmill.pipeline.look.funnel import READ, SourceLevel
 from gristmill.pipeline.look.recipe_differences import Difference, StagePair
-from gristmill.pipeline.look.records import ReadRunRecord
-from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun, record_in
+from gristmill.pipeline.look.run_folder import NotFound
+from gristmill.pipeline.look.volume import Volume
 from gristmill.pipeline.store.parts import TOP
-from gristmill.pipeline.store.run_records import InputRecord
 
-Uids = npt.NDArray[np.uint64]
-Records = tuple[ReadRunRecord, ReadRunRecord]
+
+@dataclass(frozen=True)
+class LevelPair:
+    """What is left after a stage in each run, of all sources or of one; null where the run has no such stage."""
+
+    stage: str
+    source: str | None
+    a: int | None
+    b: int | None
+    gone_a: int | None
+    gone_b: int | None
+    volume_a: Volume
+    volume_b: Volume
+
+
+@dataclass(frozen=True)
+class Reason:
+    """How many documents a stage dropped for a reason, in each run."""
+
+    stage: str
+    reason: str
+    a: int
+    b: int
+
+
+@dataclass(frozen=True)
+class CostPair:
+    """What a stage took in each run."""
+
+    stage: str
+    seconds: tuple[float | None, float | None]
+    rate: tuple[float | None, float | None]
+    bytes_out: tuple[int | None, int | None]
+    memory: tuple[int | None, int | None]
+    cost: tuple[float | None, float | None]  # at the prices of each recipe
 
 
 @dataclass(frozen=True)
 class Comparison:
     """All of it."""
 
-    outs: tuple[str, str]
-    overviews: tuple[Overview, Overview]
+    runs: tuple[ComparedRun, ComparedRun]
     unlike: list[str]  # what cannot be compared, or only with care
     head: list[Difference]
     stages: list[StagePair]
     versions: list[Difference]
-    machine: list[Difference]
     funnel: list[LevelPair]
     reasons: list[Reason]
     documents: JoinedDocuments | None
-    signals: list[SignalMedians]
-    signals_of: int | None  # documents at most, where medians are of a sample
     costs: list[CostPair]
 
 
 def compare(a: str, b: str) -> Comparison:
-    folders = (Folder.open(a), Folder.open(b))
-    records = (record_in(folders[0]), record_in(folders[1]))
-    seen = (
-        overview_of(records[0], reports_of(folders[0], records[0])),
-        overview_of(records[1], reports_of(folders[1], records[1])),
-    )
-    runs = (seen[0].run, seen[1].run)
-    unlike = [*same_folder(folders), *caveats(runs, records), *changed_files(folders)]
+    both = ComparedRun.open("A", a), ComparedRun.open("B", b)
+    runs = both[0].run, both[1].run
+    pairs = recipes.stage_pairs(*runs, (both[0].record, both[1].record))
+    versions = recipes.differences(runs[0].versions, runs[1].versions)
+    unlike = [*caveats(both), *(["The versions of packages differ (below)."] if versions else []), *changed_files(both)]
     documents: JoinedDocuments | None = None
-    kept: tuple[Uids, Uids] = (np.empty(0, np.uint64),) * 2
-    most = max(overview.totals.documents for overview in seen)
-    # Beyond the uids that are followed, nobody knows what was kept.
-    few = min(sampled_below(most), followed_below(records) or TOP)
     try:
-        documents, kept, notes = follow(folders, runs, seen, records, few)
-        unlike += notes
+        documents = follow(both)
+        unlike += read_by_one(both, documents)
     except (CannotJoin, FileNotFoundError, NotFound) as error:
         unlike.append(f"Documents cannot be followed: {error}")
-    pairs = recipes.stage_pairs(*runs, records)
-    versions, machine = recipes.version_differences(*runs), recipes.machine_differences(*runs)
-    measured = signals(folders, runs, records, kept, few)
-    medians = [medians for signal in measured for medians in (signal.a, signal.b) if medians]
-    sampled = None if few >= TOP else max((each.documents for each in medians), default=0)
-    return Comparison(
-        (a, b),
-        seen,
-        unlike,
-        recipes.head_differences(*runs),
-        pairs,
-        versions,
-        machine,
-        levels(seen, pairs),
-        reasons(runs, pairs),
-        documents,
-        measured,
-        sampled,
-        costs(seen, pairs),
-    )
+    names = [pair.name for pair in pairs]
+    head = recipes.head_differences(*runs)
+    tables = levels(both, names), reasons(both, names), documents, costs(both, names)
+    return Comparison(both, unlike, head, pairs, versions, *tables)
 
 
-def same_folder(folders: tuple[Folder, Folder]) -> list[str]:
-    """A run beside itself says nothing; a link to a folder is that folder."""
-    a, b = (
-        (folder.fs.protocol, os.path.realpath(folder.root) if is_local(folder) else folder.root) for folder in folders
-    )
-    return ["A and B are the same folder: a run beside itself differs in nothing."] if a == b else []
+# --- what cannot be compared ------------------------------------------------------------------------------------------
 
 
-def is_local(folder: Folder) -> bool:
-    return "file" in ([folder.fs.protocol] if isinstance(folder.fs.protocol, str) else folder.fs.protocol)
-
-
-def caveats(runs: tuple[RecordedRun, RecordedRun], records: Records) -> list[str]:
+def caveats(runs: Sequence[ComparedRun]) -> list[str]:
     """What run.json alone says against holding two runs beside each other."""
     notes = []
-    for name, run in zip("AB", runs, strict=True):
-        if run.status != "done":
+    if len({folder_of(run) for run in runs}) == 1:
+        notes.append("A and B are the same folder: a run beside itself differs in nothing.")
+    for one in runs:
+        if one.run.status != "done":
             notes.append(
-                f"{name} is not done (it is {run.status or 'of unknown state'}): its numbers are those of a part."
+                f"{one.letter} is not done (it is {one.run.status or 'of unknown state'}): its numbers are those of a"
+                " part."
             )
-    sources = [{reader.name for reader in run.readers} for run in runs]
-    for name, other, run, only in (
-        ("A", "B", runs[0], sources[0] - sources[1]),
-        ("B", "A", runs[1], sources[1] - sources[0]),
-    ):
+    for one, other in (runs, runs[::-1]):
+        only = sorted(one.sources - other.sources)
         if only:
-            documents = sum(reader.count.kept for reader in run.readers if reader.name in only)
+            read = sum(reader.count.kept for reader in one.run.readers if reader.name in only)
             notes.append(
-                f"Only {name} has {plural('source', sorted(only))}: {as_number(documents)}"
-                f" document{'' if documents == 1 else 's'} that {other} never read."
+                f"Only {one.letter} has the source{'s' if len(only) > 1 else ''} {', '.join(only)}: {counted(read)}"
+                f" that {other.letter} never read."
             )
-    inputs = [record.get("inputs") or {} for record in records]
-    for source in sorted(sources[0] & sources[1]):
-        a, b = (sizes_of(entries.get(source)) for entries in inputs)
-        if a != b:
-            sizes = [f"{as_number(files)} files of {as_number(size)} bytes" for files, size in (a, b)]
-            notes.append(f"The inputs of {source} differ: A read {sizes[0]}, B {sizes[1]}.")
-    if recipes.version_differences(*runs):
-        notes.append("The versions of packages differ (below): the same setting may decide otherwise.")
-    if recipes.machine_differences(*runs):
-        notes.append("The machines differ (below): times and memory say as much about them as about the recipes.")
+    for source in sorted(runs[0].sources & runs[1].sources):
+        entries = [(run.record.get("inputs") or {}).get(source, {}) for run in runs]
+        sizes = [(entry.get("files"), entry.get("bytes")) for entry in entries]
+        if sizes[0] != sizes[1]:
+            a, b = (f"{as_number(files)} files of {as_number(size)} bytes" for files, size in sizes)
+            notes.append(f"The inputs of {source} differ: A read {a}, B {b}.")
+    if runs[0].run.machine != runs[1].run.machine:
+        notes.append("The machines differ: times and memory say as much about them as about the recipes.")
     return notes
 
 
-def sizes_of(entry: InputRecord | None) -> tuple[int | None, int | None]:
-    """Files and bytes that a source had."""
-    return (entry.get("files"), entry.get("bytes")) if entry else (None, None)
+def folder_of(run: ComparedRun) -> tuple[object, str]:
+    """A link to a folder is that folder."""
+    root, kind = run.folder.root, run.folder.fs.protocol
+    return kind, os.path.realpath(root) if "file" in kind else root
 
 
-def changed_files(folders: tuple[Folder, Folder]) -> list[str]:
+def counted(documents: int) -> str:
+    return f"{as_number(documents)} document{'' if documents == 1 else 's'}"
+
+
+def changed_files(runs: Sequence[ComparedRun]) -> list[str]:
     """Files of one name that both runs read, with other contents: the same uid is another document then."""
+    folders = [run.folder for run in runs]
     a, b = (remembered_in(folder.read(REMEMBERED)) if folder.has(REMEMBERED) else {} for folder in folders)
     changed = sum(a[file][-1] != b[file][-1] for file in a.keys() & b.keys())
-    return (
-        [
-            f"{as_number(changed)} of the files that both runs read changed between them: a document there may have"
-            " another text."
-        ]
-        if changed
-        else []
-    )
+    note = f"{as_number(changed)} of the files that both runs read changed between them: texts there may differ."
+    return [note] if changed else []
 
 
-def follow(
-    folders: tuple[Folder, Folder],
-    runs: tuple[RecordedRun, RecordedRun],
-    seen: tuple[Overview, Overview],
-    records: Records,
-    few: int,
-) -> tuple[JoinedDocuments, tuple[Uids, Uids], list[str]]:
-    """The join, checked against what both runs counted; and what it says against comparing."""
-    shares = [share_of_rejects(record) for record in records]
-    if min(shares) <= 0:
-        raise CannotJoin(f"{'AB'[shares.index(0)]} kept no rejects (rejects: {{keep: 0}}).")
-    limit = followed_below(records)
-    files = (files_of(folders[0], runs[0]), files_of(folders[1], runs[1]))
-    draws = (Draw.of(records[0]), Draw.of(records[1]))
-    join = joined(folders, files, draws, sum(overview.totals.documents for overview in seen), limit, few)
+def follow(runs: Sequence[ComparedRun]) -> JoinedDocuments:
+    """The join, checked against what both runs counted."""
+    share = min(run.share_of_rejects for run in runs)
+    if share <= 0:
+        letter = next(run.letter for run in runs if run.share_of_rejects <= 0)
+        raise CannotJoin(f"{letter} kept no rejects (rejects: {{keep: 0}}).")
+    limit = int(share * 2.0**64)  # uids below it lie in the rejects of both runs if they were dropped
+    join = joined(runs, limit)
     if limit >= TOP:
-        for side, (name, overview) in enumerate(zip("AB", seen, strict=True)):
-            check(name, overview, join, side)
-    notes = (
-        []
-        if limit >= TOP
-        else [f"Documents are followed on a share of {min(shares):.2%}: that much of the rejects was kept."]
-    )
-    documents = documents_of(join, draws, folders, files, min(shares))
-    notes += read_by_one(documents, runs)
-    kept = [np.concatenate(piles) if piles else np.empty(0, np.uint64) for piles in join.kept]
-    return documents, (kept[0], kept[1]), notes
+        for side, run in enumerate(runs):
+            check(run, join, side)
+    return documents_of(join, runs, share)
 
 
-def read_by_one(documents: JoinedDocuments, runs: tuple[RecordedRun, RecordedRun]) -> list[str]:
-    """Documents that one run alone read, of sources that both have: what one source is to one run alone is said
-    already."""
-    shared = set.intersection(*({reader.name for reader in run.readers} for run in runs))
-    sides = [side for side in documents.sides if side.source in shared]
-    counts = (("A", sum(side.missing_b for side in sides)), ("B", sum(side.missing_a for side in sides)))
-    notes = [f"{as_number(count)} documents were read by {name} alone" for name, count in counts if count]
-    return [f"Inputs differ: {', '.join(notes)}; they are on no side below."] if notes else []
-
-
-def share_of_rejects(record: ReadRunRecord) -> float:
-    recipe = record.get("recipe") or {}
-    return float((recipe.get("rejects") or {}).get("keep", 1.0))
-
-
-def followed_below(records: Records) -> int:
-    """uids below it lie in the rejects of both runs if they were dropped."""
-    return min(int(share_of_rejects(record) * 2.0**64) for record in records)
-
-
-def check(name: str, seen: Overview, join: Joined, side: int) -> None:
+def check(run: ComparedRun, join: Joined, side: int) -> None:
     """What the files say must be what run.json counted."""
-    fates: Counter[Fate] = Counter()
+    there: Counter[bool] = Counter()
     for (_, *both), count in join.counts.items():
-        fates[both[side]] += count
-    kept, gone = (
-        fates[next(iter([fate for fate in fates if fate.kept]), Fate("", "kept"))],
-        sum(fates[fate] for fate in fates if fate.gone),
-    )
-    counted = sum(stage.count.lost + stage.count.quarantined for stage in seen.run.stages if stage.kind != "read")
-    if (kept, gone) != (seen.totals.kept, counted):
+        if both[side].kept or both[side].gone:
+            there[both[side].kept] += count
+    gone = sum(stage.count.lost + stage.count.quarantined for stage in run.run.stages if stage.kind != "read")
+    kept = run.overview.totals.kept
+    if (there[True], there[False]) != (kept, gone):
         raise CannotJoin(
-            f"the files of {name} hold {as_number(kept)} kept and {as_number(gone)} dropped documents, but its "
-            f"run.json counts "
-            f"{as_number(seen.totals.kept)} and {as_number(counted)} (were rejects removed?)."
+            f"the files of {run.letter} hold {as_number(there[True])} kept and {as_number(there[False])} dropped"
+            f" documents, but its run.json counts {as_number(kept)} and {as_number(gone)} (were rejects removed?)."
         )
 
 
-def plural(word: str, names: Sequence[str]) -> str:
-    return f"the {word}{'s' if len(names) > 1 else ''} {', '.join(names)}"
+def read_by_one(runs: Sequence[ComparedRun], documents: JoinedDocuments) -> list[str]:
+    """What the join says against comparing. Of sources that one run alone has, `caveats` tells."""
+    notes = []
+    if documents.share < 1:
+        notes.append(f"Documents are followed on a share of {documents.share:.2%}: that much of the rejects was kept.")
+    sides = [side for side in documents.sides if side.source in runs[0].sources & runs[1].sources]
+    counts = (("A", sum(side.missing_b for side in sides)), ("B", sum(side.missing_a for side in sides)))
+    alone = [f"{as_number(count)} documents were read by {letter} alone" for letter, count in counts if count]
+    return notes + ([f"Inputs differ: {', '.join(alone)}; they are on no side below."] if alone else [])
+
+
+# --- what run.json counts ---------------------------------------------------------------------------------------------
+
+
+def levels(runs: Sequence[ComparedRun], names: Sequence[str]) -> list[LevelPair]:
+    """The funnel of both, stage by stage: all sources together, then each that the stage saw."""
+    tables: list[dict[tuple[str, str | None], SourceLevel]] = [{}, {}]
+    for table, run in zip(tables, runs, strict=True):
+        for step in run.overview.funnel.steps:
+            table |= {(step.name, None): step.whole} if step.passed else {}
+            table |= {(step.name, level.source): level for level in step.passed}
+    sources = list(dict.fromkeys(reader.name for run in runs for reader in run.run.readers))
+    pairs = []
+    for stage in [READ, *(name for name in names if name not in sources)]:
+        for source in [None, *(sources if len(sources) > 1 else [])]:
+            a, b = (table.get((stage, source)) for table in tables)
+            if a or b:
+                volumes = [level.volume if level else Volume() for level in (a, b)]
+                counts = a and a.left, b and b.left, a and a.gone, b and b.gone
+                pairs.append(LevelPair(stage, source, *counts, *volumes))
+    return pairs
+
+
+def reasons(runs: Sequence[ComparedRun], names: Sequence[str]) -> list[Reason]:
+    """Reasons for which both did not drop the same number, in the order of work."""
+    drops = [{stage.name: stage.drops for stage in run.run.stages} for run in runs]
+    differing = []
+    for stage in names:
+        a, b = (by_stage.get(stage, {}) for by_stage in drops)
+        of_stage = [Reason(stage, name, a.get(name, 0), b.get(name, 0)) for name in {**a, **b}]
+        of_stage.sort(key=lambda reason: (-max(reason.a, reason.b), reason.reason))
+        differing += [reason for reason in of_stage if reason.a != reason.b]
+    return differing
+
+
+def costs(runs: Sequence[ComparedRun], names: Sequence[str]) -> list[CostPair]:
+    a, b = ({cost.stage: cost for cost in run.overview.costs} for run in runs)
+    keys = ("seconds", "documents_per_second", "bytes_out", "peak_memory", "cost")
+    return [
+        CostPair(name, *((getattr(a.get(name), key, None), getattr(b.get(name), key, None)) for key in keys))
+        for name in names
+    ]
+
+
+# --- for `--json` -----------------------------------------------------------------------------------------------------
 
 
 def plain(comparison: Comparison) -> Mapping[str, object]:
-    """For `--json`."""
-    heads = [
-        {
-            "out": out,
-            "name": each.run.name,
-            "status": each.run.status,
-            "started": each.run.started,
-            "seconds": each.run.seconds,
+    heads = {
+        one.letter.lower(): {
+            "out": one.out,
+            **{key: getattr(one.run, key) for key in ("name", "status", "started", "seconds")},
+            "totals": dataclasses.asdict(one.overview.totals),
         }
-        | {"totals": dataclasses.asdict(each.totals)}
-        for out, each in zip(comparison.outs, comparison.overviews, strict=True)
-    ]
-    lists = ("head", "stages", "versions", "machine", "funnel", "reasons", "costs")
+        for one in comparison.runs
+    }
+    lists = ("head", "stages", "versions", "funnel", "reasons", "costs")
     return {
-        "a": heads[0],
-        "b": heads[1],
+        **heads,
         "unlike": comparison.unlike,
         **{name: [dataclasses.asdict(each) for each in getattr(comparison, name)] for name in lists},
         "documents": dataclasses.asdict(comparison.documents) if comparison.documents else None,
-        "signals": [as_plain(each) for each in comparison.signals],
-        "signals_of": comparison.signals_of,
     }

@@ -1,5 +1,5 @@
-"""On which side each document is: the join of two runs (`compare_fates.py`) counted by source and by way, with a few
-documents of each.
+"""On which side each document is: the join of two runs (`fates.py`) counted by source and by way, with a few documents
+of each.
 
 A mix draws at the end, often by chance, so that what it left out says little of the recipe: where a run has one, a
 document is on the side on which it came to the mix, and what the draws changed is counted apart, of the documents that
@@ -12,13 +12,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gristmill.pipeline.compare.fates import Draw, Fate, Files, Joined, rows_of
+import numpy as np
+import pyarrow.parquet as pq
+
+from gristmill.pipeline.compare.fates import ABSENT, ComparedRun, Fate, FileOf, Joined, Pair, smallest
 from gristmill.pipeline.look.history import text_in
-from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.survey.records import Row
 
 PREVIEW = 600  # characters of a document that is shown
 WAYS = 24  # ways to change sides of which documents are shown, the most frequent
+SHOWN = ("url", "source", "detail", "text")
 
 
 @dataclass(frozen=True)
@@ -74,30 +77,25 @@ class JoinedDocuments:
     end: Sides  # all documents, by what is kept at the end
 
 
-Pair = tuple[Fate, Fate]
-
-
-def documents_of(
-    join: Joined, draws: tuple[Draw, Draw], folders: tuple[Folder, Folder], files: tuple[Files, Files], share: float
-) -> JoinedDocuments:
-    before: Counter[tuple[str, Fate, Fate]] = Counter()
-    at_the_mix: Counter[tuple[str, Fate, Fate]] = Counter()
-    ways: Counter[Pair] = Counter()
+def documents_of(join: Joined, runs: Sequence[ComparedRun], share: float) -> JoinedDocuments:
+    before, at_the_mix = Counter[tuple[str, Fate, Fate]](), Counter[tuple[str, Fate, Fate]]()
+    ways, samples = Counter[Pair](), dict[Pair, list[int]]()
     for (source, a, b), count in join.counts.items():
-        pair = draws[0].before(a), draws[1].before(b)
+        pair = runs[0].before_mix(a), runs[1].before_mix(b)
         before[source, *pair] += count
         ways[pair] += count
+        samples[pair] = smallest({*samples.get(pair, []), *join.samples[a, b]})
         if pair[0].kept and pair[1].kept:
             at_the_mix[source, a, b] += count
     ordered = sorted(ways.items(), key=lambda item: (-item[1], item[0]))
     changed = [(pair, count) for pair, count in ordered if side_of(*pair) in ("only_a", "only_b")]
-    with_texts = examples({pair: join.samples[pair] for pair, _ in changed[:WAYS]}, folders, files)
-    mixed = any(draw.stages for draw in draws)
+    shown = examples({pair: samples[pair] for pair, _ in changed[:WAYS]}, runs)
+    mixed = any(run.drawing for run in runs)
     return JoinedDocuments(
         share,
         mixed,
         sides_of(before),
-        [way(pair, count, with_texts.get(pair, [])) for pair, count in changed],
+        [way(pair, count, shown.get(pair, [])) for pair, count in changed],
         [way(pair, count, []) for pair, count in ordered if side_of(*pair) == "both_gone" and pair[0] != pair[1]],
         sides_of(at_the_mix) if mixed else [],
         sides_of(join.counts)[-1],
@@ -114,8 +112,8 @@ def sides_of(counts: Mapping[tuple[str, Fate, Fate], int]) -> list[Sides]:
 
 
 def side_of(a: Fate, b: Fate) -> str:
-    if a.absent or b.absent:
-        return "missing_a" if a.absent else "missing_b"
+    if ABSENT in (a, b):
+        return "missing_a" if a == ABSENT else "missing_b"
     return ("both_kept" if b.kept else "only_a") if a.kept else ("only_b" if b.kept else "both_gone")
 
 
@@ -124,34 +122,38 @@ def way(pair: Pair, count: int, shown: list[MovedDocument]) -> Way:
     return Way(str(a), str(b), count, "both" if a.gone and b.gone else "A" if a.gone else "B", shown)
 
 
-def examples(
-    samples: Mapping[Pair, Sequence[int]], folders: tuple[Folder, Folder], files: tuple[Files, Files]
-) -> dict[Pair, list[MovedDocument]]:
+def examples(samples: Mapping[Pair, Sequence[int]], runs: Sequence[ComparedRun]) -> dict[Pair, list[MovedDocument]]:
     """The sampled documents with their texts: from the rejects of the run that dropped them, else from where the other
     kept them."""
-    columns = ("url", "source", "detail", "text")
-    rows: dict[int, Row] = {}
-    for side, (folder, of_run) in enumerate(zip(folders, files, strict=True)):
-        wanted = {uid: pair[side].stage for pair, uids in samples.items() if pair[side].gone for uid in uids}
-        stages = set(wanted.values())
-        rows |= rows_of(folder, [path for stage, path in of_run.rejects if stage in stages], set(wanted), columns)
-    for side, (folder, of_run) in enumerate(zip(folders, files, strict=True)):
-        bare = {
-            uid
-            for pair, uids in samples.items()
-            if pair[side].kept
-            for uid in uids
-            if not rows.get(uid, {}).get("text")
-        }
-        kept = rows_of(folder, [path for _, path in of_run.arrived], bare, columns) if bare else {}
-        rows |= {
-            uid: {**row, **{key: value for key, value in rows.get(uid, {}).items() if value}}
-            for uid, row in kept.items()
-        }
-    return {pair: [example(uid, rows.get(uid, {})) for uid in uids] for pair, uids in samples.items()}
+    rows: dict[int, Row] = {uid: {} for uids in samples.values() for uid in uids}
+    for side, run in enumerate(runs):
+        stages = {pair[side].stage for pair in samples}
+        dropped = {uid for pair, uids in samples.items() if pair[side].gone for uid in uids}
+        fill(rows, dropped, run, [file for file in run.rejects if file[0] in stages])
+    for side, run in enumerate(runs):
+        kept = {uid for pair, uids in samples.items() if pair[side].kept for uid in uids}
+        fill(rows, {uid for uid in kept if not rows[uid].get("text")}, run, run.arrived)
+    return {pair: [example(uid, rows[uid]) for uid in uids] for pair, uids in samples.items()}
+
+
+def fill(rows: dict[int, Row], wanted: set[int], run: ComparedRun, files: Sequence[FileOf]) -> None:
+    """What these files hold of documents and is not known yet. uids are read of every file, the rest only of groups of
+    rows that have one."""
+    for path in (path for _, path in files if wanted):
+        with run.folder.fs.open(run.folder.full(path), "rb") as file:
+            parquet = pq.ParquetFile(file, pre_buffer=False)
+            columns = ["uid", *(name for name in SHOWN if name in parquet.schema_arrow.names)]
+            for group in range(parquet.num_row_groups):
+                uid = parquet.read_row_group(group, columns=["uid"]).column("uid").to_numpy()
+                places = np.flatnonzero(np.isin(uid, np.array(sorted(wanted), np.uint64)))
+                here = parquet.read_row_group(group, columns=columns).take(places).to_pylist() if len(places) else []
+                for row in here:
+                    rows[row["uid"]] = row | {name: value for name, value in rows[row["uid"]].items() if value}
+                    wanted.discard(row["uid"])
 
 
 def example(uid: int, row: Row) -> MovedDocument:
-    text = text_in(row, "text")
-    source, url, detail = text_in(row, "source"), text_in(row, "url"), text_in(row, "detail")
-    return MovedDocument(f"{uid:016x}", source or "", url, detail, text[:PREVIEW] if text else None)
+    source, url, detail, text = (text_in(row, name) for name in ("source", "url", "detail", "text"))
+    if text and len(text) > PREVIEW:
+        text = f"{text[:PREVIEW]}…"
+    return MovedDocument(f"{uid:016x}", source or "", url, detail, text or None)

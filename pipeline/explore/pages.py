@@ -85,7 +85,7 @@ def overview(snapshot: Snapshot, live: ProgressView) -> str:
     lines = []
     for stage in snapshot.run.stages:
         count = stage.count
-        reasons = by_size(count.dropped | ({stage.troubled: count.quarantined} if count.quarantined else {}))
+        reasons = by_size(stage.drops)
         named = [(reason, n, Query("rejects", stage=stage.name, reason=reason).link()) for reason, n in reasons]
         widths = (100 * count.kept / widest, 100 * (count.lost + count.quarantined) / widest)
         lines.append(

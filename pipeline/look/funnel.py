@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gristmill.pipeline.look.run_folder import DocumentCounts, RecordedRun, StageCount
-from gristmill.pipeline.look.volume import Left, Volume
-
-READ = "read"  # the first step: all readers together
+from gristmill.pipeline.look.volume import READ, Volume, Volumes
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,12 @@ class FunnelStep:
     def volume(self) -> Volume:
         return Volume.of_all(self.volumes.values())
 
+    @property
+    def whole(self) -> SourceLevel:
+        """All sources together, as if they were one."""
+        volume = self.volume
+        return SourceLevel(self.name, "", self.kept, self.gone, volume.text_bytes, volume.tokens, volume.counted)
+
 
 @dataclass(frozen=True)
 class Funnel:
@@ -65,31 +69,21 @@ class Funnel:
         return self.steps[-1].left if self.steps else {}
 
     @classmethod
-    def of(cls, run: RecordedRun, volumes: Iterable[Left] = ()) -> Funnel:
-        by_stage = {left.stage: left.by_source for left in volumes}
+    def of(cls, run: RecordedRun, volumes: Volumes) -> Funnel:
         left = {reader.name: reader.count.kept for reader in run.readers}
-        records = sum(reader.count.docs_in for reader in run.readers)
         steps = []
         if run.readers:
-            volume = by_stage.get(READ, {})
+            volume = volumes.get(READ, {})
             passed = [level for reader in run.readers for level in levels_of(reader.name, by_source(reader), volume)]
-            kept = sum(left.values())
+            kept, records = sum(left.values()), sum(reader.count.docs_in for reader in run.readers)
             steps.append(FunnelStep(READ, kept, records - kept, passed, dict(left), volume))
-        for stage in run.stages:
-            if stage.kind == "read":
-                continue
-            before = sum(left.values())
-            left |= {source: count.kept for source, count in stage.sources.items()}
-            kept, gone = stage.count.kept, stage.count.lost + stage.count.quarantined
-            if stage.sources:
-                kept = sum(left.values())
-                gone = max(before - kept, 0)
-            volume = by_stage.get(stage.name, {})
-            steps.append(
-                FunnelStep(
-                    stage.name, kept, gone, list(levels_of(stage.name, stage.sources, volume)), dict(left), volume
-                )
-            )
+        for stage in (stage for stage in run.stages if stage.kind != "read"):
+            volume = volumes.get(stage.name, {})
+            passed = list(levels_of(stage.name, stage.sources, volume))
+            left |= {level.source: level.left for level in passed}
+            kept = sum(left.values()) if passed else stage.count.kept
+            gone = stage.count.lost + stage.count.quarantined
+            steps.append(FunnelStep(stage.name, kept, gone, passed, dict(left), volume))
         return cls(steps)
 
 

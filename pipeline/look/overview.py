@@ -93,10 +93,9 @@ def reports_of(folder: Folder, record: ReadRunRecord, kind: str | None = "global
 
 def overview_of(record: ReadRunRecord, reports: Mapping[str, Told]) -> Overview:
     run = RecordedRun.of(record)
-    volume = volumes(record.get("stages") or [], reports)
-    funnel = Funnel.of(run, volume)
+    funnel = Funnel.of(run, volumes(record.get("stages") or [], reports))
     price = record.get("cost")
-    last = volume[-1].whole if volume else Volume()
+    last = funnel.steps[-1].volume if funnel.steps else Volume()
     memory = [stage.peak_memory for stage in run.stages if stage.peak_memory]
     totals = Totals(
         records=sum(reader.count.docs_in for reader in run.readers),

@@ -36,30 +36,25 @@ class StagePair:
 
 def stage_pairs(a: RecordedRun, b: RecordedRun, records: tuple[ReadRunRecord, ReadRunRecord]) -> list[StagePair]:
     """Every source and stage of either run, in one order that agrees with both as far as one can."""
-    names_a, names_b = ([stage.name for stage in run.stages] for run in (a, b))
     settings_a, settings_b = (
         {
-            str(entry["name"]): flat({"stage": entry.get("stage"), **entry.get("settings", {})})
+            str(entry["name"]): flat({"stage": entry.get("stage"), **entry.get("settings", {}), "name": None})
             for entry in record.get("stages") or []
         }
         for record in records
     )
-    named = [named_in(run) for run in (a, b)]
+    named = named_in(a) | named_in(b)
     pairs = []
-    for name, moved in in_one_order(names_a, names_b):
-        inserted = not any(name in names for names in named)
-        if name in settings_a and name in settings_b:
-            differing = differences(settings_a[name], settings_b[name])
-            pairs.append(StagePair(name, "changed" if differing else "same", moved, inserted, differing))
-        else:
-            in_a = name in settings_a
-            settings, state = (settings_a[name], "only in A") if in_a else (settings_b[name], "only in B")
-            fields = [Difference(key, *((value, None) if in_a else (None, value))) for key, value in settings.items()]
-            pairs.append(StagePair(name, state, False, inserted, [f for f in fields if f.field != "name"]))
+    for name, moved in aligned([stage.name for stage in a.stages], [stage.name for stage in b.stages]):
+        fields = differences(settings_a.get(name, {}), settings_b.get(name, {}))
+        state = "changed" if fields else "same"
+        if not (name in settings_a and name in settings_b):
+            state = "only in A" if name in settings_a else "only in B"
+        pairs.append(StagePair(name, state, moved, name not in named, fields))
     return pairs
 
 
-def in_one_order(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, bool]]:
+def aligned(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, bool]]:
     """Names of both lists, each once, and whether it stands elsewhere in the other."""
     for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if kind == "equal":
@@ -73,14 +68,6 @@ def head_differences(a: RecordedRun, b: RecordedRun) -> list[Difference]:
     """What the recipes say beside sources and stages."""
     heads = [flat(head_of(run)) for run in (a, b)]
     return differences(*heads)
-
-
-def version_differences(a: RecordedRun, b: RecordedRun) -> list[Difference]:
-    return differences(dict(a.versions), dict(b.versions))
-
-
-def machine_differences(a: RecordedRun, b: RecordedRun) -> list[Difference]:
-    return differences(flat(a.machine), flat(b.machine))
 
 
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]:

@@ -216,6 +216,11 @@ class StageCount:
         """The reason under which its quarantined documents lie."""
         return "damaged" if self.kind == "read" else "quarantined"
 
+    @property
+    def drops(self) -> dict[str, int]:
+        """Documents that went, by reason, quarantined ones among them."""
+        return self.count.dropped | ({self.troubled: self.count.quarantined} if self.count.quarantined else {})
+
 
 @dataclass(frozen=True)
 class RecordedRun:
@@ -315,7 +320,7 @@ def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10)
     folder = Folder.open(out)
     run = record_in(folder)
     entry = RecordedRun.of(run).stage(stage)
-    reasons = [*entry.count.dropped, *([entry.troubled] if entry.count.quarantined else [])]
+    reasons = list(entry.drops)
     if reason is not None and reason not in reasons:
         raise NotFound(f"stage {stage} dropped nothing for reason {one_line(reason)!r}{nearest(reason, reasons)}")
     wanted = [reason] if reason is not None else reasons
@@ -373,9 +378,8 @@ def cell(value: object) -> Text:
 
 def grid(title: str, columns: Sequence[str], rows: Iterator[Sequence[object]], words: int = 1) -> Table:
     """A table whose first columns are words and whose others are numbers."""
-    table = Table(
-        title=cell(title), title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False
-    )
+    heading = cell(title) if title else None
+    table = Table(title=heading, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index < words else "right", overflow="fold")
     for row in rows:
@@ -389,7 +393,7 @@ def by_size(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def render_stage(view: StageView) -> RenderableType:
     count = view.stage.count
-    reasons = by_size(count.dropped | ({view.stage.troubled: count.quarantined} if count.quarantined else {}))
+    reasons = by_size(view.stage.drops)
     rows = ((reason, as_number(n), as_share(n, count.docs_in)) for reason, n in reasons)
     settings = [
         Text(f"  {one_line(str(key))} = {one_line(json.dumps(value))}", style="dim")
@@ -437,4 +441,5 @@ def render_block(block: FactList | Warnings | Figures | Plane) -> list[Renderabl
         return [Text(f"warning: {one_line(line)}", style="bold red") for line in block.lines]
     figures = block.table if isinstance(block, Plane) else block
     note = [Text(figures.note, style="dim")] if figures.note else []
-    return [grid(figures.title, figures.head, iter(figures.rows), figures.words), *note]
+    title = Text(one_line(figures.title), style="bold")  # not the grid's own, which is no wider than the table
+    return [title, grid("", figures.head, iter(figures.rows), figures.words), *note]

@@ -13,6 +13,8 @@ from typing import Any
 from gristmill.pipeline.figures import recipe_name_of, token_counts_of
 from gristmill.stages.figures import TokenCounts
 
+READ = "read"  # the first step: all readers together
+
 Told = Mapping[str, Any]  # a stage's report.json
 
 
@@ -36,19 +38,10 @@ class Volume:
         )
 
 
-@dataclass(frozen=True)
-class Left:
-    """What is left after a stage, by source."""
-
-    stage: str
-    by_source: dict[str, Volume]
-
-    @property
-    def whole(self) -> Volume:
-        return Volume.of_all(self.by_source.values())
+Volumes = dict[str, dict[str, Volume]]  # after each stage, by source
 
 
-def volumes(entries: Sequence[Mapping[str, Any]], reports: Mapping[str, Told]) -> list[Left]:
+def volumes(entries: Sequence[Mapping[str, Any]], reports: Mapping[str, Told]) -> Volumes:
     """After reading, and after each stage; a stage that a source does not pass leaves it as it was."""
     counts = {
         str(entry["name"]): token_counts_of(recipe_name_of(entry), reports.get(str(entry["name"]), {}))
@@ -57,7 +50,7 @@ def volumes(entries: Sequence[Mapping[str, Any]], reports: Mapping[str, Told]) -
     held = bytes_a_token(counts.values())
     readers = [entry for entry in entries if entry.get("kind") == "read"]
     now = {str(entry["name"]): read(entry, held.get(str(entry["name"]))) for entry in readers}
-    found = [Left("read", dict(now))] if readers else []
+    found = {READ: dict(now)} if readers else {}
     for entry in entries:
         if entry.get("kind") != "read":
             counted = counts[str(entry["name"])]
@@ -68,7 +61,7 @@ def volumes(entries: Sequence[Mapping[str, Any]], reports: Mapping[str, Told]) -
                 else:
                     tokens = counted.by_source.get(source) if counted is not None and counted.by_source else None
                     now[source] = after(before, its, text, tokens, held.get(source))
-            found.append(Left(str(entry["name"]), dict(now)))
+            found[str(entry["name"])] = dict(now)
     return found
 
 

@@ -213,9 +213,7 @@ def stage_page(
     surveys: Sequence[SurveyRecord],
 ) -> tuple[StagePage, list[Section]]:
     """What stands with the stage, and its sections that stand elsewhere."""
-    reasons = by_size(
-        stage.count.dropped | ({stage.troubled: stage.count.quarantined} if stage.count.quarantined else {})
-    )
+    reasons = by_size(stage.drops)
     drops = (
         bars("Dropped, by first reason; share of what came in", "reason", reasons, stage.count.docs_in)
         if reasons

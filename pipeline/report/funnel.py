@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from gristmill.pipeline.look.funnel import READ, Funnel
+from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.run_folder import RecordedRun
-from gristmill.pipeline.look.volume import Left, Volume
+from gristmill.pipeline.look.volume import READ, Volume, Volumes
 from gristmill.pipeline.report.charts import SERIES, BarPiece, key_of, row_bar, series_class
 
 OTHERS = "other sources"
@@ -55,7 +55,7 @@ class FunnelTable:
         return any(level.whole.text_bytes is not None for level in self.levels)
 
 
-def funnel(run: RecordedRun, volumes: Sequence[Left]) -> FunnelTable:
+def funnel(run: RecordedRun, volumes: Volumes) -> FunnelTable:
     """Source by source, with a bar for each."""
     steps = Funnel.of(run, volumes).steps
     read = {stage.name: stage.count.kept for stage in run.readers}

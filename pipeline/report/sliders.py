@@ -20,7 +20,7 @@ from markupsafe import Markup
 from gristmill.pipeline.formatting import as_number, as_share, as_short
 from gristmill.pipeline.look.records import StageEntry
 from gristmill.pipeline.look.run_folder import RecordedRun, StageCount
-from gristmill.pipeline.look.volume import Left, Volume
+from gristmill.pipeline.look.volume import Volume, Volumes
 from gristmill.pipeline.report.charts import TICKS, BarPiece, Histogram, ThresholdMark, histogram, round_step, row_bar
 from gristmill.pipeline.report.sections import Section, fragment, longest_of
 from gristmill.pipeline.survey.records import CutCounts, SignalCounts, SurveyRecord
@@ -323,14 +323,14 @@ def until(survey: SurveyRecord, run: RecordedRun) -> str:
     return f"Counted after {last.name}" + (f", before {some}." if later else ".") + beside
 
 
-def tokens_a_unit(survey: SurveyRecord, run: RecordedRun, lefts: Sequence[Left]) -> list[float] | None:
+def tokens_a_unit(survey: SurveyRecord, run: RecordedRun, lefts: Volumes) -> list[float] | None:
     """For each group of sources the tokens that stand for a unit of what documents are weighed by, as the funnel
     estimates them; None where it does not."""
     last = last_stage(survey, run)
-    after = next((left for left in lefts if last is not None and left.stage == last.name), None)
+    after = lefts.get(last.name) if last is not None else None
     if last is None or after is None or survey["weight"] in (None, "tokens"):
         return None
-    here = {source: after.by_source.get(source, Volume()) for source in [*last.sources, *survey["sources"]]}
+    here = {source: after.get(source, Volume()) for source in [*last.sources, *survey["sources"]]}
     others = [volume for source, volume in here.items() if source not in survey["sources"]]
     groups = [Volume.of_all(others).tokens if name == OTHERS else here[name].tokens for name in survey["sources"]]
     counted = [
@@ -389,7 +389,7 @@ LANGUAGES = """\
 """
 
 
-def data_of(surveys: Sequence[SurveyRecord], run: RecordedRun, lefts: Sequence[Left], where: str) -> Markup:
+def data_of(surveys: Sequence[SurveyRecord], run: RecordedRun, lefts: Volumes, where: str) -> Markup:
     """What the script needs, as JSON that cannot end the element it stands in."""
     legs = [
         chosen_of(survey, PARTS_OF_DATA)

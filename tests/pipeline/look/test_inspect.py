@@ -57,7 +57,7 @@ def shown(view: RenderableType) -> str:
 def test_the_overview_counts_what_is_left_after_each_stage(out: str) -> None:
     seen = overview(out)
     run = seen.run
-    assert [(step.name, step.kept, step.gone) for step in Funnel.of(run).steps] == [
+    assert [(step.name, step.kept, step.gone) for step in Funnel.of(run, {}).steps] == [
         ("read", 12, 2), ("extract", 11, 1), ("language", 9, 2), ("exact_dedup", 7, 2), ("gopher_quality", 6, 1), ("write", 6, 0),
     ]  # fmt: skip
     text = shown(render(seen))
@@ -68,7 +68,7 @@ def test_the_overview_counts_what_is_left_after_each_stage(out: str) -> None:
 def test_a_stage_that_only_one_source_passes_leaves_the_others_alone(out: str) -> None:
     run = overview(out).run
     del run.stage("gopher_quality").sources["crawl"], run.stage("write").sources["crawl"]
-    assert [step.kept for step in Funnel.of(run).steps] == [12, 11, 9, 7, 6, 6]
+    assert [step.kept for step in Funnel.of(run, {}).steps] == [12, 11, 9, 7, 6, 6]
 
 
 def test_a_stage_shows_samples_of_each_reason(out: str) -> None:

@@ -60,16 +60,20 @@ TOKENIZED = {
 }
 
 
+def whole(by_source: dict[str, Volume]) -> Volume:
+    return Volume.of_all(by_source.values())
+
+
 def test_tokens_are_counted_from_the_tokenizer_on_and_estimated_before_it() -> None:
-    found = {left.stage: left for left in volumes(ENTRIES, {"tokenize": TOKENIZED})}
-    assert found["read"].by_source == {"web": Volume(None, None), "books": Volume(4000, 800)}
-    assert found["read"].whole == Volume(4000, None)  # pages have no tokens yet, so nobody knows those of all
-    assert found["extract"].by_source == {"web": Volume(900, 300), "books": Volume(4000, 800)}
-    assert found["rule"].whole == Volume(3600, 800)
-    assert found["tokenize"].whole == Volume(3600, 800, True)
-    assert found["late"].by_source == {"web": Volume(600, 200, True), "books": Volume(2000, 400, False)}
-    assert found["late"].whole == Volume(2600, 600, False)
-    assert [left.whole.tokens for left in volumes(ENTRIES, {})] == [None] * 5
+    found = volumes(ENTRIES, {"tokenize": TOKENIZED})
+    assert found["read"] == {"web": Volume(None, None), "books": Volume(4000, 800)}
+    assert whole(found["read"]) == Volume(4000, None)  # pages have no tokens yet, so nobody knows those of all
+    assert found["extract"] == {"web": Volume(900, 300), "books": Volume(4000, 800)}
+    assert whole(found["rule"]) == Volume(3600, 800)
+    assert whole(found["tokenize"]) == Volume(3600, 800, True)
+    assert found["late"] == {"web": Volume(600, 200, True), "books": Volume(2000, 400, False)}
+    assert whole(found["late"]) == Volume(2600, 600, False)
+    assert [whole(left).tokens for left in volumes(ENTRIES, {}).values()] == [None] * 5
 
 
 def test_a_source_of_which_nothing_is_left_has_no_tokens_and_hides_none() -> None:
@@ -78,13 +82,10 @@ def test_a_source_of_which_nothing_is_left_has_no_tokens_and_hides_none() -> Non
         entry("rule", "rule", web=(8, 6, 600), books=(4, 0, 0)),
         entry("tokenize", "global", web=(6, 6, 600)),
     ]
-    found = {
-        left.stage: left
-        for left in volumes(
-            stages, {"tokenize": {"bytes_per_token_by_source": {"web": {"tokens": 200, "bytes_per_token": 3.0}}}}
-        )
-    }
-    assert (found["rule"].whole, found["tokenize"].whole) == (Volume(600, 200), Volume(600, 200, True))
+    found = volumes(
+        stages, {"tokenize": {"bytes_per_token_by_source": {"web": {"tokens": 200, "bytes_per_token": 3.0}}}}
+    )
+    assert (whole(found["rule"]), whole(found["tokenize"])) == (Volume(600, 200), Volume(600, 200, True))
 
 
 @pytest.mark.parametrize(("by", "tokens"), [("source", 500), ("bucket", None)])
@@ -102,9 +103,9 @@ def test_a_mix_of_sources_says_what_it_drew_and_one_of_buckets_waits_for_packing
         entry("mix", "global", web=(6, 5, 500), books=(3, 3, 3000)),
         entry("pack", "global", web=(5, 5, 500), books=(3, 3, 3000)),
     ]
-    found = {left.stage: left for left in volumes(stages, {"tokenize": TOKENIZED, "mix": mixed, "pack": packed})}
-    assert found["mix"].whole == Volume(3500, tokens, tokens is not None)
-    assert found["pack"].whole == Volume(3500, 505, True)
+    found = volumes(stages, {"tokenize": TOKENIZED, "mix": mixed, "pack": packed})
+    assert whole(found["mix"]) == Volume(3500, tokens, tokens is not None)
+    assert whole(found["pack"]) == Volume(3500, 505, True)
 
 
 def test_a_run_of_an_earlier_version_has_no_text_and_is_shown() -> None:
@@ -113,7 +114,7 @@ def test_a_run_of_an_earlier_version_has_no_text_and_is_shown() -> None:
         for its in ENTRIES
     ]
     old = [{key: value for key, value in its.items() if key != "text_bytes"} for its in old]
-    assert [left.whole for left in volumes(old, {})] == [Volume()] * 5
+    assert [whole(left) for left in volumes(old, {}).values()] == [Volume()] * 5
     assert "not measured" in page_of({"name": "old", "stages": old}, {})
 
 

@@ -20,12 +20,10 @@ from typer.testing import CliRunner
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.compare import fates as compare_fates
 from gristmill.pipeline.compare.compare import compare, plain
-from gristmill.pipeline.compare.fates import ABSENT_FATE, KEPT_FATE, Codes, Draw, Fate, Joined, Piles, add_pile
-from gristmill.pipeline.compare.page import page_of
-from gristmill.pipeline.compare.signals import Medians, SignalMedians
-from gristmill.pipeline.compare.tables import funnel, percent, shortened, signed
+from gristmill.pipeline.compare.fates import ABSENT, KEPT, RECORD, Codes, Fate, Joined, Piles
+from gristmill.pipeline.compare.sections import funnel, page_of, percent, sections, shortened, signed
 from gristmill.pipeline.inputs.files import sum_of
-from gristmill.pipeline.look.recipe_differences import in_one_order
+from gristmill.pipeline.look.recipe_differences import aligned
 from tests.pipeline.look.outfolder import HOSTILE, make
 from tests.pipeline.runs import WORDS, go, save
 
@@ -139,19 +137,16 @@ def test_the_join_is_that_of_two_dictionaries(
 ) -> None:
     """Fates 0 to 4: kept, absent, and three drops. A document that was dropped lies among those that arrived too, as
     beside a leg's rules."""
-    names = [KEPT_FATE, ABSENT_FATE, *(Fate("s", f"r{n}") for n in range(3))]
+    names = [KEPT, ABSENT, *(Fate("s", f"r{n}") for n in range(3))]
     folder = tmp_path_factory.mktemp("piles")
     piles = [Piles(folder / name, bits) for name in "ab"]
     for pile, side in zip(piles, (1, 2), strict=True):
         for among in (range(1), range(2, 5)):
             its = [row for row in rows if row[side] in among or (among == range(1) and row[side] > 1)]
-            fate = [0 if among == range(1) else row[side] for row in its]
-            pile.add(
-                np.array([row[0] for row in its], np.uint64), np.array(fate, np.uint32), np.zeros(len(its), np.uint32)
-            )
+            pile.add(np.array([(row[0], 0 if among == range(1) else row[side], 0) for row in its], RECORD))
     found = Joined()
     for place in range(1 << bits):
-        add_pile(found, piles[0].pile(place), piles[1].pile(place), (names, names), ["s"], (Draw(), Draw()))
+        found.add(piles[0].pile(place), piles[1].pile(place), names, ["s"])
     assert found.counts == Counter(("s", names[a], names[b]) for _, a, b in rows if (a, b) != (1, 1))
     for pair, uids in found.samples.items():
         assert uids == sorted(uid for uid, a, b in rows if (names[a], names[b]) == pair)[: compare_fates.SAMPLES]
@@ -168,8 +163,8 @@ def test_recipes_differ_field_by_field(runs: tuple[Path, Path]) -> None:
 
 
 def test_two_orders_become_one() -> None:
-    assert list(in_one_order("abcd", "acbe")) == [("a", False), ("c", True), ("b", False), ("d", False), ("e", False)]
-    assert list(in_one_order([], ["x"])) == [("x", False)]
+    assert list(aligned("abcd", "acbe")) == [("a", False), ("c", True), ("b", False), ("d", False), ("e", False)]
+    assert list(aligned([], ["x"])) == [("x", False)]
 
 
 def test_long_lists_show_what_one_has_and_the_other_has_not() -> None:
@@ -209,38 +204,10 @@ def test_funnel_reasons_and_costs_are_those_of_both(runs: tuple[Path, Path]) -> 
     assert {(one.reason, one.a == 0, one.b == 0) for one in found.reasons} >= {("too_many_words", True, False)}
 
 
-def test_medians_are_those_of_the_documents(runs: tuple[Path, Path]) -> None:
-    """Of all that were read, whatever a threshold dropped later; copies of signals in later legs, of what is left, do
-    not count."""
-    words = next(one for one in compare(*map(str, runs)).signals if one.name == "words")
-    assert words.a is not None and words.b is not None and words.a.documents == words.b.documents == 141
-    for run, its in zip(runs, (words.a, words.b), strict=True):
-        kept = [
-            len(text.split())
-            for path in (run / "write").glob("*.parquet")
-            for text in pq.read_table(path)["text"].to_pylist()
-        ]
-        assert (
-            its.kept is not None
-            and abs(its.kept - float(np.median(kept))) <= 1
-            and its.documents_kept == len(kept) < 141
-        )
-    assert words.b.kept is not None and words.a.kept is not None and words.b.kept < words.a.kept
-
-
-def test_medians_that_look_alike_are_alike() -> None:
-    assert SignalMedians("s", Medians(0.93910, 0.5, 9, 8), Medians(0.93940, 0.5, 9, 7)).same
-    assert not SignalMedians("s", Medians(0.939, 0.5, 9, 8), Medians(0.941, 0.5, 9, 8)).same
-    assert (
-        not SignalMedians("s", Medians(0.939, 0.5, 9, 8), Medians(0.939, None, 9, 0)).same
-        and not SignalMedians("s", None, Medians(1, 1, 1, 1)).same
-    )
-
-
 def test_a_run_beside_itself_differs_in_nothing(runs: tuple[Path, Path]) -> None:
     found = compare(str(runs[0]), str(runs[0]))
     assert found.documents is not None and not found.documents.ways and not found.reasons
-    assert all(pair.state == "same" for pair in found.stages) and all(one.same for one in found.signals)
+    assert all(pair.state == "same" for pair in found.stages)
     html = page_of(found)
     assert "The recipes are the same." in html and "0 documents changed sides" in html
 
@@ -259,9 +226,11 @@ def test_what_cannot_be_compared_is_said_first(runs: tuple[Path, Path], tmp_path
     shutil.copytree(runs[1], tmp_path / "b")
     record = json.loads((tmp_path / "b/run.json").read_text())
     record["status"], record["versions"]["numpy"], record["inputs"]["crawl"]["bytes"] = "running", "0.1", 5
+    record["machine"]["cores"] = 10_000
     (tmp_path / "b/run.json").write_text(json.dumps(record))
     found = compare(str(runs[0]), str(tmp_path / "b"))
-    assert [line.split(" ")[0] for line in found.unlike] == ["B", "The", "The"] and "crawl" in found.unlike[1]
+    assert [line.split(" ")[0] for line in found.unlike] == ["B", "The", "The", "The"]
+    assert "crawl" in found.unlike[1] and "machines" in found.unlike[2] and "versions" in found.unlike[3]
     html = page_of(found)
     assert html.index("What cannot be compared") < html.index('id="overview"')
     inputs = json.loads((tmp_path / "b/journal/inputs.json").read_text())
@@ -314,14 +283,6 @@ def test_a_share_of_rejects_is_compared_as_a_share(tmp_path: Path) -> None:
     whole = found.documents.sides[-1]
     every = whole.both_kept + whole.only_a + whole.only_b + whole.both_gone
     assert 40 < every < 100
-    words = next(
-        one for one in found.signals if one.name == "words"
-    )  # counted on the same share: nobody knows what was kept beyond it
-    assert words.a is not None and words.b is not None and found.signals_of == words.a.documents == every
-    assert (words.a.documents_kept, words.b.documents_kept) == (
-        whole.both_kept + whole.only_a,
-        whole.both_kept + whole.only_b,
-    )
 
 
 def test_a_cleaned_run_is_followed_by_what_it_wrote(runs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -334,12 +295,9 @@ def test_a_cleaned_run_is_followed_by_what_it_wrote(runs: tuple[Path, Path], tmp
 
 
 def test_runs_without_a_tokenizer_have_no_columns_for_tokens(runs: tuple[Path, Path]) -> None:
-    figures, groups = funnel(compare(*map(str, runs)))
-    assert (
-        groups == [("documents", 3), ("text", 3)]
-        and {len(row) for row in figures.rows} == {7}
-        and len(figures.head) == 7
-    )
+    table = funnel(compare(*map(str, runs))).tables[0]
+    assert table.groups == [("documents", 3), ("text", 3)]
+    assert {len(row) for row in table.figures.rows} == {7} and len(table.figures.head) == 7
 
 
 def hostile(folder: Path) -> tuple[Path, Path]:
@@ -409,8 +367,25 @@ def test_the_command_writes_the_page_and_says_what_differs(runs: tuple[Path, Pat
         assert CliRunner().invoke(app, arguments).exit_code != 0
 
 
+def test_a_terminal_shows_the_first_rows_and_numbers_of_every_table(runs: tuple[Path, Path]) -> None:
+    found = compare(*map(str, runs))
+    said = CliRunner().invoke(app, ["report", *map(str, runs)], env={"COLUMNS": "80"}).output
+    tables = [table for section in sections(found) for table in section.tables]
+    assert len(tables) > 6 and {table.folded for table in tables} == {True, False}
+    for table in tables:
+        assert (table.figures.title in said) != table.folded
+    lines = said.splitlines()
+    at = lines.index("Left after each stage: documents")
+    assert [line.split() for line in lines[at + 1 : at + 3]] == [
+        ["after", "A", "B", "change"],
+        ["read", "141", "141", "0"],
+    ]
+    assert ["gopher_quality", "min_words", "20", "30"] in [line.split() for line in lines]
+    assert max(map(len, lines[2:-1])) <= 80 and "Only in B: repair." in lines
+
+
 def test_small_numbers_for_names_that_repeat() -> None:
     for values in (pa.array(["x", "a", None, "b", "a"]), pa.array(["x", "a", None, "b", "a"]).dictionary_encode()):
         codes = Codes()
-        found = compare_fates.coded(values.slice(1), codes.of).tolist()
-        assert [codes.things()[code] for code in found] == ["a", "", "b", "a"]
+        found = compare_fates.coded(values.slice(1), codes.__getitem__).tolist()
+        assert [list(codes)[code] for code in found] == ["a", "", "b", "a"]

@@ -19,7 +19,7 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from gristmill.pipeline.look.tune import tune
-from gristmill.pipeline.look.volume import Left, Volume
+from gristmill.pipeline.look.volume import Volume
 from gristmill.pipeline.look.why import cuts_of
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.sliders import bar_starts, chart_of, in_words, is_flat, tokens_a_unit, until
@@ -335,14 +335,14 @@ def test_words_are_told_as_the_tokens_that_the_funnel_estimates(out: Path, surve
     tales, rhymes = (
         [weight for _, weight in survey["stay"]][survey["sources"].index(name)] for name in ("tales", "rhymes")
     )
-    lefts = [Left(last.name, {"tales": Volume(1, 3 * tales), "rhymes": Volume(1, 2 * rhymes)})]
+    lefts = {last.name: {"tales": Volume(1, 3 * tales), "rhymes": Volume(1, 2 * rhymes)}}
     assert tokens_a_unit(survey, run, lefts) == [{"tales": 3.0, "rhymes": 2.0}[name] for name in survey["sources"]]
-    assert tokens_a_unit(survey, run, [Left(last.name, {"tales": Volume(1, 3 * tales), "rhymes": Volume()})]) == [
+    assert tokens_a_unit(survey, run, {last.name: {"tales": Volume(1, 3 * tales), "rhymes": Volume()}}) == [
         3.0,
         3.0,
     ]
     assert (
-        tokens_a_unit(survey, run, [Left(last.name, {})]) is None
+        tokens_a_unit(survey, run, {last.name: {}}) is None
         and tokens_a_unit(survey | {"weight": "tokens"}, run, lefts) is None
     )
 

@@ -1,0 +1,341 @@
+"""A comparison as sections of lines and tables, on a page and in a terminal. The page has bars, what is folded, and
+examples of documents besides.
+
+compare.html is one file, without network and script; crawled text in it is hostile
+(`pipeline.report.sections.environment`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
+from rich.console import Group as Lines, RenderableType
+from rich.text import Text
+
+from gristmill.pipeline.compare.compare import Comparison, counted
+from gristmill.pipeline.compare.sides import JoinedDocuments, Sides, Way
+from gristmill.pipeline.figures import Figures
+from gristmill.pipeline.formatting import (
+    as_amount,
+    as_bytes,
+    as_energy,
+    as_money,
+    as_number,
+    as_seconds,
+    as_share,
+    as_tokens,
+    one_line,
+)
+from gristmill.pipeline.look.recipe_differences import Difference
+from gristmill.pipeline.look.run_folder import render_block
+from gristmill.pipeline.report.charts import BarPiece, key_of, row_bar
+from gristmill.pipeline.report.sections import environment
+from gristmill.pipeline.report.stacked import Group, stacked
+
+LONG = 6  # entries of a list that are shown as they are
+PRINTED = 5  # ways whose documents are printed, folded or not
+LONG_TABLE = 150  # rows of a folded table, above which it is not printed
+ROWS = 20  # of a table in a terminal; compare.html has all
+STRIPES = (
+    ("kept-shape", "kept in both"),
+    ("series-3", "A only"),
+    ("series-2", "B only"),
+    ("all-shape", "neither"),
+)
+Cells = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """`groups` cover its numbers; of these a terminal shows the first. `bars` are drawn on the page, some for each row;
+    folded tables are on the page alone."""
+
+    figures: Figures
+    groups: Sequence[Group] = ()
+    bars: Sequence[Sequence[Sequence[BarPiece]]] = ()
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    key: str
+    title: str
+    tables: list[Table]
+    lines: Sequence[str] = ()
+    colours: Sequence[tuple[str, str]] = ()  # of bars: look, name
+    ways: Sequence[Way] = ()  # with examples
+
+
+def sections(found: Comparison) -> list[Section]:
+    documents = [sides(found.documents)] if found.documents else []
+    every = [totals(found), recipes(found), *documents, funnel(found), reasons(found), costs(found)]
+    return [
+        replace(section, tables=[table for table in section.tables if table.figures.rows])
+        for section in every
+        if section.lines or any(table.figures.rows for table in section.tables)
+    ]
+
+
+def totals(found: Comparison) -> Section:
+    a, b = (one.overview.totals for one in found.runs)
+    rows = [
+        ("records read", *numbers(a.records, b.records)),
+        ("documents", *numbers(a.documents, b.documents)),
+        ("documents kept", *numbers(a.kept, b.kept)),
+        ("kept of documents", as_share(a.kept, a.documents), as_share(b.kept, b.documents), ""),
+        ("text kept", *measured(a.text_bytes, b.text_bytes, as_bytes)),
+        ("tokens", *tokens(a.tokens, a.tokens_counted, b.tokens, b.tokens_counted)),
+        ("time of the last command", *measured(*(one.run.seconds for one in found.runs), as_seconds)),
+        ("time of workers, all commands", *measured(a.worker_seconds, b.worker_seconds, as_seconds)),
+        ("peak memory of a worker", *measured(a.peak_memory, b.peak_memory, as_bytes)),
+        ("on disk", *measured(a.disk_bytes, b.disk_bytes, as_bytes)),
+        ("energy", *measured(a.joules, b.joules, as_energy)),
+        ("cost", as_money(a.cost, a.currency), as_money(b.cost, b.currency), ""),
+    ]
+    known = [row for row in rows if row[1:3] != ("–", "–")]
+    return Section("overview", "Both runs", [Table(Figures("Totals", ("", "A", "B", "change"), known))])
+
+
+# --- recipes ----------------------------------------------------------------------------------------------------------
+
+
+def recipes(found: Comparison) -> Section:
+    changed = [pair for pair in found.stages if pair.state == "changed"]
+    alone = [pair for pair in found.stages if pair.state.startswith("only")]
+    names = {pair.name: f"{pair.name} (inserted for a rule)" if pair.inserted else pair.name for pair in found.stages}
+    rows = [("the recipe", *cells) for cells in settings(found.head)]
+    rows += [(names[pair.name], *cells) for pair in changed for cells in settings(pair.differences)]
+    rows += [("versions", *cells) for cells in settings(found.versions)]
+    lines = [
+        f"{title}: {', '.join(listed)}."
+        for title, listed in (
+            ("Only in A", [names[pair.name] for pair in alone if pair.state == "only in A"]),
+            ("Only in B", [names[pair.name] for pair in alone if pair.state == "only in B"]),
+            ("At another place in B", [pair.name for pair in found.stages if pair.moved]),
+        )
+        if listed
+    ]
+    same = [pair.name for pair in found.stages if pair.state == "same" and not pair.moved]
+    note = f"The same in both: {', '.join(same)}." if same else ""
+    tables = [Table(Figures("Settings that differ", ("stage", "field", "A", "B"), rows, words=4, note=note))]
+    for pair in alone:
+        figures = Figures(f"{pair.name}, {pair.state}", ("field", "A", "B"), settings(pair.differences), words=3)
+        tables.append(Table(figures, folded=True))
+    if not rows and not lines:
+        lines = ["The recipes are the same."]
+    return Section("recipes", "Recipes", tables, lines)
+
+
+def settings(found: Sequence[Difference]) -> list[Cells]:
+    return [(difference.field, *shortened(difference.a, difference.b)) for difference in found]
+
+
+def shortened(a: str | None, b: str | None) -> tuple[str, str]:
+    """Values as they are; of two long lists only what one has and the other has not."""
+    ours, others = as_list(a), as_list(b)
+    if max(len(ours), len(others)) <= LONG or not (ours and others):
+        return a if a is not None else "–", b if b is not None else "–"
+    same = f"{sum(value in others for value in ours)} the same, and "
+    more, fewer = [value for value in ours if value not in others], [value for value in others if value not in ours]
+    return tuple(same + (", ".join(map(str, own)) or "no more") for own in (more, fewer))  # type: ignore[return-value]
+
+
+def as_list(value: str | None) -> list[object]:
+    try:
+        parsed = json.loads(value) if value and value.startswith("[") else None
+    except ValueError:
+        return []
+    return parsed if isinstance(parsed, list) else []
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+def sides(found: JoinedDocuments) -> Section:
+    whole, before = found.sides[-1], " before the mix" if found.before_mix else ""
+    lines = [
+        f"{counted(whole.changed)} changed sides{before}: {as_number(whole.only_a)} kept in A and dropped in B,"
+        f" {as_number(whole.only_b)} the other way round. {as_number(whole.both_kept)} kept in both."
+    ]
+    if found.share < 1:
+        lines.append(f"Counted on a share of {found.share:.2%} of all documents.")
+    tables = [by_side(f"Documents kept{before}", found.sides)]
+    rows = [(way.dropped_by, way.a if way.dropped_by == "A" else way.b, as_number(way.documents)) for way in found.ways]
+    head = ("dropped in", "by", "documents")
+    tables.append(Table(Figures("What dropped the documents that changed sides", head, rows, words=2)))
+    rows = [(way.a, way.b, as_number(way.documents)) for way in found.other_reasons]
+    head = ("in A", "in B", "documents")
+    tables.append(Table(Figures("Dropped in both, but not by the same rule", head, rows, words=2), folded=True))
+    if found.drawn:
+        end = found.end
+        note = (
+            f"At the end, of all documents: {as_number(end.both_kept)} kept in both, {as_number(end.only_a)} in A only,"
+            f" {as_number(end.only_b)} in B only."
+        )
+        tables.append(by_side("What the mix drew, of the documents that came to it in both runs", found.drawn, note))
+    return Section("sides", "Documents that changed sides", tables, lines, STRIPES, found.ways)
+
+
+def by_side(title: str, found: Sequence[Sides], note: str = "") -> Table:
+    """By source, where there are several; all of them last."""
+    several = found if len(found) > 2 else found[-1:]
+    apart = any(side.missing_a or side.missing_b for side in found)
+    rows, bars = [], []
+    for side in several:
+        counts = (side.both_kept, side.only_a, side.only_b, side.both_gone)
+        unread = (side.missing_b, side.missing_a) if apart else ()
+        rows.append((side.source or "all", *map(as_number, (*counts, *unread))))
+        whole = sum(counts) or 1
+        bars.append([[BarPiece(count / whole, look) for count, (look, _) in zip(counts, STRIPES, strict=True)]])
+    head = ("source", *(name for _, name in STRIPES), *(("read by A only", "read by B only") if apart else ()))
+    return Table(Figures(title, head, rows, note=note), bars=bars)
+
+
+# --- what run.json counts ---------------------------------------------------------------------------------------------
+
+
+def funnel(found: Comparison) -> Section:
+    levels = [level for level in found.funnel if level.source is None]
+    columns = {"documents": [numbers(level.a, level.b) for level in levels]}
+    volumes = [(level.volume_a, level.volume_b) for level in levels]
+    if any(volume.text_bytes is not None for both in volumes for volume in both):
+        columns["text"] = [measured(a.text_bytes, b.text_bytes, as_bytes) for a, b in volumes]
+    note = ""
+    if any(volume.tokens is not None for both in volumes for volume in both):
+        columns["tokens"] = [tokens(a.tokens, a.counted, b.tokens, b.counted) for a, b in volumes]
+        note = "~: estimated from the text, at the bytes that a token turned out to hold."
+    only = [" (only in A)" if level.b is None else " (only in B)" if level.a is None else "" for level in levels]
+    names = [level.stage + only_in for level, only_in in zip(levels, only, strict=True)]
+    widest = max((count for level in levels for count in (level.a, level.b) if count), default=0) or 1
+    bars = [
+        [[BarPiece(count / widest, look)] for count, look in ((level.a, "series-3"), (level.b, "series-2")) if count]
+        for level in levels
+    ]
+    by_source = [
+        (level.stage, level.source or "all", *numbers(level.a, level.b), *numbers(level.gone_a, level.gone_b))
+        for level in found.funnel
+    ]
+    head = ("after", "source", *("A", "B", "change") * 2)
+    folded = Figures("Documents left after each stage and gone there, by source", head, by_source, words=2)
+    tables = [
+        in_groups("Left after each stage", "after", names, columns, bars, note),
+        Table(folded, [("left", 3), ("gone", 3)], folded=True),
+    ]
+    return Section("funnel", "Funnel", tables, colours=[("series-3", "A"), ("series-2", "B")])
+
+
+def reasons(found: Comparison) -> Section:
+    largest_first = sorted(found.reasons, key=lambda reason: -abs(reason.b - reason.a))
+    rows = [(reason.stage, reason.reason, *numbers(reason.a, reason.b)) for reason in largest_first]
+    head = ("stage", "reason", "A", "B", "change")
+    return Section(
+        "reasons", "Reasons", [Table(Figures("Documents dropped, where counts differ", head, rows, words=2))]
+    )
+
+
+def costs(found: Comparison) -> Section:
+    currencies = {one.overview.totals.currency for one in found.runs} - {None}
+    money = f"cost, {currencies.pop()}" if len(currencies) == 1 else "cost"
+    columns = {
+        "time": [measured(*stage.seconds, as_seconds) for stage in found.costs],
+        "docs/s": [tuple(map(as_number, stage.rate)) for stage in found.costs],
+        "passed on": [tuple(map(as_bytes, stage.bytes_out)) for stage in found.costs],
+        "memory": [tuple(map(as_bytes, stage.memory)) for stage in found.costs],
+        money: [tuple(map(as_amount, stage.cost)) for stage in found.costs],
+    }
+    if all(cost is None for stage in found.costs for cost in stage.cost):
+        del columns[money]
+    names = [stage.stage for stage in found.costs]
+    return Section("costs", "Time and memory", [in_groups("Worker time and peak memory", "stage", names, columns)])
+
+
+def in_groups(
+    title: str,
+    head: str,
+    names: Sequence[str],
+    columns: dict[str, Sequence[Cells]],
+    bars: Sequence[Sequence[Sequence[BarPiece]]] = (),
+    note: str = "",
+) -> Table:
+    """A table with groups of two or three numbers: A, B, and the change."""
+    groups = [(name, len(cells[0])) for name, cells in columns.items() if cells]
+    heads = [name for _, width in groups for name in ("A", "B", "change")[:width]]
+    rows = [(name, *sum(cells, ())) for name, *cells in zip(names, *columns.values(), strict=True)]
+    return Table(Figures(title, (head, *heads), rows, note=note), groups, bars)
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def numbers(a: int | None, b: int | None) -> tuple[str, str, str]:
+    """Both, and by how much B has more."""
+    return as_number(a), as_number(b), "" if a is None or b is None else signed(b - a)
+
+
+def signed(value: int) -> str:
+    return "0" if not value else f"{'+' if value > 0 else '−'}{abs(value):,}"
+
+
+def measured(a: float | None, b: float | None, words: Callable[[float | None], str]) -> tuple[str, str, str]:
+    return words(a), words(b), percent(a, b)
+
+
+def tokens(a: int | None, counted_a: bool, b: int | None, counted_b: bool) -> tuple[str, str, str]:
+    return as_tokens(a, counted_a), as_tokens(b, counted_b), percent(a, b)
+
+
+def percent(a: float | None, b: float | None) -> str:
+    """How much more B is than A; nothing where one is not known, or nothing."""
+    if not a or b is None:
+        return ""
+    change = 100 * (b - a) / a
+    return "0%" if abs(change) < 0.5 else f"{'+' if change > 0 else '−'}{abs(change):,.0f}%"
+
+
+# --- page -------------------------------------------------------------------------------------------------------------
+
+
+def page_of(found: Comparison) -> str:
+    """The text of compare.html; the caller writes it."""
+    shown = [
+        (section, [(table, markup(table)) for table in section.tables], key_of(section.colours))
+        for section in sections(found)
+    ]
+    folders = [one.out.rstrip("/").rsplit("/", 1)[-1] for one in found.runs]
+    values = {"title": " and ".join(folders), "runs": found.runs, "unlike": found.unlike, "sections": shown}
+    return environment().get_template("compare.html").render(values | {"printed": PRINTED, "long": LONG_TABLE})
+
+
+def markup(table: Table) -> Markup:
+    return stacked(table.figures, table.groups, [Markup("").join(map(row_bar, bars)) for bars in table.bars])
+
+
+# --- terminal ---------------------------------------------------------------------------------------------------------
+
+
+def render(found: Comparison) -> RenderableType:
+    parts: list[RenderableType] = []
+    for one in found.runs:
+        about = "  ".join(map(one_line, (one.run.name, one.run.status, one.run.started, one.out)))
+        parts.append(Text.assemble((f"{one.letter}  ", "bold"), about))
+    parts += [Text(f"take care: {one_line(line)}", style="bold yellow") for line in found.unlike]
+    for section in sections(found):
+        parts += [Text(), *(Text(one_line(line)) for line in section.lines)] if section.lines else []
+        for table in section.tables:
+            parts += [Text(), *render_block(shown(table))] if not table.folded else []
+    return Lines(*parts)
+
+
+def shown(table: Table) -> Figures:
+    """The first numbers of the first rows."""
+    figures, rows = table.figures, table.figures.rows
+    title, width = figures.title, len(figures.head)
+    if table.groups:
+        name, columns = table.groups[0]
+        title, width = f"{title}: {name}", figures.words + columns
+    title += f" ({len(rows) - ROWS:,} more in compare.html)" if len(rows) > ROWS else ""
+    note = figures.note if len(table.groups) < 2 else ""  # it is about numbers that are not here
+    return Figures(title, figures.head[:width], [row[:width] for row in rows[:ROWS]], figures.words, note=note)
