@@ -7,18 +7,16 @@ is ever opened, and `judge.json` must be byte for byte what this module would wr
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import re
-import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gristmill.classifiers.card import Json, JudgeError
+from gristmill.kernels.base.files import whole_folder
 
 FORMAT, VERSION = "gristmill-judge", 1
 DESCRIPTION = "judge.json"
@@ -33,10 +31,7 @@ def write_folder(folder: Path, facts: Json, write: Callable[[Path], None]) -> No
     """The folder appears whole or not at all. `write` puts the weights into the folder it is given."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise JudgeError(f"{folder}: there is something here already; a judge is saved into a new or an empty folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = folder.parent / f".{folder.name}.{os.getpid()}.unfinished"
-    unfinished.mkdir()
-    try:
+    with whole_folder(folder) as unfinished:
         write(unfinished)
         files = {path.name: sha256_of(path) for path in sorted(unfinished.iterdir())}
         for name in files:
@@ -44,12 +39,6 @@ def write_folder(folder: Path, facts: Json, write: Callable[[Path], None]) -> No
         sealed = {"format": FORMAT, "version": VERSION, **facts, "files": files}
         sealed["seal"] = _seal(sealed)
         (unfinished / DESCRIPTION).write_bytes(_written(sealed))
-        if folder.exists():
-            folder.rmdir()
-        unfinished.rename(folder)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(unfinished)
 
 
 def read_folder(folder: Path) -> Json:

@@ -40,6 +40,13 @@ class RetiredFiles(GristmillError):
         self.paths = paths
 
 
+class NotJson(RunFailed, ValueError):
+    """A file of a run that should hold JSON and does not."""
+
+    def __init__(self, path: str, error: Exception) -> None:
+        super().__init__(f"{path}: not JSON ({error}); was it cut off, or written by another program?")
+
+
 class Alarmed(GristmillError):
     """Done, but with alarms, under --strict."""
 

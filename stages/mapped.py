@@ -3,28 +3,24 @@ all."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from gristmill.kernels.base.files import whole_folder
 from gristmill.kernels.base.types import Array
 
 
 def publish(folder: Path, arrays: Mapping[str, Array], notes: Mapping[str, str] | None = None) -> None:
     """Write arrays, and small texts beside them. Of several processes that make the same the first one's stay."""
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}-", suffix=".tmp"))
-    for name, array in arrays.items():
-        np.save(temporary / f"{name}.npy", array)
-    for name, text in (notes or {}).items():
-        (temporary / name).write_text(text, encoding="utf-8")
     try:
-        os.rename(temporary, folder)  # noqa: PTH104  Path.rename would read the same
+        with whole_folder(folder, durable=False) as draft:
+            for name, array in arrays.items():
+                np.save(draft / f"{name}.npy", array)
+            for name, text in (notes or {}).items():
+                (draft / name).write_text(text, encoding="utf-8")
     except OSError:
-        shutil.rmtree(temporary, ignore_errors=True)
         if not folder.is_dir():
             raise
 

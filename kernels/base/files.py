@@ -1,17 +1,20 @@
-"""Files that appear under their names whole, or not at all: written beside, and renamed when they are done."""
+"""Files and folders that appear under their names whole, or not at all: written beside, and renamed when they are
+done."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 
 def draft_of(path: Path) -> Path:
-    """Where this process writes a file until it is whole: hidden beside it. `Store.remove_temporary` clears these."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Where this thread writes a file until it is whole: hidden beside it. `Store.remove_temporary` clears these."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
 
 
 @contextlib.contextmanager
@@ -42,3 +45,38 @@ def write_whole(path: Path, content: bytes, durable: bool = True) -> None:
     """A small file with this content."""
     with whole_file(path, durable) as file:
         file.write(content)
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path, durable: bool = True, replace: bool = False) -> Iterator[Path]:
+    """A folder to fill. It gets its name when the block ends well; a block that fails leaves nothing behind.
+
+    What has the name by then is replaced where `replace` says so; else only an empty folder is, and an OSError tells of
+    anything else.
+    """
+    draft, old = draft_of(path), path.with_name(f".{path.name}.{os.getpid()}.old")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+        if durable:
+            for written in [*draft.rglob("*"), draft]:
+                sync(written)
+        if replace and path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            path.rename(old)
+        draft.rename(path)
+        if durable:
+            sync(path.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the list of a folder, is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

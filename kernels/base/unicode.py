@@ -7,14 +7,13 @@ file.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 from gristmill.kernels.base.compiled import cache_folder, hash_of_code, helper
+from gristmill.kernels.base.files import whole_file
 from gristmill.kernels.base.types import Array
 
 POINTS = 0x110000
@@ -117,9 +116,8 @@ def kept_table(name: str, make: Callable[[], Array]) -> Array:
     path = cache_folder() / f"table-{name}-{hash_of_code(make.__module__)}-{regex.__version__}.npy"
     if not path.exists():
         table = make()
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+        with whole_file(path, durable=False) as file:
             np.save(file, table)
-        Path(file.name).replace(path)
     table = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
     table.flags.writeable = False
     return table

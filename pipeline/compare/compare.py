@@ -18,10 +18,10 @@ from gristmill.pipeline.compare.sides import JoinedDocuments, documents_of
 from gristmill.pipeline.formatting import as_number
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look import recipe_differences as recipes
-from gristmill.pipeline.look.funnel import READ, SourceLevel
+from gristmill.pipeline.look.funnel import SourceLevel
 from gristmill.pipeline.look.recipe_differences import Difference, StagePair
 from gristmill.pipeline.look.run_folder import NotFound
-from gristmill.pipeline.look.volume import Volume
+from gristmill.pipeline.look.volume import READ, Volume
 from gristmill.pipeline.store.parts import TOP
 
 
@@ -103,19 +103,14 @@ def caveats(runs: Sequence[ComparedRun]) -> list[str]:
     if len({folder_of(run) for run in runs}) == 1:
         notes.append("A and B are the same folder: a run beside itself differs in nothing.")
     for one in runs:
-        if one.run.status != "done":
-            notes.append(
-                f"{one.letter} is not done (it is {one.run.status or 'of unknown state'}): its numbers are those of a"
-                " part."
-            )
+        state = one.run.status or "of unknown state"
+        if state != "done":
+            notes.append(f"{one.letter} is not done (it is {state}): its numbers are those of a part.")
     for one, other in (runs, runs[::-1]):
-        only = sorted(one.sources - other.sources)
-        if only:
+        if only := sorted(one.sources - other.sources):
             read = sum(reader.count.kept for reader in one.run.readers if reader.name in only)
-            notes.append(
-                f"Only {one.letter} has the source{'s' if len(only) > 1 else ''} {', '.join(only)}: {counted(read)}"
-                f" that {other.letter} never read."
-            )
+            names = f"source{'s' if len(only) > 1 else ''} {', '.join(only)}"
+            notes.append(f"Only {one.letter} has the {names}: {counted(read)} that {other.letter} never read.")
     for source in sorted(runs[0].sources & runs[1].sources):
         entries = [(run.record.get("inputs") or {}).get(source, {}) for run in runs]
         sizes = [(entry.get("files"), entry.get("bytes")) for entry in entries]
@@ -202,9 +197,9 @@ def levels(runs: Sequence[ComparedRun], names: Sequence[str]) -> list[LevelPair]
         for source in [None, *(sources if len(sources) > 1 else [])]:
             a, b = (table.get((stage, source)) for table in tables)
             if a or b:
+                left, gone = ([getattr(level, key, None) for level in (a, b)] for key in ("left", "gone"))
                 volumes = [level.volume if level else Volume() for level in (a, b)]
-                counts = a and a.left, b and b.left, a and a.gone, b and b.gone
-                pairs.append(LevelPair(stage, source, *counts, *volumes))
+                pairs.append(LevelPair(stage, source, left[0], left[1], gone[0], gone[1], volumes[0], volumes[1]))
     return pairs
 
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gristmill.kernels.base.types import Array, Hashes, Integers
 from gristmill.pipeline.look.legs import legs_of, sinks_of
 from gristmill.pipeline.look.overview import Overview, overview_of, reports_of
 from gristmill.pipeline.look.records import ReadRunRecord
@@ -34,7 +34,7 @@ BATCH = 1 << 18  # rows read at once; uids and reasons only
 RECORD = np.dtype([("uid", "<u8"), ("fate", "<u4"), ("source", "<u4")])
 SAMPLES = 4  # documents shown of each way to change sides
 
-Records = npt.NDArray[Any]  # of RECORD
+Records = Array  # of RECORD
 FileOf = tuple[str, str]  # a source or stage, and the path of a file of it
 
 
@@ -176,8 +176,10 @@ def records_of(run: ComparedRun, fates: Codes, sources: Codes, limit: int) -> It
     for stage, path in run.rejects:
         for batch in run.batches(path, ["uid", "source", "reason"]):
             batch = batch.filter(pc.is_valid(batch.column("uid")))  # a record that was skipped never was a document
-            fate = coded(batch.column("reason"), lambda reason, stage=stage: fates[Fate(stage, reason)])
-            yield records_below(limit, batch, fate, coded(batch.column("source"), sources.__getitem__))
+            reasons, of_row = encoded(batch.column("reason"))
+            fate = np.array([fates[Fate(stage, reason)] for reason in reasons], int)[of_row]
+            names, of_row = encoded(batch.column("source"))
+            yield records_below(limit, batch, fate, np.array([sources[name] for name in names], int)[of_row])
 
 
 def records_below(limit: int, batch: pa.RecordBatch, fate: object, source: object) -> Records:
@@ -187,11 +189,10 @@ def records_below(limit: int, batch: pa.RecordBatch, fate: object, source: objec
     return records if limit >= TOP else records[records["uid"] < np.uint64(limit)]
 
 
-def coded(values: pa.Array, code_of: Callable[[str], int]) -> npt.NDArray[np.uint32]:
-    """A small number for each name; a name that is missing is empty."""
+def encoded(values: pa.Array) -> tuple[list[str], Array]:
+    """Names that repeat, each once, and the place of each value among them; a name that is missing is empty."""
     names = pc.fill_null(values.cast(pa.string()), "").dictionary_encode()
-    codes = [code_of(name) for name in names.dictionary.to_pylist()]
-    return np.array(codes, np.uint32)[names.indices.to_numpy(zero_copy_only=False)]
+    return names.dictionary.to_pylist(), names.indices.to_numpy(zero_copy_only=False)
 
 
 @dataclass
@@ -234,7 +235,7 @@ def joined(runs: Sequence[ComparedRun], limit: int) -> Joined:
     return found
 
 
-def align(uid: npt.NDArray[np.uint64], records: Records, name: str, absent: int) -> npt.NDArray[np.int64]:
+def align(uid: Hashes, records: Records, name: str, absent: int) -> Integers:
     """A field of a run's records along the uids of both."""
     values = np.full(len(uid), absent, np.int64)
     values[np.searchsorted(uid, records["uid"])] = records[name]

@@ -88,7 +88,7 @@ def totals(found: Comparison) -> Section:
         ("kept of documents", as_share(a.kept, a.documents), as_share(b.kept, b.documents), ""),
         ("text kept", *measured(a.text_bytes, b.text_bytes, as_bytes)),
         ("tokens", *tokens(a.tokens, a.tokens_counted, b.tokens, b.tokens_counted)),
-        ("time of the last command", *measured(*(one.run.seconds for one in found.runs), as_seconds)),
+        ("time of the last command", *measured(found.runs[0].run.seconds, found.runs[1].run.seconds, as_seconds)),
         ("time of workers, all commands", *measured(a.worker_seconds, b.worker_seconds, as_seconds)),
         ("peak memory of a worker", *measured(a.peak_memory, b.peak_memory, as_bytes)),
         ("on disk", *measured(a.disk_bytes, b.disk_bytes, as_bytes)),
@@ -199,7 +199,7 @@ def by_side(title: str, found: Sequence[Sides], note: str = "") -> Table:
 
 def funnel(found: Comparison) -> Section:
     levels = [level for level in found.funnel if level.source is None]
-    columns = {"documents": [numbers(level.a, level.b) for level in levels]}
+    columns: dict[str, Sequence[Cells]] = {"documents": [numbers(level.a, level.b) for level in levels]}
     volumes = [(level.volume_a, level.volume_b) for level in levels]
     if any(volume.text_bytes is not None for both in volumes for volume in both):
         columns["text"] = [measured(a.text_bytes, b.text_bytes, as_bytes) for a, b in volumes]
@@ -239,7 +239,7 @@ def reasons(found: Comparison) -> Section:
 def costs(found: Comparison) -> Section:
     currencies = {one.overview.totals.currency for one in found.runs} - {None}
     money = f"cost, {currencies.pop()}" if len(currencies) == 1 else "cost"
-    columns = {
+    columns: dict[str, Sequence[Cells]] = {
         "time": [measured(*stage.seconds, as_seconds) for stage in found.costs],
         "docs/s": [tuple(map(as_number, stage.rate)) for stage in found.costs],
         "passed on": [tuple(map(as_bytes, stage.bytes_out)) for stage in found.costs],

@@ -3,8 +3,8 @@ quantiles, with the best and the worst."""
 
 from __future__ import annotations
 
+import contextlib
 import heapq
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from gristmill.classifiers.card import Head
 from gristmill.classifiers.judge import Judge
+from gristmill.kernels.base.files import whole_file
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.inputs.files import InputFile
@@ -67,7 +68,7 @@ def score_files(
 ) -> list[HeadScores]:
     """By head. `out` appears when all is scored, or not at all."""
     by_head = {head.name: HeadScores(head) for head in judge.card.heads}
-    with _ScoresFile(out) as write:
+    with _ScoresFile(out) as scored:
         number = 0
         for place, table in _pieces(files, text):
             texts = table[text]
@@ -75,7 +76,7 @@ def score_files(
             for name, of_head in by_head.items():
                 of_head.scores.append(scores[name])
                 _note(of_head, scores[name], number, place, table, text, shown)
-            write(_row_table(place, table, scores))
+            scored.write(_row_table(place, table, scores))
             number += len(table)
             seen(number)
     if not number:
@@ -151,31 +152,20 @@ def _row_table(place: _Place, table: pa.Table, scores: dict[str, Scores]) -> pa.
     return pa.table(columns | {name: pa.array(values) for name, values in scores.items()})
 
 
-class _ScoresFile:
-    """Writes pieces to a file that gets its name at the end."""
+class _ScoresFile(contextlib.ExitStack):
+    """Writes pieces to a file that gets its name at the end; no pieces, no file."""
 
     def __init__(self, out: str | None) -> None:
+        super().__init__()
         self.out = Path(out) if out else None
-        self.unfinished = self.out.with_name(f".{self.out.name}.{os.getpid()}.tmp") if self.out else None
-        self.file: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> Callable[[pa.Table], None]:
+        self.writer: pq.ParquetWriter | None = None
         if self.out is not None and not self.out.parent.is_dir():
             raise RecipeError(f"--out: there is no folder {self.out.parent}")
-        return self.write
 
     def write(self, table: pa.Table) -> None:
-        if self.unfinished is None:
+        if self.out is None:
             return
-        if self.file is None:
-            self.file = pq.ParquetWriter(self.unfinished, table.schema, compression="zstd")
-        self.file.write_table(table)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if self.file is None or self.unfinished is None or self.out is None:
-            return
-        self.file.close()
-        if kind is None:
-            self.unfinished.replace(self.out)
-        else:
-            self.unfinished.unlink()
+        if self.writer is None:
+            file = self.enter_context(whole_file(self.out))
+            self.writer = self.enter_context(pq.ParquetWriter(file, table.schema, compression="zstd"))
+        self.writer.write_table(table)

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict, TypeVar, cast
 
 import fsspec
-import fsspec.core
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
@@ -22,6 +21,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gristmill.pipeline.errors import NotJson
 from gristmill.pipeline.figures import FactList, Figures, Plane, Warnings, figures_of, recipe_name_of
 from gristmill.pipeline.formatting import (
     as_bytes,
@@ -37,6 +37,7 @@ from gristmill.pipeline.formatting import (
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.look.records import CountEntry, PageEntry, ReadRunRecord, RecipeEntry, RejectRow, StageEntry
 from gristmill.pipeline.progress import so_far
+from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey.records import Row, SampleEntry
 from gristmill.stages.figures import StageFigures
 
@@ -54,15 +55,6 @@ class NotFound(LookupError):
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def open_store(out: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The file system of an output folder and the folder's path in it."""
-    try:
-        fs, root = fsspec.core.url_to_fs(out)
-    except (ValueError, ImportError) as error:  # a protocol that nobody knows, or one whose package is not installed
-        raise NotFound(f"{out}: {error}") from error
-    return fs, str(root).rstrip("/")
-
-
 @dataclass(frozen=True)
 class Folder:
     """An output folder, local or not; paths are relative to it."""
@@ -72,7 +64,8 @@ class Folder:
 
     @classmethod
     def open(cls, out: str) -> Folder:
-        return cls(*open_store(out))
+        store = Store(out)
+        return cls(store.fs, store.root)
 
     def full(self, path: str) -> str:
         return f"{self.root}/{path}"
@@ -105,9 +98,7 @@ class Folder:
             data: Read = dict(json.loads(self.read(path)))  # type: ignore[assignment]
             return data
         except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"{self.full(path)}: not JSON ({error}); was it cut off, or written by another program?"
-            ) from error
+            raise NotJson(self.full(path), error) from error
 
     def rows(self, path: str, kind: type[Read], where: pads.Expression, limit: int | None = None) -> list[Read]:
         """Rows of a Parquet file that satisfy a filter; read are the columns of this kind of row, as far as the file
@@ -441,5 +432,5 @@ def render_block(block: FactList | Warnings | Figures | Plane) -> list[Renderabl
         return [Text(f"warning: {one_line(line)}", style="bold red") for line in block.lines]
     figures = block.table if isinstance(block, Plane) else block
     note = [Text(figures.note, style="dim")] if figures.note else []
-    title = Text(one_line(figures.title), style="bold")  # not the grid's own, which is no wider than the table
-    return [title, grid("", figures.head, iter(figures.rows), figures.words), *note]
+    heading = Text(one_line(figures.title), style="bold")  # not the grid's own, which is no wider than the table
+    return [heading, grid("", figures.head, iter(figures.rows), figures.words), *note]

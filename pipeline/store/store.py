@@ -19,7 +19,7 @@ import xxhash
 from fsspec.core import url_to_fs
 
 from gristmill.kernels.base.files import whole_file
-from gristmill.pipeline.errors import RecipeError, RunFailed, of_storage
+from gristmill.pipeline.errors import NotJson, RecipeError, RunFailed, of_storage
 
 Stamp = tuple[int, ...]  # size, and of a local file when it was written and changed, and its inode
 
@@ -193,10 +193,8 @@ class Store:
             return json.loads(self.read(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except ValueError as error:
-            raise RunFailed(
-                f"{self.at(path)}: not JSON ({error}); was it cut off, or written by another program?"
-            ) from error
+        except (ValueError, RecursionError) as error:
+            raise NotJson(self.at(path), error) from error
 
     def remove(self, paths: list[str]) -> None:
         """Files, and the folders that are empty without them."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from gristmill.kernels.base.types import Floats, Mask
+from gristmill.kernels.base.types import Bytes, Floats, Mask
 from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, outcome_of
 from gristmill.pipeline.survey.histogram_edges import edges_of
-from gristmill.pipeline.survey.thresholds import Bins, RuleThreshold, is_number
+from gristmill.pipeline.survey.thresholds import RuleThreshold, is_number
 from gristmill.stages.stage import Signals
 
 NOT_SIGNALS = {"uid", "text", "url", "id", "date", "meta", "source"}
@@ -71,7 +71,7 @@ class Decomposition:
     gone: Mask  # by what no threshold governs
     touched: list[Mask]  # by cut: within its reach
     beyond: list[Mask]  # by cut: within its reach, and taken
-    bins: list[Bins]
+    bins: list[Bytes]
     columns: dict[str, pa.Array]  # signals that have a threshold, as the rules saw them
     odd: set[int]
 

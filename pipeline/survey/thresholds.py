@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from gristmill.kernels.base.types import Array, Floats, Mask
+from gristmill.kernels.base.types import Array, Bytes, Floats, Mask
 from gristmill.pipeline.leg.rules import KEPT, outcome_of
 from gristmill.stages.limits import Limit, setting_at
 from gristmill.stages.stage import Rule, Settings, Signals
 
-Bins = npt.NDArray[np.uint8]
 LARGEST = np.finfo(np.float64).max  # a limit that a recipe sets to mean none may be a whole number that no array holds
 
 
@@ -45,7 +43,7 @@ class RuleThreshold:
         limit = np.float64(np.float32(threshold)) if self.narrow else np.float64(threshold)
         return self.limit.beyond(values.astype(np.float64), limit)
 
-    def bins(self, values: Array, edges: Floats) -> Bins:
+    def bins(self, values: Array, edges: Floats) -> Bytes:
         """How many edges each value has passed. Moved to edge k, the cut takes bins up to k (`low`) or those after k
         (`high`)."""
         limits = edges.astype(np.float32).astype(np.float64) if self.narrow else edges

@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from gristmill.kernels.base.files import whole_folder
 from gristmill.shards.export.columns import FORMATS as FILES, SCHEMAS, columns_of, write_columns
 from gristmill.shards.export.hub import write_hub
 from gristmill.shards.export.mds import SHARD_BYTES, write_mds
@@ -72,15 +71,9 @@ def export(
     shards = open_shards(folder)
     if not len(shards):
         raise ExportError(f"{folder}: these shards hold no rows, so there is nothing to export")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.parent / f".{target.name}.partial-{secrets.token_hex(4)}"
-    partial.mkdir()
-    try:
-        items = kind.write(shards, partial, options, progress)
-        size = _settle(partial)
-        partial.replace(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)  # what is left of an export that failed
+    with whole_folder(target) as draft:
+        items = kind.write(shards, draft, options, progress)
+        size = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     return Exported(target, items, size, kind.opens_with.format(str(target), shards.meta.row_length))
 
 
@@ -162,17 +155,6 @@ def _told(shards: ShardSet, progress: Progress) -> Iterable[Rows]:
         yield batch
         done += len(batch.bucket)
         progress(done, len(shards))
-
-
-def _settle(folder: Path) -> int:
-    """Everything on disk before the folder gets its name; returns the bytes of its files."""
-    size = 0
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-            size += path.stat().st_size
-    return size
 
 
 FORMATS = {

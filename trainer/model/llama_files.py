@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from gristmill.kernels.base.files import whole_folder
 from gristmill.trainer.model.llama_config import LlamaError
 
 CONFIG, ONE_FILE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -141,21 +140,8 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
     """`write` fills a draft that takes the folder's place when all of it is on the disk. Only a folder like those
     written here is replaced."""
     check_place(folder)
-    draft, old = (folder.parent / f".{folder.name}.{os.getpid()}.{state}" for state in ("draft", "old"))
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    try:
+    with whole_folder(folder, replace=True) as draft:
         write(draft)
-        for path in [*draft.iterdir(), draft]:
-            _fsync(path)
-        if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            folder.rename(old)
-        draft.rename(folder)
-        _fsync(folder.parent)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def check_place(folder: Path) -> None:
@@ -169,11 +155,3 @@ def check_place(folder: Path) -> None:
 
 def _ours(name: str) -> bool:
     return name in (CONFIG, ONE_FILE, INDEX, *TOKENIZER_FILES) or SHARD.fullmatch(name) is not None
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gristmill.kernels.base.files import whole_folder
 from gristmill.trainer.step.parallel import ALONE, RankGroup
 from gristmill.trainer.step.parts import (
     Part,
@@ -75,40 +77,33 @@ def save(
     checkpoint that is not `due` (None: all are) never displaces one that is.
     """
     final = folder / f"step-{step:08d}"
-    draft = folder / f".{final.name}.{os.getpid()}"
     parts = {name: part_of(tensor) for name, tensor in weights.items()}
     scalars, states = _optimizer_state(optimizer, parts)
     states |= {name: part_of(tensor) for name, tensor in _random_state(ranks.rank).items()}
     if ranks.first:
         for abandoned in folder.glob(".step-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
-        draft.mkdir(parents=True)
-    files = {}
-    for name, tensors in ((MODEL, parts), (OPTIMIZER, states)):
-        table = list_tensors(tensors, ranks)
-        arriving = gather_wholes(tensors, table, ranks)
+    with whole_folder(final, replace=True) if ranks.first else nullcontext(final) as draft:
+        files = {}
+        for name, tensors in ((MODEL, parts), (OPTIMIZER, states)):
+            table = list_tensors(tensors, ranks)
+            arriving = gather_wholes(tensors, table, ranks)
+            if ranks.first:
+                files[name] = write_safetensors(draft / name, table, arriving)
+            else:
+                list(arriving)
+        all_scalars = {key: value for of_rank in ranks.gather(scalars) for key, value in of_rank.items()}
         if ranks.first:
-            files[name] = write_safetensors(draft / name, table, arriving)
-        else:
-            list(arriving)
-    all_scalars = {key: value for of_rank in ranks.gather(scalars) for key, value in of_rank.items()}
+            state = {
+                "version": VERSION,
+                "step": step,
+                "files": files,
+                "scalars": all_scalars,
+                "facts": dict(facts),
+                "also": dict(also or {}),
+            }
+            (draft / STATE).write_text(json.dumps(state, indent=1, sort_keys=True, allow_nan=False), encoding="utf-8")
     if ranks.first:
-        state = {
-            "version": VERSION,
-            "step": step,
-            "files": files,
-            "scalars": all_scalars,
-            "facts": dict(facts),
-            "also": dict(also or {}),
-        }
-        (draft / STATE).write_text(json.dumps(state, indent=1, sort_keys=True, allow_nan=False), encoding="utf-8")
-        for name in (MODEL, OPTIMIZER, STATE):
-            _fsync(draft / name)
-        _fsync(draft)
-        if final.exists():
-            _remove(final)
-        draft.rename(final)
-        _fsync(folder)
         for old in order_due_last(steps(folder), due)[:-keep]:
             if old != final:
                 _remove(old)
@@ -271,11 +266,3 @@ def _restore_random(file: Any, ranks: RankGroup) -> None:
     torch.set_rng_state(file.get_tensor(_random_key("cpu", ranks.rank)))
     if torch.cuda.is_available() and _random_key("cuda", ranks.rank) in keys:
         torch.cuda.set_rng_state(file.get_tensor(_random_key("cuda", ranks.rank)))
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.compare import fates as compare_fates
 from gristmill.pipeline.compare.compare import compare, plain
-from gristmill.pipeline.compare.fates import ABSENT, KEPT, RECORD, Codes, Fate, Joined, Piles
+from gristmill.pipeline.compare.fates import ABSENT, KEPT, RECORD, Fate, Joined, Piles
 from gristmill.pipeline.compare.sections import funnel, page_of, percent, sections, shortened, signed
 from gristmill.pipeline.inputs.files import sum_of
 from gristmill.pipeline.look.recipe_differences import aligned
@@ -384,8 +384,9 @@ def test_a_terminal_shows_the_first_rows_and_numbers_of_every_table(runs: tuple[
     assert max(map(len, lines[2:-1])) <= 80 and "Only in B: repair." in lines
 
 
-def test_small_numbers_for_names_that_repeat() -> None:
+def test_names_that_repeat_are_encoded() -> None:
     for values in (pa.array(["x", "a", None, "b", "a"]), pa.array(["x", "a", None, "b", "a"]).dictionary_encode()):
-        codes = Codes()
-        found = compare_fates.coded(values.slice(1), codes.__getitem__).tolist()
-        assert [list(codes)[code] for code in found] == ["a", "", "b", "a"]
+        names, places = compare_fates.encoded(values.slice(1))
+        assert [names[place] for place in places] == ["a", "", "b", "a"]
+        empty, places = compare_fates.encoded(values.slice(5))
+        assert (empty, len(places)) == ([], 0)

@@ -64,8 +64,9 @@ def test_killed_while_an_old_one_is_removed_leaves_no_half_of_it(
         checkpoint.save(tmp_path, step, run.network.state_dict(), run.optimizer, {}, keep=2)
 
     def killed(path: Path, **_: object) -> None:
-        (path / "model.safetensors").unlink()
-        raise KeyboardInterrupt
+        if path.exists():
+            (path / "model.safetensors").unlink()
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(checkpoint.shutil, "rmtree", killed)
