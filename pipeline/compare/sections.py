@@ -160,8 +160,6 @@ def sides(found: JoinedDocuments) -> Section:
         f"{counted(whole.changed)} changed sides{before}: {as_number(whole.only_a)} kept in A and dropped in B,"
         f" {as_number(whole.only_b)} the other way round. {as_number(whole.both_kept)} kept in both."
     ]
-    if found.share < 1:
-        lines.append(f"Counted on a share of {found.share:.2%} of all documents.")
     tables = [by_side(f"Documents kept{before}", found.sides)]
     rows = [(way.dropped_by, way.a if way.dropped_by == "A" else way.b, as_number(way.documents)) for way in found.ways]
     head = ("dropped in", "by", "documents")
