@@ -17,6 +17,7 @@ from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.estimate import estimate
 from gristmill.pipeline.leg.slowest import MOST, Slowest
+from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.overview import overview
 from gristmill.pipeline.look.run_folder import RecordedRun
 from gristmill.pipeline.look.volume import Volume, volumes
@@ -86,6 +87,18 @@ def test_a_source_of_which_nothing_is_left_has_no_tokens_and_hides_none() -> Non
         stages, {"tokenize": {"bytes_per_token_by_source": {"web": {"tokens": 200, "bytes_per_token": 3.0}}}}
     )
     assert (whole(found["rule"]), whole(found["tokenize"])) == (Volume(600, 200), Volume(600, 200, True))
+
+
+def test_what_a_stage_dropped_is_not_hidden_by_what_it_made() -> None:
+    """`extract` with two views adds documents: 10 came, 8 more were made, 3 went, 15 stay."""
+    views = {"docs_in": 10, "made": 8, "kept": 15, "dropped": {"empty": 3}}
+    read = {"docs_in": 10, "kept": 10}
+    entries = [
+        {"name": "web", "kind": "read", **read, "sources": {"web": read}},
+        {"name": "extract", "kind": "map", **views, "sources": {"web": views}},
+    ]
+    steps = Funnel.of(RecordedRun.of({"stages": entries}), {}).steps
+    assert [(step.name, step.kept, step.gone) for step in steps] == [("read", 10, 0), ("extract", 15, 3)]
 
 
 @pytest.mark.parametrize(("by", "tokens"), [("source", 500), ("bucket", None)])
