@@ -426,7 +426,10 @@ def test_what_a_run_does_not_have(gristmill: Gristmill, garbage: Path) -> None:
         ("import nosuchpackage\n", "my_rules.py does not import: ModuleNotFoundError: No module named 'nosuchpackage'"),
         ("def broken(:\n", "my_rules.py does not import: SyntaxError"),
         ("raise SystemExit(0)\n", "my_rules.py does not import: SystemExit"),
-        ("from gristmill.stages.stage import Rule\nclass Boom(Rule): pass\n", "a rule declares `limits`, or has a method `verdict(self, signals)`"),
+        (
+            "from gristmill.stages.stage import Rule\nclass Boom(Rule): pass\n",
+            "a rule declares `limits`, or has a method `verdict(self, signals)`",
+        ),
     ],
 )
 def test_a_stage_file_that_is_wrong(gristmill: Gristmill, tmp_path: Path, text: str | None, says: str) -> None:
