@@ -3,7 +3,8 @@ Kovoor 1990).
 
 The answer is clip(v - level, 0, cap) for the one level at which it sums to 1. The sum is piecewise linear in the level,
 with a corner at every v and v - cap, so the piece that crosses 1 is found by sorting the corners, and the level on it
-by one division: exact, O(n log n).
+by one division: exact, O(n log n). scipy has no such projection, and a solver would be neither exact nor fast enough
+for RegMix's 100,000 candidates.
 """
 
 from __future__ import annotations

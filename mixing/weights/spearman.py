@@ -1,4 +1,8 @@
-"""Spearman's rank correlation (1904): how far two columns put the same items in the same order."""
+"""Spearman's rank correlation (1904): how far two columns put the same items in the same order.
+
+Not scipy's `spearmanr`: mixing laws and `gristmill medu` need it in the base install, which has no scipy. It would save
+four lines here, and takes a second to import.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights.ablations import rank_correlation
-from gristmill.mixing.weights.log_linear import Law, capped_softmax, fit_law, objective, propose
+from gristmill.mixing.weights.log_linear import HUBER, PULL, Law, capped_softmax, fit_law, objective, propose
 from gristmill.mixing.weights.supply import Supply
 from gristmill.mixing.weights.unimax import unimax
 from tests.mixing.runs_of_a_law import Truth
@@ -31,6 +31,25 @@ def test_the_law_is_found_again_from_exact_runs() -> None:
     law = fit_law(truth.weights_RN, truth.losses_RT)
     mixes = np.random.default_rng(1).dirichlet(np.ones(5), 50)
     assert np.abs(law(mixes) - truth.losses(mixes)).max() < 0.01 * np.ptp(truth.losses(mixes))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_fit_is_no_worse_than_scipys(seed: int) -> None:
+    optimize, special = pytest.importorskip("scipy.optimize"), pytest.importorskip("scipy.special")
+    truth = Truth(runs=(24, 48)[seed % 2], sources=3 + seed % 4, tasks=1, noise=(0.02, 0.1, 0.3)[seed % 3], seed=seed)
+    weights_RN, losses_R = truth.weights_RN, truth.losses_RT[:, 0]
+    spread = 1.4826 * float(np.median(np.abs(losses_R - np.median(losses_R))))
+
+    def loss(at_P: Floats) -> float:
+        off_N = at_P[:-1] - at_P[:-1].mean()
+        residual_R = (np.exp(weights_RN @ at_P[:-1]) + np.exp(at_P[-1]) - losses_R) / spread
+        return float(special.huber(HUBER, residual_R).sum() + PULL * len(losses_R) / 2 * off_N @ off_N)
+
+    law = fit_law(weights_RN, losses_R[:, None])
+    ours_P = np.append(law.slope_TN[0], np.log(max(law.floor_T[0], 1e-9)))
+    starts = [ours_P, *(np.append(np.zeros(len(ours_P) - 1), np.log(s * losses_R.min())) for s in (0.1, 0.5, 0.9))]
+    peers = [optimize.minimize(loss, start, method="BFGS", options={"gtol": 1e-7}).fun for start in starts]
+    assert loss(ours_P) <= min(peers) * (1 + 1e-6)
 
 
 def test_runs_that_went_wrong_bend_nothing() -> None:
