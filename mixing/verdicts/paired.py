@@ -60,11 +60,12 @@ from typing import Literal
 import numpy as np
 
 from gristmill.kernels.base.types import Floats, Integers
-from gristmill.mixing.verdicts.student import t_above, t_quantile
+from gristmill.mixing.verdicts.student import scipy, t_above, t_quantile
 
 Better = Literal["lower", "higher"]
 
 LEAST_LOG_P = math.log(1e-14)  # below it 1 - p has no digits left
+LARGEST_LOG_P = math.log1p(-1e-12)
 BLOCK = 1 << 22  # counts of a block of draws
 MOST_CLUSTERS = 4096  # of a bootstrap; more are thrown together at random, which changes no variance
 
@@ -133,22 +134,17 @@ class Errors:
         return self._reaching(abs(self.mean))
 
     def _reaching(self, distance: float) -> float:
-        """1 minus the confidence of the interval of this half width: false position (Dowell and Jarratt 1971) on log p,
-        in which widths are nearly linear."""
-        low, high = LEAST_LOG_P, math.log1p(-1e-12)
-        wide, narrow = self.half_width(1 - math.exp(low)) - distance, self.half_width(1 - math.exp(high)) - distance
-        if wide <= 0:
-            return math.exp(low)
-        for _ in range(100):
-            middle = low + (high - low) * wide / (wide - narrow)
-            excess = self.half_width(1 - math.exp(middle)) - distance
-            if abs(excess) <= 1e-12 * distance or high - low < 1e-12:
-                break
-            if excess > 0:
-                low, wide, narrow = middle, excess, narrow / 2
-            else:
-                high, narrow, wide = middle, excess, wide / 2
-        return math.exp(middle)
+        """1 minus the confidence of the interval of this half width, found on log p, in which widths are nearly
+        linear."""
+
+        def excess(log_p: float) -> float:
+            return self.half_width(-math.expm1(log_p)) - distance
+
+        if excess(LEAST_LOG_P) <= 0:
+            return math.exp(LEAST_LOG_P)
+        if excess(LARGEST_LOG_P) >= 0:
+            return 1.0
+        return math.exp(scipy().optimize.brentq(excess, LEAST_LOG_P, LARGEST_LOG_P, xtol=1e-13))
 
 
 def paired(arm_SI: Floats, control_SI: Floats, sizes_I: Floats, clusters_I: Sequence[Hashable] | Integers) -> Paired:

@@ -38,12 +38,7 @@ def power(
     of_seeds = t_quantile(share, seeds - 1) * seed_sd / math.sqrt(seeds)
     values, weights = _chi_over_root(seeds - 1)
     halves = np.hypot(of_seeds * values, of_items)
-    return float(
-        sum(
-            w * normal_below((difference - half) / sd)
-            for w, half in zip(weights.tolist(), halves.tolist(), strict=True)
-        )
-    )
+    return float(weights @ normal_below((difference - halves) / sd))
 
 
 def seeds_needed(

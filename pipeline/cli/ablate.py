@@ -56,7 +56,7 @@ def ablate(
     from gristmill.pipeline.ablate.plan import load, one_arm
     from gristmill.pipeline.ablate.show import AblationUi, ui_for
 
-    needs_torch()
+    needs_packages()
     from gristmill.pipeline.ablate.run import PreparedAblation, run
     from gristmill.pipeline.ablate.workers import crew_of
 
@@ -116,11 +116,14 @@ def show_record(record: AblationRecord, folder: Path, as_json: bool) -> None:
         raise RunFailed(f"{len(failed)} of {len(record['arms'])} arms have no verdict. " + "; ".join(failed or lost))
 
 
-def needs_torch() -> None:
+def needs_packages() -> None:
     from importlib.util import find_spec
 
-    if find_spec("torch") is None:
-        raise RecipeError("ablate trains models and needs torch: pip install 'gristmill[gpu]'")
+    for module in ("torch", "scipy"):
+        if find_spec(module) is None:
+            raise RecipeError(
+                f"ablate trains models and compares them; it needs {module}: pip install 'gristmill[gpu]'"
+            )
 
 
 def _record_of(folder: Path) -> AblationRecord:

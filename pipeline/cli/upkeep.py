@@ -32,6 +32,7 @@ OPTIONAL = {
     "gcsfs": ("gs:// addresses", "gristmill[cluster]"),
     "huggingface_hub": ("hf:// addresses", "gristmill[cluster]"),
     "dask_jobqueue": ("--cluster slurm.yaml", "gristmill[cluster]"),
+    "scipy": ("verdicts of ablations", "gristmill[gpu]"),
     "torch": ("neural judges and training", "gristmill[gpu]"),
     "flash_attn": ("the fastest training on Hopper GPUs", "gristmill[hopper]"),
     "vllm": ("scoring by a language model", "gristmill[llm]"),

@@ -4,6 +4,7 @@ ends in a record."""
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
 import shutil
@@ -21,6 +22,7 @@ from gristmill.pipeline.ablate.run import run
 from gristmill.pipeline.ablate.show import AblationUi, verdicts
 from gristmill.pipeline.ablate.work import carry_out, items_of
 from gristmill.pipeline.ablate.workers import Crew
+from gristmill.pipeline.cli.ablate import needs_packages
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from tests.pipeline.ablate.ablation_example import simulated
 from tests.pipeline.ablate.ablation_sets import make_plan, make_set, tales
@@ -40,6 +42,13 @@ def go(plan: Path, doing: Any = None) -> dict[str, Any]:
 
 def texts(path: Path, hosts: list[str], kinds: list[str]) -> None:
     pq.write_table(pa.table({"text": tales(len(hosts), 3), "host": hosts, "kind": kinds}), path)
+
+
+@pytest.mark.parametrize("missing", ["torch", "scipy"])
+def test_a_package_that_is_missing_is_said_before_any_work(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else object())
+    with pytest.raises(RecipeError, match=rf"needs {missing}: pip install 'gristmill\[gpu\]'"):
+        needs_packages()
 
 
 @pytest.mark.parametrize(
