@@ -34,6 +34,7 @@ OPTIONAL = {
     "dask_jobqueue": ("--cluster slurm.yaml", "gristmill[cluster]"),
     "scipy": ("verdicts of ablations", "gristmill[gpu]"),
     "torch": ("neural judges and training", "gristmill[gpu]"),
+    "pynvml": ("the energy of GPUs", "gristmill[gpu]"),
     "flash_attn": ("the fastest training on Hopper GPUs", "gristmill[hopper]"),
     "vllm": ("scoring by a language model", "gristmill[llm]"),
 }

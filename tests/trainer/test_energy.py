@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
+import inspect
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
+import pynvml
 import pytest
 import torch
 
@@ -29,76 +29,81 @@ UUIDS = ["GPU-aaaa1111", "GPU-aaab2222", "GPU-cccc3333"]
 
 
 class FakeNvml:
-    """Answers as the library does, through the pointers that it is given."""
+    """Answers as `pynvml` does: a handle here is the number of a board, from 1."""
 
-    def __init__(self, millijoules: list[int | None]) -> None:
-        self.millijoules = millijoules
+    class NVMLError(Exception):
+        pass
 
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
-        count._obj.value = len(self.millijoules)
-        return 0
+    def __init__(self, millijoules: list[int | None], driver: bool = True) -> None:
+        self.millijoules, self.driver = millijoules, driver
 
-    def nvmlDeviceGetHandleByIndex_v2(self, place: ctypes.c_uint, handle: Any) -> int:
-        handle._obj.value = place.value + 1
-        return 0
+    def nvmlInit(self) -> None:
+        if not self.driver:
+            raise self.NVMLError("library not found")
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle: Any) -> int:
-        if uuid.decode() not in UUIDS:
-            return 6
-        handle._obj.value = UUIDS.index(uuid.decode()) + 1
-        return 0
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.millijoules)
 
-    def nvmlDeviceGetUUID(self, handle: ctypes.c_void_p, text: Any, length: ctypes.c_uint) -> int:
-        text.value = UUIDS[(handle.value or 0) - 1].encode()
-        return 0
+    def nvmlDeviceGetHandleByIndex(self, place: int) -> int:
+        return place + 1
 
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: ctypes.c_void_p, out: Any) -> int:
-        value = self.millijoules[(handle.value or 0) - 1]
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
+        if uuid not in UUIDS:
+            raise self.NVMLError("not found")
+        return UUIDS.index(uuid) + 1
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return UUIDS[handle - 1]
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
+        value = self.millijoules[handle - 1]
         if value is None:
-            return 3  # not supported
-        out._obj.value = value
-        return 0
+            raise self.NVMLError("not supported")
+        return value
 
 
-def handles(library: FakeNvml, setting: str | None) -> list[int | None]:
-    return [handle.value for handle in visible_gpus(library, setting)]
+def test_the_stand_in_is_called_as_the_package_is() -> None:
+    for name, method in inspect.getmembers(FakeNvml, inspect.isfunction):
+        if name.startswith("nvml"):
+            takes = [p for p in inspect.signature(method).parameters if p != "self"]
+            assert takes in ([*inspect.signature(getattr(pynvml, name)).parameters], ["place"]), name
+    assert issubclass(pynvml.NVMLError, Exception)
 
 
 def test_joules_are_those_since_the_counter_was_made() -> None:
     library = FakeNvml([1000, 5_000_000, None])
-    gpu = Gpu.counting(library, ctypes.c_void_p(2))
+    gpu = Gpu.counting(library, 2)
     assert gpu is not None and gpu.joules() == 0
     library.millijoules[1] = 5_012_345
     assert gpu.joules() == pytest.approx(12.345)
     library.millijoules[1] = 7
     assert gpu.joules() is None  # the driver was loaded anew
-    assert Gpu.counting(library, ctypes.c_void_p(3)) is None
+    assert Gpu.counting(library, 3) is None
 
 
 def test_visible_gpus_are_those_that_cuda_sees() -> None:
     library = FakeNvml([0, 0, 0])
-    assert handles(library, None) == [1, 2, 3]
-    assert handles(library, "2,0") == [3, 1]
-    assert handles(library, " GPU-cccc3333 , GPU-aaaa ") == [3, 1]
-    assert handles(library, "0,-1,2") == [1] and handles(library, "1,9,0") == [2]
-    assert handles(library, "GPU-aaa,0") == [] and handles(library, "") == [] and handles(library, "MIG-1") == []
+    assert visible_gpus(library, None) == [1, 2, 3]
+    assert visible_gpus(library, "2,0") == [3, 1]
+    assert visible_gpus(library, " GPU-cccc3333 , GPU-aaaa ") == [3, 1]
+    assert visible_gpus(library, "0,-1,2") == [1] and visible_gpus(library, "1,9,0") == [2]
+    assert (
+        visible_gpus(library, "GPU-aaa,0") == []
+        and visible_gpus(library, "") == []
+        and visible_gpus(library, "MIG-1") == []
+    )
 
 
-def test_the_gpu_is_found_by_its_uuid_else_by_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_is_found_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     library = FakeNvml([0, 0, 0])
     properties = SimpleNamespace(uuid="cccc3333")
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: properties)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     counter = gpu_counter(library, torch.device("cuda", 0))
     assert counter is not None
     library.millijoules[2] = 4000
     assert counter.joules() == 4.0
-    del properties.uuid
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    counter = gpu_counter(library, torch.device("cuda", 0))
-    assert counter is not None
-    library.millijoules[1] = 2000
-    assert counter.joules() == 2.0
-    assert gpu_counter(library, torch.device("cuda", 1)) is None and gpu_counter(None, torch.device("cuda", 0)) is None
+    properties.uuid = "dddd4444"
+    assert gpu_counter(library, torch.device("cuda", 0)) is None and gpu_counter(None, torch.device("cuda", 0)) is None
 
 
 def zone(folder: Path, name: str, what: str, microjoules: int, most: int = 1_000_000) -> Path:
@@ -135,10 +140,28 @@ def test_where_there_is_no_meter_nothing_is_made_up(tmp_path: Path, monkeypatch:
     assert Packages.found(tmp_path) is None
     monkeypatch.setattr(Packages, "found", classmethod(lambda cls: None))
     assert meter_for(torch.device("cpu")).read() == Energy(None, None)
-    monkeypatch.setattr(energy, "LIBRARY", "libno-such-thing.so.1")
+    assert grams_co2(None, 400) is None and grams_co2(3.6e6, None) is None and grams_co2(1.8e6, 400) == 200
+
+
+@pytest.mark.parametrize("package", [None, FakeNvml([], driver=False)], ids=["no package", "no driver"])
+def test_without_the_package_or_a_driver_a_gpu_is_not_measured(
+    package: FakeNvml | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", package)
+    monkeypatch.setattr(Packages, "found", classmethod(lambda cls: None))
     assert energy.nvml() is None
     assert meter_for(torch.device("cuda", 0)).read() == Energy(None, None)
-    assert grams_co2(None, 400) is None and grams_co2(3.6e6, None) is None and grams_co2(1.8e6, 400) == 200
+    assert Machine.here().joules() is None
+
+
+def test_a_machine_reads_all_boards_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeNvml([1000, 2000, None])
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(Packages, "found", classmethod(lambda cls: None))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    machine = Machine.here()
+    library.millijoules = [4000, 9000, None]
+    assert machine.joules() == 10.0
 
 
 def test_a_meter_tells_the_device_that_trains_from_the_processors() -> None:

@@ -1,19 +1,19 @@
 """Energy that a run has used, in joules: of its GPU by NVML's counter, of the machine's processors by RAPL; None
 where there is no meter.
 
-NVML (libnvidia-ml.so.1, which comes with the driver) counts the millijoules of a whole board since the driver was
-loaded, on Volta and later (nvmlDeviceGetTotalEnergyConsumption); a MIG slice has no counter of its own. RAPL
+NVML (the driver's library, by way of nvidia-ml-py) counts the millijoules of a whole board since the driver was loaded,
+on Volta and later; a MIG slice has no counter of its own. RAPL
 (/sys/class/powercap) counts the microjoules of a processor package, whoever uses it, wraps around, and on most
 systems can be read by root alone. Neither is estimated from anything else.
 """
 
 from __future__ import annotations
 
-import ctypes
+import importlib
 import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # a run of the mill reads meters without torch
     import torch
 
 POWERCAP = Path("/sys/class/powercap")
-LIBRARY = "libnvidia-ml.so.1"
-UUID_LENGTH = 96  # NVML_DEVICE_UUID_V2_BUFFER_SIZE
 
 
 @dataclass(frozen=True)
@@ -121,22 +119,27 @@ def grams_co2(joules: float | None, grams_per_kwh: float | None) -> float | None
 
 
 def nvml() -> Any | None:
-    """The library, or None where there is no driver."""
+    """The module of nvidia-ml-py, or None where there is none, or no driver that answers."""
     try:
-        library = ctypes.CDLL(LIBRARY)
-    except OSError:
+        # Not by `import`: a meter decides nothing, so its version must not be in the fingerprints of ablations.
+        library = importlib.import_module("pynvml")
+    except ImportError:
         return None
-    return library if library.nvmlInit_v2() == 0 else None
+    try:
+        library.nvmlInit()
+    except library.NVMLError:
+        return None
+    return library
 
 
 class Gpu:
     """One board, by NVML's handle."""
 
-    def __init__(self, library: Any, handle: ctypes.c_void_p, start: float) -> None:
+    def __init__(self, library: Any, handle: Any, start: float) -> None:
         self._library, self._handle, self._start = library, handle, start
 
     @classmethod
-    def counting(cls, library: Any, handle: ctypes.c_void_p) -> Gpu | None:
+    def counting(cls, library: Any, handle: Any) -> Gpu | None:
         """None where the board has no counter."""
         start = _joules(library, handle)
         return None if start is None else cls(library, handle, start)
@@ -146,70 +149,55 @@ class Gpu:
         return None if now is None or now < self._start else now - self._start  # less: the driver was loaded anew
 
 
-def _joules(library: Any, handle: ctypes.c_void_p) -> float | None:
-    millijoules = ctypes.c_ulonglong()
-    done = library.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules))
-    return millijoules.value / 1000 if done == 0 else None
+def _joules(library: Any, handle: Any) -> float | None:
+    millijoules = _answer(library, library.nvmlDeviceGetTotalEnergyConsumption, handle)
+    return None if millijoules is None else float(millijoules) / 1000
 
 
 def gpu_counter(library: Any | None, device: torch.device) -> Gpu | None:
-    """Of the GPU that torch calls so: by its UUID where torch knows it, else by its place among the visible ones."""
+    """Of the GPU that torch calls so."""
     if library is None:
         return None
     import torch
 
-    place = device.index if device.index is not None else torch.cuda.current_device()
-    uuid = getattr(torch.cuda.get_device_properties(place), "uuid", None)
-    if uuid is not None:
-        handle = _handle_of(library, f"GPU-{uuid}")
-        return None if handle is None else Gpu.counting(library, handle)
-    seen = visible_gpus(library, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    return Gpu.counting(library, seen[place]) if place < len(seen) else None
+    uuid = torch.cuda.get_device_properties(device).uuid
+    handle = _answer(library, library.nvmlDeviceGetHandleByUUID, f"GPU-{uuid}")
+    return None if handle is None else Gpu.counting(library, handle)
 
 
-def visible_gpus(library: Any, setting: str | None) -> list[ctypes.c_void_p]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order: indices, or UUIDs that may be abbreviated. As in
-    CUDA, entries after one that matches nothing are ignored.
+def visible_gpus(library: Any, setting: str | None) -> list[Any]:
+    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order: indices, or UUIDs that may be abbreviated. As
+    in CUDA, entries after one that matches nothing are ignored.
 
     Indices are those of the PCI bus, which are CUDA's where all GPUs are of one kind or CUDA_DEVICE_ORDER is
     PCI_BUS_ID.
     """
-    handles = list(_handles(library))
+    count = _answer(library, library.nvmlDeviceGetCount) or 0
+    answers = [_answer(library, library.nvmlDeviceGetHandleByIndex, place) for place in range(count)]
+    handles = [handle for handle in answers if handle is not None]
     if setting is None:
         return handles
-    handles_seen: list[ctypes.c_void_p] = []
+    seen: list[Any] = []
     for entry in (part.strip() for part in setting.split(",")):
         if entry.startswith("GPU-"):
-            fits = [handle for handle in handles if _uuid(library, handle).startswith(entry)]
+            uuids = [_answer(library, library.nvmlDeviceGetUUID, handle) or "" for handle in handles]
+            fits = [handle for handle, uuid in zip(handles, uuids, strict=True) if uuid.startswith(entry)]
             if len(fits) != 1:
                 break
-            handles_seen.append(fits[0])
+            seen.append(fits[0])
         elif entry.isdecimal() and int(entry) < len(handles):
-            handles_seen.append(handles[int(entry)])
+            seen.append(handles[int(entry)])
         else:
             break
-    return handles_seen
+    return seen
 
 
-def _handles(library: Any) -> Iterator[ctypes.c_void_p]:
-    count = ctypes.c_uint()
-    if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-        return
-    for place in range(count.value):
-        handle = ctypes.c_void_p()
-        if library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(place), ctypes.byref(handle)) == 0:
-            yield handle
-
-
-def _handle_of(library: Any, uuid: str) -> ctypes.c_void_p | None:
-    handle = ctypes.c_void_p()
-    return handle if library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) == 0 else None
-
-
-def _uuid(library: Any, handle: ctypes.c_void_p) -> str:
-    text = ctypes.create_string_buffer(UUID_LENGTH)
-    done = library.nvmlDeviceGetUUID(handle, text, ctypes.c_uint(UUID_LENGTH))
-    return text.value.decode() if done == 0 else ""
+def _answer(library: Any, ask: Callable[..., Any], *arguments: Any) -> Any | None:
+    """None where the driver has no answer."""
+    try:
+        return ask(*arguments)
+    except library.NVMLError:
+        return None
 
 
 # --- processors -----------------------------------------------------------------------------------------------------
