@@ -133,7 +133,7 @@ def training_facts(
     try:
         settings.Training.from_facts(facts).check_step(1)
     except ValueError as error:
-        raise RecipeError(f"training: {error}") from error
+        raise RecipeError(str(error)) from error
     return facts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 import pytest
@@ -61,38 +62,67 @@ def test_plain_facts_are_enough() -> None:
             {"optimizer": {"name": "muon", "adamw": {"rat": 1}}},
             r"training\.optimizer\.adamw\.rat: no such field; did you mean rate\?",
         ),
-        ({"updates": 0}, "updates must be a whole number above 0, not 0"),
-        ({"updates": True}, "updates must be a whole number above 0, not True"),
+        ({"updates": 0}, r"training\.updates: Input should be greater than or equal to 1, not 0"),
+        ({"updates": True}, r"training\.updates: Input should be a valid integer, not True"),
         ({"rows_per_step": 9}, "rows_per_step 9 is more than the 8 rows of an update"),
-        ({"precision": "half"}, "precision 'half': there are float32, bf16, fp16"),
-        ({"zero": 4}, "zero 4: there are 0, 1, 2, 3"),
+        ({"precision": "half"}, r"training\.precision: Input should be 'float32', 'bf16' or 'fp16', not 'half'"),
+        ({"zero": 4}, r"training\.zero: Input should be 0, 1, 2 or 3, not 4"),
         ({"average": 3}, "average 3 needs as many checkpoints; keep is 2"),
         ({"average": 2, "checkpoint_every": 5}, "average 2: 5 updates leave fewer checkpoints, one every 5"),
         ({"checkpoint_every": None, "guard": {"action": "back"}}, "need checkpoints"),
-        ({"guard": {"loss_times": -1}}, "loss_times -1"),
+        ({"guard": {"loss_times": -1}}, r"training\.guard\.loss_times: Input should be greater than 0, not -1"),
         ({"guard": {"least": 200}}, "least 200 of a window of 128"),
-        ({"unlocking": {"stalled": None, "at_most": None}}, "nothing would ever be opened"),
-        ({"schedule": {"warmup": 2}}, "must fit into 1"),
-        ({"schedule": {"kind": "cosin"}}, "schedule: kind 'cosin': there are constant, linear, cosine, stable"),
-        ({"schedule": {"kind": "stable", "fall": "root"}}, "schedule: fall 'root': there are linear, sqrt"),
-        ({"schedule": {"floor": 1.5}}, "schedule: floor 1.5: a share of the peak rate"),
-        ({"schedule": {"warmup": "0.1"}}, "schedule: warmup '0.1': a number"),
-        ({"schedule": "cosine"}, "schedule 'cosine': its settings by name"),
-        ({"optimizer": {"rate": "3e-4"}}, "rate '3e-4': a number, 0 or more"),
-        ({"optimizer": {"rate": -0.1}}, "rate -0.1: a number, 0 or more"),
-        ({"optimizer": {"betas": [0.9, 1.0]}}, r"betas \(0.9, 1.0\): two numbers between 0 and 1"),
-        ({"optimizer": {"loop": "fusd"}}, "loop 'fusd': there are fused, foreach, single"),
-        ({"optimizer": {"name": "muon", "rate": -0.1}}, "rate -0.1: a number, 0 or more"),
-        ({"optimizer": {"name": "muon", "adamw": {"weight_decay": -1}}}, "weight_decay -1: a number, 0 or more"),
-        ({"offload": "false"}, "offload 'false': True or False"),
-        ({"deterministic": None}, "deterministic None: True or False"),
-        ({"guard": None}, "guard None: its settings by name"),
-        ({"grams_per_kwh": "400"}, "grams_per_kwh '400': a number"),
+        ({"unlocking": {"stalled": None, "at_most": None}}, r"training\.unlocking: .* nothing would ever be opened"),
+        ({"unlocking": {"at_most": 3, "at_least": 4}}, "at_most 3 is less than at_least 4"),
+        ({"schedule": {"warmup": 2}}, r"training\.schedule\.warmup: Input should be less than or equal to 1, not 2"),
+        (
+            {"schedule": {"kind": "stable", "warmup": 0.5, "decay": 0.6}},
+            r"training\.schedule: warmup 0\.5 .* fit into 1",
+        ),
+        (
+            {"schedule": {"kind": "cosin"}},
+            r"training\.schedule\.kind: Input should be 'constant', 'linear', .*, not 'cosin'",
+        ),
+        (
+            {"schedule": {"kind": "stable", "fall": "root"}},
+            r"training\.schedule\.fall: Input should be 'linear' or 'sqrt', not 'root'",
+        ),
+        ({"schedule": {"floor": 1.5}}, r"training\.schedule\.floor: Input should be less than or equal to 1, not 1\.5"),
+        ({"schedule": {"warmup": "a tenth"}}, r"training\.schedule\.warmup: .* number, .*, not 'a tenth'"),
+        ({"schedule": "cosine"}, r"training\.schedule: Input should be a dictionary .*, not 'cosine'"),
+        ({"optimizer": {"rate": math.inf}}, r"training\.optimizer\.rate: Input should be a finite number, not inf"),
+        ({"optimizer": {"clip": 0}}, r"training\.optimizer\.clip: Input should be greater than 0, not 0"),
+        ({"optimizer": "muon"}, r"training\.optimizer\..*: Input should be a dictionary .*, not 'muon'"),
+        ({"optimizer": {"rate": -0.1}}, r"training\.optimizer\.rate: Input should be greater than .*, not -0\.1"),
+        ({"optimizer": {"betas": [0.9, 1.0]}}, r"training\.optimizer\.betas\.1: Input should be less than 1, not 1\.0"),
+        ({"optimizer": {"loop": "fusd"}}, r"training\.optimizer\.loop: Input should be .* or 'single', not 'fusd'"),
+        ({"optimizer": {"name": "muon", "rate": -0.1}}, r"training\.optimizer\.rate: Input should be .*, not -0\.1"),
+        (
+            {"optimizer": {"name": "muon", "adamw": {"weight_decay": -1}}},
+            r"optimizer\.adamw\.weight_decay: Input .*, not -1",
+        ),
+        ({"offload": "maybe"}, r"training\.offload: Input should be a valid boolean, .*, not 'maybe'"),
+        ({"deterministic": None}, r"training\.deterministic: Input should be a valid boolean, not None"),
+        ({"guard": None}, r"training\.guard: Input should be a dictionary .*, not None"),
+        ({"grams_per_kwh": -1}, r"training\.grams_per_kwh: Input should be greater than or equal to 0, not -1"),
+        ({"updates": 0, "keep": 0}, r"training\.updates: .*, not 0; training\.keep: .*, not 0"),
+        (
+            {"guard": {"least": 0}, "seed": -1},
+            r"guard\.least: .*, not 0; training\.seed|training\.seed.*; training\.guard",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(facts: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Training.from_facts({"updates": 5, "rows_per_update": 8, **facts})
+
+
+def test_texts_of_a_yaml_file_become_the_numbers_that_they_are() -> None:
+    training = Training.from_facts(
+        {"updates": 5, "rows_per_update": 8, "optimizer": {"rate": "3e-4", "clip": math.inf}, "grams_per_kwh": 400}
+    )
+    assert (training.optimizer.rate, training.optimizer.clip, training.grams_per_kwh) == (3e-4, math.inf, 400.0)
+    assert Training.from_facts(json.loads(json.dumps(training.facts()))) == training
 
 
 def test_rows_must_fit_ranks_and_steps() -> None:

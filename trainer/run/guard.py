@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 from torch import Tensor
+
+from gristmill.trainer.checked import CHECKED, Count
 
 NORMAL = 1.4826  # standard deviation of normal numbers over their median absolute deviation
 FLAT = 0.01
+Deviations = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class UnsoundRun(RuntimeError):
     """Training that cannot continue: update after update is refused."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class Guard:
     """`skip` leaves a bad update out and goes on. `back` returns to the last checkpoint and goes on from there without
     the offending batch.
@@ -36,30 +40,17 @@ class Guard:
     """
 
     action: Literal["skip", "back"] = "skip"
-    loss_times: float | None = 15.0
-    norm_times: float | None = 50.0
-    window: int = 128
-    least: int = 32
-    in_a_row: int = 10
-    around: int = 0
-    returns: int = 10
+    loss_times: Deviations | None = 15.0
+    norm_times: Deviations | None = 50.0
+    window: Count = 128
+    least: Count = 32
+    in_a_row: Count = 10
+    around: Annotated[int, Field(ge=0)] = 0
+    returns: Count = 10
 
     def __post_init__(self) -> None:
-        if self.action not in ("skip", "back"):
-            raise ValueError(f"guard: action {self.action!r}: skip or back")
-        for name in ("loss_times", "norm_times"):
-            times = getattr(self, name)
-            if times is not None and not 0 < times < math.inf:
-                raise ValueError(
-                    f"guard: {name} {times!r}: a number of deviations above 0, or None to refuse only what is not "
-                    "finite"
-                )
-        if not 1 <= self.least <= self.window:
-            raise ValueError(
-                f"guard: least {self.least} of a window of {self.window} updates: between 1 and the window"
-            )
-        if self.in_a_row < 1 or self.around < 0 or self.returns < 1:
-            raise ValueError("guard: in_a_row and returns are at least 1, around is at least 0")
+        if self.least > self.window:
+            raise ValueError(f"least {self.least} of a window of {self.window} updates: at most the window")
 
 
 class Watch:

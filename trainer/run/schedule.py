@@ -8,8 +8,11 @@ decay: Hu et al. 2024 (MiniCPM); decay by 1 - sqrt: Hägele et al. 2024; linear 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
+
+from pydantic.dataclasses import dataclass
+
+from gristmill.trainer.checked import CHECKED, Share
 
 Kind = Literal["constant", "linear", "cosine", "stable"]
 Fall = Literal["linear", "sqrt"]
@@ -46,32 +49,18 @@ def _progress(step: int, updates: int, start: int) -> float:
     return min(1.0, max(0.0, (step - start) / max(1, updates - start)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class RateSchedule:
     """A schedule as settings; `warmup` and `decay` are shares of the updates."""
 
     kind: Kind = "linear"
-    warmup: float = 0.05
-    decay: float = 0.2
-    floor: float = 0.0
+    warmup: Share = 0.05
+    decay: Share = 0.2
+    floor: Share = 0.0
     fall: Fall = "linear"
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise ValueError(f"schedule: kind {self.kind!r}: there are {', '.join(get_args(Kind))}")
-        if self.fall not in get_args(Fall):
-            raise ValueError(f"schedule: fall {self.fall!r}: there are {', '.join(get_args(Fall))}")
-        for name in ("warmup", "decay", "floor"):
-            share = getattr(self, name)
-            if isinstance(share, bool) or not isinstance(share, int | float):
-                raise ValueError(f"schedule: {name} {share!r}: a number")
-        if not 0 <= self.floor <= 1:
-            raise ValueError(f"schedule: floor {self.floor!r}: a share of the peak rate, between 0 and 1")
-        if not (
-            0 <= self.warmup <= 1
-            and 0 <= self.decay <= 1
-            and self.warmup + (self.decay if self.kind == "stable" else 0) <= 1
-        ):
+        if self.warmup + (self.decay if self.kind == "stable" else 0) > 1:
             raise ValueError(
                 f"warmup {self.warmup} and decay {self.decay} are shares of the updates and must fit into 1"
             )

@@ -8,22 +8,25 @@ it: where checkpoints are averaged, and where the guard goes back to one and lea
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from gristmill.trainer.checked import CHECKED, Count, Number, from_json, to_json
 from gristmill.trainer.run.guard import Guard
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.unlocking import Unlocking
-from gristmill.trainer.step.optim import AdamW, check_numbers
+from gristmill.trainer.step.muon import Muon
+from gristmill.trainer.step.optim import AdamW
 
 Precision = Literal["float32", "bf16", "fp16"]
 Recompute = Literal["none", "selective", "full"]
 Zero = Literal[0, 1, 2, 3]
 Linears = Literal["bf16", "fp8"]
 
+OPTIMIZERS: dict[str, type[AdamW] | type[Muon]] = {"adamw": AdamW, "muon": Muon}
 OPTIMIZER, SCHEDULE, GUARD = AdamW(rate=3e-4, weight_decay=0.1, betas=(0.9, 0.95)), RateSchedule(), Guard()
 
 WAYS = (
@@ -31,21 +34,8 @@ WAYS = (
     "checkpoint_every", "keep", "metrics_every", "tensorboard", "grams_per_kwh",
 )  # fmt: skip
 
-COUNTS = (
-    "updates",
-    "rows_per_update",
-    "rows_per_step",
-    "tensor",
-    "checkpoint_every",
-    "keep",
-    "average",
-    "metrics_every",
-)
-CHOICES = {"precision": Precision, "recompute": Recompute, "zero": Zero, "linears": Linears}
-NESTED: dict[str, type] = {"schedule": RateSchedule, "guard": Guard, "unlocking": Unlocking}
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class Training:
     """`rows_per_update` are rows of the shards, of all ranks together; `rows_per_step` the rows of one rank's
     forward pass, whose gradients are accumulated (None: the largest number that fits and is fastest, found by
@@ -64,65 +54,30 @@ class Training:
     falls, by a loader whose order is `gristmill.trainer.run.unlocking.Unlocked`.
     """
 
-    updates: int
-    rows_per_update: int
-    rows_per_step: int | None = None
-    optimizer: Any = OPTIMIZER
+    updates: Count
+    rows_per_update: Count
+    rows_per_step: Count | None = None
+    optimizer: AdamW | Muon = OPTIMIZER
     schedule: RateSchedule = SCHEDULE
     precision: Precision = "bf16"
     linears: Linears = "bf16"
     recompute: Recompute = "none"
     zero: Zero = 0
-    tensor: int = 1
+    tensor: Count = 1
     offload: bool = False
     compile: bool | None = None
     deterministic: bool = False
-    seed: int = 0
-    checkpoint_every: int | None = 500
-    keep: int = 2
-    average: int = 1
-    metrics_every: int = 10
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+    checkpoint_every: Count | None = 500
+    keep: Count = 2
+    average: Count = 1
+    metrics_every: Count = 10
     tensorboard: bool = False
-    grams_per_kwh: float | None = None
+    grams_per_kwh: Number | None = None
     guard: Guard = GUARD
     unlocking: Unlocking | None = None
 
     def __post_init__(self) -> None:
-        self._check_counts()
-        self._check_choices()
-        self._check_flags()
-        self._check_nested()
-        self._check_together()
-
-    def _check_counts(self) -> None:
-        for name in COUNTS:
-            number = getattr(self, name)
-            if number is None and name in ("rows_per_step", "checkpoint_every"):
-                continue
-            if type(number) is not int or number < 1:
-                raise ValueError(f"{name} must be a whole number above 0, not {number!r}")
-
-    def _check_choices(self) -> None:
-        for name, kind in CHOICES.items():
-            if getattr(self, name) not in get_args(kind):
-                raise ValueError(f"{name} {getattr(self, name)!r}: there are {', '.join(map(str, get_args(kind)))}")
-
-    def _check_flags(self) -> None:
-        for name in ("offload", "deterministic", "tensorboard", "compile"):
-            flag = getattr(self, name)
-            if not (isinstance(flag, bool) or (flag is None and name == "compile")):
-                raise ValueError(f"{name} {flag!r}: True or False")
-
-    def _check_nested(self) -> None:
-        for name, kind in NESTED.items():
-            if not (isinstance(getattr(self, name), kind) or (name == "unlocking" and self.unlocking is None)):
-                raise ValueError(f"{name} {getattr(self, name)!r}: its settings by name are expected")
-
-    def _check_together(self) -> None:
-        if self.grams_per_kwh is not None:
-            check_numbers(self, "grams_per_kwh")
-        if type(self.seed) is not int or not 0 <= self.seed < 1 << 63:
-            raise ValueError(f"seed {self.seed!r}: a whole number between 0 and 2**63 - 1")
         if self.rows_per_step is not None and self.rows_per_step > self.rows_per_update:
             raise ValueError(
                 f"rows_per_step {self.rows_per_step:,} is more than the {self.rows_per_update:,} rows of an update"
@@ -136,8 +91,6 @@ class Training:
                 f"average {self.average}: {self.updates:,} updates leave fewer checkpoints, one every "
                 f"{self.checkpoint_every:,}"
             )
-        if type(self.optimizer).__name__.lower() not in _OPTIMIZERS:
-            raise ValueError(f"optimizer {self.optimizer!r}: there are {', '.join(_OPTIMIZERS)}")
         if self.linears == "fp8" and self.precision != "bf16":
             raise ValueError(f"linears 'fp8' go with precision 'bf16', not {self.precision!r}")
 
@@ -167,23 +120,19 @@ class Training:
 
     def facts(self) -> dict[str, Any]:
         """As JSON has it."""
-        facts = {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        facts = to_json(self)
         return {**facts, "optimizer": {"name": type(self.optimizer).__name__.lower(), **facts["optimizer"]}}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Training:
-        fields = _check_names(cls, facts, "training")
+        fields = dict(facts)
         if isinstance(optimizer := fields.get("optimizer"), Mapping):
-            name = optimizer.get("name", "adamw")
-            if name not in _OPTIMIZERS:
-                raise ValueError(f"training.optimizer.name {name!r}: there are {', '.join(_OPTIMIZERS)}")
-            fields["optimizer"] = _build(
-                _OPTIMIZERS[name](), {k: v for k, v in optimizer.items() if k != "name"}, "training.optimizer"
-            )
-        for name, kind in NESTED.items():
-            if isinstance(fields.get(name), Mapping):
-                fields[name] = _build(kind, fields[name], f"training.{name}")
-        return cls(**fields)
+            settings = dict(optimizer)
+            name = settings.pop("name", "adamw")
+            if name not in OPTIMIZERS:
+                raise ValueError(f"training.optimizer.name {name!r}: there are {', '.join(OPTIMIZERS)}")
+            fields["optimizer"] = from_json(OPTIMIZERS[name], settings, "training.optimizer")
+        return from_json(cls, fields, "training")
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs the same run."""
@@ -202,51 +151,3 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], before: str 
         elif value != other:
             lines.append(f"{before}{name} is {value!r}, there it is {other!r}")
     return lines
-
-
-def _muon() -> Any:
-    from gristmill.trainer.step.muon import Muon
-
-    return Muon
-
-
-_OPTIMIZERS = {"adamw": lambda: AdamW, "muon": _muon}
-
-
-def _check_names(kind: Any, facts: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The facts as a dict; refuses names that are no fields of `kind`."""
-    names = [field.name for field in dataclasses.fields(kind)]
-    for name in facts:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            raise ValueError(
-                f"{where}.{name}: no such field"
-                + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names)}")
-            )
-    return dict(facts)
-
-
-def _build(kind: Any, facts: Mapping[str, Any], where: str) -> Any:
-    """A frozen dataclass from JSON: lists become tuples, and objects become a dataclass where the default is one."""
-    nested = {
-        field.name: type(field.default) for field in dataclasses.fields(kind) if dataclasses.is_dataclass(field.default)
-    }
-    values = _check_names(kind, facts, where)
-    return kind(
-        **{
-            name: _build(nested[name], value, f"{where}.{name}")
-            if name in nested and isinstance(value, Mapping)
-            else _to_tuples(value)
-            for name, value in values.items()
-        }
-    )
-
-
-def _to_tuples(value: Any) -> Any:
-    return tuple(_to_tuples(item) for item in value) if isinstance(value, list) else value
-
-
-def _to_json(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return [_to_json(item) for item in value] if isinstance(value, tuple) else value

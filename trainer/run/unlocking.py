@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import xxhash
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from gristmill.kernels.base.feistel import permuted
 from gristmill.kernels.base.splitmix import mixed_plain
@@ -23,11 +24,12 @@ from gristmill.kernels.base.types import Array, Offsets
 from gristmill.shards.format import BadShards
 from gristmill.shards.orders import key_of
 from gristmill.shards.reader import ShardSet
+from gristmill.trainer.checked import CHECKED, Count
 
 PERIOD = 1000
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Unlocking:
     """When the next bucket is opened; looked at every `every` updates.
 
@@ -38,23 +40,16 @@ class Unlocking:
 
     below: float | None = None
     stalled: float | None = 0.005
-    at_most: int | None = 2000
-    at_least: int = 1
-    smooth: int = 20
-    every: int = 10
+    at_most: Count | None = 2000
+    at_least: Count = 1
+    smooth: Count = 20
+    every: Count = 10
 
     def __post_init__(self) -> None:
         if self.below is None and self.stalled is None and self.at_most is None:
-            raise ValueError("unlocking: below, stalled and at_most are all None, so nothing would ever be opened")
-        if (
-            self.smooth < 1
-            or self.every < 1
-            or self.at_least < 1
-            or (self.at_most is not None and self.at_most < self.at_least)
-        ):
-            raise ValueError(
-                "unlocking: smooth, every and at_least are 1 or more, and at_most is no less than at_least"
-            )
+            raise ValueError("below, stalled and at_most are all None, so nothing would ever be opened")
+        if self.at_most is not None and self.at_most < self.at_least:
+            raise ValueError(f"at_most {self.at_most} is less than at_least {self.at_least}")
 
     def reason(self, losses: Sequence[float], lasted: int) -> str | None:
         """Why the next bucket is opened now, or None. `losses` are those since the last was opened (the last 2 x

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import torch
+from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from gristmill.trainer.checked import CHECKED, BelowOne, Number
 from gristmill.trainer.model.model import Block
-from gristmill.trainer.step.optim import AdamW, check_clip, check_numbers, loop_arguments, parameter_groups
+from gristmill.trainer.step.optim import AdamW, Clip, loop_arguments, parameter_groups
 from gristmill.trainer.step.precision import Masters
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -33,7 +34,7 @@ Scale = Literal["adamw", "spectral"]
 OF_THE_REST = AdamW(rate=1e-3, weight_decay=0.1, betas=(0.9, 0.95))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class Muon:
     """Settings. `adamw` are those of the parameters that are no matrices of blocks; its `clip` is ignored, because all
     gradients are clipped together.
@@ -42,21 +43,13 @@ class Muon:
     runs do, at rates about 0.02.
     """
 
-    rate: float = 1e-3
-    weight_decay: float = 0.1
-    momentum: float = 0.95
+    rate: Number = 1e-3
+    weight_decay: Number = 0.1
+    momentum: BelowOne = 0.95
     nesterov: bool = True
-    clip: float = 1.0
+    clip: Clip = 1.0
     scale: Scale = "adamw"
     adamw: AdamW = OF_THE_REST
-
-    def __post_init__(self) -> None:
-        check_numbers(self, "rate", "weight_decay")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum {self.momentum}: between 0 and 1, 1 left out")
-        if self.scale not in ("adamw", "spectral"):
-            raise ValueError(f"scale {self.scale!r}: adamw or spectral")
-        check_clip(self.clip)
 
     def optimizer(self, model: nn.Module, masters: Masters | None = None) -> MuonOptimizer:
         """For the parameters of `model` that learn, or for their float32 masters."""

@@ -8,22 +8,26 @@ the optimiser and the device (`step_if_finite`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked_dataclass
 from torch import Tensor, nn
 
+from gristmill.trainer.checked import CHECKED, BelowOne, Number
 from gristmill.trainer.step.one_pass_adamw import OnePassAdamW
 from gristmill.trainer.step.parallel import ALONE, RankGroup
 from gristmill.trainer.step.precision import Masters
 
 Loop = Literal["fused", "foreach", "single"]
+# A norm that gradients are scaled down to; math.inf clips nothing. Elsewhere 0 means none; here nothing would be left.
+Clip = Annotated[float, Field(gt=0)]
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class AdamW:
     """Settings. `faster` multiplies the rate of the parameters whose names begin so: (("heads.", 10.0),).
 
@@ -31,21 +35,13 @@ class AdamW:
     CUDA, else torch's choice.
     """
 
-    rate: float = 1e-4
-    weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = 1e-8
-    clip: float = 1.0
+    rate: Number = 1e-4
+    weight_decay: Number = 0.01
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.98)
+    eps: Number = 1e-8
+    clip: Clip = 1.0
     faster: tuple[tuple[str, float], ...] = ()
     loop: Loop | None = None
-
-    def __post_init__(self) -> None:
-        check_numbers(self, "rate", "weight_decay", "eps")
-        check_clip(self.clip)
-        if len(self.betas) != 2 or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas {self.betas!r}: two numbers between 0 and 1, 1 left out")
-        if self.loop not in (None, *get_args(Loop)):
-            raise ValueError(f"loop {self.loop!r}: there are {', '.join(get_args(Loop))}")
 
     def optimizer(self, model: nn.Module, masters: Masters | None = None) -> torch.optim.AdamW:
         """For the parameters of `model` that learn, or for their float32 masters."""
@@ -57,20 +53,6 @@ class AdamW:
         return (OnePassAdamW if one_pass else torch.optim.AdamW)(
             groups, lr=self.rate, betas=self.betas, eps=self.eps, **loop_options
         )
-
-
-def check_numbers(settings: Any, *names: str) -> None:
-    """A negative rate climbs the loss; and a YAML reader takes 3e-4 for a string."""
-    for name in names:
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-            raise ValueError(f"{name} {value!r}: a number, 0 or more")
-
-
-def check_clip(most: float) -> None:
-    """Elsewhere 0 means none; here it would scale every gradient to nothing."""
-    if not isinstance(most, int | float) or not most > 0:
-        raise ValueError(f"clip {most!r}: a norm above 0 that gradients are scaled down to; math.inf clips nothing")
 
 
 def loop_arguments(loop: Loop | None, parameters: Sequence[Tensor]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from gristmill.pipeline.ablate.jobs import training_facts
 from gristmill.pipeline.ablate.plan import TrainingPlan, load, one_arm
 from gristmill.pipeline.ablate.protocols import Protocol
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.fingerprint import digest
 from gristmill.trainer.run.settings import Training as TrainerSettings
 from tests.pipeline.ablate.ablation_example import EFFECTS, FAILS, write_example
 
@@ -238,3 +239,24 @@ def test_under_muon_all_that_is_no_matrix_follows_the_plan_too() -> None:
     )
     made = TrainerSettings.from_facts(facts).optimizer
     assert (made.rate, made.weight_decay, made.adamw.rate, made.adamw.weight_decay) == (3e-5, 0.02, 3e-5, 0.02)
+
+
+def test_equal_settings_have_the_identity_that_they_always_had() -> None:
+    """It is in the fingerprints of jobs: another form of a number, or a field more, would train all arms anew."""
+    plans = [
+        TrainingPlan(rate=0.001),
+        TrainingPlan(
+            rate=1, rows_per_update=32, rows_per_step=8, optimizer="muon", weight_decay=0, clip=2, warmup=0,
+            precision="bf16", linears="fp8", recompute="full", compile=True, deterministic=True, average=3,
+            checkpoints=5,
+        ),
+        TrainingPlan(rate=3e-4, average=2, warmup=0.1),
+    ]  # fmt: skip
+    identities = []
+    for plan in plans:
+        for device in ("cpu", "cuda"):
+            for name in ("llama3", "two_stage", "from_scratch"):
+                schedule = Protocol(name=name).schedule(plan.warmup, plan.updates(10_000_000, 512))
+                facts = training_facts(plan, float(plan.rate or 0), 10_000_000, 512, 3, device, schedule)
+                identities.append(TrainerSettings.from_facts(facts).identity())
+    assert len(identities) == 18 and digest(identities) == "b25a0859440053403465db35f0f54cb9"

@@ -158,7 +158,7 @@ def test_two_ranks_with_unequal_shares_make_the_update_of_one(tmp_path: Path) ->
 @pytest.mark.parametrize("kind", [AdamW, Muon])
 @pytest.mark.parametrize("clip", [0.0, -1.0, math.nan])
 def test_a_clip_that_would_leave_nothing_is_refused_and_infinity_clips_nothing(kind: Any, clip: float) -> None:
-    with pytest.raises(ValueError, match=r"clip .*: a norm above 0"):
+    with pytest.raises(ValueError, match=r"clip\n  Input should be greater than 0"):
         kind(clip=clip)
     weight = torch.nn.Parameter(torch.zeros(3))
     weight.grad = torch.tensor([30.0, 40.0, 0.0])
