@@ -33,6 +33,7 @@ OPTIONAL = {
     "huggingface_hub": ("hf:// addresses", "gristmill[cluster]"),
     "dask_jobqueue": ("--cluster slurm.yaml", "gristmill[cluster]"),
     "scipy": ("verdicts of ablations", "gristmill[gpu]"),
+    "bokeh": ("Dask's dashboard while a run works", "gristmill[dashboard]"),
     "torch": ("neural judges and training", "gristmill[gpu]"),
     "pynvml": ("the energy of GPUs", "gristmill[gpu]"),
     "flash_attn": ("the fastest training on Hopper GPUs", "gristmill[hopper]"),

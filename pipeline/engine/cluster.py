@@ -152,7 +152,8 @@ def local(where: Where, recipe: Path) -> LocalCluster:
             )
             if gpus:
                 spread_over(cluster, where.count, gpus[: where.count])
-            cluster.scheduler.http_application.add_application(DashboardOnDemand(cluster.scheduler))
+            if has_dashboard():
+                cluster.scheduler.http_application.add_application(DashboardOnDemand(cluster.scheduler))
             return cluster
         except ValueError as error:
             raise RecipeError(f"--memory {where.memory}: {error}") from error
@@ -163,6 +164,11 @@ def local(where: Where, recipe: Path) -> LocalCluster:
                     f"({error.__cause__ or error})"
                 ) from error
     raise AssertionError(STARTS)
+
+
+def has_dashboard() -> bool:
+    """Is the package there that draws Dask's dashboard (the extra `dashboard`)?"""
+    return importlib.util.find_spec("bokeh") is not None
 
 
 class DashboardOnDemand:
@@ -176,10 +182,9 @@ class DashboardOnDemand:
         """None: the dashboard stands behind this one and is asked next."""
         if not self.is_up:
             self.is_up = True
-            with contextlib.suppress(ImportError):
-                from distributed.dashboard.scheduler import connect
+            from distributed.dashboard.scheduler import connect
 
-                connect(self.scheduler.http_application, self.scheduler.http_server, self.scheduler)
+            connect(self.scheduler.http_application, self.scheduler.http_server, self.scheduler)
 
 
 KINDS = {

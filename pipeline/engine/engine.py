@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
-from gristmill.pipeline.engine.cluster import Where, connected
+from gristmill.pipeline.engine.cluster import Where, connected, has_dashboard
 from gristmill.pipeline.engine.work import NOTES, run_tasks
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
 from gristmill.pipeline.flow.rows import files_of_rows
@@ -93,7 +93,8 @@ class Engine:
                 self.ui.note(
                     f"workers were ready after {self.start_seconds:.0f} s; the next run finds kernels and tables made"
                 )
-            self.ui.connected(getattr(self._client, "dashboard_link", None), self.slots)
+            dashboard = getattr(self._client, "dashboard_link", None) if has_dashboard() else None
+            self.ui.connected(dashboard, self.slots)
         return self._client
 
     def wait_for_workers(self, client: Client) -> None:

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from gristmill.pipeline.demo.crawl import write_crawl
+from gristmill.pipeline.engine import cluster
 from gristmill.pipeline.engine.cluster import Where, connected
 from gristmill.pipeline.processes import template
 from tests.pipeline.crawls import RUN
@@ -178,6 +179,12 @@ def test_pages_for_the_report_are_looked_at_by_a_worker_along_with_other_tasks(t
     assert anew["crawl", "pages"] == 1
     _, anew = go(save(tmp_path / "p.yaml", PAGES), tmp_path / "out")
     assert not anew
+
+
+def test_without_the_dashboards_package_there_is_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "has_dashboard", lambda: False)
+    with connected(Where(1), save(tmp_path / "t.yaml", TEXTS)) as client:
+        assert len(client.cluster.scheduler.http_application.applications) == 0
 
 
 def test_the_dashboard_is_put_up_when_somebody_looks(tmp_path: Path) -> None:
