@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
+import numpy as np
+
 from gristmill.kernels.base.types import Array, Mask
 from gristmill.stages.settings import Settings
 
@@ -30,6 +32,10 @@ class Limit:
         return self.signal.split(" + ")
 
     def beyond(self, values: Array, bound: Bound) -> Mask:
+        """The bound is rounded as the values were: a share of exactly 0.3 is not above 0.3, whatever float32 makes of
+        it."""
+        if values.dtype == np.float32:
+            bound = np.asarray(bound, np.float32)
         return cast(Mask, values < bound if self.side == "low" else values > bound)
 
 

@@ -69,8 +69,8 @@ def thresholds_of(rule: Rule, view: pa.RecordBatch) -> list[RuleThreshold]:
         if limit.signal not in view.schema.names or not is_number(view.schema.field(limit.signal).type):
             continue
         if len(view) and view.column(limit.signal).null_count < len(view):
-            kind = np.result_type(rule.values(limit, signals).dtype, rule.bound(limit, signals))
-            thresholds.append(RuleThreshold(rule.called, limit, float(value), kind == np.float32))
+            narrow = rule.values(limit, signals).dtype == np.float32
+            thresholds.append(RuleThreshold(rule.called, limit, float(value), narrow))
     return thresholds
 
 

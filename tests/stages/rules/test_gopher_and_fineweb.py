@@ -122,3 +122,15 @@ def test_a_wrong_table_says_what_is_wrong(tmp_path, content, message):
         GopherQuality(thresholds_file=str(tmp_path / "t.yaml"))
     with pytest.raises(ValidationError, match="No such file"):
         GopherQuality(thresholds_file=str(tmp_path / "absent.yaml"))
+
+
+def test_a_share_that_is_just_the_limit_stays() -> None:
+    """In float32 0.1 and 0.3 are a little more than they are, and 0.8 a little less or more."""
+    signals = {name: pa.array([9, 9], pa.float32()) for name in GopherQuality().needs}
+    signals |= {"words": pa.array([60, 60]), "stop_words": pa.array([5, 5])}
+    for name, limit in (("hash_ratio", 0.1), ("ellipsis_line_share", 0.3), ("bullet_line_share", 0.9)):
+        at = {n: pa.array([0.0, 0.0], pa.float32()) for n in signals if n.endswith(("ratio", "share"))}
+        at |= {"alphabetic_word_share": pa.array([0.8, 0.8], pa.float32())}
+        at |= {name: pa.array([limit, limit + 1e-4], pa.float32())}
+        verdict = GopherQuality().checked(pa.record_batch(signals | at)).verdict
+        assert verdict.every_reason(0) == [] and len(verdict.every_reason(1)) == 1, name
