@@ -8,7 +8,7 @@ import json
 import random
 from pathlib import Path
 
-from benchmarks.soak.killed_runs import KILLS, Case, Moment, file_count, make_case, survivors
+from tests.pipeline.run.killed_runs import KILLS, Case, Moment, file_count, make_case, survivors
 
 SLICE = 1
 FILES, TEXTS = 3, 40

@@ -5,7 +5,7 @@ planted. One JSON line a result.
     python -m benchmarks.training.ablation_trials [--trials 400] [--seeds 5] [--real 40] [--real-planted 10]
       [--coverage]
 
-Simulated trials (`benchmarks/training/trials.py`) take milliseconds. A real one trains arm and control, a tiny decoder
+Simulated trials (`tests/mixing/trials.py`) take milliseconds. A real one trains arm and control, a tiny decoder
 for each seed, on two samples of the same made-up text, with the trainer, the evaluation and the verdict of the product;
 `--real-planted` of them write 10 % of the arm's texts in capitals. `--coverage` prints the table of
 `mixing/verdicts/paired.py`. Of 400 trials without a difference at most 28 may declare a winner (5 % would be 20; 29 and
@@ -26,7 +26,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.training.trials import World, covered, verdicts
+from tests.mixing.trials import World, covered, verdicts
 
 PACKAGES = ("gristmill", "numpy", "torch")
 PLANTED = 0.1  # of texts in capitals cost those without about -log2(1 - 0.1) = 0.15 bits a byte

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Linear maps in fp8 beside bf16: loss curves over the same batches from the same weights, and tokens a second.
+"""Linear maps in fp8 beside bf16: loss curves over the same batches from the same weights. Speed: speed.py.
 
-    python -m benchmarks.training.fp8 [--only curves,speed] [--shards FOLDER] [--updates 300] [--no-repeat] [--tiny]
+    python -m benchmarks.training.fp8 [--shards FOLDER] [--updates 300] [--no-repeat] [--tiny]
 
-On an H200: curves about 130 s (bf16, fp8, and bf16 once more, whose distance from the first is what chance alone does),
-speed about 90 s. Curves are of the shape 124m, each point the mean of a thirtieth of the updates; rows are those of
-FOLDER (token shards), or drawn ones. Speed is of the shape 1.3b in rows of 4,096, as trainer_speed measures it.
+On an H200 about 130 s (bf16, fp8, and bf16 once more, whose distance from the first is what chance alone does). Curves
+are of the shape 124m, each point the mean of a thirtieth of the updates; rows are those of FOLDER (token shards), or
+drawn ones.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.training.speed import MEAN_LENGTH, VOCABULARY, Ours, batches_on, decoder_on, say, seconds_each
-from benchmarks.training.work import DrawnRows, go_through, scratch, tidy
+from benchmarks.training.speed import decoder_on, say
+from benchmarks.training.work import DrawnRows, scratch, tidy
 from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.shards.reader import open_shards
@@ -84,26 +84,8 @@ def _apart(ours: list[float], theirs: list[float]) -> dict[str, float]:
     return {"largest_difference": round(max(differences, key=abs), 6), "final_difference": round(differences[-1], 6)}
 
 
-def speed(args: argparse.Namespace, device: torch.device) -> None:
-    row, tokens = (64, 256) if args.tiny else (4096, args.tokens)
-    shape = shape_named("1m" if args.tiny else "1.3b", VOCABULARY, context=row)
-    way = {"eager"} if args.tiny else {"fastest"}
-    found = {}
-    for linears in ("bf16", "fp8"):
-        trained = Ours(shape, device, way | {linears})
-        batches = batches_on(device, tokens, row, MEAN_LENGTH.get(row, row // 3), range(4))
-        turn = iter(range(1 << 30))
-        median, spread = seconds_each(lambda t=trained, b=batches, n=turn: t.step([b[next(n) % 4]]), device)
-        found[linears] = tokens / median
-        say("speed", linears=linears, tokens=tokens, tokens_per_second=round(found[linears]), spread=round(spread, 3))
-        del trained, batches
-        tidy(device)
-    say("speed", peer="bf16", ratio=round(found["fp8"] / found["bf16"], 3))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="curves,speed")
     parser.add_argument("--shards", type=Path)
     parser.add_argument("--updates", type=int)
     parser.add_argument("--tokens", type=int, help="of an update")
@@ -113,9 +95,7 @@ def main() -> None:
     args.updates, args.tokens = args.updates or (6 if args.tiny else 300), args.tokens or (256 if args.tiny else 32_768)
     device = torch.device("cuda" if torch.cuda.is_available() and not args.tiny else "cpu")
     say("machine", device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu", torch=torch.__version__)
-    go_through(
-        {"curves": (130, lambda: curves(args, device)), "speed": (90, lambda: speed(args, device))}, args.only, device
-    )
+    curves(args, device)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ A rolling hash of `widths[0]` tokens goes over a document and queries a Bloom fi
 2007: all bits of a key in one word, so one memory access). Hits are looked up in a table of 64-bit keys, and the tokens
 themselves are compared by their hashes. Among 1e12 n-grams of text and 1e6 of the index keys alone would collide for
 one n-gram in twenty; with the comparison a false match needs two words of one hash at the same place of otherwise equal
-n-grams. Twin: `tests/reference/ngrams_plain.py`. Speed: benchmarks/text/decontaminate.py.
+n-grams. Twin: `tests/reference/ngrams_plain.py`.
 """
 
 # mypy: disable-error-code="no-untyped-call"

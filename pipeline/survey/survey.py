@@ -5,8 +5,8 @@ What a rule does is taken apart as: a document goes if it lies beyond one of the
 can take it (`within reach`), or for another reason (`fixed`). That documents beyond a limit do go is checked on each;
 a rule of which it does not hold stays whole. So the count of a moved threshold is exact: of the
 documents that all else keeps, those that it can take and that lie on the near side of it stay. Measured: 4.4 s a
-million documents on two cores, 9 s beside other work, with 31 thresholds (benchmarks/pipeline/report_size.py). Signals
-only, no text but of what is shown.
+million documents on two cores, 9 s beside other work, with 31 thresholds (docs/log.md). Signals only, no text but of
+what is shown.
 """
 
 from __future__ import annotations

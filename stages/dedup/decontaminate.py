@@ -3,7 +3,7 @@ removes the place.
 
 GPT-3 (Brown et al. 2020, appendix C) cut every run of 13 words that a benchmark has; DataTrove drops the document for
 one run of 12; Tulu 3 (Lambert et al. 2024) and Llama 3 (2024) ask which share of an item is there. All three are
-settings here. What others do and where this differs: docs/decontamination.md. Speed: benchmarks/text/decontaminate.py.
+settings here. What others do and where this differs: docs/decontamination.md.
 """
 
 from __future__ import annotations

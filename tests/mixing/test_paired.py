@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from benchmarks.training.trials import World, covered, verdicts
 from gristmill.mixing.verdicts.paired import (
     Errors,
     Paired,
@@ -21,6 +20,7 @@ from gristmill.mixing.verdicts.paired import (
     paired,
     thrown_together,
 )
+from tests.mixing.trials import World, covered, verdicts
 
 
 def table(seeds: int, items: int, seed: int) -> tuple[Any, Any, Any, Any]:

@@ -1,5 +1,4 @@
-"""Whatever is killed, the run comes out the same, byte for byte. benchmarks/soak/kill.py and kills.py do this at
-length."""
+"""Whatever is killed, the run comes out the same, byte for byte. benchmarks/soak/kills.py does this at length."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak import killed_runs
+from tests.pipeline.run import killed_runs
 
 
 @pytest.mark.slow

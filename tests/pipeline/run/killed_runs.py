@@ -1,5 +1,5 @@
-"""Runs that are killed and run again, held against a run that was left alone: what benchmarks/soak/kill.py,
-kills.py and a test share.
+"""Runs that are killed and run again, held against a run that was left alone: what test_kill.py and
+benchmarks/soak/kills.py share.
 
 What must be equal: every file under write/, legs/, stages/, flow/ and shards/ (less the card, which has times), byte
 for byte, manifests and reports among them, and with them the uids of the survivors. No worker may be left three seconds
