@@ -1,16 +1,17 @@
-# make demo | test | lint | soak. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
+# make demo | test | lint | soak | lock. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint soak
+.PHONY: help demo test lint soak lock
 
 help:
 	@echo "make demo    run the whole mill on a small crawl, offline, into demo/"
 	@echo "make test    run the tests"
 	@echo "make lint    run ruff and mypy"
 	@echo "make soak    run long proofs, ten minutes of each; run again to resume (SOAK=60: one minute)"
+	@echo "make lock    renew requirements-dev.lock, the versions that tests run with (needs uv: pip install uv)"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Gristmill needs Python 3.11 or later; try make PYTHON=python3.12")'
@@ -23,8 +24,8 @@ $(VENV)/.installed: $(INSTALLS) | $(BIN)/python
 	$(BIN)/python -m pip install -q -e .
 	@touch $@
 
-$(VENV)/.installed-dev: $(INSTALLS) | $(BIN)/python
-	$(BIN)/python -m pip install -q -e '.[dev]'
+$(VENV)/.installed-dev: $(INSTALLS) requirements-dev.lock | $(BIN)/python
+	$(BIN)/python -m pip install -q -e '.[dev]' -c requirements-dev.lock
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed
@@ -47,3 +48,8 @@ lint: $(VENV)/.installed-dev $(LINKS)
 SOAK ?= 600
 soak: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.soak.soak --seconds $(SOAK)
+
+lock:
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --no-annotate -q \
+	  --no-emit-index-url --no-emit-find-links \
+	  --custom-compile-command "make lock" -o requirements-dev.lock

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numba
 from llvmlite import ir
-from numba.core import types
+from numba import types
 from numba.core.typing import Signature
 from numba.extending import intrinsic
 

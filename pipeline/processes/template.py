@@ -20,6 +20,7 @@ from pathlib import Path
 
 from gristmill.pipeline.processes import lifetime
 
+UNREGISTER = resource_tracker.unregister  # the standard library's; `begin` puts ours in its place
 POSSIBLE = sys.platform == "linux"  # elsewhere libraries of the system do not survive a fork; workers are spawned there
 LOADS = "gristmill.pipeline.processes.template_loads"
 RECIPE = "GRISTMILL_TEMPLATE_RECIPE"
@@ -58,7 +59,7 @@ def unregister(name: Sized, rtype: str) -> None:
     """In place of the standard library's: a resource tracker that was killed and is started anew knows nothing of what
     is given back to it, and would print a trace for each."""
     resource_tracker.register(name, rtype)
-    resource_tracker._resource_tracker.unregister(name, rtype)
+    UNREGISTER(name, rtype)
 
 
 def end() -> None:

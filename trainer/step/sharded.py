@@ -74,7 +74,7 @@ def shard_fully(
 ) -> Decoder:
     """In place; `model` may be on the CPU: each block is moved to the device and sharded in turn. All ranks must hold
     the same weights."""
-    mesh = DeviceMesh.from_group(ranks.group or torch.distributed.distributed_c10d._get_default_group(), device.type)
+    mesh = DeviceMesh.from_group(ranks.group or torch.distributed.group.WORLD, device.type)
     policy = (
         MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
         if bf16

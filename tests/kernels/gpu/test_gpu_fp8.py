@@ -1,11 +1,11 @@
 """Rounding to fp8 as it is and transposed in one pass: the kernel beside its reference, in Triton's interpreter."""
 
 import pytest
-import torch
 from hypothesis import given, settings, strategies as st
 
+torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
-from gristmill.kernels.gpu import fp8
+from gristmill.kernels.gpu import fp8  # noqa: E402
 
 
 @settings(max_examples=20)
