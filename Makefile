@@ -24,8 +24,8 @@ $(VENV)/.installed: $(INSTALLS) | $(BIN)/python
 	$(BIN)/python -m pip install -q -e .
 	@touch $@
 
-$(VENV)/.installed-dev: $(INSTALLS) requirements-dev.lock | $(BIN)/python
-	$(BIN)/python -m pip install -q -e '.[dev]' -c requirements-dev.lock
+$(VENV)/.installed-dev: $(INSTALLS) | $(BIN)/python
+	$(BIN)/python -m pip install -q -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed

@@ -1,0 +1,225 @@
+"""What the report of a million documents costs: time to look at their signals and to write the page, its size, and how
+fast a browser opens it.
+
+    python -m benchmarks.pipeline.report_size [--documents 1000000] [--sources 4] [--out FOLDER] [--chromium
+      /usr/bin/chromium]
+
+No crawl is read: signals of random documents go through the writers of a run, are decided on by its rules (FineWeb's,
+31 thresholds), and `run.json`, the stages' reports and the survey are made by the code that makes them at the end of a
+run. Texts are short, for the report reads almost none of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gristmill.pipeline.leg.rules import run_decide
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.report.build import build_report
+from gristmill.pipeline.run.samples import legs_with_rules, samples_of
+from gristmill.pipeline.store.counts import Count
+from gristmill.pipeline.store.parts import new_part
+from gristmill.pipeline.store.store import Store, json_bytes
+from gristmill.pipeline.store.writing import write_table
+from gristmill.pipeline.survey.survey import survey_legs
+from gristmill.stages import C4Quality, FinewebQuality, GopherQuality, GopherRepetition, KeepLanguages
+
+ROWS = 50_000  # of a part
+COUNTS = {
+    "words": (6.5, 1.2),
+    "lines": (3, 1),
+    "stop_words": (1.8, 0.4),
+    "c4_sentences": (2.5, 0.8),
+}  # mean and spread of their logarithms
+ZEROS = {"c4_lorem_ipsum": 0.999, "c4_curly_brackets": 0.97}
+LANGUAGES = ("en", "de", "fr", "es", "ru", "zh", "ja", "unknown")
+
+
+def signals(rules: list[Any], rows: int, chance: np.random.Generator) -> dict[str, pa.Array]:
+    """Random numbers of the kind that each rule's signals are."""
+    made: dict[str, pa.Array] = {}
+    for name in dict.fromkeys(name for rule in rules for name in rule.needs):
+        if name == "language":
+            made[name] = (
+                pa.array(np.array(LANGUAGES)[chance.choice(len(LANGUAGES), rows, p=(0.72, *[0.04] * 7))])
+                .dictionary_encode()
+                .cast(pa.string())
+            )
+        elif name in COUNTS:
+            made[name] = pa.array(np.exp(chance.normal(*COUNTS[name], rows)).astype(np.int32))
+        elif name in ZEROS:
+            made[name] = pa.array((chance.random(rows) > ZEROS[name]).astype(np.int32))
+        elif name == "mean_word_length":
+            made[name] = pa.array(chance.normal(4.9, 0.8, rows).astype(np.float32))
+        elif name in ("alphabetic_word_share", "language_score", "terminal_line_share"):
+            made[name] = pa.array(chance.beta(9, 1.2, rows).astype(np.float32))
+        else:
+            made[name] = pa.array((chance.beta(0.4, 9, rows) * (chance.random(rows) < 0.6)).astype(np.float32))
+    return made
+
+
+def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
+    """The folder of a run that read, measured and decided."""
+    chance = np.random.default_rng(seed)
+    rules = [
+        KeepLanguages(languages=["en"], thresholds={}),
+        GopherRepetition(),
+        GopherQuality(),
+        C4Quality(),
+        FinewebQuality(),
+    ]
+    written = [{"stage": registry.spec_of(rule, rule.recipe_name()), "columns": {}, "texts": []} for rule in rules]
+    names = [f"source_{k}" for k in range(sources)]
+    totals: dict[str, dict[str, Count]] = {rule.called: {name: Count() for name in names} for rule in rules}
+    parts, read = [], dict.fromkeys(names, 0)
+    for number in range(-(-documents // ROWS)):
+        rows, source = min(ROWS, documents - number * ROWS), names[number % sources]
+        columns = {"uid": pa.array(chance.integers(0, 1 << 63, rows, np.uint64))}
+        columns |= {"url": pa.array([f"https://site{k % 999}.example/{number}/{k}" for k in range(rows)])}
+        columns |= {"text": pa.array([f"The text of document {k} of part {number}." for k in range(rows)])}
+        facts = write_table(
+            store,
+            f"legs/language/part-{number:05d}.documents.parquet",
+            pa.table(columns | signals(rules, rows, chance)),
+        )
+        part = new_part(f"part-{number:05d}-{number:012x}", source, rows, 40 * rows, facts, [])
+        rejects = {"keep": 0.01, "text": True}
+        task = {
+            "task": f"{number:08x}",
+            "leg": "language",
+            "part": part,
+            "rules": written,
+            "rejects": rejects,
+            "out": store.address,
+            "source": source,
+        }
+        result = run_decide(task)
+        for called, plain in result["counts"].items():
+            totals[called][source].add(Count.from_plain(plain))
+        parts.append(part)
+        read[source] += rows
+    store.write_if_other("legs/language/rules.json", json_bytes({"rules": written, "parts": parts}))
+    entries = [
+        entry(
+            name,
+            "read",
+            "Rows of Parquet files.",
+            {},
+            {name: Count(docs_in=n, kept=n, seconds=n / 5e4, bytes_in=900 * n)},
+        )
+        for name, n in read.items()
+    ]
+    legs = legs_with_rules(store)
+    entries += [
+        entry(r.called, "rule", (type(r).__doc__ or "").split("\n")[0], r.model_dump(mode="json"), totals[r.called])
+        for r in rules
+    ]
+    for its in entries:
+        store.write_if_other(
+            f"stages/{its['name']}/report.json", json_bytes(its | {"samples": samples_of(store, its["name"], legs)})
+        )
+    run = {
+        "name": "a million documents",
+        "status": "done",
+        "gristmill": "0",
+        "recipe": {},
+        "versions": {},
+        "machine": {},
+        "alarms": [],
+        "stages": entries,
+    }
+    store.write_json(
+        "run.json", run | {"started": "2026-01-01T00:00:00Z", "finished": "2026-01-01T00:10:00Z", "seconds": 600.0}
+    )
+
+
+def entry(name: str, kind: str, about: str, settings: dict[str, Any], sources: dict[str, Count]) -> dict[str, Any]:
+    whole = Count()
+    for its in sources.values():
+        whole.add(its)
+    plain = {source: its.plain() for source, its in sources.items()}
+    return {
+        "name": name,
+        "stage": name,
+        "kind": kind,
+        "about": about,
+        "settings": settings,
+        "peak_memory": 0,
+        "sources": plain,
+    } | whole.plain()
+
+
+def opened(path: Path, chromium: str, times: int = 5) -> list[float]:
+    """Seconds from navigation to the end of load, with all sliders ready."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        found = []
+        for _ in range(times):
+            page = browser.new_page()
+            start = time.perf_counter()
+            page.goto(path.as_uri(), wait_until="load")
+            page.wait_for_function("!document.querySelector('input[data-cut]').disabled")
+            found.append(time.perf_counter() - start)
+            page.close()
+        browser.close()
+    return found
+
+
+def main() -> None:
+    wanted = argparse.ArgumentParser(description=__doc__)
+    wanted.add_argument("--documents", type=int, default=1_000_000)
+    wanted.add_argument("--sources", type=int, default=4)
+    wanted.add_argument("--out", type=Path, default=None)
+    wanted.add_argument("--chromium", default="/usr/bin/chromium")
+    asked = wanted.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        store = Store(str(asked.out or temporary))
+        make_run(store, asked.documents, asked.sources, seed=0)
+        start = time.perf_counter()
+        survey_legs(store)
+        looked = time.perf_counter()
+        text = build_report(store.address).encode("utf-8", "replace")
+        store.write("report.html", text)
+        ended = time.perf_counter()
+        base = {
+            "machine": platform.processor() or platform.machine(),
+            "versions": {"pyarrow": pa.__version__, "numpy": np.__version__},
+        }
+        sizes = {"documents": asked.documents, "sources": asked.sources}
+        print(
+            json.dumps(
+                {"what": "signals surveyed", **base, "sizes": sizes, "median": round(looked - start, 3), "unit": "s"}
+            )
+        )
+        print(
+            json.dumps(
+                {
+                    "what": "report written, survey included",
+                    **base,
+                    "sizes": sizes,
+                    "median": round(ended - start, 3),
+                    "unit": "s",
+                }
+            )
+        )
+        print(json.dumps({"what": "report.html", **base, "sizes": sizes, "median": len(text), "unit": "bytes"}))
+        if Path(asked.chromium).exists():
+            seconds = opened(Path(str(asked.out or temporary)) / "report.html", asked.chromium)
+            print(json.dumps({"what": "opened in Chromium", **base, "sizes": sizes,
+            "median": round(float(np.median(seconds)), 3), "spread": [round(min(seconds), 3), round(max(seconds), 3)],
+            "unit": "s"}))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
