@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from types import MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +74,8 @@ def shard_fully(
 ) -> Decoder:
     """In place; `model` may be on the CPU: each block is moved to the device and sharded in turn. All ranks must hold
     the same weights."""
-    mesh = DeviceMesh.from_group(ranks.group or torch.distributed.group.WORLD, device.type)
+    group = cast(torch.distributed.ProcessGroup, ranks.group or torch.distributed.group.WORLD)
+    mesh = DeviceMesh.from_group(group, device.type)
     policy = (
         MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
         if bf16
