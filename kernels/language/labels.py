@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from math import exp, log
 
-import numba
 import numpy as np
 
 from gristmill.kernels.base.compiled import helper, kernel
@@ -47,13 +46,20 @@ def best_labels(model, hidden, counts, labels, scores):
             scores[i, k] = score if valid else 0
 
 
-@numba.njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@helper
 def _dot(model, row, vector):
-    start = row * model.dim * 4
-    total = np.float32(0)
-    for d in range(model.dim):
-        total += float_at(model.output, start + 4 * d) * vector[d]
-    return total
+    """Four sums side by side, in an order that is written here: if the compiler chose it (`fastmath`), a score would
+    depend on the processor's vectors."""
+    start, whole = row * model.dim * 4, model.dim & ~3
+    a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+    for k in range(0, whole, 4):
+        a += float_at(model.output, start + 4 * k) * vector[k]
+        b += float_at(model.output, start + 4 * k + 4) * vector[k + 1]
+        c += float_at(model.output, start + 4 * k + 8) * vector[k + 2]
+        d += float_at(model.output, start + 4 * k + 12) * vector[k + 3]
+    for k in range(whole, model.dim):
+        a += float_at(model.output, start + 4 * k) * vector[k]
+    return (a + b) + (c + d)
 
 
 @helper

@@ -58,6 +58,7 @@ def begin(recipe: Path) -> None:
 def unregister(name: Sized, rtype: str) -> None:
     """In place of the standard library's: a resource tracker that was killed and is started anew knows nothing of what
     is given back to it, and would print a trace for each."""
+    resource_tracker.ensure_running()  # first: a message that finds the old one dead is lost (Python 3.14)
     resource_tracker.register(name, rtype)
     UNREGISTER(name, rtype)
 
