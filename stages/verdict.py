@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from gristmill.kernels.base.types import Mask
+from gristmill.kernels.base.types import Integers, Mask
 from gristmill.stages.contract import MOST_REASONS, CannotRun, ContractBroken
 
 
@@ -75,6 +76,7 @@ class Signals:
 
     def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
         self._batch = batch
+        self._coded: dict[str, tuple[list[str | None], Integers]] = {}
 
     def __len__(self) -> int:
         return int(self._batch.num_rows)
@@ -84,6 +86,15 @@ class Signals:
             raise AttributeError(name)
         values: np.ndarray[Any, Any] = self.column(name).to_numpy(zero_copy_only=False)
         return values
+
+    def coded(self, name: str) -> tuple[list[str | None], Integers]:
+        """The values of a column of short texts, each once, and which of them each row has."""
+        if name not in self._coded:
+            codes = pc.dictionary_encode(self.column(name).cast("string"))
+            values = [*codes.dictionary.to_pylist(), None]
+            row = pc.fill_null(codes.indices, len(values) - 1).to_numpy(zero_copy_only=False)
+            self._coded[name] = values, row
+        return self._coded[name]
 
     def column(self, name: str) -> pa.Array:
         """The Arrow column itself, for text and where nulls matter."""

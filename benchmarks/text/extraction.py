@@ -20,23 +20,20 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import multiprocessing
-import os
 import platform
-import queue
 import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from importlib.metadata import version
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from benchmarks.paired import on_one_core
 from gristmill.classifiers.blocks.model import BlockModel, load, save
 from gristmill.classifiers.blocks.training import folds_of, train, word_f1, words_of
 from gristmill.stages.extract import extract
@@ -203,48 +200,9 @@ class Turns:
         return time.process_time() - started
 
 
-def on_one_core(work: Turns, rounds: int) -> list[tuple[float, float]]:
-    """What each side, 0 and 1, took in each round, after a round -1 that does not count.
-
-    Two processes share one core at the same time, for a core changes its speed by a tenth and more from one second to
-    the next (a loop that only counts took 0.29 to 0.49 s here). The side that ends first goes on, unmeasured, until the
-    other ends."""
-    processes = multiprocessing.get_context("spawn")
-    together, results, ended = processes.Barrier(2), processes.Queue(), processes.Array("i", [-2, -2])
-    sides = [
-        processes.Process(target=one_side, args=(work, side, rounds, together, results, ended), daemon=True)
-        for side in range(2)
-    ]
-    for process in sides:
-        process.start()
-    took: list[tuple[int, int, float]] = []
-    while len(took) < 2 * rounds:
-        try:
-            took.append(results.get(timeout=1))
-        except queue.Empty:
-            if any(process.exitcode for process in sides):
-                raise SystemExit("a side ended with an error, said above") from None
-    for process in sides:
-        process.join()
-    seconds = {(number, side): value for number, side, value in took}
-    return [(seconds[number, 0], seconds[number, 1]) for number in range(rounds)]
-
-
-def one_side(work: Turns, side: int, rounds: int, together: Barrier, results: Any, ended: Any) -> None:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    for number in range(-1, rounds):
-        together.wait()
-        took = work(side, number)
-        ended[side] = number
-        while ended[1 - side] < number:
-            work(side, number)
-        if number >= 0:
-            results.put((number, side, took))
-
-
 def show_speed(source: Path) -> None:
     for form in get_args(Form):
-        took = [on_one_core(Turns(source, form), SLICES) for _ in range(5)]
+        took = [on_one_core(Turns(source, form), SLICES, keep_busy=True) for _ in range(5)]
         ratios = [sum(theirs for _, theirs in run) / sum(ours for ours, _ in run) for run in took]
         facts = {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
         print(

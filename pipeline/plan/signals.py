@@ -239,11 +239,12 @@ def pieces(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
         last = cut[-1] if cut else []
         undecided = any(isinstance(s.stage, Rule) and not decides_on_the_spot(s) for s in last)
         costly = any(isinstance(s.stage, Map) and s.stage.costly for s in last)
-        waits = isinstance(step.stage, Sink) or (isinstance(step.stage, Map) and step.stage.costly)
+        is_costly = isinstance(step.stage, Map) and step.stage.costly
         if step.at_once:
             on_gpu = any(s.stage.gpu for s in last)
-            apart = (step.stage.gpu and not on_gpu) or (on_gpu and not step.stage.gpu and waits)
+            apart = step.stage.gpu != on_gpu and (step.stage.gpu or is_costly)
         else:
+            waits = isinstance(step.stage, Sink) or is_costly
             apart = (undecided and waits) or (costly and isinstance(step.stage, Annotate | Rewrite))
         if not cut or apart:
             cut.append([])

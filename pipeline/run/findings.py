@@ -42,8 +42,7 @@ class Findings:
     shared_up_to: dict[str, StageMetrics] = field(default_factory=dict)
     own_files: set[str] = field(default_factory=set)  # of this version of the run
     read_here: set[str] = field(default_factory=set)  # of these, what global stages read themselves in every run
-    bytes_written: dict[str, int] = field(default_factory=dict)  # by path
-    schemas: dict[str, FileFacts] = field(default_factory=dict)  # by hash of the schema, a file that has it
+    written: dict[str, FileFacts] = field(default_factory=dict)  # by path, what tasks wrote
     sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
     # By stage that extracts, looks at a few of its pages.
@@ -61,8 +60,7 @@ class Findings:
 
     def take_files(self, files: Files) -> None:
         self.own_files |= {facts["path"] for facts in files.values()}
-        self.bytes_written |= {facts["path"]: facts["bytes"] for facts in files.values()}
-        self.schemas |= {facts["schema"]: facts for facts in files.values() if "schema" in facts}
+        self.written |= {facts["path"]: facts for facts in files.values()}
 
     def take_flow(self, name: str, stage: Global, flow: DaskFlow) -> None:
         """What a global stage reported and shared."""

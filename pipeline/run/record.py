@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -18,7 +19,7 @@ from gristmill.pipeline.recipe.recipe import Prices, Recipe, Source
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.records import FileFacts, Part
 from gristmill.pipeline.store.run_records import (
     Cost,
     Manifest,
@@ -142,13 +143,13 @@ def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices
     }
 
 
-def written_by_use(bytes_written: dict[str, int]) -> dict[str, int]:
+def written_by_use(files: Iterable[FileFacts]) -> dict[str, int]:
     """Bytes of all files that a run wrote, those that went again too, by what they are for."""
     uses = {"results": 0, "rejects": 0, "intermediates": 0}
-    for path, size in bytes_written.items():
-        folder = path.split("/")[0]
+    for facts in files:
+        folder = facts["path"].split("/")[0]
         use = "intermediates" if folder in ("legs", "flow") else "rejects" if folder == "stages" else "results"
-        uses[use] += size
+        uses[use] += facts["bytes"]
     return uses
 
 

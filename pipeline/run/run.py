@@ -81,7 +81,7 @@ def run(
                     return on_its_record(_Run(recipe, store, where, ui, portion or Portion(), journal, check_inputs))
                 except RetiredFiles as error:
                     journal.bring_back(error.paths)
-                    ui.note(f"not kept by the last run, and needed again: files are made anew ({len(error.paths):,})")
+                    ui.note(f"{len(error.paths):,} files that the last run did not keep are needed; they are made anew")
                 except DamagedFile as error:
                     journal.suspect(error)
                     ui.note(f"{error.path}: its content is not what was written; what made it is done again")
@@ -392,8 +392,9 @@ class _Run:
     def retire(self) -> None:
         """Remove them; `tune` finds the numbers that stay."""
         paths = self.to_retire()
-        there = [facts for facts in self.findings.schemas.values() if facts["path"] in paths - self.journal.retired]
-        schemas = {facts["schema"]: as_text(schema_of(self.store, facts)) for facts in there}
+        there = [self.findings.written[path] for path in paths - self.journal.retired]
+        by_schema = {facts["schema"]: facts for facts in there if "schema" in facts}
+        schemas = {schema: as_text(schema_of(self.store, facts)) for schema, facts in by_schema.items()}
         for path in self.store.files("legs") if self.numbers else ():
             if path.endswith("/rules.json"):
                 rules: LegRules = self.store.read_json(path)
@@ -419,7 +420,7 @@ class _Run:
                 "error": error,
                 **self.stopwatch.times(),
                 "disk_bytes": disk_bytes,
-                "bytes_written": written_by_use(findings.bytes_written),
+                "bytes_written": written_by_use(findings.written.values()),
                 "inputs": findings.inputs,
                 "alarms": loud,
             },

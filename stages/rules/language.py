@@ -92,15 +92,12 @@ class KeepLanguages(Rule):
         language, which = self._languages(signals)
         unknown = pc.equal(language, "unknown").to_numpy(zero_copy_only=False)
         limit = self.limits[0]
+        low = limit.beyond(self.values(limit, signals), self._lowest_of(which))
         return (
             Verdict.keep(len(signals))
             .drop(unknown, "unknown_language")
             .drop((which < 0) & ~unknown, "other_language", language.to_pylist())
-            .drop(
-                limit.beyond(self.values(limit, signals), self.bound(limit, signals)),
-                limit.reason,
-                language.to_pylist(),
-            )
+            .drop(low, limit.reason, language.to_pylist())
         )
 
     def values(self, limit: Limit, signals: Signals) -> Array:
@@ -109,7 +106,10 @@ class KeepLanguages(Rule):
 
     def bound(self, limit: Limit, signals: Signals) -> Bound:
         """That of each document's language; the score of any other is above it."""
-        return np.array([*self.lowest(), -np.inf], np.float32)[self._languages(signals)[1]]
+        return self._lowest_of(self._languages(signals)[1])
+
+    def _lowest_of(self, which: Integers) -> Array:
+        return np.array([*self.lowest(), -np.inf], np.float32)[which]
 
     def governed(self, limit: Limit, signals: Signals) -> Mask:
         setting = str(limit.setting).removeprefix("thresholds.")

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import pyarrow.compute as pc
 import yaml
 from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
-from gristmill.kernels.base.types import Integers
 from gristmill.stages.limits import signals_bounded
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Bound, Limit, Mask, Rule, Signals
@@ -53,16 +51,16 @@ class RuleByLanguage(Rule):
     def bound(self, limit: Limit, signals: Signals) -> Bound:
         own = super().bound(limit, signals)
         if not self.thresholds_file or not isinstance(limit.setting, str):
-            return np.array(own, np.float64)
+            return own
         table, setting = self._limits_by_language(), limit.setting
-        languages, row = languages_of(signals)
+        languages, row = signals.coded("language")
         return np.array([table[name][setting] if name in table else own for name in languages], np.float64)[row]
 
     def governed(self, limit: Limit, signals: Signals) -> Mask:
         if not self.thresholds_file:
             return super().governed(limit, signals)
         own_number = {language for language, values in self._file().items() if limit.setting in values}
-        languages, row = languages_of(signals)
+        languages, row = signals.coded("language")
         return np.array([name not in own_number for name in languages])[row]
 
     def _limits_by_language(self) -> Limits:
@@ -101,13 +99,6 @@ class RuleByLanguage(Rule):
                 raise ValueError(f"{path}: {language}: {faults}") from None
             table[language] = {name: _number(getattr(stage, name)) for name in own}
         return table
-
-
-def languages_of(signals: Signals) -> tuple[list[str | None], Integers]:
-    """The languages of a batch, each once, and which of them each row has."""
-    coded = pc.dictionary_encode(signals.column("language").cast("string"))
-    languages = [*coded.dictionary.to_pylist(), None]
-    return languages, pc.fill_null(coded.indices, len(languages) - 1).to_numpy(zero_copy_only=False)
 
 
 def _number(value: float | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,8 +16,11 @@ from gristmill.pipeline.errors import RecipeError, in_words
 from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.plan.plan import make_plan
-from gristmill.pipeline.recipe.recipe import load
+from gristmill.pipeline.plan.signals import pieces
+from gristmill.pipeline.recipe.recipe import Step, load
 from gristmill.pipeline.store.store import Store
+from gristmill.stages import Extract, GopherQuality, KeepWhere, TextSignals, Write
+from gristmill.stages.stage import Annotate
 from tests.pipeline.runs import go, lines, save, sentences
 
 STAGES = """
@@ -149,3 +152,25 @@ def test_a_run_that_keeps_nothing_has_to_write_something(tmp_path: Path) -> None
     text = "name: n\nkeep: nothing\nsources: {a: {jsonl: {path: in.jsonl}}}\nstages: [gopher_quality]\n"
     with pytest.raises(RecipeError, match="no stage writes anything"):
         make_plan(load(save(tmp_path / "r.yaml", text)))
+
+
+def test_only_a_gpu_cuts_where_nothing_is_kept(folder: Path) -> None:
+    """Text lies on disk before a stage on a GPU, and after it only if costly work of the CPU follows."""
+
+    class OnGpu(Annotate):
+        costly: ClassVar[bool] = True
+        adds: ClassVar[tuple[str, ...]] = ("score",)
+
+        @property
+        def gpu(self) -> bool:
+            return True
+
+        def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+            return {}
+
+    stages = [Extract(), TextSignals(), GopherQuality(), OnGpu(), KeepWhere(signal="score", at_least=1), Write()]
+    steps = [Step(stage, stage.called, folder, 1, at_once=True) for stage in stages]
+    cut = [[step.called for step in piece] for piece in pieces(steps)]
+    assert cut == [["extract", "text_signals", "gopher_quality"], ["on_gpu", "keep_where", "write"]]
+    again = [[step.called for step in piece] for piece in pieces([*steps[3:4], *steps[:1]])]
+    assert again == [["on_gpu"], ["extract"]]
