@@ -157,8 +157,14 @@ def judged(
         documents = int(in_source.sum())
         if documents < 2:
             raise ValueError(f"{documents} marked documents of {source!r}; at least 2 are needed for a standard error")
-        share_D = tokens_D[in_source] / tokens_D[in_source].sum()
-        values_NT[i] = share_D @ marks_DT[in_source]
-        squares_T = share_D**2 @ (marks_DT[in_source] - values_NT[i]) ** 2
+        weight_D1 = tokens_D[in_source, None]
+        whole = math.fsum(weight_D1.ravel())
+        values_NT[i] = totals(weight_D1 * marks_DT[in_source]) / whole
+        squares_T = totals((weight_D1 * (marks_DT[in_source] - values_NT[i])) ** 2) / whole**2
         errors_NT[i] = np.sqrt(squares_T * documents / (documents - 1))
     return Utilities(sources, tasks, values_NT, errors_NT)
+
+
+def totals(values_DT: Floats) -> Floats:
+    """The sum of each column, rounded once: a product of matrices is another in its last bit on another processor."""
+    return np.array([math.fsum(column) for column in values_DT.T])
