@@ -62,6 +62,7 @@ ENGINE: dict[str, tuple[str, ...]] = {
     ),
     "flow": (
         "gristmill.pipeline.run.flow",
+        "gristmill.pipeline.run.cuts",
         "gristmill.pipeline.flow.rows",
         "gristmill.pipeline.flow.saved",
         "gristmill.pipeline.flow.rounds",

@@ -120,6 +120,11 @@ class Flow(Protocol):
         """All rows in one task, in order of the column they are cut by, a bucket at a time."""
         ...
 
+    def release(self, rows: Rows) -> None:
+        """No later round asks for these rows: what they take on disk may be had back. Rows of `map` go only where the
+        recipe keeps no intermediates, for a later run maps nothing but the parts that changed."""
+        ...
+
     def gather(self, rows: Rows) -> pa.Table:
         """Rows, in the process that runs the stage; for a few. Where there are none, a table without columns."""
         ...

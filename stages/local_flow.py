@@ -150,6 +150,9 @@ class LocalFlow:
         table = cast(LocalRows, rows).table()
         return LocalRows(function(iter([table.sort_by(cast(LocalRows, rows).by)])) if table is not None else [], by)
 
+    def release(self, rows: Rows) -> None:
+        """Rows in memory go with their last name."""
+
     def gather(self, rows: Rows) -> pa.Table:
         table = cast(LocalRows, rows).table()
         return pa.table({}) if table is None else table

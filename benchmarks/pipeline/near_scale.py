@@ -1,16 +1,22 @@
-"""What near-deduplication costs as it grows: synthetic documents with 20 % near copies, on two workers.
+"""What near-deduplication costs as it grows: synthetic documents with 20 % near copies, or clusters of one shape, on two
+workers.
 
-    python -m benchmarks.pipeline.near_scale [--sizes 250000,1000000,4000000] [--folder FOLDER] [--keep]
+    python -m benchmarks.pipeline.near_scale [--sizes 250000,1000000,4000000] [--shape random|equal|chain|stars]
+      [--workers 2] [--folder FOLDER] [--keep]
 
-A document has 60 to 140 words drawn by rank from 50,000; a copy has one of them changed. For each size: seconds of the
-whole run less those of a run of 1,000 documents, seconds by round, the largest anonymous memory of any process, what
-the flow leaves on disk, the largest task. Prints one JSON line a size.
+Documents are made by a reader (`made_documents.py`) and the recipe says `keep: signals`. For each size: seconds of the
+whole run less those of a run of 1,000 documents, seconds by round, the largest anonymous memory of any process, the
+largest task, and bytes on disk, sampled each second: of rows between rounds (`scratch`), and of the documents that the
+run keeps while it needs them. Clusters are held against a union-find over all pairs that share a survivor. Prints one
+JSON line a size.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -23,36 +29,42 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+
+from benchmarks.pipeline import made_documents
 
 IN_A_FILE = 50_000
-COPIES = 0.2
-CHANGED = 1
-VOCABULARY = 50_000
-RECIPE = (
-    "name: scale\nsources:\n  made: {{parquet: {{path: {folder}}}}}\nstages:\n  - minhash_dedup: {{threshold: 0.8}}\n"
-)
+RECIPE = """\
+name: scale
+keep: signals
+parts: {{files: 1}}
+sources:
+  made:
+    {reader}:Made: {{path: {folder}, shape: {shape}}}
+stages:
+  - minhash_dedup: {{threshold: 0.8}}
+"""
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--sizes", default="250000,1000000,4000000")
+    arguments.add_argument("--shape", default="random", choices=made_documents.SHAPES)
+    arguments.add_argument("--workers", type=int, default=2)
     arguments.add_argument("--folder", type=Path)
     arguments.add_argument("--keep", action="store_true", help="leave documents and runs where they are")
     given = arguments.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="near-scale-"))
-    start_up = measured(folder, 1000, given.keep)["seconds"]
+    start_up = measured(folder, 1000, given)["seconds"]
     each: dict[int, float] = {}
     for size in map(int, given.sizes.split(",")):
-        found = measured(folder, size, given.keep)
+        found = measured(folder, size, given)
         each[size] = (found["seconds"] - start_up) / size
         found |= {
             "what": "near-deduplication",
             "microseconds_a_document": round(1e6 * each[size], 2),
+            "core_microseconds_a_document": round(1e6 * each[size] * given.workers, 2),
             "start_up_seconds": start_up,
         }
         found |= {
@@ -66,16 +78,27 @@ def main() -> None:
         shutil.rmtree(folder)
 
 
-def measured(folder: Path, size: int, keep: bool) -> dict[str, Any]:
+def measured(folder: Path, size: int, given: argparse.Namespace) -> dict[str, Any]:
     made, out = folder / f"made-{size}", folder / f"out-{size}"
     shutil.rmtree(out, ignore_errors=True)
-    copies = make(made, size)
+    make(made, size)
     recipe = folder / f"scale-{size}.yaml"
-    recipe.write_text(RECIPE.format(folder=made))
-    memory, watching = Memory(), threading.Event()
+    reader = Path(made_documents.__file__).resolve()
+    recipe.write_text(RECIPE.format(folder=made, reader=reader, shape=given.shape))
+    memory, watching = Sampled(out), threading.Event()
     begun = time.perf_counter()
     run = subprocess.Popen(
-        [sys.executable, "-m", "gristmill.pipeline.cli.app", "run", str(recipe), "--out", str(out), "--workers", "2"],
+        [
+            sys.executable,
+            "-m",
+            "gristmill.pipeline.cli.app",
+            "run",
+            str(recipe),
+            "--out",
+            str(out),
+            "--workers",
+            str(given.workers),
+        ],
         stdout=subprocess.DEVNULL,
     )
     watcher = threading.Thread(target=memory.watch, args=(run.pid, watching))
@@ -91,23 +114,20 @@ def measured(folder: Path, size: int, keep: bool) -> dict[str, Any]:
     for name, spent in spent_by_round(tasks):
         rounds[name] += spent
         largest[name] = max(largest[name], spent)
-    flow = sum(f.stat().st_size for f in (out / "flow").rglob("*") if f.is_file())
-    text = sum(
-        pc.sum(pc.binary_length(pq.read_table(f, columns=["text"])["text"])).as_py()
-        for f in sorted(made.glob("*.parquet"))[:1]
-    )
     found = {
         "documents": size,
-        "copies": copies,
+        "shape": given.shape,
+        "workers": given.workers,
         "dropped": sum(stages["minhash_dedup"]["dropped"].values()),
-        "bytes_a_document": round(text / min(size, IN_A_FILE)),
+        "text_bytes_a_document": round(stages["made"]["text_bytes"] / size),
         "seconds": round(seconds, 2),
         "worker_seconds_by_round": {k: round(v, 2) for k, v in rounds.items()},
         "longest_task_by_round": {k: round(v, 2) for k, v in largest.items()},
-        "anonymous_mb": round(memory.most / 1e6),
-        "flow_bytes_a_document": round(flow / size, 1),
+        "anonymous_mb": round(memory.memory / 1e6),
+        "scratch_bytes_a_document": round(memory.scratch / size, 1),
+        "documents_bytes_a_document": round(memory.documents / size, 1),
     }
-    if not keep:
+    if not given.keep:
         shutil.rmtree(out)
         shutil.rmtree(made)
     return found
@@ -134,19 +154,34 @@ def spent_by_round(tasks: list[dict[str, Any]]) -> list[tuple[str, float]]:
     return found
 
 
-class Memory:
-    """The most anonymous memory that any process of a run has held (mapped files do not count)."""
+class Sampled:
+    """The most anonymous memory that any process of a run has held (mapped files do not count), and the most bytes that
+    its folder had."""
 
-    def __init__(self) -> None:
-        self.most = 0
+    def __init__(self, out: Path) -> None:
+        self.out, self.memory, self.scratch, self.documents = out, 0, 0, 0
 
     def watch(self, pid: int, done: threading.Event) -> None:
+        looks = 0
         while not done.wait(0.2):
             try:
                 family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
             except psutil.NoSuchProcess:
                 return
-            self.most = max([self.most, *map(anonymous, family)])
+            self.memory = max([self.memory, *map(anonymous, family)])
+            looks += 1
+            if looks % 5 == 0:
+                self.scratch = max(self.scratch, bytes_below(self.out / "flow"))
+                self.documents = max(self.documents, bytes_below(self.out / "legs"))
+
+
+def bytes_below(folder: Path) -> int:
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # removed between two looks
+                total += Path(where, name).stat().st_blocks * 512
+    return total
 
 
 def anonymous(process: psutil.Process) -> int:
@@ -159,49 +194,12 @@ def anonymous(process: psutil.Process) -> int:
     return 0
 
 
-def make(folder: Path, size: int, shortest: int = 60, longest: int = 140) -> int:
-    """Documents of so many words in Parquet files; how many of them are copies of another."""
+def make(folder: Path, size: int) -> None:
+    """Files that name ranges."""
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = pa.array([word(n) for n in range(VOCABULARY)])
-    copies = 0
     for file, first in enumerate(range(0, size, IN_A_FILE)):
-        number = np.arange(first, min(first + IN_A_FILE, size), dtype=np.uint64)
-        is_copy = (mixed(number ^ np.uint64(0xC0FFEE)) % np.uint64(1000) < 1000 * COPIES) & (number > 0)
-        origin = np.where(is_copy, mixed(number) % np.maximum(number, 1), number)
-        for _ in range(8):  # a copy of a copy is one of the first
-            of_copy = (mixed(origin ^ np.uint64(0xC0FFEE)) % np.uint64(1000) < 1000 * COPIES) & (origin > 0)
-            origin = np.where(of_copy, mixed(origin) % np.maximum(origin, 1), origin)
-        lengths = (shortest + mixed(origin + np.uint64(7)) % np.uint64(longest - shortest + 1)).astype(np.int64)
-        ends = np.concatenate([[0], np.cumsum(lengths)])
-        place = np.arange(ends[-1], dtype=np.uint64) - np.repeat(ends[:-1], lengths).astype(np.uint64)
-        drawn = mixed(np.repeat(origin, lengths) * np.uint64(0x9E3779B97F4A7C15) + place)
-        for change in range(CHANGED):
-            at = ends[:-1] + (mixed(number + np.uint64(change + 100)) % lengths.astype(np.uint64)).astype(np.int64)
-            drawn[at[is_copy]] = mixed(number + np.uint64(change + 1000))[is_copy]
-        rank = (VOCABULARY * ((drawn >> np.uint64(11)) / 2.0**53) ** 3).astype(np.int32)
-        text = pc.binary_join(
-            pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), vocabulary.take(pa.array(rank))), " "
-        )
-        pq.write_table(
-            pa.table({"text": text}), folder / f"{file:05d}.parquet", compression="zstd", compression_level=1
-        )
-        copies += int(is_copy.sum())
-    return copies
-
-
-def mixed(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    with np.errstate(over="ignore"):
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
-
-
-def word(number: int) -> str:
-    letters = "etaoinshrdlucmfwypvbgkqjxz"
-    found = letters[number % 26]
-    while number := number // 26:
-        found += letters[number % 26]
-    return found + letters[number % 7] * (len(found) < 3)
+        span = {"first": first, "count": min(IN_A_FILE, size - first)}
+        (folder / f"{file:05d}.range").write_text(json.dumps(span))
 
 
 if __name__ == "__main__":

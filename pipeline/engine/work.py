@@ -47,6 +47,7 @@ ROUNDS = {
     "meet": flow_tasks.run_meet,
     "merge": flow_tasks.run_merge,
     "scan": flow_tasks.run_scan,
+    "regroup": flow_tasks.run_regroup,
     "publish": flow_tasks.run_publish,
     "mark": flow_verdicts.run_mark,
     "drop": flow_verdicts.run_drop,

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from gristmill.kernels.base.columns import widened
-from gristmill.pipeline.flow.rows import files_of_rows, read_rows, write_rows
+from gristmill.pipeline.flow.rows import files_of_rows, read_rows, write_range, write_rows
 from gristmill.pipeline.processes.memory import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.parts import read_part
@@ -77,6 +77,18 @@ def run_publish(task: RoundTask) -> Result:
         "log": [],
         "peak_memory": peak_memory(),
     }
+
+
+def run_regroup(task: RoundTask) -> Result:
+    """The rows that some files hold of a wide bucket, as one file that is cut into narrow ones."""
+    store = Store(task["out"])
+    rows = read_rows(store, task["rows"], task["bucket"], task["buckets"])
+    result: Result = {"rows": 0, "files": {}, "log": [], "peak_memory": peak_memory()}
+    if rows is None:
+        return result
+    path = f"flow/{task['node']}/{task['round']:02d}-{task['method']}-{task['task'][:16]}.arrow"
+    facts = write_range(store, path, rows, task["by"], task["bucket"], task["buckets"], task["cut"])
+    return {**result, "rows": len(rows), "files": {"rows": facts}}
 
 
 def run_scan(task: RoundTask) -> Result:

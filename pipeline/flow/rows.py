@@ -75,6 +75,8 @@ def read_rows(store: Store, rows: RowsHandle, bucket: int | None, buckets: int) 
     files and no promise."""
     tables = []
     for facts in files_of_rows(store, rows):
+        if bucket is not None and not reaches(facts, bucket, buckets):
+            continue
         owner = Store(facts["store"]) if "store" in facts else store  # of a saved index: a folder of its own
         try:
             table = _slice(owner, facts, rows, bucket, buckets)
@@ -85,6 +87,14 @@ def read_rows(store: Store, rows: RowsHandle, bucket: int | None, buckets: int) 
         if table is not None:
             tables.append(table)
     return widened(pa.concat_tables(_alike(tables))) if tables else None
+
+
+def reaches(facts: FileFacts, bucket: int, buckets: int) -> bool:
+    """May a file have rows of this bucket? One of regrouped rows has a range of buckets."""
+    if "cells" not in facts:
+        return True
+    first, count, of = facts["cells"]
+    return first * buckets < (bucket + 1) * of and bucket * of < (first + count) * buckets
 
 
 def _alike(tables: list[pa.Table]) -> list[pa.Table]:
@@ -104,13 +114,15 @@ def _slice(store: Store, facts: FileFacts, rows: RowsHandle, bucket: int | None,
     with store.open(path) as file:
         reader = pa.ipc.open_file(file)
         schema, count = reader.schema.serialize(), reader.num_record_batches
+        first, _, cells = facts.get("cells", (0, count, count))
         if bucket is None:
             batches = [checked_batch(reader, schema, i, path) for i in range(count)]
-        elif count >= buckets:
-            share = count // buckets
-            batches = [checked_batch(reader, schema, i, path) for i in range(bucket * share, (bucket + 1) * share)]
+        elif cells >= buckets:
+            share = cells // buckets
+            begins, ends = bucket * share - first, (bucket + 1) * share - first
+            batches = [checked_batch(reader, schema, i, path) for i in range(max(0, begins), min(count, ends))]
         else:
-            wide = checked_batch(reader, schema, bucket * count // buckets, path)
+            wide = checked_batch(reader, schema, bucket * cells // buckets - first, path)
             buckets_of_rows = bucket_of(wide.column(rows.get("by")).to_numpy(), buckets)
             batches = [wide.filter(pa.array(buckets_of_rows == bucket))]
         if count == 0 or (bucket is None and sum(map(len, batches)) != facts["rows"]):
@@ -133,23 +145,34 @@ def damaged_rows(store: Store, facts: FileFacts) -> RunFailed:
 def write_rows(store: Store, path: str, table: pa.Table, by: str | None, buckets: int) -> FileFacts:
     """Rows cut by the top bits of a column into one record batch a bucket."""
     with store.commit(path) as file:
-        _write(file, table, by, buckets)
+        _write(file, table, by, range(buckets), buckets)
     return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
+
+
+def write_range(
+    store: Store, path: str, table: pa.Table, by: str | None, part: int, of: int, buckets: int
+) -> FileFacts:
+    """Rows of one of some equal parts of all buckets, cut into the buckets of that part."""
+    spans = buckets // of
+    with store.commit(path) as file:
+        _write(file, table, by, range(part * spans, (part + 1) * spans), buckets)
+    facts: FileFacts = {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
+    return {**facts, "cells": (part * spans, spans, buckets)}
 
 
 def keep_table(store: Store, beginning: str, table: pa.Table) -> FileFacts:
     """A small table whole, in a file named by what is in it: one that is there already is not written again."""
     content = io.BytesIO()
     file = HashingFile(content)
-    _write(file, table, None, 1)
+    _write(file, table, None, range(1), 1)
     path = f"{beginning}-{file.checksum[:16]}.arrow"
     store.write_if_other(path, content.getvalue())
     return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
 
 
-def _write(file: HashingFile, table: pa.Table, by: str | None, buckets: int) -> None:
+def _write(file: HashingFile, table: pa.Table, by: str | None, cells: range, buckets: int) -> None:
     table = widened(table)
-    batches, schema = _cut(table, by, buckets), table.schema.serialize()
+    batches, schema = _cut(table, by, cells, buckets), table.schema.serialize()
     with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for place, batch in enumerate(batches):
             writer.write_batch(
@@ -157,14 +180,14 @@ def _write(file: HashingFile, table: pa.Table, by: str | None, buckets: int) -> 
             )
 
 
-def _cut(table: pa.Table, by: str | None, buckets: int) -> list[pa.RecordBatch]:
+def _cut(table: pa.Table, by: str | None, cells: range, buckets: int) -> list[pa.RecordBatch]:
     if by is None or buckets == 1:
         return [one_batch(table)]
     bucket = bucket_of(table.column(by).to_numpy(), buckets).astype(
         np.uint16 if buckets <= 1 << 16 else np.uint32
     )  # of 16 bits: sorted by radix
     order = np.argsort(bucket, kind="stable")
-    ends = np.searchsorted(bucket[order], np.arange(buckets), side="right")
+    ends = np.searchsorted(bucket[order], np.array(cells), side="right")
     table = table.take(pa.array(order))
     return [
         one_batch(table.slice(start, end - start))

@@ -29,7 +29,7 @@ def save_rows(store: Store, kept: Store, rows: StoredRows, owner: str, facts: JS
             with open_checked(store, file) as rows_of_file, kept.commit(name) as copy:
                 while piece := rows_of_file.read(COPIED_AT_ONCE):
                     copy.write(piece)
-        files.append({"path": name, "bytes": file["bytes"], "checksum": file["checksum"], "rows": file["rows"]})
+        files.append({**file, "path": name})
     write_index(kept, {"of": owner, "facts": facts, "by": rows.by, "buckets": rows.buckets, "files": files})
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias, cast
 
-import numpy as np
 import pyarrow as pa
 
 from gristmill.pipeline import fingerprint
@@ -21,9 +20,11 @@ from gristmill.pipeline.flow.rows import StoredRows, handle_of, keep_table, read
 from gristmill.pipeline.flow.saved import kept_at, load_rows, save_rows
 from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.recipe.recipe import Step
+from gristmill.pipeline.run.cuts import by_bucket, bytes_of, cut_for, cut_of, groups, of_files, of_parts
 from gristmill.pipeline.store.counts import RunAccount
-from gristmill.pipeline.store.parts import StoredDocuments, bucket_of, buckets_for, identity
+from gristmill.pipeline.store.parts import StoredDocuments
 from gristmill.pipeline.store.records import (
+    FileFacts,
     Files,
     Part,
     RejectsSettings,
@@ -49,15 +50,8 @@ from gristmill.stages.flow import (
 )
 from gristmill.stages.stage import Global
 
-ROWS_A_BUCKET = 1_000_000
-MOST_BUCKETS = 1 << 14
-BUCKETS_FOR_WORK = 4  # of few rows in many parts, so that more than one worker has something to do
-HOMES = 64  # buckets of few rows that go home to many parts
-ROWS_A_GROUP = 100_000
-BYTES_A_GROUP = 32 << 20
-MOST_GROUPS = 1 << 14  # then groups grow: files times buckets are slices, and a slice should not be a few bytes
-PARTS_ALONE = 1024  # up to so many parts, each is a task of its own
 FAN_IN = 8
+TASKS_AT_ONCE = 2  # for each worker, where what tasks read goes as they finish
 RoundFunction: TypeAlias = MapFunction | MeetFunction | JoinFunction | MergeFunction | ScanFunction | PublishFunction
 
 
@@ -76,6 +70,7 @@ class DaskFlow:
         before: StageMetrics,
         partial: bool = False,
         owner: str = "",
+        keeps_maps: bool = True,
     ) -> None:
         self.engine = engine
         self.store = store
@@ -91,6 +86,10 @@ class DaskFlow:
         self.seconds = 0.0  # of all rounds
         self.peak_memory = 0
         self.parts = 1  # of the documents that were mapped
+        self.text_bytes = 0  # of these
+        self.keeps_maps = keeps_maps
+        self.gone: set[str] = set()  # files of rows that were removed
+        self.mapped: set[str] = set()  # files of rows that a later run with more parts reads again
         self.metrics: StageMetrics = {}  # for the stage's report
         self.shared_values: StageMetrics = {}  # for later stages
         self.files: list[Files] = []  # of every task, so that others may be cleared away
@@ -110,27 +109,34 @@ class DaskFlow:
         gpu: bool = False,
     ) -> Rows:
         documents = cast(StoredDocuments, docs)
-        self.parts = len(documents.parts)
-        buckets = cut or self.buckets_for(documents.rows * fan, by)
+        self.parts, self.text_bytes = len(documents.parts), documents.text_bytes
+        together = groups(documents)
+        buckets = cut or self.cut_for(documents.rows * fan, by)
         extra, inputs = self.beside(beside)
-        given: RoundInputs = {"columns": list(columns), "by": by, "cut": buckets, "gpu": gpu, **extra}
+        given: RoundInputs = {
+            "columns": list(columns),
+            "by": by,
+            "cut": cut_of(len(together), buckets),
+            "gpu": gpu,
+            **extra,
+        }
         tasks = [
             self.task("map", function, name, {**given, "parts": parts}, [*of_parts(parts), *inputs], bytes_of(parts))
-            for name, parts in self.groups(documents)
+            for name, parts in together
         ]
-        return self.rows_of(tasks, buckets, by)
+        return self.rows_of(tasks, buckets, by, mapped=True)
 
     def exchange(
         self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None
     ) -> Rows:
         stored = cast(StoredRows, rows)
-        cut = self.buckets_for(stored.count * fan, by)
+        cut = self.cut_for(stored.count * fan, by)
         extra, inputs = self.beside(beside)
         given: RoundInputs = {
             "rows": self.handle_of(stored),
             "by": by,
             "buckets": stored.buckets,
-            "cut": cut,
+            "cut": cut_of(stored.buckets, cut),
             **extra,
         }
         return self.rows_of(
@@ -139,13 +145,13 @@ class DaskFlow:
 
     def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
         stored, others = cast(StoredRows, left), cast(StoredRows, right)
-        cut = self.buckets_for(max(stored.count, others.count), by)
+        cut = self.cut_for(max(stored.count, others.count), by)
         given: RoundInputs = {
             "rows": self.handle_of(stored),
             "others": self.handle_of(others),
             "by": by,
             "buckets": stored.buckets,
-            "cut": cut,
+            "cut": cut_of(stored.buckets, cut),
         }
         return self.rows_of(
             self.for_each_bucket("meet", function, stored, given, [stored.identity, others.identity]), cut, by
@@ -169,27 +175,22 @@ class DaskFlow:
         of: str | None = None,
     ) -> Rows:
         stored = self.at_home(rows)
-        cut = self.buckets_for(stored.count * fan, by)
-        given: RoundInputs = {"columns": list(columns), "by": by, "cut": cut, "of": of}
+        cut = self.cut_for(stored.count * fan, by)
+        given: RoundInputs = {"columns": list(columns), "by": by, "cut": cut_of(stored.buckets, cut), "of": of}
         tasks = self.for_each_home("join", function, stored, docs, given) if stored.files else []
         return self.rows_of(tasks, cut, by)
 
     def tree(self, function: MergeFunction, rows: Rows, *, by: str) -> Rows:
         stored = cast(StoredRows, rows)
-        files, buckets = list(stored.files), self.buckets_for(stored.count, by)
+        files, buckets = list(stored.files), self.cut_for(stored.count, by)
         while files:
-            groups = [files[i : i + FAN_IN] for i in range(0, len(files), FAN_IN)]
-            root = len(groups) == 1
+            together = [files[i : i + FAN_IN] for i in range(0, len(files), FAN_IN)]
+            root = len(together) == 1
             cut: RoundInputs = {"by": by, "cut": buckets} if root else {"by": None, "cut": 1}
+            keys = [f"{i} of {len(together)}" for i in range(len(together))]
             tasks = [
-                self.task(
-                    "merge",
-                    function,
-                    f"{i} of {len(groups)}",
-                    {**cut, "rows": {"files": group}},
-                    [f["checksum"] for f in group],
-                )
-                for i, group in enumerate(groups)
+                self.task("merge", function, key, {**cut, "rows": {"files": some}}, [f["checksum"] for f in some])
+                for key, some in zip(keys, together, strict=True)
             ]
             if root:
                 return self.rows_of(tasks, buckets, by)
@@ -198,7 +199,7 @@ class DaskFlow:
 
     def scan(self, function: ScanFunction, rows: Rows, *, by: str = "home") -> Rows:
         stored = cast(StoredRows, rows)
-        cut = self.buckets_for(stored.count, by)
+        cut = self.cut_for(stored.count, by)
         given: RoundInputs = {
             "rows": self.handle_of(stored),
             "by": by,
@@ -207,6 +208,17 @@ class DaskFlow:
             "order": stored.by,
         }
         return self.rows_of([self.task("scan", function, "all", given, [stored.identity], stored.bytes)], cut, by)
+
+    def release(self, rows: Rows) -> None:
+        paths = {facts["path"] for facts in cast(StoredRows, rows).files if "store" not in facts}
+        self.remove(paths - self.read_here)
+
+    def remove(self, paths: set[str]) -> None:
+        """Files that no round reads any more, from the disk; the journal knows that they were there."""
+        if self.keeps_maps:
+            paths -= self.mapped
+        self.engine.journal.retire(paths, {})
+        self.gone |= paths
 
     def gather(self, rows: Rows) -> pa.Table:
         files = cast(StoredRows, rows).files
@@ -242,7 +254,7 @@ class DaskFlow:
         given: RoundInputs = {"columns": list(columns), "rejects": self.rejects, **extra}
         tasks = [
             self.task("mark", function, name, {**given, "parts": parts}, [*of_parts(parts), *inputs], bytes_of(parts))
-            for name, parts in self.groups(documents)
+            for name, parts in groups(documents)
         ]
         return self.counted(tasks, documents)
 
@@ -274,7 +286,7 @@ class DaskFlow:
             facts["path"]: facts
             for files in self.files
             for facts in files.values()
-            if facts["path"].startswith("flow/")
+            if facts["path"].startswith("flow/") and facts["path"] not in self.gone
         }
 
     def ended(
@@ -310,24 +322,21 @@ class DaskFlow:
         self.read_here.add(facts["path"])
         return StoredRows((facts,) if len(table) else (), 1, None)
 
-    def buckets_for(self, rows: float, by: str) -> int:
-        """Into how many buckets a round cuts its rows. Files times buckets are slices, and each costs its reader a
-        third of a millisecond: so few rows go into few buckets. Rows that go home get more, for each part's worker
-        wants its own."""
-        least = min(self.parts, HOMES) if by == "home" else BUCKETS_FOR_WORK if self.parts > 1 else 1
-        return max(buckets_for(int(rows), ROWS_A_BUCKET, MOST_BUCKETS), buckets_for(least, 1))
+    def cut_for(self, rows: float, by: str) -> int:
+        return cut_for(rows, by, self.parts, self.text_bytes)
 
     def for_each_bucket(
         self,
         kind: RoundKind,
-        function: RoundFunction,
+        function: RoundFunction | None,
         rows: StoredRows,
         given: RoundInputs,
         inputs: list[str],
+        of: str = "",
     ) -> list[RoundTask]:
         each = rows.bytes // rows.buckets
         return [
-            self.task(kind, function, f"bucket {b}", {**given, "bucket": b}, inputs, each)
+            self.task(kind, function, f"bucket {b}{of}", {**given, "bucket": b}, inputs, each)
             for b in range(rows.buckets if rows.files else 0)
         ]
 
@@ -349,7 +358,7 @@ class DaskFlow:
                 [rows.identity, *of_parts(parts)],
                 bytes_of(parts),
             )
-            for b, parts in self.by_bucket(cast(StoredDocuments, docs), rows.buckets)
+            for b, parts in by_bucket(cast(StoredDocuments, docs), rows.buckets)
         ]
 
     def handle_of(self, rows: StoredRows) -> RowsHandle:
@@ -364,33 +373,6 @@ class DaskFlow:
             raise ValueError(f"{self.node}: these rows are cut by {stored.by}; give `by='home'` in the round before")
         return stored
 
-    def groups(self, documents: StoredDocuments) -> list[tuple[str, list[Part]]]:
-        """Which parts are mapped together: each alone while they are few, by their home where they are many."""
-        if len(documents.parts) <= PARTS_ALONE:
-            return [(p["key"], [p]) for p in documents.parts if p["kept"]]
-        buckets = min(
-            buckets_for(documents.rows, ROWS_A_GROUP, MOST_GROUPS), buckets_for(len(documents.parts), 1, MOST_GROUPS)
-        )
-        buckets = max(
-            buckets,
-            min(
-                buckets_for(documents.text_bytes, BYTES_A_GROUP, MOST_GROUPS),
-                buckets_for(len(documents.parts), 1, MOST_GROUPS),
-            ),
-        )
-        return [
-            (f"group {b}", kept)
-            for b, parts in self.by_bucket(documents, buckets)
-            if (kept := [p for p in parts if p["kept"]])
-        ]
-
-    def by_bucket(self, documents: StoredDocuments, buckets: int) -> list[tuple[int, list[Part]]]:
-        buckets_of_parts = bucket_of(np.array([p["home"] for p in documents.parts], dtype=np.uint64), buckets)
-        by_bucket: dict[int, list[Part]] = {}
-        for bucket, part in zip(buckets_of_parts.tolist(), documents.parts, strict=True):
-            by_bucket.setdefault(int(bucket), []).append(part)
-        return sorted(by_bucket.items())
-
     def task(
         self,
         kind: RoundKind,
@@ -401,7 +383,7 @@ class DaskFlow:
         cost: int = 0,
     ) -> RoundTask:
         """A task of this round; its fingerprint is of the stage, the method and the contents it reads."""
-        method = "drop" if function is None else self.method(function)
+        method = kind if function is None else self.method(function)
         shape = {name: given.get(name) for name in ("columns", "by", "buckets", "cut", "bucket", "order")}
         return {
             "task": fingerprint.digest([self.fingerprint, kind, method, shape, self.round, sorted(inputs)]),
@@ -425,9 +407,34 @@ class DaskFlow:
             )
         return str(getattr(function, "__name__", ""))
 
-    def rows_of(self, tasks: list[RoundTask], buckets: int, by: str | None) -> StoredRows:
+    def rows_of(self, tasks: list[RoundTask], buckets: int, by: str | None, mapped: bool = False) -> StoredRows:
+        """What tasks made, cut into so many buckets."""
         self.round += 1
-        return StoredRows(tuple(r["files"]["rows"] for r in self.run(tasks) if r["files"]), buckets, by)
+        cut = tasks[0]["cut"] if tasks else buckets
+        rows = StoredRows(tuple(r["files"]["rows"] for r in self.run(tasks) if r["files"]), cut, by)
+        if mapped:
+            self.mapped |= {facts["path"] for facts in rows.files}
+        return rows if cut == buckets else self.regrouped(rows, buckets)
+
+    def regrouped(self, rows: StoredRows, buckets: int) -> StoredRows:
+        """Rows that were cut into wide buckets, cut into narrow ones: each task reads one wide bucket of some files. So
+        slices grow as the root of files times buckets. A few groups at a time: what they read goes before the next."""
+        self.round += 1
+        all_groups = of_files(rows)
+        at_once = max(1, TASKS_AT_ONCE * self.engine.slots // rows.buckets)
+        files: list[FileFacts] = []
+        for first in range(0, len(all_groups), at_once):
+            some = all_groups[first : first + at_once]
+            tasks = []
+            for number, group in enumerate(some, first):
+                given: RoundInputs = {
+                    "rows": self.handle_of(group), "by": rows.by, "buckets": rows.buckets, "cut": buckets,
+                }  # fmt: skip
+                tasks += self.for_each_bucket("regroup", None, group, given, [group.identity], f" of {number}")
+            files += [r["files"]["rows"] for r in self.run(tasks) if r["files"]]
+            for group in some:
+                self.release(group)
+        return StoredRows(tuple(files), buckets, rows.by)
 
     def run(self, tasks: list[RoundTask]) -> list[Result]:
         by_task = self.engine.run(tasks)
@@ -436,11 +443,3 @@ class DaskFlow:
         self.peak_memory = max([self.peak_memory, *(result.get("peak_memory", 0) for result in results)])
         self.files += [result["files"] for result in results]
         return results
-
-
-def of_parts(parts: list[Part]) -> list[str]:
-    return [identity(p) for p in parts]
-
-
-def bytes_of(parts: list[Part]) -> int:
-    return sum(part["text_bytes"] for part in parts)

@@ -49,6 +49,7 @@ def run_global_stage(
         findings.shared_values,
         partial,
         owner_of(recipe, node.step),
+        keeps_maps=recipe.head.keep == "all",
     )
     stage = cast(Global, node.step.stage)
     after = carry_out(stage, docs, flow, store)

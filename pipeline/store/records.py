@@ -28,6 +28,7 @@ class FileFacts(FilePath):
     rows: NotRequired[int]
     schema: NotRequired[str]  # a hash of names and types of the columns
     store: NotRequired[str]  # the address of the folder, of a file outside the run's (a saved index)
+    cells: NotRequired[tuple[int, int, int]]  # of rows of some buckets: the first, how many, of how many in all
 
 
 Files: TypeAlias = dict[str, FileFacts]  # of a task's result, by their role: `documents`, `signals`, `rejects/STAGE`
@@ -241,7 +242,9 @@ class NumbersTask(TaskHead):
     documents: FileFacts
 
 
-RoundKind: TypeAlias = Literal["map", "exchange", "meet", "join", "merge", "scan", "publish", "mark", "drop", "rewrite"]
+RoundKind: TypeAlias = Literal[
+    "map", "exchange", "meet", "join", "merge", "scan", "regroup", "publish", "mark", "drop", "rewrite"
+]
 
 
 class RoundInputs(TypedDict, total=False):

@@ -119,7 +119,7 @@ class MinHashDedup(SurvivorPolicy):
 
     @property
     def round_helpers(self) -> tuple[object, ...]:
-        return (self.near,)
+        return self.near.helpers
 
     @property
     def loads(self) -> tuple[str, ...]:
@@ -169,16 +169,19 @@ class MinHashDedup(SurvivorPolicy):
             for address in self.against
         ]
         bands = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=self.shape[0], gpu=self.gpu)
-        edges = (
-            [self.near.compared(flow.exchange(self.nominate, bands, fan=1 / self.shape[0]), docs, flow, by="left")]
-            if self.within
-            else []
-        )
+        edges = [self.near.compared(self.nominated(bands, flow), docs, flow, by="left")] if self.within else []
         for saved, sketches in indexes:
             pairs = flow.exchange(self.nominate_saved, flow.both(bands, saved), by="right", fan=1 / self.shape[0])
             sketched = flow.meet(self.with_sketch, pairs, sketches)
             edges.append(flow.join(self.compare_saved, sketched, docs, columns=self.read, by="left", of="left"))
         return reduce(flow.both, edges)
+
+    def nominated(self, bands: Rows, flow: Flow) -> Rows:
+        """Pairs, after which only indexes ask for bands."""
+        pairs = flow.exchange(self.nominate, bands, fan=1 / self.shape[0])
+        if not self.against:
+            flow.release(bands)
+        return pairs
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each band of each document that has words; what `sibling` is for says

@@ -5,7 +5,7 @@ The road, as rounds of a flow. Only hashes are shuffled; what a check needs is r
 
     pairs     = nominated by the stage            a pair of documents that share a band, sent to the home of the first
     edges     = fetched, then compared            the first one's sketch goes to the home of the second
-    forest    = a tree of spanning forests        clusters, bounded by the number of duplicates
+    forest    = components, by rounds             clusters; no task holds all of them
     missing   = pairs alike over a third          two that would both stay, each like one that goes: compared in turn
     members   = each cluster walked by policy     who is like one that stays goes, and its detail names that one
 
@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.forest import keepers, neighbours, proposals, spanning_forest
+from gristmill.stages.dedup.components import Components, ends_of
 from gristmill.stages.dedup.policy import PolicyColumns
 from gristmill.stages.dedup.sorted_rows import begins_run
 from gristmill.stages.dedup.survivors import hexadecimal
@@ -75,11 +76,22 @@ class NearDuplicates:
     prefix: str  # of the signals
     at_least: float  # the similarity from which two documents are alike
 
+    @property
+    def components(self) -> Components:
+        return Components()
+
+    @property
+    def helpers(self) -> tuple[object, ...]:
+        """Whose methods the rounds call."""
+        return self, self.components
+
     def duplicates(self, docs: Dataset, flow: Flow, edges: Rows) -> Rows:
         """The members of all clusters, by edges as `compared` makes them of nominated pairs, cut by `left`."""
         edges = self.settled(docs, flow, edges)
         self.tell_examples(docs, flow, edges)
-        return flow.exchange(self.members, edges)
+        members = flow.exchange(self.members, edges)
+        flow.release(edges)
+        return members
 
     def prepare(self) -> None:
         sketches = self.stage.sketches(pa.chunked_array([["one of two texts", "the other of two texts"]]))
@@ -90,23 +102,24 @@ class NearDuplicates:
 
     def settled(self, docs: Dataset, flow: Flow, edges: Rows) -> Rows:
         """Edges with their clusters, and what should be compared still, in up to ROUNDS."""
-        edges = flow.meet(self.labelled, edges, flow.tree(self.forest, edges, by="member"), by="key")
+        forest = self.components.forest(flow, edges)
+        labelled = flow.meet(self.labelled, edges, forest, by="key")
+        for rows in (edges, forest):
+            flow.release(rows)
         for _ in range(ROUNDS):
-            missing = flow.exchange(self.missing, edges)
+            missing = flow.exchange(self.missing, labelled)
             if not missing.count:
                 break
-            edges = flow.both(edges, self.compared(missing, docs, flow, by="key"))
-        return edges
+            labelled = flow.both(labelled, self.compared(missing, docs, flow, by="key"))
+        return labelled
 
     def compared(self, pairs: Rows, docs: Dataset, flow: Flow, by: str) -> Rows:
-        return flow.join(
-            self.compare,
-            flow.join(self.fetch, pairs, docs, columns=self.stage.read, fan=SKETCH_ROWS, of="left"),
-            docs,
-            columns=self.stage.read,
-            by=by,
-            of="rights",
-        )
+        """Edges of pairs, which no round asks for again."""
+        sent = flow.join(self.fetch, pairs, docs, columns=self.stage.read, fan=SKETCH_ROWS, of="left")
+        flow.release(pairs)
+        edges = flow.join(self.compare, sent, docs, columns=self.stage.read, by=by, of="rights")
+        flow.release(sent)
+        return edges
 
     def fetch(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
         """The sketch of each first document and its standing, once for each home that it is wanted at."""
@@ -174,25 +187,11 @@ class NearDuplicates:
         }
         return edges_of(rows)
 
-    def forest(self, tables: list[pa.Table]) -> pa.Table:
-        """The spanning forest of edges and of forests."""
-        names = [("member", "root") if "member" in t.column_names else ("left", "right") for t in tables]
-        ends = [
-            np.concatenate([t[pair[side]].to_numpy() for t, pair in zip(tables, names, strict=True)]) for side in (0, 1)
-        ]
-        members, roots = spanning_forest(*ends)
-        return pa.table({"member": pa.array(members), "root": pa.array(roots)})
-
     def labelled(self, edges: pa.Table | None, forest: pa.Table | None) -> pa.Table:
         """Each edge with its cluster, which is named by its smallest uid."""
-        if edges is None or forest is None:
+        if edges is None:
             return pa.table({})  # members that are no first document of an edge
-        places = np.searchsorted(
-            forest["member"].to_numpy(),
-            edges["left"].to_numpy(),
-            sorter=(order := np.argsort(forest["member"].to_numpy())),
-        )
-        cluster = forest["root"].to_numpy()[order[places]]
+        cluster = ends_of(edges["left"].to_numpy(), forest)
         # clusters meet by a mixed key: the name of one is the smallest of many uids, which is small, so that most would
         # meet in the first bucket
         for name, values in (("cluster", cluster), ("key", mixed_all(cluster))):

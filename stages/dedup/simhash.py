@@ -75,7 +75,7 @@ class SimHashDedup(SurvivorPolicy):
 
     @property
     def round_helpers(self) -> tuple[object, ...]:
-        return (self.near,)
+        return self.near.helpers
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         duplicates = self.near.duplicates(docs, flow, self.nominated_and_compared(docs, flow))
@@ -89,7 +89,9 @@ class SimHashDedup(SurvivorPolicy):
     def nominated_and_compared(self, docs: Dataset, flow: Flow) -> Rows:
         """Edges, cut by `left`."""
         rows = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=len(self.masks))
-        return self.near.compared(flow.exchange(self.nominate, rows, fan=1 / len(self.masks)), docs, flow, by="left")
+        pairs = flow.exchange(self.nominate, rows, fan=1 / len(self.masks))
+        flow.release(rows)
+        return self.near.compared(pairs, docs, flow, by="left")
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each table of each document that has words."""

@@ -10,7 +10,7 @@ import pytest
 import xxhash
 
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.run import flow
+from gristmill.pipeline.run import cuts
 from tests.pipeline.runs import go, save, shared_texts, written
 
 TOY = '''
@@ -54,12 +54,16 @@ class Rare(Global):
 '''
 
 
-@pytest.mark.parametrize(("rows_a_bucket", "parts_alone"), [(500_000, 1024), (5, 1024), (5, 2)])
+@pytest.mark.parametrize(
+    ("rows_a_bucket", "parts_alone", "most_slices"),
+    [(500_000, 1024, 1 << 16), (5, 1024, 1 << 16), (5, 2, 1 << 16), (5, 1024, 8)],
+)
 def test_a_toy_stage_equals_its_plain_twin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_a_bucket: int, parts_alone: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_a_bucket: int, parts_alone: int, most_slices: int
 ) -> None:
-    monkeypatch.setattr(flow, "ROWS_A_BUCKET", rows_a_bucket)
-    monkeypatch.setattr(flow, "PARTS_ALONE", parts_alone)
+    monkeypatch.setattr(cuts, "MOST_SLICES", most_slices)
+    monkeypatch.setattr(cuts, "ROWS_A_BUCKET", rows_a_bucket)
+    monkeypatch.setattr(cuts, "PARTS_ALONE", parts_alone)
     shared_texts(tmp_path / "in", files=10)
     save(tmp_path / "my_global.py", TOY)
     recipe = save(
@@ -73,7 +77,7 @@ def test_a_toy_stage_equals_its_plain_twin(
     found = [r for p in (tmp_path / "out" / "write").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
     assert sorted((r["uid"], r["text"], r["size"], r["letters"]) for r in found) == reference and len(reference) == 30
     kinds = {kind for node, kind in anew if node == "rare"}
-    assert kinds == {"map", "exchange", "join", "merge", "drop"}
+    assert kinds == {"map", "exchange", "join", "merge", "drop"} | ({"regroup"} if most_slices == 8 else set())
     assert anew["rare", "exchange"] > 1
 
 
@@ -131,7 +135,7 @@ class Numbered(Global):
 @pytest.mark.parametrize("rows_a_bucket", [500_000, 5])
 def test_texts_written_anew_by_a_toy_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_a_bucket: int) -> None:
     """`scan`, `meet`, `both`, `save`, `load` and `rewrite`."""
-    monkeypatch.setattr(flow, "ROWS_A_BUCKET", rows_a_bucket)
+    monkeypatch.setattr(cuts, "ROWS_A_BUCKET", rows_a_bucket)
     shared_texts(tmp_path / "in", files=10)
     save(tmp_path / "my_global.py", OTHER)
     recipe = save(
@@ -208,7 +212,7 @@ class Hears(Global):
 def test_documents_are_marked_beside_a_table_and_a_later_stage_hears(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts_alone: int
 ) -> None:
-    monkeypatch.setattr(flow, "PARTS_ALONE", parts_alone)
+    monkeypatch.setattr(cuts, "PARTS_ALONE", parts_alone)
     shared_texts(tmp_path / "in", files=10)
     save(tmp_path / "toy.py", MARKING)
     recipe = save(

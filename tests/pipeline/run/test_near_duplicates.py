@@ -16,9 +16,11 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.flow.saved import check_saved, read_index, write_index
 from gristmill.pipeline.inputs.portion import Portion
 from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run import cuts
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.store import Store
+from gristmill.stages.dedup import components
 from tests.pipeline.runs import Counting, go, save, written
 
 RECIPE = "name: r\nparts: {{{parts}}}\nsources:\n  a: {{jsonl: {{path: {path}}}}}\nstages:\n  - minhash_dedup: {{{settings}}}\n  - write\n"
@@ -57,6 +59,29 @@ def test_parts_and_workers_do_not_matter(
     make(tmp_path / "in")
     go(save(tmp_path / "r.yaml", RECIPE.format(parts=parts, path="in", settings="")), tmp_path / "out", workers=workers)
     assert written(tmp_path / "out") == usual[1]
+
+
+def test_neither_do_rounds_nor_regrouping(
+    tmp_path: Path, usual: tuple[Path, list[tuple[int, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Components by rounds alone, buckets of a few rows, wide buckets on the way; an index of regrouped rows too."""
+    monkeypatch.setattr(components, "IN_ONE_TASK", 0)
+    monkeypatch.setattr(cuts, "ROWS_A_BUCKET", 10)
+    monkeypatch.setattr(cuts, "MOST_SLICES", 16)
+    make(tmp_path / "in")
+    recipe = RECIPE.format(parts="files: 1", path="in", settings="save_index: index")
+    _, anew = go(save(tmp_path / "r.yaml", recipe), tmp_path / "out")
+    assert written(tmp_path / "out") == usual[1]
+    assert anew["minhash_dedup", "regroup"] > 20 and anew["minhash_dedup", "meet"] > 20
+    left = [path.name.split("-")[1] for path in (tmp_path / "out" / "flow" / "minhash_dedup").glob("*.arrow")]
+    assert "sign" in left and not {"nominate", "fetch", "links", "hooks"} & set(left), "what no round asks for goes"
+    later = (
+        RECIPE.format(parts="files: 1", path="in", settings="against: [index]")
+        .replace("name: r", "name: later")
+        .replace("  a:", "  b:")
+    )
+    go(save(tmp_path / "later.yaml", later), tmp_path / "later")
+    assert not written(tmp_path / "later"), "all that was kept is in the index"
 
 
 def test_the_order_of_files_does_not_matter(tmp_path: Path, usual: tuple[Path, list[tuple[int, str]]]) -> None:

@@ -9,8 +9,8 @@ import pytest
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import GristmillError
 from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.cuts import BUCKETS_FOR_WORK
 from gristmill.pipeline.run.dry_run import foresee
-from gristmill.pipeline.run.flow import BUCKETS_FOR_WORK
 from tests.pipeline.runs import go, lines, save, shared_texts, tree, written
 
 RECIPE = "name: r\nparts: {files: 1}\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - exact_dedup\n  - sample: {rate: RATE}\n  - write\n"
