@@ -63,10 +63,26 @@ class Where:
         """What can be seen to be wrong before anything is begun."""
         if self.cluster:
             settings_in(Path(self.cluster))
+        if self.scheduler and self.scheduler.startswith("tls://"):
+            check_tls(self.scheduler)
         try:
             check_memory(self.memory)
         except ValueError as error:
             raise RecipeError(f"--memory {self.memory}: {error}") from error
+
+
+def check_tls(scheduler: str) -> None:
+    """Dask's own configuration says which certificates to use; without them its client waits, and says that no
+    scheduler answers."""
+    import dask
+
+    for name in ("ca-file", "client.cert", "client.key"):
+        path = dask.config.get(f"distributed.comm.tls.{name}", None)
+        variable = f"DASK_DISTRIBUTED__COMM__TLS__{name.upper().replace('-', '_').replace('.', '__')}"
+        if not path:
+            raise RecipeError(f"--scheduler {scheduler}: TLS needs certificates; {variable} is not set (a file)")
+        if "\n" not in path and not Path(path).is_file():  # it may be the certificate itself
+            raise RecipeError(f"--scheduler {scheduler}: {variable}: no such file: {path}")
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from distributed import Security
+
 from gristmill.pipeline.progress.progress import Quiet
 from tests.pipeline.runs import lines, save
 
@@ -23,6 +25,7 @@ class Slow(Annotate):
     \"\"\"Takes its time.\"\"\"
     adds = ("letters",)
     needs = ("text",)
+    costly = True
 
     def annotate(self, batch):
         Path({folder!r}, str(os.getpid())).touch()
@@ -77,6 +80,20 @@ def elsewhere(protocol: str = "tcp", **environ: str) -> Iterator[Elsewhere]:
         yield machines
     finally:
         machines.end()
+
+
+def certificates(folder: Path) -> dict[str, str]:
+    """An authority, and a certificate that it signed for both ends, as variables of Dask's."""
+    made = Security.temporary()
+    for name, text in (("ca", made.tls_ca_file), ("cert", made.tls_client_cert), ("key", made.tls_client_key)):
+        save(folder / f"{name}.pem", text)
+    ends = {
+        f"{end}__{what}": f"{what.lower()}.pem" for end in ("SCHEDULER", "WORKER", "CLIENT") for what in ("CERT", "KEY")
+    }
+    return {
+        f"DASK_DISTRIBUTED__COMM__TLS__{name}": str(folder / file)
+        for name, file in {"CA_FILE": "ca.pem", **ends}.items()
+    }
 
 
 def slow_recipe(folder: Path, parts: int = 12, seconds: float = 0.1) -> Path:

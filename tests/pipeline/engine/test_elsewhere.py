@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dask
 import pytest
 
 from gristmill.pipeline.engine import watch
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
-from tests.pipeline.engine.elsewhere import Noting, elsewhere, slow_recipe
+from tests.pipeline.crawls import RUN
+from tests.pipeline.engine.elsewhere import Noting, certificates, elsewhere, slow_recipe
 from tests.pipeline.engine.here import work_here
-from tests.pipeline.runs import tree
+from tests.pipeline.runs import save, tree, written
 
 
 class Disturbing(Noting):
@@ -151,3 +155,58 @@ def test_that_no_worker_is_left_is_said_once(tmp_path: Path, monkeypatch: pytest
         ]
         and watching.workers == 1
     )
+
+
+JUDGE = """
+import os
+from pathlib import Path
+import pyarrow as pa
+from gristmill.stages.stage import Annotate
+
+class Judge(Annotate):
+    \"\"\"Wants a GPU.\"\"\"
+    adds = ("score",)
+    needs = ("text",)
+    costly = True
+
+    @property
+    def gpu(self):
+        return True
+
+    def annotate(self, batch):
+        Path({folder!r}, str(os.getpid())).touch()
+        return {{"score": pa.array([1.0] * len(batch))}}
+"""
+
+
+def test_over_tls_a_judge_goes_to_the_worker_that_says_it_has_a_gpu(tmp_path: Path) -> None:
+    """Ten seconds, for four processes. The command line as a user has it: certificates are named to Dask, in its own
+    variables; what the stages before the judge made waits on disk and not in memory."""
+    recipe = slow_recipe(tmp_path, seconds=0.5)
+    (tmp_path / "judges").mkdir()
+    save(tmp_path / "judge.py", JUDGE.format(folder=str(tmp_path / "judges")))
+    save(recipe, recipe.read_text().replace("exact_dedup", "'judge.py:Judge'"))
+    with elsewhere("tls", **certificates(tmp_path)) as machines:
+        machines.scheduler()
+        on_cpu = machines.worker()
+        on_gpu = machines.worker("--resources", "GPU=1")
+        command = [*RUN, "run", str(recipe), "--out", str(tmp_path / "out"), "--scheduler", machines.address]
+        done = subprocess.run(command, env=machines.environ, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(written(tmp_path / "out")) == 24
+    assert [int(path.name) for path in (tmp_path / "judges").iterdir()] == [on_gpu.pid]
+    assert on_cpu.pid in {int(path.name) for path in (tmp_path / "workers").iterdir()}
+
+
+def test_certificates_that_are_missing_are_named(tmp_path: Path) -> None:
+    where = Where(scheduler="tls://x:1")
+    with pytest.raises(
+        RecipeError, match=r"--scheduler tls://x:1: TLS needs certificates; DASK_DISTRIBUTED__COMM__TLS__CA_FILE"
+    ):
+        where.check()
+    made = {"ca-file": save(tmp_path / "ca.pem", ""), "client.cert": tmp_path / "gone.pem"}
+    with (
+        dask.config.set({f"distributed.comm.tls.{name}": str(path) for name, path in made.items()}),
+        pytest.raises(RecipeError, match=r"CLIENT__CERT: no such file: .*gone\.pem"),
+    ):
+        where.check()
