@@ -307,7 +307,7 @@ class Engine:
         if group.careful:  # documents do not kill it: somebody else did
             # where workers die of something else, as on machines that are taken away, that is no sign
             most = TRIES if 2 * group.tries >= self._deaths else QUEUED_TRIES
-            return [group.again(f"killed its worker {most} times{self.limit}", most)]
+            return [group.again(f"killed its worker {group.tries} times{self.limit}", most)]
         if last is None:
             self.ui.note(f"a worker died over {group}; trying again with care")
             return [Group([task], careful=True) for task in group.tasks]
