@@ -78,6 +78,8 @@ walltime: "01:00:00"
 python: {python}
 local_directory: {folder}/spill
 log_directory: {folder}/jobs
+security: true
+shared_temp_directory: {folder}
 """
 
 
