@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tornado.httputil import HTTPServerRequest
 
 STARTS = 3
+ASK_AGAIN = 5_000.0  # milliseconds
+CONNECT = 10.0  # seconds for a scheduler to answer
 LOGGERS = (
     "distributed",
     "distributed.nanny",
@@ -61,16 +63,32 @@ class Where:
         """What can be seen to be wrong before anything is begun."""
         if self.cluster:
             settings_in(Path(self.cluster))
+        if self.scheduler and self.scheduler.startswith("tls://"):
+            check_tls(self.scheduler)
         try:
             check_memory(self.memory)
         except ValueError as error:
             raise RecipeError(f"--memory {self.memory}: {error}") from error
 
 
+def check_tls(scheduler: str) -> None:
+    """Dask's own configuration says which certificates to use; without them its client waits, and says that no
+    scheduler answers."""
+    import dask
+
+    for name in ("ca-file", "client.cert", "client.key"):
+        path = dask.config.get(f"distributed.comm.tls.{name}", None)
+        variable = f"DASK_DISTRIBUTED__COMM__TLS__{name.upper().replace('-', '_').replace('.', '__')}"
+        if not path:
+            raise RecipeError(f"--scheduler {scheduler}: TLS needs certificates; {variable} is not set (a file)")
+        if "\n" not in path and not Path(path).is_file():  # it may be the certificate itself
+            raise RecipeError(f"--scheduler {scheduler}: {variable}: no such file: {path}")
+
+
 @contextlib.contextmanager
-def connected(where: Where, recipe: Path) -> Iterator[Client]:
+def connected(where: Where, recipe: Path, patience: float = CONNECT) -> Iterator[Client]:
     """A Dask client; what was started here is stopped at the end. Workers of this machine are forked from a template
-    with the stages of the recipe."""
+    with the stages of the recipe. `patience` is for a scheduler of others that does not answer, in seconds."""
     # Dask is slow to import; a run in which nothing has changed never gets here.
     import dask
     from distributed import Client
@@ -96,13 +114,13 @@ def connected(where: Where, recipe: Path) -> Iterator[Client]:
         # 1.6 % in each worker.
         "distributed.admin.tick.interval": "1s",
         "distributed.admin.system-monitor.interval": "2s",
-        "distributed.comm.timeouts.connect": "10s",
+        "distributed.comm.timeouts.connect": CONNECT,
         "logging": {"distributed": "error"},
     }
     with silenced(), dask.config.set(settings), contextlib.ExitStack() as stack:
         if where.scheduler:
             try:
-                client = Client(where.scheduler, timeout="10s")
+                client = Client(where.scheduler, timeout=patience)
             except (OSError, TimeoutError, ValueError) as error:
                 raise RunFailed(f"no scheduler answers at {where.scheduler}: {error}") from error
             stack.callback(_close, client)
@@ -238,7 +256,17 @@ def from_file(path: Path, recipe: Path) -> Cluster:
     except (TypeError, ValueError) as error:
         raise RecipeError(f"{path}: {KINDS[kind]} does not take these settings: {error}") from error
     cluster.scale(jobs=jobs)
+    keep_up(cluster, jobs)
     return cluster
+
+
+def keep_up(cluster: Cluster, jobs: int) -> None:
+    """Jobs that are lost (cancelled, past their time, on a node that went down) are asked for again: Dask forgets one
+    `distributed.deploy.lost-worker-timeout` (15 s) after its last worker left."""
+    from tornado.ioloop import PeriodicCallback
+
+    again = cluster.periodic_callbacks["lost jobs"] = PeriodicCallback(lambda: cluster.scale(jobs=jobs), ASK_AGAIN)
+    cluster.loop.add_callback(again.start)  # Dask stops it with the cluster
 
 
 class Closable(Protocol):

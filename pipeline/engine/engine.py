@@ -14,28 +14,32 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
-from gristmill.pipeline.engine.cluster import Where, connected, has_dashboard
-from gristmill.pipeline.engine.work import NOTES, run_tasks
+from gristmill.pipeline.engine.cluster import CONNECT, Where, connected, has_dashboard
+from gristmill.pipeline.engine.shared_folder import nonce_in
+from gristmill.pipeline.engine.watch import EVERY, Sent, Watch
+from gristmill.pipeline.engine.work import DIED, NOTES, run_tasks
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
 from gristmill.pipeline.flow.rows import files_of_rows
 from gristmill.pipeline.formatting import one_line, plain
 from gristmill.pipeline.leg.care import Last, Place
 from gristmill.pipeline.processes.gpus import RESOURCE
 from gristmill.pipeline.progress.ui import UI
-from gristmill.pipeline.store.journal import FOLDER, Journal, files_of
+from gristmill.pipeline.store.journal import FOLDER, Journal
 from gristmill.pipeline.store.parts import resting_on
 from gristmill.pipeline.store.records import PagesTask, Result, RowsHandle, Task
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 TOGETHER_BYTES = 32 << 20
 TOGETHER_TASKS = 256
 SLOW_START = 10.0  # seconds worth a word
 IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
+PATIENCE = 600.0  # seconds for a scheduler that went away to come back, as one that its own machine starts again
 TRIES = 5  # of a group that is lost for no reason that is known
 # Of a group that stood in the queue of a worker that others killed: where many documents kill, that is often.
 QUEUED_TRIES = 100
@@ -62,8 +66,12 @@ class Engine:
         self.worked = 0
         self.start_seconds = 0.0  # until workers were ready
         self._along: list[Task] = []
-        self._shared = False  # do the workers of other machines write where we read?
+        self._nonce: str | None = None  # for workers of other machines: do they see the run's folder?
+        self._sent = 0  # groups ever
+        self._deaths = 0  # of workers
+        self._gpus = False  # has any worker said that it has one?
         self._stack = contextlib.ExitStack()
+        self._connection = self._stack.enter_context(contextlib.ExitStack())
         self._client: Client | None = None  # None: no task has needed a worker yet
 
     def __enter__(self) -> Engine:
@@ -83,9 +91,7 @@ class Engine:
             start = time.monotonic()
             with ThreadPoolExecutor(1) as aside:  # processes take seconds to start; tasks wait for both
                 ready = aside.submit(self.before_workers) if self.before_workers is not None else None
-                self._client = self._stack.enter_context(connected(self.where, self.recipe))
-                self._client.subscribe_topic(NOTES, lambda event: self.ui.note(one_line(str(event[1]))))
-                self.wait_for_workers(self._client)
+                self._client = self.connect()
                 if ready is not None:
                     ready.result()
             self.start_seconds = time.monotonic() - start
@@ -96,6 +102,35 @@ class Engine:
             dashboard = getattr(self._client, "dashboard_link", None) if has_dashboard() else None
             self.ui.connected(dashboard, self.slots)
         return self._client
+
+    def connect(self, patience: float = CONNECT) -> Client:
+        client = self._connection.enter_context(connected(self.where, self.recipe, patience))
+        client.subscribe_topic(NOTES, lambda event: self.ui.note(one_line(str(event[1]))))
+        self.wait_for_workers(client)
+        return client
+
+    def reconnect(self, error: OSError) -> Client:
+        """To a scheduler that went away, once it is back. It has forgotten all that was sent."""
+        start = time.monotonic()
+        self.ui.note(
+            f"the scheduler{self.at} is lost ({one_line(str(error))}); waiting up to {PATIENCE / 60:.0f} minutes for it "
+            "to come back"
+        )
+        self.journal.flush()
+        self._connection.close()
+        try:
+            self._client = self.connect(PATIENCE)
+        except RunFailed as also:
+            raise RunFailed(
+                f"the scheduler{self.at} is lost ({error}) and did not come back in {PATIENCE / 60:.0f} minutes; "
+                "what is finished is kept: start it again, and run the same command"
+            ) from also
+        self.ui.note(f"the scheduler is back after {time.monotonic() - start:.0f} s; what was in flight is sent again")
+        return self._client
+
+    @property
+    def at(self) -> str:
+        return f" at {self.where.scheduler}" if self.where.scheduler else ""
 
     def wait_for_workers(self, client: Client) -> None:
         """The first one. Jobs of a cluster may stand in a queue for hours; nobody knows when a scheduler of others gets
@@ -122,10 +157,11 @@ class Engine:
 
     def has_gpus(self, client: Client) -> bool:
         """Does any worker say that it has one? Where none does, stages find what there is, or say what is missing."""
-        return any(
+        self._gpus = self._gpus or any(
             worker.get("resources", {}).get(RESOURCE)
             for worker in client.scheduler_info(n_workers=-1)["workers"].values()
         )
+        return self._gpus
 
     def along(self, task: PagesTask) -> None:
         """A task that nothing waits for: it travels with the next that are worked on."""
@@ -183,58 +219,74 @@ class Engine:
         if self._client is None and self.before_work is not None:
             self.before_work()
         client = self.client
-        try:
-            self._send_and_take(client, tasks, results)
-        except OSError as error:
-            if error.errno is not None or client.status == "running":
-                raise
-            at = f" at {self.where.scheduler}" if self.where.scheduler else ""
-            raise RunFailed(
-                f"the connection to the scheduler{at} is lost ({error}); what is finished is kept"
-            ) from error
+        if self._nonce is None and self.journal.store.local and (self.where.scheduler or self.where.cluster):
+            self._nonce = self._stack.enter_context(nonce_in(self.journal.store))
+        while True:
+            try:
+                return self._send_and_take(client, [task for task in tasks if task["task"] not in results], results)
+            except OSError as error:
+                if not isinstance(error, SchedulerLost) and (error.errno is not None or client.status == "running"):
+                    raise
+                if not self.where.scheduler:  # it was a thread of this process
+                    raise RunFailed(
+                        f"the connection to the scheduler is lost ({error}); what is finished is kept"
+                    ) from error
+                client = self.reconnect(error)
 
     def _send_and_take(self, client: Client, tasks: list[Task], results: dict[str, Result]) -> None:
         """Tasks to workers, a bounded number at a time, and what comes of them into the journal."""
-        from distributed import KilledWorker, as_completed
+        from distributed import KilledWorker
 
         groups = deque(Group(group) for group in together(tasks, self.slots))
-        flying: dict[str, tuple[Group, Path | None]] = {}
-        completed = as_completed()
-        attempt = 0
-        for_gpus = {RESOURCE: 1} if any(task.get("gpu") for task in tasks) and self.has_gpus(client) else None
+        flying: dict[str, Group] = {}
+        sent: dict[str, Sent] = {}
+        ended: SimpleQueue[Future] = SimpleQueue()
+        watch = Watch(client, self.ui.note, self.at)
 
         def send() -> None:
-            nonlocal attempt
-            while groups and len(flying) < IN_FLIGHT * self.slots:
+            while groups and len(flying) < IN_FLIGHT * max(1, watch.workers):
                 group = groups.popleft()
-                attempt += 1
-                name = f"{group.tasks[0]['node']}-{group.tasks[0]['task']}-{attempt}"
-                trail = self.trail(f"{group.tasks[0]['task'][:16]}-{attempt}")
+                self._sent += 1
+                first = group.tasks[0]
+                trail = self.trail(f"{first['task'][:16]}-{self._sent}")
                 how = {"careful": group.careful, "watch": True, "trail": trail and str(trail), "place": group.place}
-                wants = for_gpus if group.tasks[0].get("gpu") else None
-                future = client.submit(run_tasks, group.tasks, **how, key=name, pure=False, resources=wants)
-                flying[future.key] = group, trail
-                completed.add(future)
+                key = f"{first['node']}-{first['task']}-{self._sent}"
+                wants = {RESOURCE: 1} if first.get("gpu") and self.has_gpus(client) else None
+                future = client.submit(
+                    run_tasks, group.tasks, **how, nonce=self._nonce, key=key, pure=False, resources=wants
+                )
+                flying[key], sent[key] = group, Sent(str(group), trail)
+                future.add_done_callback(ended.put)
 
         send()
-        for future in completed:
-            group, trail = flying.pop(future.key)
+        while flying:
+            try:
+                future = ended.get(timeout=EVERY)
+            except Empty:
+                watch.look(sent)
+                send()  # to workers that have joined
+                continue
+            group, trail = flying.pop(future.key), sent.pop(future.key).trail
             error = future.exception() if future.status == "error" else None
             if isinstance(error, KilledWorker):
                 groups.extendleft(reversed(self.after_a_death(group, trail)))
             elif error is not None:
                 raise RunFailed(f"{group}: {type(error).__name__}: {error}") from error
             elif future.status == "cancelled":
+                check_connection(future)
                 groups.appendleft(
                     group.again(f"was cancelled by the scheduler {TRIES} times; is another client at work there?")
                 )
+            elif (found := future.result()) == [DIED]:
+                groups.extendleft(reversed(self.after_a_death(group, trail)))
             else:
-                for task, result in answered(group.tasks, future.result()):
+                for task, result in answered(group.tasks, found):
                     self.accept(task, result)
                     results[task["task"]] = result
                     self.worked += 1
                     self.ui.finished(task, result, anew=True)
             future.release()
+            watch.look(sent)
             send()
 
     def trail(self, name: str) -> Path | None:
@@ -244,6 +296,7 @@ class Engine:
 
     def after_a_death(self, group: Group, trail: Path | None) -> list[Group]:
         """What to send of a group whose worker died: what it was at with care, and the rest as before."""
+        self._deaths += 1
         last = Last.of(trail) if trail is not None else None
         if trail is not None:
             trail.unlink(missing_ok=True)
@@ -252,7 +305,9 @@ class Engine:
         if last is None and trail is not None:  # it stood in the worker's queue
             return [group.queued_again(f"lost its worker {QUEUED_TRIES} times before anything was begun{self.limit}")]
         if group.careful:  # documents do not kill it: somebody else did
-            return [group.again(f"killed its worker {TRIES} times{self.limit}")]
+            # where workers die of something else, as on machines that are taken away, that is no sign
+            most = TRIES if 2 * group.tries >= self._deaths else QUEUED_TRIES
+            return [group.again(f"killed its worker {group.tries} times{self.limit}", most)]
         if last is None:
             self.ui.note(f"a worker died over {group}; trying again with care")
             return [Group([task], careful=True) for task in group.tasks]
@@ -281,19 +336,22 @@ class Engine:
                 self.journal.store.write("logs/trace.txt", plain(result["trace"]).encode("utf-8", "replace"))
                 result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
             raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
-        self.look_for(result)
         self.journal.add(task["task"], result)
 
-    def look_for(self, result: Result) -> None:
-        """Is the first file that a worker of another machine says it has written really here?"""
-        store, files = self.journal.store, files_of(result)
-        if files and store.local and not self._shared and (self.where.scheduler or self.where.cluster):
-            self._shared = store.exists(files[0][0])
-            if not self._shared:
-                raise RunFailed(
-                    f"{store.at(files[0][0])}: a worker wrote this file, and it is not here: the output folder must "
-                    "lie under the same path for all workers (a shared file system, or s3://)"
-                )
+
+class SchedulerLost(OSError):
+    """The connection to it broke; it may come back."""
+
+
+def check_connection(future: Future) -> None:
+    """Raise where a future was not cancelled by anybody: the scheduler went away."""
+    from distributed.client import FutureCancelledError
+
+    try:
+        future.result()
+    except FutureCancelledError as error:
+        if error.reason == "scheduler-connection-lost":
+            raise SchedulerLost("the connection closed") from error
 
 
 def answered(group: list[Task], results: list[Result]) -> list[tuple[Task, Result]]:
@@ -319,8 +377,8 @@ class Group:
         more = f" and {len(self.tasks) - 1} more" if len(self.tasks) > 1 else ""
         return f"{self.tasks[0]['node']}, {self.tasks[0]['key']}{more}"
 
-    def again(self, failure: str) -> Group:
-        if self.tries == TRIES:
+    def again(self, failure: str, most: int = TRIES) -> Group:
+        if self.tries >= most:
             raise RunFailed(f"{self} {failure}")
         return replace(self, tries=self.tries + 1)
 

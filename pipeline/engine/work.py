@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from gristmill.pipeline.engine.careful import grind_carefully
-from gristmill.pipeline.errors import DamagedFile, GristmillError, in_words
+from gristmill.pipeline.engine.shared_folder import check_seen
+from gristmill.pipeline.errors import DamagedFile, GristmillError, RunFailed, in_words
 from gristmill.pipeline.flow import rounds as flow_tasks, verdicts as flow_verdicts
-from gristmill.pipeline.leg.care import Care, Place, Trail
+from gristmill.pipeline.leg.care import Care, Last, Place, Trail
 from gristmill.pipeline.leg.leg import grind
 from gristmill.pipeline.leg.numbers import run_numbers
 from gristmill.pipeline.leg.rules import run_decide
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 TOO_MUCH = ("offset overflow", "array cannot contain more than", "input array too large")  # words of Arrow
 
+DIED: Result = {"died": True}  # the answer of a worker that finds the trail of one that died before it
 NOTES = "gristmill"  # the topic under which workers say something for people
 ROUNDS = {
     "map": flow_tasks.run_map,
@@ -56,15 +58,28 @@ ROUNDS = {
 
 
 def run_tasks(
-    tasks: list[Task], careful: bool = False, watch: bool = False, trail: str | None = None, place: Place | None = None
+    tasks: list[Task],
+    careful: bool = False,
+    watch: bool = False,
+    trail: str | None = None,
+    place: Place | None = None,
+    nonce: str | None = None,
 ) -> list[Result]:
     """The results of some tasks, in order; after a failure the rest is left undone. `trail` is where to say what is
-    about to be done, `place` where a worker died that did not go about it with care."""
+    about to be done, `place` where a worker died that did not go about it with care, `nonce` what a worker of another
+    machine must see."""
     unprepared: list[str] = getattr(
         sys.modules.get(LOADS), "failures", []
     )  # of the template that this process was forked from
     if unprepared:
         return [{"failed": unprepared[0], "error": "RunFailed"}]
+    if nonce is not None:
+        try:
+            check_seen(nonce)
+        except RunFailed as error:
+            return [{"failed": str(error), "error": "RunFailed"}]
+    if trail is not None and Last.of(Path(trail)) is not None:  # a scheduler that allows for failures sent it again
+        return [DIED]
     done: list[Result] = []
     with contextlib.ExitStack() as stack:
         care = Care(Trail(Path(trail)) if trail is not None else None, watch=watch)

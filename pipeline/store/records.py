@@ -299,6 +299,7 @@ class Result(TypedDict, total=False):
     damaged: str  # the path of a file that is not what was written
     trace: str
     searched: bool  # of a child that searched a batch: all its rows live
+    died: bool  # of a worker that was given what one before it died over
     documents: int  # an entry of the driver's: how many documents a part gave
     ended: bool  # an entry of the driver's: has a global stage that was begun come to its end?
 

@@ -269,3 +269,16 @@ def test_what_is_done_with_care_is_not_sent_for_ever(engine: Engine, tmp_path: P
     assert waiting.careful and waiting.tries == TRIES, "another killed the worker in whose queue it stood"
     with pytest.raises(RunFailed, match="docs, part-a killed its worker 5 times"):
         engine.after_a_death(waiting, left_by(tmp_path / "t", lambda trail: trail.begins("a")))
+
+
+def test_what_is_done_with_care_outlives_a_storm_of_deaths(engine: Engine, tmp_path: Path) -> None:
+    """Where most deaths are of others, five of its own are no sign."""
+    for number in range(40):
+        engine.after_a_death(Group([task(f"other{number}")]), None)
+    group = Group([task("a")], careful=True, tries=TRIES)
+    died = lambda: left_by(tmp_path / "t", lambda trail: trail.begins("a"))  # noqa: E731
+    for _ in range(TRIES, 30):
+        [group] = engine.after_a_death(group, died())
+    with pytest.raises(RunFailed, match=r"docs, part-a killed its worker \d\d times"):
+        while True:
+            [group] = engine.after_a_death(group, died())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import platform
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,10 @@ import pytest
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.shared_folder import nonce_in
+from gristmill.pipeline.engine.work import DIED, run_tasks
 from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.leg.care import Trail
 from gristmill.pipeline.processes.cores import cores_here, quota
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
@@ -21,6 +25,7 @@ from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.store import Store, one_run_at_a_time
+from tests.pipeline.engine.elsewhere import Noting
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import lines, save, written
 
@@ -46,14 +51,6 @@ def test_a_container_has_as_many_cores_as_it_is_given_time_on(
     assert 1 <= cores_here(tmp_path) <= (99 if cores is None else 3 if cores > 1 else 1)
 
 
-class Noting(Quiet):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-
 def engine_at(folder: Path, where: Where, client: object) -> tuple[Engine, Noting]:
     watcher = Noting()
     engine = Engine(Journal(Store(str(folder))), where, watcher, folder / "r.yaml")
@@ -75,21 +72,39 @@ def test_jobs_that_stand_in_a_queue_are_waited_for(tmp_path: Path) -> None:
         waited.clear()
 
 
-def test_a_scheduler_that_goes_away_is_named_and_not_the_folder(
+def failing(error: OSError) -> Any:
+    def send(*_: object) -> None:
+        raise error
+
+    return send
+
+
+def test_a_scheduler_that_stays_away_is_named_and_not_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send(error: OSError) -> Any:
-        def sending(*_: object) -> None:
-            raise error
+    def connect(patience: float) -> None:
+        assert patience == 600
+        raise RunFailed("no scheduler answers")
 
-        return sending
-
-    engine, _ = engine_at(tmp_path, Where(scheduler="tcp://x:1"), SimpleNamespace(status="closed"))
-    monkeypatch.setattr(engine, "_send_and_take", send(TimeoutError("Timed out")))
-    with pytest.raises(RunFailed, match=r"the connection to the scheduler at tcp://x:1 is lost \(Timed out\)"):
+    engine, watcher = engine_at(tmp_path, Where(scheduler="tcp://x:1"), SimpleNamespace(status="closed"))
+    monkeypatch.setattr(engine, "_send_and_take", failing(TimeoutError("Timed out")))
+    monkeypatch.setattr(engine, "connect", connect)
+    with pytest.raises(
+        RunFailed, match=r"the scheduler at tcp://x:1 is lost \(Timed out\) and did not come back in 10"
+    ):
         engine._work([], {})
-    monkeypatch.setattr(engine, "_send_and_take", send(OSError(errno.ENOSPC, "No space left on device")))
+    assert watcher.notes == [
+        "the scheduler at tcp://x:1 is lost (Timed out); waiting up to 10 minutes for it to come back"
+    ]
+    monkeypatch.setattr(engine, "_send_and_take", failing(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
+        engine._work([], {})
+
+
+def test_a_scheduler_of_the_runs_own_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _ = engine_at(tmp_path, Where(2), SimpleNamespace(status="closed"))
+    monkeypatch.setattr(engine, "_send_and_take", failing(TimeoutError("Timed out")))
+    with pytest.raises(RunFailed, match=r"the connection to the scheduler is lost \(Timed out\)"):
         engine._work([], {})
 
 
@@ -129,15 +144,26 @@ def test_workers_in_another_folder_write_into_the_run(tmp_path: Path, monkeypatc
     assert len(written(tmp_path / "out")) == 2 and not [*(tmp_path / "theirs").iterdir()]
 
 
-def test_workers_that_write_onto_a_disk_of_their_own_are_found_out(tmp_path: Path) -> None:
-    result = {"files": {"documents": {"path": "legs/a/x.parquet", "bytes": 1, "checksum": "0"}}}
-    task = {"task": "t"}
-    here, _ = engine_at(tmp_path, Where(2), None)
-    here.accept(task, result)
-    there, _ = engine_at(tmp_path, Where(scheduler="tcp://x:1"), None)
-    with pytest.raises(RunFailed, match=r"legs/a/x\.parquet: a worker wrote this file, and it is not here"):
-        there.accept(task, result)
-    (tmp_path / "legs" / "a").mkdir(parents=True)
-    save(tmp_path / "legs" / "a" / "x.parquet", "x")
-    there.accept(task, result)
-    assert there.journal.done["t"] == result
+def test_workers_that_do_not_see_the_runs_folder_say_so_and_make_none(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    with nonce_in(Store(str(tmp_path / "out"))) as nonce:
+        assert run_tasks([], nonce=nonce) == []
+        [result] = run_tasks([], trail=str(theirs / "journal" / "t"), nonce=nonce.replace("/out/", "/theirs/"))
+        assert list((tmp_path / "out" / "journal").iterdir()) == [Path(nonce)]
+    assert result["failed"].startswith(
+        f"the worker on {platform.node()} does not see the output folder {theirs}; mount"
+    )
+    assert not theirs.exists() and not Path(nonce).exists()
+
+
+def test_a_worker_that_may_not_write_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with nonce_in(Store(str(tmp_path))) as nonce:
+        monkeypatch.setattr(Path, "write_text", failing(OSError(errno.EROFS, "Read-only file system")))
+        [result] = run_tasks([], nonce=nonce)
+    assert f"cannot write into the output folder {tmp_path} (Read-only file system)" in result["failed"]
+
+
+def test_what_another_worker_died_over_is_not_tried_again_as_it_is(tmp_path: Path) -> None:
+    """Dask gives a task to four workers before it gives up, unless the scheduler is told otherwise."""
+    Trail(tmp_path / "t").begins("a")
+    assert run_tasks([{"task": "a"}], trail=str(tmp_path / "t")) == [DIED]

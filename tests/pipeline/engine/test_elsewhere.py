@@ -1,0 +1,212 @@
+"""Runs on a scheduler and workers of others, which go away and come back; what is merely slow is told from what stalls."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import pytest
+
+from gristmill.pipeline.engine import watch
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe.recipe import load
+from gristmill.pipeline.run.run import run
+from tests.pipeline.crawls import RUN
+from tests.pipeline.engine.elsewhere import Noting, certificates, elsewhere, slow_recipe
+from tests.pipeline.engine.here import work_here
+from tests.pipeline.runs import save, tree, written
+
+
+class Disturbing(Noting):
+    """Does something after so many tasks, or when it is told something."""
+
+    def __init__(self, deeds: dict[int | str, Callable[[], object]]) -> None:
+        super().__init__()
+        self.deeds = deeds
+        self.tasks = 0
+
+    def finished(self, task: object, result: object, anew: bool) -> None:
+        self.tasks += 1
+        self.deeds.pop(self.tasks, lambda: None)()
+
+    def note(self, message: str) -> None:
+        super().note(message)
+        for words in [key for key in self.deeds if isinstance(key, str) and key in message]:
+            self.deeds.pop(words)()
+
+
+def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a minute, for six processes that import Dask: a worker freezes, another joins, all are killed, a new one
+    joins; then the scheduler is killed, and one comes back with a worker."""
+    asked = load(slow_recipe(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "_work", work_here)
+        run(asked, str(tmp_path / "here"), Where(1), Quiet())
+    for name, seconds in (("STALLED", 3.0), ("CLOSELY", 1.0)):
+        monkeypatch.setattr(watch, name, seconds)
+    with elsewhere() as machines:
+        scheduler, first = machines.scheduler(), machines.worker()
+
+        def freeze() -> None:
+            first.send_signal(signal.SIGSTOP)
+            machines.worker()
+
+        def kill_all() -> None:
+            for process in machines.processes[1:]:
+                process.kill()
+            ui.deeds[ui.tasks + 1] = scheduler.kill
+            monkeypatch.setattr(watch, "STALLED", 120.0)  # a busy machine may keep a new worker from its heartbeat
+
+        def come_back() -> None:
+            machines.scheduler()
+            machines.worker()
+
+        deeds: dict[int | str, Callable[[], object]] = {
+            4: freeze,
+            "stalled; nothing was heard of its worker": kill_all,
+            "no worker is left at tcp://": machines.worker,
+            "is lost": come_back,
+        }
+        ui = Disturbing(deeds)
+        run(asked, str(tmp_path / "there"), Where(scheduler=machines.address), ui)
+    workers = {machines.processes[number].pid for number in (1, 2, 3, 5)}
+    assert workers <= {int(path.name) for path in (tmp_path / "workers").iterdir()}, "those that joined were used"
+    assert not ui.deeds
+    assert any("a worker is there again" in note for note in ui.notes)
+    assert any("the scheduler is back after" in note for note in ui.notes)
+    expected = tree(tmp_path / "here")
+    assert len(expected) > 50 and tree(tmp_path / "there") == expected
+    assert not [*(tmp_path / "there").rglob("*.tmp")]
+
+
+class FakeClient:
+    """Workers as a scheduler describes them."""
+
+    def __init__(self, trail: Path) -> None:
+        self.workers: dict[str, dict[str, Any]] = {"tcp://a:1": {"last_seen": 1.0, "host": "a"}}
+        self.scheduler = SimpleNamespace(unregister=None)
+        self.removed: list[str] = []
+
+    def nthreads(self) -> dict[str, int]:
+        return dict.fromkeys(self.workers, 1)
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        return {"workers": self.workers}
+
+    def processing(self) -> dict[str, tuple[str, ...]]:
+        return dict.fromkeys(self.workers, ("key", "of another client"))
+
+    def sync(self, remove: None, address: str, stimulus_id: str) -> None:
+        self.removed.append(address)
+
+
+def test_long_tasks_are_told_from_stalled_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, notes = 1000.0, list[str]()
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now)
+    client, trail = FakeClient(tmp_path), tmp_path / "t"
+    watching = watch.Watch(client, notes.append, "")  # type: ignore[arg-type]
+    sent = {"key": watch.Sent("leg, part x", trail, now)}
+
+    def wait(seconds: float, heartbeat: bool = False, moved: bool = False) -> None:
+        nonlocal now
+        for _ in range(int(seconds / 20)):
+            now += 20
+            if heartbeat:
+                client.workers["tcp://a:1"]["last_seen"] += 20
+            if moved:
+                trail.write_text("")
+                os.utime(trail, (now, now))
+            watching.look(sent)
+
+    wait(800, heartbeat=True)
+    assert not notes, "it stands in a queue"
+    wait(400, moved=True)
+    assert notes == ["leg, part x: sent 14 minutes ago, and still at work on a"], "its trail moves"
+    wait(400, heartbeat=True)
+    assert not client.removed and len(notes) == 1, "its worker is heard of; told again after twice the time"
+    wait(200, heartbeat=True)
+    assert len(notes) == 2
+    wait(140)
+    assert client.removed[:1] == ["tcp://a:1"] and "stalled; nothing was heard of its worker tcp://a:1" in notes[-1]
+
+
+def test_that_no_worker_is_left_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, notes = 1000.0, list[str]()
+    monkeypatch.setattr(watch.time, "monotonic", lambda: now)
+    client = FakeClient(tmp_path)
+    watching = watch.Watch(client, notes.append, " at tcp://x:1")  # type: ignore[arg-type]
+    for workers in ({}, {}, {"a": {}, "b": {}}, {"a": {}}):
+        client.workers, now = workers, now + 2
+        watching.look({})
+    assert (
+        notes
+        == [
+            "no worker is left at tcp://x:1; waiting for one to join",
+            "2 workers are there again",
+        ]
+        and watching.workers == 1
+    )
+
+
+JUDGE = """
+import os
+from pathlib import Path
+import pyarrow as pa
+from gristmill.stages.stage import Annotate
+
+class Judge(Annotate):
+    \"\"\"Wants a GPU.\"\"\"
+    adds = ("score",)
+    needs = ("text",)
+    costly = True
+
+    @property
+    def gpu(self):
+        return True
+
+    def annotate(self, batch):
+        Path({folder!r}, str(os.getpid())).touch()
+        return {{"score": pa.array([1.0] * len(batch))}}
+"""
+
+
+def test_over_tls_a_judge_goes_to_the_worker_that_says_it_has_a_gpu(tmp_path: Path) -> None:
+    """Ten seconds, for four processes. The command line as a user has it: certificates are named to Dask, in its own
+    variables; what the stages before the judge made waits on disk and not in memory."""
+    recipe = slow_recipe(tmp_path, seconds=0.5)
+    (tmp_path / "judges").mkdir()
+    save(tmp_path / "judge.py", JUDGE.format(folder=str(tmp_path / "judges")))
+    save(recipe, recipe.read_text().replace("exact_dedup", "'judge.py:Judge'"))
+    with elsewhere("tls", **certificates(tmp_path)) as machines:
+        machines.scheduler()
+        on_cpu = machines.worker()
+        on_gpu = machines.worker("--resources", "GPU=1")
+        command = [*RUN, "run", str(recipe), "--out", str(tmp_path / "out"), "--scheduler", machines.address]
+        done = subprocess.run(command, env=machines.environ, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(written(tmp_path / "out")) == 24
+    assert [int(path.name) for path in (tmp_path / "judges").iterdir()] == [on_gpu.pid]
+    assert on_cpu.pid in {int(path.name) for path in (tmp_path / "workers").iterdir()}
+
+
+def test_certificates_that_are_missing_are_named(tmp_path: Path) -> None:
+    where = Where(scheduler="tls://x:1")
+    with pytest.raises(
+        RecipeError, match=r"--scheduler tls://x:1: TLS needs certificates; DASK_DISTRIBUTED__COMM__TLS__CA_FILE"
+    ):
+        where.check()
+    made = {"ca-file": save(tmp_path / "ca.pem", ""), "client.cert": tmp_path / "gone.pem"}
+    with (
+        dask.config.set({f"distributed.comm.tls.{name}": str(path) for name, path in made.items()}),
+        pytest.raises(RecipeError, match=r"CLIENT__CERT: no such file: .*gone\.pem"),
+    ):
+        where.check()
