@@ -75,8 +75,8 @@ def measured(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
     rounds = [json.loads(line) for line in (folder / "rounds").read_text().splitlines()]
     lags = [json.loads(line) for line in (folder / "lags").read_text().splitlines()]
     connected = rounds[0]["begun"]
-    storm = [late for at, late, _ in lags if begun <= at < connected]
-    work = [(late, memory) for at, late, memory in lags if connected <= at <= rounds[-1]["ended"]]
+    storm = [late for at, late, *_ in lags if begun <= at < connected]
+    work = [(late, memory, cpu) for at, late, memory, cpu in lags if connected <= at <= rounds[-1]["ended"]]
     seconds = sum(each["ended"] - each["begun"] for each in rounds)
     tasks = how["parts"] * len(rounds)
     return {
@@ -85,9 +85,11 @@ def measured(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
         "connecting_seconds": round(connected - begun, 1),
         "connecting_worst_lag": round(max(storm, default=0), 2),
         "tasks_a_second": round(tasks / seconds),
+        "driver_ms_a_task": round(1e3 * (rounds[-1]["cpu"] - rounds[0]["cpu_before"]) / tasks, 3),
+        "scheduler_ms_a_task": round(1e3 * (work[-1][2] - work[0][2]) / tasks, 3),
         "by_round": [round(how["parts"] / (each["ended"] - each["begun"])) for each in rounds],
-        "lag_p99": round(statistics.quantiles([late for late, _ in work], n=100)[98], 3),
-        "lag_worst": round(max(late for late, _ in work), 2),
+        "lag_p99": round(statistics.quantiles([late for late, *_ in work], n=100)[98], 3),
+        "lag_worst": round(max(late for late, *_ in work), 2),
         "driver_mb": [rounds[0]["memory"], rounds[-1]["memory"]],
         "scheduler_mb": [round(work[len(work) // len(rounds)][1] / 1e6), round(work[-1][1] / 1e6)],
         "idle_share": round(1 - tasks * how["seconds"] / (seconds * how["workers"]), 3) if how["seconds"] else None,
@@ -97,9 +99,16 @@ def measured(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
 def child(kind: str, folder: Path, how: dict[str, Any], cores: set[int]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "benchmarks.pipeline.control_plane", "--child", kind, str(folder), json.dumps(how)]
     one_thread = {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    return subprocess.Popen(
-        ["taskset", "-c", ",".join(map(str, sorted(cores))), *command], env={**os.environ, **one_thread}
-    )
+    with (folder / "words").open("ab") as words:
+        return subprocess.Popen(
+            ["taskset", "-c", ",".join(map(str, sorted(cores))), *command],
+            env={**os.environ, **one_thread},
+            stderr=words if kind != "driver" else None,
+        )
+
+
+def cpu_seconds() -> float:
+    return round(time.process_time(), 3)
 
 
 def wait_for(path: Path) -> str:
@@ -119,7 +128,7 @@ def scheduler(folder: Path, how: dict[str, Any]) -> None:
                 begun = time.perf_counter()
                 await asyncio.sleep(TICK)
                 over = time.perf_counter() - begun - TICK
-                file.write(json.dumps([time.time(), round(over, 4), process.memory_info().rss]) + "\n")
+                file.write(json.dumps([time.time(), round(over, 4), process.memory_info().rss, cpu_seconds()]) + "\n")
 
     async def serve() -> None:
         async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as served:
@@ -179,7 +188,6 @@ def driver(folder: Path, how: dict[str, Any]) -> None:
     store.make_root()
     where = Where(scheduler=(folder / "address").read_text())
     with Engine(Journal(store), where, Quiet(), folder / "r.yaml") as engine:
-        engine.look_for = lambda result: None  # type: ignore[method-assign]  # the files are not there
         engine.client.wait_for_workers(how["workers"], timeout=600)
         with (folder / "rounds").open("w") as file:
             for number in range(how["rounds"]):
@@ -197,11 +205,12 @@ def driver(folder: Path, how: dict[str, Any]) -> None:
                     }
                     for part in range(how["parts"])
                 ]
-                begun = time.time()
+                begun, cpu_before = time.time(), cpu_seconds()
                 results = engine.run(tasks)  # type: ignore[arg-type]
                 assert len(results) == how["parts"]
                 memory = round(psutil.Process().memory_info().rss / 1e6)
-                file.write(json.dumps({"begun": begun, "ended": time.time(), "memory": memory}) + "\n")
+                now = {"ended": time.time(), "cpu": cpu_seconds(), "memory": memory}
+                file.write(json.dumps({"begun": begun, "cpu_before": cpu_before, **now}) + "\n")
                 file.flush()
 
 

@@ -8,7 +8,9 @@ alone, and carefully.
 from __future__ import annotations
 
 import contextlib
+import json
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from gristmill.pipeline.engine.cluster import CONNECT, Where, connected, has_dashboard
 from gristmill.pipeline.engine.shared_folder import nonce_in
 from gristmill.pipeline.engine.watch import EVERY, Sent, Watch
-from gristmill.pipeline.engine.work import DIED, NOTES, run_tasks
+from gristmill.pipeline.engine.work import DIED, NOTES, answer, run_tasks
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
 from gristmill.pipeline.flow.rows import files_of_rows
 from gristmill.pipeline.formatting import one_line, plain
@@ -68,6 +70,8 @@ class Engine:
         self._along: list[Task] = []
         self._nonce: str | None = None  # for workers of other machines: do they see the run's folder?
         self._sent = 0  # groups ever
+        self._topic = f"{NOTES}-{uuid.uuid4().hex}"  # of answers
+        self._events: SimpleQueue[tuple[str, str] | Future] = SimpleQueue()
         self._deaths = 0  # of workers
         self._gpus = False  # has any worker said that it has one?
         self._stack = contextlib.ExitStack()
@@ -106,6 +110,7 @@ class Engine:
     def connect(self, patience: float = CONNECT) -> Client:
         client = self._connection.enter_context(connected(self.where, self.recipe, patience))
         client.subscribe_topic(NOTES, lambda event: self.ui.note(one_line(str(event[1]))))
+        client.subscribe_topic(self._topic, lambda event: self._events.put(tuple(event[1])))
         self.wait_for_workers(client)
         return client
 
@@ -238,56 +243,77 @@ class Engine:
         from distributed import KilledWorker
 
         groups = deque(Group(group) for group in together(tasks, self.slots))
-        flying: dict[str, Group] = {}
+        flying: dict[str, tuple[Group, Future]] = {}
         sent: dict[str, Sent] = {}
-        ended: SimpleQueue[Future] = SimpleQueue()
         watch = Watch(client, self.ui.note, self.at)
 
         def send() -> None:
-            while groups and len(flying) < IN_FLIGHT * max(1, watch.workers):
-                group = groups.popleft()
-                self._sent += 1
-                first = group.tasks[0]
-                trail = self.trail(f"{first['task'][:16]}-{self._sent}")
-                how = {"careful": group.careful, "watch": True, "trail": trail and str(trail), "place": group.place}
-                key = f"{first['node']}-{first['task']}-{self._sent}"
-                wants = {RESOURCE: 1} if first.get("gpu") and self.has_gpus(client) else None
-                future = client.submit(
-                    run_tasks, group.tasks, **how, nonce=self._nonce, key=key, pure=False, resources=wants
-                )
-                flying[key], sent[key] = group, Sent(str(group), trail)
-                future.add_done_callback(ended.put)
+            some = [groups.popleft() for _ in range(min(len(groups), IN_FLIGHT * max(1, watch.workers) - len(flying)))]
+            for future, group, trail in self._send(client, some):
+                flying[future.key], sent[future.key] = (group, future), Sent(str(group), trail)
 
         send()
         while flying:
-            try:
-                future = ended.get(timeout=EVERY)
-            except Empty:
-                watch.look(sent)
-                send()  # to workers that have joined
-                continue
-            group, trail = flying.pop(future.key), sent.pop(future.key).trail
-            error = future.exception() if future.status == "error" else None
-            if isinstance(error, KilledWorker):
-                groups.extendleft(reversed(self.after_a_death(group, trail)))
-            elif error is not None:
-                raise RunFailed(f"{group}: {type(error).__name__}: {error}") from error
-            elif future.status == "cancelled":
-                check_connection(future)
-                groups.appendleft(
-                    group.again(f"was cancelled by the scheduler {TRIES} times; is another client at work there?")
-                )
-            elif (found := future.result()) == [DIED]:
-                groups.extendleft(reversed(self.after_a_death(group, trail)))
-            else:
-                for task, result in answered(group.tasks, found):
-                    self.accept(task, result)
-                    results[task["task"]] = result
-                    self.worked += 1
-                    self.ui.finished(task, result, anew=True)
-            future.release()
+            for key, answer_or_future in self._ended():
+                if key not in flying:  # it has answered
+                    continue
+                (group, future), trail = flying.pop(key), sent.pop(key).trail
+                found = None if answer_or_future is future else json.loads(answer_or_future)
+                error = future.exception() if found is None and future.status == "error" else None
+                if isinstance(error, KilledWorker) or found == [DIED]:
+                    groups.extendleft(reversed(self.after_a_death(group, trail)))
+                elif error is not None:
+                    raise RunFailed(f"{group}: {type(error).__name__}: {error}") from error
+                elif found is None:
+                    check_connection(future)
+                    groups.appendleft(
+                        group.again(f"was cancelled by the scheduler {TRIES} times; is another client at work there?")
+                    )
+                else:
+                    for task, result in answered(group.tasks, found):
+                        self.accept(task, result)
+                        results[task["task"]] = result
+                        self.worked += 1
+                        self.ui.finished(task, result, anew=True)
+                future.release()
             watch.look(sent)
-            send()
+            send()  # also to workers that have joined
+
+    def _send(self, client: Client, groups: list[Group]) -> Iterator[tuple[Future, Group, Path | None]]:
+        """In one message; each on its own costs the scheduler ten times as much."""
+        for_gpus = bool(groups) and any(group.tasks[0].get("gpu") for group in groups) and self.has_gpus(client)
+        for wants_gpu in (False, True):
+            some = [group for group in groups if bool(for_gpus and group.tasks[0].get("gpu")) == wants_gpu]
+            if not some:
+                continue
+            keys, trails, ways = [], [], []
+            for group in some:
+                self._sent += 1
+                first = group.tasks[0]
+                keys.append(f"{first['node']}-{first['task']}-{self._sent}")
+                trails.append(self.trail(f"{first['task'][:16]}-{self._sent}"))
+                ways.append(
+                    {
+                        "tasks": group.tasks, "careful": group.careful, "watch": True, "place": group.place,
+                        "trail": trails[-1] and str(trails[-1]), "nonce": self._nonce,
+                    }
+                )  # fmt: skip
+            futures = client.map(
+                answer, [self._topic] * len(keys), keys, ways,
+                key=keys, pure=False, resources={RESOURCE: 1} if wants_gpu else None,
+            )  # fmt: skip
+            for future in futures:
+                future.add_done_callback(self._events.put)
+            yield from zip(futures, some, trails, strict=True)
+
+    def _ended(self) -> list[tuple[str, Any]]:
+        """What has come to an end since, by key: an answer, or Dask's word of one without. Waits a second for it."""
+        found = []
+        with contextlib.suppress(Empty):
+            found.append(self._events.get(timeout=EVERY))
+            while True:
+                found.append(self._events.get_nowait())
+        return [event if isinstance(event, tuple) else (event.key, event) for event in found]
 
     def trail(self, name: str) -> Path | None:
         """Where a worker says what it is about to do, where it can write what is read here."""

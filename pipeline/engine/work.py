@@ -4,13 +4,14 @@ pickles."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -55,6 +56,14 @@ ROUNDS = {
     "drop": flow_verdicts.run_drop,
     "rewrite": flow_verdicts.run_rewrite,
 }
+
+
+def answer(topic: str, key: str, how: dict[str, Any]) -> None:
+    """The results of some tasks, as an event: a result of Dask's own would cost its scheduler a request to this worker,
+    and the driver another to the scheduler."""
+    from distributed import get_worker  # Dask is slow to import
+
+    get_worker().log_event(topic, [key, json.dumps(run_tasks(**how))])
 
 
 def run_tasks(
@@ -161,7 +170,9 @@ def note(message: str) -> None:
     from distributed import get_worker
 
     with contextlib.suppress(ValueError):  # this process is no worker
-        get_worker().log_event(NOTES, message)
+        from distributed import get_worker  # Dask is slow to import
+
+    get_worker().log_event(NOTES, message)
 
 
 def memory_limit() -> int | None:
