@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import platform
@@ -28,7 +29,7 @@ from typing import Any
 import psutil
 
 TICK = 0.02
-IN_A_PROCESS = 125
+LOOKS = 25  # ticks between looks at memory and processor time
 
 
 def main() -> None:
@@ -61,8 +62,9 @@ def measured(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
     try:
         wait_for(folder / "address")
         begun = time.time()
-        for first in range(0, how["workers"], IN_A_PROCESS):
-            mine = {**how, "workers": min(IN_A_PROCESS, how["workers"] - first)}
+        each = -(-how["workers"] // len(working))
+        for first in range(0, how["workers"], each):
+            mine = {**how, "workers": min(each, how["workers"] - first)}
             running.append(child("workers", folder, mine, working))
         last = child("driver", folder, how, steering)
         running.append(last)
@@ -88,7 +90,7 @@ def measured(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
         "driver_ms_a_task": round(1e3 * (rounds[-1]["cpu"] - rounds[0]["cpu_before"]) / tasks, 3),
         "scheduler_ms_a_task": round(1e3 * (work[-1][2] - work[0][2]) / tasks, 3),
         "by_round": [round(how["parts"] / (each["ended"] - each["begun"])) for each in rounds],
-        "lag_p99": round(statistics.quantiles([late for late, *_ in work], n=100)[98], 3),
+        "lag_p99": round(statistics.quantiles([late for late, *_ in work], n=100, method="inclusive")[98], 3),
         "lag_worst": round(max(late for late, *_ in work), 2),
         "driver_mb": [rounds[0]["memory"], rounds[-1]["memory"]],
         "scheduler_mb": [round(work[len(work) // len(rounds)][1] / 1e6), round(work[-1][1] / 1e6)],
@@ -123,12 +125,14 @@ def scheduler(folder: Path, how: dict[str, Any]) -> None:
     from distributed import Scheduler
 
     async def late(process: psutil.Process) -> None:
-        with (folder / "lags").open("a") as file:
-            while True:
+        with (folder / "lags").open("a", buffering=1) as file:
+            for number in itertools.count():
+                if number % LOOKS == 0:
+                    seen = process.memory_info().rss, cpu_seconds()
                 begun = time.perf_counter()
                 await asyncio.sleep(TICK)
                 over = time.perf_counter() - begun - TICK
-                file.write(json.dumps([time.time(), round(over, 4), process.memory_info().rss, cpu_seconds()]) + "\n")
+                file.write(json.dumps([time.time(), round(over, 4), *seen]) + "\n")
 
     async def serve() -> None:
         async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as served:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 TOGETHER_BYTES = 32 << 20
 TOGETHER_TASKS = 256
 SLOW_START = 10.0  # seconds worth a word
+IN_A_MESSAGE = 128  # groups; the scheduler does nothing else while it takes in a message
 IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
 PATIENCE = 600.0  # seconds for a scheduler that went away to come back, as one that its own machine starts again
 TRIES = 5  # of a group that is lost for no reason that is known
@@ -248,9 +249,9 @@ class Engine:
         watch = Watch(client, self.ui.note, self.at)
 
         def send() -> None:
-            some = [groups.popleft() for _ in range(min(len(groups), IN_FLIGHT * max(1, watch.workers) - len(flying)))]
-            for future, group, trail in self._send(client, some):
-                flying[future.key], sent[future.key] = (group, future), Sent(str(group), trail)
+            while room := min(len(groups), IN_FLIGHT * max(1, watch.workers) - len(flying), IN_A_MESSAGE):
+                for future, group, trail in self._send(client, [groups.popleft() for _ in range(room)]):
+                    flying[future.key], sent[future.key] = (group, future), Sent(str(group), trail)
 
         send()
         while flying:

@@ -4,7 +4,6 @@ each worker reads it, and writes beside it, before its first task."""
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
 import secrets
 import time
@@ -42,7 +41,7 @@ def check_seen(nonce: str) -> None:
             f"the worker on {host} does not see the output folder {folder}; mount it there under the same path "
             "(a shared file system), or give --out s3://..."
         )
-    mine = path.with_name(f"{path.stem}-{host}-{os.getpid()}.tmp")
+    mine = path.with_name(f"{path.stem}-{host}-{secrets.token_hex(4)}.tmp")
     try:
         mine.write_text("")
         mine.unlink()
