@@ -83,8 +83,9 @@ def equal_texts(number: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def chained_texts(number: np.ndarray[Any, Any]) -> pa.Array:
-    """One cluster, none alike but neighbours: a window of a hundred words that moves by eight."""
-    return windows(number * np.uint64(8), 100)
+    """One cluster: a window of a hundred words that moves by three, so that each is like three on either side (0.94,
+    0.88, 0.83). At that likeness bands miss one neighbour in a hundred million, and the chain does not break."""
+    return windows(number * np.uint64(3), 100)
 
 
 def starred_texts(number: np.ndarray[Any, Any]) -> pa.Array:

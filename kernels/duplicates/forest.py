@@ -104,9 +104,14 @@ def _proposed(first, other, weight, at_least, keeper, most, left, right):
             other_keeper = keeper[other[i]]
             if other_keeper >= node or count - node_start >= most:
                 continue
-            proposed = False
-            for j in range(first[node], first[node + 1]):
-                proposed |= other[j] == other_keeper
+            at, end = first[node], first[node + 1]  # neighbours are in order
+            while at < end:
+                middle = (at + end) // 2
+                if other[middle] < other_keeper:
+                    at = middle + 1
+                else:
+                    end = middle
+            proposed = at < first[node + 1] and other[at] == other_keeper
             for j in range(node_start, count):
                 proposed |= left[j] == other_keeper
             if not proposed:
