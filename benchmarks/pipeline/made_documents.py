@@ -55,9 +55,9 @@ def documents(number: np.ndarray[Any, Any], source: str, shape: str) -> pa.Recor
     )
 
 
-def random_texts(number: np.ndarray[Any, Any]) -> pa.Array:
+def random_texts(number: np.ndarray[Any, Any], times: int = 1) -> pa.Array:
     is_copy, origin = origins(number)
-    lengths = (SHORTEST + mixed(origin + np.uint64(7)) % np.uint64(LONGEST - SHORTEST + 1)).astype(np.int64)
+    lengths = (SHORTEST + mixed(origin + np.uint64(7)) % np.uint64(LONGEST - SHORTEST + 1)).astype(np.int64) * times
     ends = np.concatenate([[0], np.cumsum(lengths)])
     place = np.arange(ends[-1], dtype=np.uint64) - np.repeat(ends[:-1], lengths).astype(np.uint64)
     drawn = mixed(np.repeat(origin, lengths) * np.uint64(0x9E3779B97F4A7C15) + place)
@@ -65,6 +65,11 @@ def random_texts(number: np.ndarray[Any, Any]) -> pa.Array:
         at = ends[:-1] + (mixed(number + np.uint64(change + 100)) % lengths.astype(np.uint64)).astype(np.int64)
         drawn[at[is_copy]] = mixed(number + np.uint64(change + 1000))[is_copy]
     return joined(drawn, ends)
+
+
+def long_texts(number: np.ndarray[Any, Any]) -> pa.Array:
+    """As long as pages are: ten times as many words."""
+    return random_texts(number, 10)
 
 
 def origins(number: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -112,7 +117,13 @@ def joined(drawn: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> pa.Array:
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), words), " ")
 
 
-SHAPES = {"random": random_texts, "equal": equal_texts, "chain": chained_texts, "stars": starred_texts}
+SHAPES = {
+    "random": random_texts,
+    "long": long_texts,
+    "equal": equal_texts,
+    "chain": chained_texts,
+    "stars": starred_texts,
+}
 
 
 def mixed(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
