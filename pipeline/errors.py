@@ -53,6 +53,12 @@ class Alarmed(GristmillError):
     exit_code = 3
 
 
+class OverBudget(RunFailed):
+    """`--budget` is spent, or known not to be enough; finished work is kept."""
+
+    exit_code = 4
+
+
 class NotConserved(GristmillError):
     """Counts that do not add up: a fault of the mill or of a stage, never to be passed over."""
 

@@ -146,7 +146,10 @@ class Flow(Protocol):
         """Keep rows outside the run, with facts on how they were made, for a later run to `load`."""
         ...
 
-    def load(self, address: str) -> tuple[Rows, dict[str, Any]]: ...
+    def load(self, address: str, *, named: bool = False) -> tuple[Rows, dict[str, Any]]:
+        """Rows that earlier runs saved at an address or, name by name, in the folder that it names, and the facts they
+        share; no facts where nothing was saved yet. `named`: with a column `run`, who saved them."""
+        ...
 
     def publish(self, function: PublishFunction, rows: Rows, *, beside: Beside = None) -> list[dict[str, Any]]:
         """Token rows for others to read: what a function makes of each bucket's rows becomes files of the run. Their

@@ -172,7 +172,7 @@ class LocalFlow:
     def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
         raise NeedsRun(f"it saves an index at {address}")
 
-    def load(self, address: str) -> tuple[Rows, dict[str, Any]]:
+    def load(self, address: str, *, named: bool = False) -> tuple[Rows, dict[str, Any]]:
         raise NeedsRun(f"it reads the saved index at {address}")
 
     def publish(self, function: PublishFunction, rows: Rows, *, beside: Beside = None) -> list[dict[str, Any]]:

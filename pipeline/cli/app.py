@@ -17,6 +17,7 @@ import typer
 
 from gristmill.pipeline.cli import (
     ablate as cli_ablate,
+    estimate as cli_estimate,
     explore as cli_explore,
     judging as cli_judging,
     report as cli_report,
@@ -27,6 +28,8 @@ from gristmill.pipeline.processes import template
 from gristmill.pipeline.screen import console, escape
 
 if TYPE_CHECKING:
+    from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.inputs.estimate import Estimate
     from gristmill.pipeline.recipe.recipe import Recipe
 
 app = typer.Typer(
@@ -67,6 +70,23 @@ CheckInputs = Annotated[
         help="read every input file to detect changes, even if size and modification time are the same",
     ),
 ]
+BudgetOption = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        min=0,
+        help="stop before the cost of all work in the folder exceeds this, in the currency of the recipe's `prices`"
+        " (exit code 4); a higher one resumes",
+    ),
+]
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option("--metrics", help="keep progress in this file, FILE.prom, for Prometheus (textfile collector)"),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", min=0, max=65535, help="answer Prometheus on 127.0.0.1, this port, /metrics"),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="treat alarms as errors (exit code 3)")]
 
 
@@ -96,6 +116,9 @@ def run_command(
     limit: Limit = None,
     sample: Sample = None,
     check_inputs: CheckInputs = False,
+    budget: BudgetOption = None,
+    metrics: MetricsFile = None,
+    metrics_port: MetricsPort = None,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> None:
@@ -103,10 +126,12 @@ def run_command(
     if not (scheduler or cluster) and out and is_new(out, recipe):
         template.begin(recipe)  # loads stages while we read the recipe
     from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.inputs.budget import Budget
     from gristmill.pipeline.inputs.estimate import estimate, share_of
     from gristmill.pipeline.inputs.notes import notes_beside
     from gristmill.pipeline.inputs.portion import Portion
     from gristmill.pipeline.progress.progress import final_table, ui_for
+    from gristmill.pipeline.progress.prometheus import metrics_to
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.run import run
     from gristmill.stages.stage import Global
@@ -127,8 +152,10 @@ def run_command(
     where = Where(asked, memory or loaded.head.memory, scheduler, cluster)
     screen = console(stderr=True)
     try:
-        with ui_for(as_json, screen) as ui:
-            summary = run(loaded, folder, where, ui, portion, check_inputs)
+        with ui_for(as_json, screen) as ui, metrics_to(metrics, metrics_port) as watcher:
+            if budget is not None and (warning := Budget(budget, loaded.head.prices).check(guess_of(folder, where))):
+                ui.note(warning)
+            summary = run(loaded, folder, where, ui, portion, check_inputs, budget, watcher)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         screen.print(
@@ -170,6 +197,16 @@ def run_command(
         show.print(f"report: {escape(cli_report.address(folder))}")
     if strict and summary.alarms:
         raise Alarmed(f"{len(summary.alarms)} alarms, and --strict was given")
+
+
+def guess_of(folder: str, where: Where) -> Estimate | None:
+    """From the run on a part of the input that lies beside a run's folder, if there is one."""
+    from gristmill.pipeline.inputs.estimate import estimate
+    from gristmill.pipeline.store.run_records import RunRecord
+    from gristmill.pipeline.store.store import Store
+
+    record: RunRecord | None = Store(f"{folder}-sample").read_json_if_whole("run.json")
+    return estimate(record, where.count) if record and record.get("status") == "done" else None
 
 
 def show_so_far(folder: str) -> None:
@@ -274,6 +311,7 @@ app.command("judge")(cli_judging.judge)
 app.command("medu")(cli_judging.medu)
 app.command("ablate")(cli_ablate.ablate)
 app.command("explore")(cli_explore.explore)
+app.command("estimate")(cli_estimate.estimate)
 
 
 @app.command()

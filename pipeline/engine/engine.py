@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -27,6 +28,7 @@ from gristmill.pipeline.engine.work import DIED, NOTES, answer, run_tasks
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
 from gristmill.pipeline.flow.rows import files_of_rows
 from gristmill.pipeline.formatting import one_line, plain
+from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.leg.care import Last, Place
 from gristmill.pipeline.processes.gpus import RESOURCE
 from gristmill.pipeline.progress.ui import UI
@@ -59,10 +61,12 @@ class Engine:
         recipe: Path,
         before_workers: Callable[[], None] | None = None,
         before_work: Callable[[], None] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.recipe = recipe
         self.before_workers = before_workers
         self.before_work = before_work  # of the first task that is not done yet
+        self.budget = budget
         self.journal = journal
         self.where = where
         self.ui = ui
@@ -73,7 +77,7 @@ class Engine:
         self._sent = 0  # groups ever
         self._topic = f"{NOTES}-{uuid.uuid4().hex}"  # of answers
         self._events: SimpleQueue[tuple[str, str] | Future] = SimpleQueue()
-        self._deaths = 0  # of workers
+        self.deaths = 0  # of workers
         self._gpus = False  # has any worker said that it has one?
         self._stack = contextlib.ExitStack()
         self._connection = self._stack.enter_context(contextlib.ExitStack())
@@ -198,7 +202,7 @@ class Engine:
                 to_do.append(task)
             else:
                 results[task["task"]] = resting_on(done, task)
-                self.ui.finished(task, done, anew=False)
+                self.count(task, done, anew=False)
         if to_do:
             retired = self.journal.retired & {path for task in to_do for path in self.paths_read(task)}
             if retired:
@@ -207,6 +211,11 @@ class Engine:
             self._work(to_do + along, results)
             self.journal.flush()
         return results
+
+    def count(self, task: Task, result: Result, anew: bool) -> None:
+        if self.budget is not None:
+            self.budget.counts(task, result)
+        self.ui.finished(task, result, anew)
 
     def paths_read(self, task: Task) -> Iterator[str]:
         """The files of the run that a task reads, as far as any were retired."""
@@ -250,6 +259,8 @@ class Engine:
 
         def send() -> None:
             while room := min(len(groups), IN_FLIGHT * max(1, watch.workers) - len(flying), IN_A_MESSAGE):
+                if self.budget and not (room := self.budget.room_for(group.tasks for group in islice(groups, room))):
+                    return
                 for future, group, trail in self._send(client, [groups.popleft() for _ in range(room)]):
                     flying[future.key], sent[future.key] = (group, future), Sent(str(group), trail)
 
@@ -275,10 +286,12 @@ class Engine:
                         self.accept(task, result)
                         results[task["task"]] = result
                         self.worked += 1
-                        self.ui.finished(task, result, anew=True)
+                        self.count(task, result, anew=True)
                 future.release()
             watch.look(sent)
             send()  # also to workers that have joined
+        if groups and self.budget is not None:
+            raise self.budget.exceeded(len(groups))
 
     def _send(self, client: Client, groups: list[Group]) -> Iterator[tuple[Future, Group, Path | None]]:
         """In one message; each on its own costs the scheduler ten times as much."""
@@ -323,7 +336,7 @@ class Engine:
 
     def after_a_death(self, group: Group, trail: Path | None) -> list[Group]:
         """What to send of a group whose worker died: what it was at with care, and the rest as before."""
-        self._deaths += 1
+        self.deaths += 1
         last = Last.of(trail) if trail is not None else None
         if trail is not None:
             trail.unlink(missing_ok=True)
@@ -333,7 +346,7 @@ class Engine:
             return [group.queued_again(f"lost its worker {QUEUED_TRIES} times before anything was begun{self.limit}")]
         if group.careful:  # documents do not kill it: somebody else did
             # where workers die of something else, as on machines that are taken away, that is no sign
-            most = TRIES if 2 * group.tries >= self._deaths else QUEUED_TRIES
+            most = TRIES if 2 * group.tries >= self.deaths else QUEUED_TRIES
             return [group.again(f"killed its worker {group.tries} times{self.limit}", most)]
         if last is None:
             self.ui.note(f"a worker died over {group}; trying again with care")

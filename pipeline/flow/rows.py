@@ -47,7 +47,7 @@ class StoredRows:
     @property
     def identity(self) -> str:
         """Of the contents, whatever the files are called."""
-        return digest([self.by, sorted(f["checksum"] for f in self.files)])
+        return digest([self.by, sorted(f["checksum"] + f.get("run", "") for f in self.files)])
 
 
 def handle_of(store: Store, folder: str, rows: StoredRows) -> RowsHandle:
@@ -85,8 +85,12 @@ def read_rows(store: Store, rows: RowsHandle, bucket: int | None, buckets: int) 
                 raise
             raise damaged_rows(owner, facts) from error
         if table is not None:
-            tables.append(table)
+            tables.append(_with_run(table, facts))
     return widened(pa.concat_tables(_alike(tables))) if tables else None
+
+
+def _with_run(table: pa.Table, facts: FileFacts) -> pa.Table:
+    return table.append_column("run", pa.array([facts["run"]] * len(table), pa.string())) if "run" in facts else table
 
 
 def reaches(facts: FileFacts, bucket: int, buckets: int) -> bool:

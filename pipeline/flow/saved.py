@@ -1,7 +1,16 @@
-"""Rows of a global stage that a run saves for later runs (an index): where they lie, and who owns them."""
+"""Rows of a global stage that a run saves for later runs (an index): where they lie, and who owns them.
+
+An index is a folder with `index.json` and the files that it names. An address that is no index stands for all indexes
+below it, one a name: `index/` with `index/2024-10/bands` and `index/2024-11/bands` is `index/bands`. A stage that saves
+into such a folder takes the names before its own, so that a month that is run again does not see later ones.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import cast
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
@@ -11,7 +20,7 @@ from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import FileFacts, SavedIndex
+from gristmill.pipeline.store.records import EarlierRun, FileFacts, SavedIndex
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.paths import located
 from gristmill.stages.stage import Global
@@ -19,8 +28,20 @@ from gristmill.stages.stage import Global
 COPIED_AT_ONCE = 8 << 20
 
 
-def save_rows(store: Store, kept: Store, rows: StoredRows, owner: str, facts: JSONObject, journal: Journal) -> None:
-    """Copy the files of some rows into a folder for later runs; those that are there already stay."""
+@dataclass(frozen=True)
+class KeptIndex:
+    """One index that a stage reads, and the name by which its rejects and records call it."""
+
+    name: str
+    store: Store
+
+
+def save_rows(
+    store: Store, kept: Store, rows: StoredRows, made: tuple[str, JSONObject, str, int], journal: Journal
+) -> None:
+    """Copy the files of some rows into a folder for later runs; those that are there already stay, and those of an
+    index that is replaced go when the new one counts. `made`: by whom, its facts, the stage's fingerprint, documents.
+    """
     kept.make_root()
     files: list[FileFacts] = []
     for file in rows.files:
@@ -30,21 +51,112 @@ def save_rows(store: Store, kept: Store, rows: StoredRows, owner: str, facts: JS
                 while piece := rows_of_file.read(COPIED_AT_ONCE):
                     copy.write(piece)
         files.append({**file, "path": name})
-    write_index(kept, {"of": owner, "facts": facts, "by": rows.by, "buckets": rows.buckets, "files": files})
+    owner, facts, stage_fingerprint, documents = made
+    name, _, stage = owner.partition("/")
+    run: EarlierRun = {
+        "name": name,
+        "stage": stage,
+        "fingerprint": stage_fingerprint,
+        "saved": datetime.now(UTC).isoformat(timespec="seconds"),
+        "documents": documents,
+        "rows": rows.count,
+    }
+    index: SavedIndex = {
+        "of": owner, "facts": facts, "by": rows.by, "buckets": rows.buckets, "files": files, "run": run,
+    }  # fmt: skip
+    before: SavedIndex | None = kept.read_json_if_whole("index.json")
+    if before is None or not is_as_written(before) or undated(before) != undated(index):
+        write_index(kept, index)
+    named = {file["path"] for file in files}
+    kept.remove([path for path in kept.files("") if path.endswith(".arrow") and path not in named])
 
 
-def load_rows(kept: Store, node: str) -> tuple[StoredRows, JSONObject]:
-    """The rows that an earlier run saved, and its facts on how they were made."""
-    saved = read_index(kept)
+def undated(index: SavedIndex) -> JSONObject:
+    """An index less the day on which it was saved: later runs are up to date when it is saved again."""
+    run = {name: value for name, value in index.get("run", {}).items() if name != "saved"}
+    return cast(JSONObject, {name: value for name, value in index.items() if name != "checksum"} | {"run": run})
+
+
+def load_rows(kept: KeptIndex, node: str, named: bool) -> tuple[StoredRows, SavedIndex]:
+    """The rows that an earlier run saved, and what its index says. `named`: with a column for the run's name."""
+    saved = read_index(kept.store)
     if saved is None:
-        raise RunFailed(f"{node}: {kept.address} holds no saved index (there is no index.json)")
-    files: list[FileFacts] = [{**file, "store": kept.anywhere} for file in saved["files"]]
-    return StoredRows(tuple(files), saved["buckets"], saved["by"]), saved["facts"]
+        raise RunFailed(f"{node}: {kept.store.address} holds no saved index (there is no index.json)")
+    files: list[FileFacts] = [{**file, "store": kept.store.anywhere} for file in saved["files"]]
+    files = [{**file, "run": kept.name} for file in files] if named else files
+    return StoredRows(tuple(files), saved["buckets"], saved["by"]), saved
+
+
+def load_all(address: str, step: Step, named: bool) -> tuple[StoredRows, JSONObject, list[JSONObject]]:
+    """The rows of all indexes at an address, the facts that they share, and which runs they are of."""
+    rows, facts, earlier = StoredRows((), 1, None), None, []
+    for kept in indexes_at(address, step):
+        more, saved = load_rows(kept, step.called, named)
+        if facts is not None and saved["facts"] != facts:
+            raise RunFailed(
+                f"{step.called}: {kept.store.address} was made with other settings than the indexes before it "
+                f"({saved['facts']} and not {facts})"
+            )
+        facts = saved["facts"]
+        rows = StoredRows(rows.files + more.files, max(rows.buckets, more.buckets), more.by)
+        run = cast(JSONObject, saved.get("run", {"name": saved["of"].partition("/")[0], "rows": more.count}))
+        earlier.append({"index": kept.name, "address": kept.store.address, **run})
+    return rows, facts or {}, earlier
 
 
 def kept_at(address: str, step: Step) -> Store:
     """Where rows are kept for other runs: an address, or a path that is the recipe's as its other paths are."""
-    return Store(located(address, step.folder.resolve()))
+    return Store(located(re.sub(r"(?<!:)//+", "/", address), step.folder.resolve()))
+
+
+def indexes_at(address: str, step: Step) -> list[KeptIndex]:
+    """The indexes that an address stands for: itself, or those below the folder it names, in order of their names."""
+    store, path = kept_at(address, step), PurePosixPath(address)
+    if store.exists("index.json") or not is_library(store, address, step):
+        return [KeptIndex(path.parent.name, store)]
+    own = own_name(store, address, step)
+    names = sorted((name for name in names_below(store) if own is None or in_order(name) < in_order(own)), key=in_order)
+    below = [KeptIndex(name, Store(f"{library_of(store)}/{name}/{path.name}")) for name in names]
+    return [index for index in below if index.store.exists("index.json")]
+
+
+def is_library(store: Store, address: str, step: Step) -> bool:
+    """Does an address that is no index stand for indexes below it? One into which the stage saves does so before there
+    is any."""
+    if own_name(store, address, step) is not None:
+        return True
+    part = PurePosixPath(address).name
+    return any(Store(f"{library_of(store)}/{name}/{part}").exists("index.json") for name in names_below(store))
+
+
+def library_of(store: Store) -> str:
+    """The folder whose name a recipe has; addresses of indexes are of a part in it, such as its bands."""
+    return store.anywhere.rstrip("/").rpartition("/")[0]
+
+
+def names_below(store: Store) -> list[str]:
+    folder = Store(library_of(store))
+    try:
+        entries = folder.fs.ls(folder.root, detail=True, **({} if folder.local else {"refresh": True}))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [str(entry["name"]).rstrip("/").rpartition("/")[2] for entry in entries if entry["type"] == "directory"]
+
+
+def own_name(store: Store, address: str, step: Step) -> str | None:
+    """The name under which the stage itself saves into this folder."""
+    part = PurePosixPath(address).name
+    for saved in cast(Global, step.stage).saves:
+        folder, _, last = kept_at(saved, step).anywhere.rstrip("/").rpartition("/")
+        library, _, name = folder.rpartition("/")
+        if last == part and library == library_of(store):
+            return name
+    return None
+
+
+def in_order(name: str) -> list[tuple[int, str]]:
+    """Names as people count: 2024-9 before 2024-10."""
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"([0-9]+)", name)]
 
 
 def owner_of(recipe: Recipe, step: Step) -> str:
@@ -60,7 +172,7 @@ def check_saved(recipe: Recipe, whole: bool) -> None:
         if not isinstance(step.stage, Global):
             continue
         where = f"{recipe.path}:{step.line}: {step.called}"
-        takes = {kept_at(address, step).address for address in step.stage.loads}
+        takes = {kept.store.address for address in step.stage.loads for kept in indexes_at(address, step)}
         for address in sorted(takes - leaves):
             if read_index(Store(address)) is None:
                 raise RecipeError(f"{where}: {address} holds no saved index (there is no index.json)")
@@ -85,7 +197,8 @@ def saved_is_gone(step: Step) -> bool:
 
 def kept_before(step: Step) -> list[str]:
     """What tells the rows that a stage takes from earlier runs from others; nothing of a stage that takes none."""
-    return [digest(read_index(kept_at(address, step))) for address in cast(Global, step.stage).loads]
+    indexes = [kept for address in cast(Global, step.stage).loads for kept in indexes_at(address, step)]
+    return [digest([kept.name, index and undated(index)]) for kept in indexes for index in [read_index(kept.store)]]
 
 
 def write_index(store: Store, index: SavedIndex) -> None:

@@ -191,6 +191,13 @@ class Estimate:
     cost: float | None  # at the recipe's prices
     currency: str | None
 
+    @property
+    def spread(self) -> tuple[float, float]:
+        """By what the truth may be lower and higher, as far as documents tell."""
+        if self.low is None or self.high is None or not self.documents:
+            return 1.0, 1.0
+        return self.low / self.documents, self.high / self.documents
+
     def plain(self) -> EstimateRecord:
         return {
             "share": self.share,

@@ -122,6 +122,17 @@ class Inputs:
         return replace(self, parts=tuple(parts)) if tuple(parts) != self.parts else None
 
 
+def part_sizes(recipe: Recipe, store: Store) -> dict[str, list[int]]:
+    """Bytes of every part of the whole, by source; no content is read."""
+    sizes = {}
+    for source in recipe.sources:
+        who = f"{recipe.path}:{source.reader.line}: sources.{source.name}"
+        files = not_in(store, find_files(source, Path(recipe.path).resolve().parent, who), who).files
+        cut = cut_into_parts(files, cast(Reader, source.reader.stage), recipe.head.parts, source.name)
+        sizes[source.name] = [size_of(spans) for spans in cut]
+    return sizes
+
+
 def size_of(spans: list[Span]) -> int:
     return sum(span.bytes for span in spans)
 

@@ -13,7 +13,7 @@ import json
 import platform
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
@@ -21,6 +21,7 @@ from typing import TypedDict
 import psutil
 
 from gristmill.kernels.base.files import write_whole
+from gristmill.pipeline.errors import OverBudget
 from gristmill.pipeline.plan.plan import Leg, Node
 from gristmill.pipeline.progress.progress import Tally
 from gristmill.pipeline.progress.ui import UI
@@ -33,6 +34,9 @@ PATH = "logs/progress.json"
 EVERY, EVERY_REMOTE = 1.0, 10.0  # seconds
 RECENT = 30.0  # seconds over which the speed of now is taken
 NOTES = 20
+
+
+Watcher = Callable[["ProgressFacts"], None]
 
 
 class ProcessFacts(TypedDict):
@@ -64,6 +68,9 @@ class ProgressFacts(ProcessFacts):
     updated: float
     documents: int
     bytes: int
+    tasks: dict[str, int]  # done by this process, by kind
+    deaths: int  # of workers
+    peak_memory: dict[str, int]  # of a worker, by stage
     recently: Speed
     alarms: list[str]
     nodes: list[NodeProgress]
@@ -78,6 +85,8 @@ class OnRecord(UI):
         self.alarms = alarms
         self.tally = Tally()
         self.account = RunAccount()
+        self.tasks: Counter[str] = Counter()
+        self.deaths: Callable[[], int] = lambda: 0
         self.changed = threading.Event()
         self.at_work = threading.Event()
         self._lock = threading.Lock()
@@ -153,6 +162,9 @@ class OnRecord(UI):
                 "updated": now,
                 "documents": tally.documents,
                 "bytes": tally.bytes,
+                "tasks": dict(sorted(self.tasks.items())),
+                "deaths": self.deaths(),
+                "peak_memory": dict(self.account.peak_memory),
                 "recently": speed,
                 "alarms": self.alarms(self.account),
                 "nodes": [node.copy() for node in self._nodes.values()],
@@ -166,11 +178,12 @@ class OnRecord(UI):
         self.changed.set()
 
     def _count(self, task: Task, result: Result, anew: bool) -> None:
+        self.tasks[task["kind"]] += anew
         if task["kind"] == "pages" or task["kind"] == "numbers":
             return
         node = self._nodes[task["node"]]
         for source, counts in counts_by_source(task, result).items():
-            self.account.add(source, counts)
+            self.account.add(source, counts, result.get("peak_memory", 0))
         if task["kind"] == "leg":
             node["done"] += 1
             node["doing"] = None
@@ -202,16 +215,23 @@ def _beginning(node: Node) -> NodeProgress:
 
 
 @contextlib.contextmanager
-def on_record(recording: OnRecord, store: Store) -> Iterator[OnRecord]:
-    """Keep the file while a run goes on; at the end it is removed, or says how the run ended."""
+def on_record(recording: OnRecord, store: Store, watcher: Watcher | None = None) -> Iterator[OnRecord]:
+    """Keep the file while a run goes on; at the end it is removed, or says how the run ended. `watcher` is shown the
+    same facts, the last too."""
     ended = threading.Event()
+
+    def show(facts: ProgressFacts) -> None:
+        if watcher is not None:
+            watcher(facts)
 
     def keep() -> None:
         recording.at_work.wait()
         while not ended.is_set():
             if recording.changed.is_set():
                 recording.changed.clear()
-                _write(store, recording.facts())
+                facts = recording.facts()
+                _write(store, facts)
+                show(facts)
             ended.wait(EVERY if store.local else EVERY_REMOTE)
 
     keeper = threading.Thread(target=keep, name="progress", daemon=True)
@@ -226,15 +246,21 @@ def on_record(recording: OnRecord, store: Store) -> Iterator[OnRecord]:
         yield recording
     except BaseException as error:
         stop()
-        interrupted = isinstance(error, KeyboardInterrupt)
-        recording.end(
-            "interrupted" if interrupted else "failed", None if interrupted else f"{error}" or type(error).__name__
-        )
-        _write(store, recording.facts())
+        stopped = isinstance(error, KeyboardInterrupt | OverBudget)
+        recording.end("interrupted" if stopped else "failed", words_of(error))
+        facts = recording.facts()
+        _write(store, facts)
+        show(facts)
         raise
     stop()
+    recording.end("done", None)
+    show(recording.facts())
     if store.exists(PATH):
         store.remove([PATH])
+
+
+def words_of(error: BaseException) -> str | None:
+    return None if isinstance(error, KeyboardInterrupt) else f"{error}" or type(error).__name__
 
 
 def _write(store: Store, facts: ProgressFacts) -> None:

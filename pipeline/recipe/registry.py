@@ -14,14 +14,14 @@ import hashlib
 import importlib.metadata
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 import gristmill.stages as stages
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.json_types import StageSpec
-from gristmill.stages.stage import CannotRun, Stage, snake_case
+from gristmill.stages.stage import CannotRun, Global, Stage, snake_case
 
 ENTRY_POINTS = "gristmill.stages"
 OUTSIDE = "gristmill_outside_"  # modules made of a user's own files
@@ -188,3 +188,14 @@ def build(spec: StageSpec) -> Stage:
         path, _, class_name = name.rpartition(":")
         return class_from_source(Path(path).name, spec["code"], class_name)(**spec["settings"])
     return find(name)(**spec["settings"])
+
+
+def round_method(stage: Global, function: Callable[..., object]) -> str:
+    """The name under which a worker finds the method of a round again."""
+    owner = getattr(function, "__self__", None)
+    if owner is not stage and not any(type(each) is type(owner) and each == owner for each in stage.round_helpers):
+        raise TypeError(
+            f"{named(stage)}: a round takes a method of the stage (self.something), not {function!r}: "
+            "that is what can travel to a worker"
+        )
+    return str(getattr(function, "__name__", ""))

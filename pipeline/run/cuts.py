@@ -16,6 +16,7 @@ MOST_BUCKETS = 1 << 14
 BUCKETS_FOR_WORK = 4  # of few rows in many parts, so that more than one worker has something to do
 HOMES = 64  # buckets of few rows that go home to many parts
 BYTES_A_HOME = 64 << 20  # of text, which the task of a home reads
+BYTES_SAVED = 256 << 20  # of a file of a saved index, which one task reads
 MOST_SLICES = 1 << 16  # files times buckets, a third of a millisecond each; of more, rows are regrouped on the way
 ROWS_A_GROUP = 100_000
 BYTES_A_GROUP = 32 << 20
@@ -35,6 +36,11 @@ def cut_of(files: int, buckets: int) -> int:
     """Into how many buckets so many files are cut, where what comes after wants `buckets`: fewer where slices would be
     too many, and then they are regrouped."""
     return buckets if files * buckets <= MOST_SLICES else 1 << (buckets.bit_length() - 1) // 2
+
+
+def files_saved(rows: StoredRows) -> int:
+    """How many files hold the rows of a saved index, each with some of the buckets."""
+    return min(rows.buckets, buckets_for(rows.bytes, BYTES_SAVED, MOST_BUCKETS))
 
 
 def groups(documents: StoredDocuments) -> list[tuple[str, list[Part]]]:

@@ -17,10 +17,11 @@ from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.flow.rows import StoredRows, handle_of, keep_table, read_rows
-from gristmill.pipeline.flow.saved import kept_at, load_rows, save_rows
+from gristmill.pipeline.flow.saved import kept_at, load_all, save_rows
 from gristmill.pipeline.json_types import JSON, JSONObject
+from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Step
-from gristmill.pipeline.run.cuts import by_bucket, bytes_of, cut_for, cut_of, groups, of_files, of_parts
+from gristmill.pipeline.run.cuts import by_bucket, bytes_of, cut_for, cut_of, files_saved, groups, of_files, of_parts
 from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.parts import StoredDocuments
 from gristmill.pipeline.store.records import (
@@ -87,6 +88,7 @@ class DaskFlow:
         self.peak_memory = 0
         self.parts = 1  # of the documents that were mapped
         self.text_bytes = 0  # of these
+        self.documents = 0  # of these too
         self.keeps_maps = keeps_maps
         self.gone: set[str] = set()  # files of rows that were removed
         self.mapped: set[str] = set()  # files of rows that a later run with more parts reads again
@@ -109,7 +111,7 @@ class DaskFlow:
         gpu: bool = False,
     ) -> Rows:
         documents = cast(StoredDocuments, docs)
-        self.parts, self.text_bytes = len(documents.parts), documents.text_bytes
+        self.parts, self.text_bytes, self.documents = len(documents.parts), documents.text_bytes, documents.rows
         together = groups(documents)
         buckets = cut or self.cut_for(documents.rows * fan, by)
         extra, inputs = self.beside(beside)
@@ -262,10 +264,25 @@ class DaskFlow:
         kept = kept_at(address, self.step)
         if self.partial:  # the index of some documents must not stand for that of all
             kept = Store(f"{self.store.address.rstrip('/')}/index/{self.node}/{PurePosixPath(address).name}")
-        save_rows(self.store, kept, cast(StoredRows, rows), self.owner, facts, self.engine.journal)
+        made = (self.owner, facts, self.fingerprint, self.documents)
+        save_rows(self.store, kept, self.in_few_files(cast(StoredRows, rows)), made, self.engine.journal)
 
-    def load(self, address: str) -> tuple[Rows, JSONObject]:
-        return load_rows(kept_at(address, self.step), self.node)
+    def in_few_files(self, rows: StoredRows) -> StoredRows:
+        """Rows for later runs, each file with some buckets: their number follows from bytes and not from parts."""
+        wide = StoredRows(rows.files, files_saved(rows), rows.by)
+        if len(rows.files) <= wide.buckets:
+            return rows
+        return self.rows_of(self.regroup_tasks(wide, rows.buckets), rows.buckets, rows.by)
+
+    def regroup_tasks(self, rows: StoredRows, cut: int, of: str = "") -> list[RoundTask]:
+        given: RoundInputs = {"rows": self.handle_of(rows), "by": rows.by, "buckets": rows.buckets, "cut": cut}
+        return self.for_each_bucket("regroup", None, rows, given, [rows.identity], of)
+
+    def load(self, address: str, *, named: bool = False) -> tuple[Rows, JSONObject]:
+        rows, facts, earlier = load_all(address, self.step, named)
+        if named:
+            self.report("earlier_runs", [*self.metrics.get("earlier_runs", []), *earlier])
+        return rows, facts
 
     def drop(self, docs: Dataset, duplicates: Rows) -> Dataset:
         return self.ended("drop", None, duplicates, docs, {"rejects": self.rejects})
@@ -383,7 +400,7 @@ class DaskFlow:
         cost: int = 0,
     ) -> RoundTask:
         """A task of this round; its fingerprint is of the stage, the method and the contents it reads."""
-        method = kind if function is None else self.method(function)
+        method = kind if function is None else registry.round_method(cast(Global, self.step.stage), function)
         shape = {name: given.get(name) for name in ("columns", "by", "buckets", "cut", "bucket", "order")}
         return {
             "task": fingerprint.digest([self.fingerprint, kind, method, shape, self.round, sorted(inputs)]),
@@ -397,15 +414,6 @@ class DaskFlow:
             "round": self.round,
             **given,
         }
-
-    def method(self, function: RoundFunction) -> str:
-        stage, owner = cast(Global, self.step.stage), getattr(function, "__self__", None)
-        if owner is not stage and not any(type(each) is type(owner) and each == owner for each in stage.round_helpers):
-            raise TypeError(
-                f"{self.node}: a round takes a method of the stage (self.something), not {function!r}: "
-                "that is what can travel to a worker"
-            )
-        return str(getattr(function, "__name__", ""))
 
     def rows_of(self, tasks: list[RoundTask], buckets: int, by: str | None, mapped: bool = False) -> StoredRows:
         """What tasks made, cut into so many buckets."""
@@ -427,10 +435,7 @@ class DaskFlow:
             some = all_groups[first : first + at_once]
             tasks = []
             for number, group in enumerate(some, first):
-                given: RoundInputs = {
-                    "rows": self.handle_of(group), "by": rows.by, "buckets": rows.buckets, "cut": buckets,
-                }  # fmt: skip
-                tasks += self.for_each_bucket("regroup", None, group, given, [group.identity], f" of {number}")
+                tasks += self.regroup_tasks(group, buckets, f" of {number}")
             files += [r["files"]["rows"] for r in self.run(tasks) if r["files"]]
             for group in some:
                 self.release(group)

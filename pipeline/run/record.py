@@ -81,6 +81,8 @@ def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, fact
             continue
         stage = thing.reader.stage if isinstance(thing, Source) else thing.stage
         stages.append(entry(name, stage, findings.account, findings.slowest, prices))
+        if earlier := findings.metrics.get(name, {}).get("earlier_runs"):
+            stages[-1]["earlier_runs"] = earlier
     return {
         "name": recipe.name,
         "status": facts["status"],
@@ -133,7 +135,7 @@ def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices
         "about": (type(stage).__doc__ or "").strip().split("\n")[0],
         "settings": stage.model_dump(mode="json", exclude_none=True),
         "adds": list(stage.added),
-        **total,
+        **total,  # type: ignore[typeddict-item]  # few have `earlier_runs`, which comes after
         "peak_memory": account.peak_memory.get(name, 0),
         "slowest": slowest.by_stage.get(name, []),
         "cost": None

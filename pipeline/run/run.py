@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.errors import DamagedFile, RecipeError, RetiredFiles
+from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles
 from gristmill.pipeline.flow.saved import check_saved
+from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.inputs.notes import alarms_of_changes, alarms_of_inputs, facts_of, gone_since, notes_of
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
 from gristmill.pipeline.leg.numbers import task_of_numbers, with_numbers
@@ -20,7 +21,7 @@ from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, Plan, make_plan
 from gristmill.pipeline.plan.sink_columns import as_text, schema_of
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.processes.interrupts import one_is_enough
-from gristmill.pipeline.progress.progress_file import OnRecord, on_record
+from gristmill.pipeline.progress.progress_file import OnRecord, Watcher, on_record, words_of
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
@@ -62,9 +63,17 @@ class Summary:
 
 
 def run(
-    recipe: Recipe, out: str, where: Where, ui: UI, portion: Portion | None = None, check_inputs: bool = False
+    recipe: Recipe,
+    out: str,
+    where: Where,
+    ui: UI,
+    portion: Portion | None = None,
+    check_inputs: bool = False,
+    budget: float | None = None,
+    metrics: Watcher | None = None,
 ) -> Summary:
-    """Run a recipe; finished work is not repeated. `check_inputs` hashes all inputs anew, whatever their times say."""
+    """Run a recipe; finished work is not repeated. `check_inputs` hashes all inputs anew, whatever their times say.
+    `budget`: what it may cost in all. `metrics` is shown how far the run is, every second."""
     store = Store(out)
     where.check()
     store.make_root()
@@ -78,7 +87,9 @@ def run(
                 template.begin(recipe.path)
             while True:
                 try:
-                    return on_its_record(_Run(recipe, store, where, ui, portion or Portion(), journal, check_inputs))
+                    money = None if budget is None else Budget(budget, recipe.head.prices)
+                    running = _Run(recipe, store, where, ui, portion or Portion(), journal, check_inputs, money)
+                    return on_its_record(running, metrics)
                 except RetiredFiles as error:
                     journal.bring_back(error.paths)
                     ui.note(f"{len(error.paths):,} files that the last run did not keep are needed; they are made anew")
@@ -89,12 +100,13 @@ def run(
             template.end()
 
 
-def on_its_record(running: _Run) -> Summary:
+def on_its_record(running: _Run, metrics: Watcher | None) -> Summary:
     """Carry a run out, and let other processes see how far it is."""
     recording = OnRecord(
         running.ui, running.recipe.name, running.plan.nodes, lambda account: alarms_of_stages(running.plan, account)
     )
-    with on_record(recording, running.store) as running.ui:
+    running.recording = recording
+    with on_record(recording, running.store, metrics) as running.ui:
         return running.carry_out()
 
 
@@ -108,8 +120,11 @@ class _Run:
         portion: Portion,
         journal: Journal,
         check_inputs: bool,
+        budget: Budget | None = None,
     ) -> None:
         self.recipe = recipe
+        self.budget = budget
+        self.recording: OnRecord | None = None
         self.store = store
         self.journal = journal
         self.ui = ui
@@ -145,7 +160,9 @@ class _Run:
         if self.store.read_json_if_whole("run.json") is None:
             self.begin()
         prepare = None if self.where.forked else self.prepare  # workers that are forked have a template, which does it
-        engine = Engine(journal, self.where, self.ui, self.recipe.path, prepare, self.begin)
+        engine = Engine(journal, self.where, self.ui, self.recipe.path, prepare, self.begin, self.budget)
+        if self.recording is not None:
+            self.recording.deaths = lambda: engine.deaths
         try:
             with self.stopwatch.meter, engine:
                 for wave in self.plan.waves():
@@ -199,8 +216,8 @@ class _Run:
         catches the error."""
         try:
             self.taken([task for task in self.at_work.values() if task["task"] in journal.done], journal.done)
-            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            record = self.record(status, None if status == "interrupted" else f"{error}" or type(error).__name__)
+            status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
+            record = self.record(status, words_of(error))
             self.write_reports(record, {})
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
             self.ui.note(f"no report of what there is: {f'{also}' or type(also).__name__}")

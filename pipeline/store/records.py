@@ -29,6 +29,7 @@ class FileFacts(FilePath):
     schema: NotRequired[str]  # a hash of names and types of the columns
     store: NotRequired[str]  # the address of the folder, of a file outside the run's (a saved index)
     cells: NotRequired[tuple[int, int, int]]  # of rows of some buckets: the first, how many, of how many in all
+    run: NotRequired[str]  # of a saved index: the earlier run, for the column of that name
 
 
 Files: TypeAlias = dict[str, FileFacts]  # of a task's result, by their role: `documents`, `signals`, `rejects/STAGE`
@@ -54,6 +55,17 @@ class ManyRows(TypedDict):
 RowsHandle: TypeAlias = FewRows | ManyRows  # how a task is told which rows to read
 
 
+class EarlierRun(TypedDict):
+    """The run that saved an index: the part of a record that later runs name."""
+
+    name: str  # of the recipe
+    stage: str
+    fingerprint: str  # of the stage
+    saved: str  # when
+    documents: int  # that it kept
+    rows: int
+
+
 class SavedIndex(TypedDict):
     """`index.json` beside rows that a run has saved for later runs."""
 
@@ -62,6 +74,7 @@ class SavedIndex(TypedDict):
     by: str | None
     buckets: int
     files: list[FileFacts]
+    run: NotRequired[EarlierRun]  # none of indexes of earlier versions
     checksum: NotRequired[str]
 
 

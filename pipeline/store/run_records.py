@@ -69,6 +69,7 @@ class StageRecord(TypedDict):
     slowest: list[SlowDocument]
     cost: float | None
     sources: CountsByStage  # by source
+    earlier_runs: NotRequired[list[JSONObject]]  # whose saved indexes the documents were held against
 
 
 class PassedOver(TypedDict):

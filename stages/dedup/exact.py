@@ -6,19 +6,23 @@ The 128 bits are trusted without a look at the texts: among 10**11 documents the
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Annotated, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 from pydantic import Field
 
 from gristmill.kernels.repair.normal_form import in_normal_form
 from gristmill.stages.dedup.policy import PREFER, Preference, SurvivorPolicy
-from gristmill.stages.dedup.survivors import members
-from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.dedup.survivors import RUN, members
+from gristmill.stages.flow import Dataset, Flow, Rows
+from gristmill.stages.stage import CannotRun
 
 HALF = (1 << 64) - 1
+INDEX_FORMAT = 1
 
 
 class ExactDedup(SurvivorPolicy):
@@ -33,14 +37,54 @@ class ExactDedup(SurvivorPolicy):
         bool, Field(description="compare in Unicode NFC, caseless, white space collapsed; else byte for byte")
     ] = True
     prefer: list[Preference] = Field(default=["source", "earliest"], description=PREFER)
+    against: list[str] = Field(
+        default=[],
+        description=(
+            "indexes that earlier runs saved, or folders of such: what has the text of a document in them goes. Of the "
+            "folder that this run saves into too, those whose names come before its own"
+        ),
+    )
+    save_index: Annotated[
+        str | None, Field(description="folder to keep the hashes of what stays in, for `against` of a later run")
+    ] = None
 
     cluster_size: ClassVar[str] = "exact_cluster_size"
     expect_drops: ClassVar[float] = 0.9
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         keys = flow.map(self.sign, docs, columns=self.read, by="key")
-        duplicates = self.report_clusters(flow.exchange(self.duplicates, keys), flow)
-        return flow.drop(docs, duplicates)
+        if self.against:
+            saved = reduce(flow.both, [self.saved_keys(flow, address) for address in self.loads])
+            found = flow.meet(self.duplicates_of_all, keys, saved)
+        else:
+            found = flow.exchange(self.duplicates, keys)
+        kept = flow.drop(docs, self.report_clusters(found, flow))
+        for address in self.saves:
+            saved = flow.map(self.to_save, kept, columns=self.read, by="key")
+            flow.save(saved, address, self.index_facts)
+        return kept
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        return tuple(f"{address}/hashes" for address in self.against)
+
+    @property
+    def saves(self) -> tuple[str, ...]:
+        return () if self.save_index is None else (f"{self.save_index}/hashes",)
+
+    @property
+    def index_facts(self) -> dict[str, int]:
+        """What an index and a run that uses it have to have in common."""
+        return {"format": INDEX_FORMAT, "normalise": int(self.normalise)}
+
+    def saved_keys(self, flow: Flow, address: str) -> Rows:
+        rows, facts = flow.load(address, named=True)
+        if facts and facts != self.index_facts:
+            raise CannotRun(f"{address} was made with other settings ({facts} and not {self.index_facts})")
+        return rows
+
+    def to_save(self, docs: pa.Table) -> pa.Table:
+        return self.sign(docs).select(["key", "low", "uid"])
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each document with text: its hash in two halves, and what the policy looks at."""
@@ -59,6 +103,21 @@ class ExactDedup(SurvivorPolicy):
         """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with
         one."""
         return members(rows, self.survivor_sort_keys(), "exact_duplicate", "same text as", self.cluster_size)
+
+    def duplicates_of_all(self, rows: pa.Table | None, saved: pa.Table | None) -> pa.Table:
+        """The same where earlier runs kept documents too: these stay. A document that is saved itself stays as well."""
+        if rows is None or saved is None:
+            return pa.table({}) if rows is None else self.duplicates(rows)
+        both = pa.concat_tables([rows, saved.select(["key", "low", "uid", RUN])], promote_options="default")
+        both = both.append_column("new", pc.is_valid(both["home"]).cast(pa.uint8()))
+        order = [("new", "ascending"), *self.survivor_sort_keys()]
+        found = members(both, order, "exact_duplicate", "same text as", self.cluster_size, RUN)
+        itself = pc.and_(pc.is_valid(found["reason"]), pc.is_in(found["uid"], value_set=saved["uid"].combine_chunks()))
+        for name in ("reason", "detail"):
+            column = found[name]
+            kept = pc.if_else(itself, pa.scalar(None, column.type), column)
+            found = found.set_column(found.column_names.index(name), name, kept)
+        return found.filter(pc.is_valid(found["home"]))
 
 
 def normalised(text: str) -> str:

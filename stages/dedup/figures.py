@@ -14,6 +14,7 @@ def duplicate_figures(report: Report) -> list[Block]:
     blocks: list[Block] = [cluster_sizes(clusters) if clusters else Sentence("No two documents were alike.")]
     blocks += [dropped_by_source(sources)] if len(sources) > 1 else []
     blocks += [chances_to_meet(report["bands"])] if report.get("bands") else []
+    blocks += [earlier_runs(report["earlier_runs"])] if report.get("earlier_runs") else []
     return blocks + [text_pair(example) for example in report.get("examples") or []]
 
 
@@ -35,6 +36,21 @@ def dropped_by_source(sources: Mapping[str, Mapping[str, Any]]) -> CountBars:
     dropped = [(str(name), sum(counts["dropped"].values())) for name, counts in sources.items()]
     whole = sum(count for _, count in dropped)
     return CountBars("Documents that went, by source", "source", sorted(dropped, key=lambda row: -row[1]), whole)
+
+
+def earlier_runs(runs: Sequence[Mapping[str, Any]]) -> Figures:
+    """Whose indexes the documents were held against; one of an earlier version knows less of itself."""
+    rows = [
+        (
+            str(run["index"]),
+            str(run["name"]),
+            str(run.get("saved", "")).partition("T")[0],
+            f"{run['documents']:,}" if "documents" in run else "",
+            str(run.get("fingerprint", ""))[:12],
+        )
+        for run in runs
+    ]
+    return Figures("Earlier runs", ("index", "run", "saved", "documents", "fingerprint"), rows, words=3)
 
 
 def chances_to_meet(bands: Mapping[str, Any]) -> ValueBars:

@@ -24,8 +24,17 @@ from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.minhash import band_hashes, bands_for, chance_of_meeting, signatures
 from gristmill.kernels.duplicates.nominate import pairs_in_buckets, pairs_with_saved, siblings
 from gristmill.kernels.words.tokens import jaccard_of_pairs, shingle_sets
-from gristmill.stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketches, each_pair_once, edges_of, rows_of
-from gristmill.stages.dedup.policy import SurvivorPolicy
+from gristmill.stages.dedup.near import (
+    NO_CLUSTER,
+    SAVED,
+    NearDuplicates,
+    Sketches,
+    each_pair_once,
+    edges_of,
+    rows_of,
+)
+from gristmill.stages.dedup.policy import PolicyColumns, SurvivorPolicy
+from gristmill.stages.dedup.survivors import RUN
 from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.stage import PLACEMENT, CannotRun
 
@@ -68,7 +77,11 @@ class MinHashDedup(SurvivorPolicy):
     seed: Annotated[int, Field(description="of all hashes", ge=0)] = 0
 
     against: list[str] = Field(
-        default=[], description="indexes that earlier runs saved: what is like a document in them goes"
+        default=[],
+        description=(
+            "indexes that earlier runs saved, or folders of such: what is like a document in them goes. Of the folder "
+            "that this run saves into too, those whose names come before its own"
+        ),
     )
     within: Annotated[bool, Field(description="compare the documents with each other too")] = True
     save_index: Annotated[
@@ -164,15 +177,16 @@ class MinHashDedup(SurvivorPolicy):
 
     def nominated_and_compared(self, docs: Dataset, flow: Flow) -> Rows:
         """Edges, cut by `left`."""
-        indexes = [
-            [load_index(flow, f"{address}/{part}", self.index_facts) for part in ("bands", "sketches")]
-            for address in self.against
-        ]
+        saved_bands, sketches = (
+            [load_index(flow, f"{address}/{part}", self.index_facts, part == "sketches") for address in self.against]
+            for part in ("bands", "sketches")
+        )
         bands = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=self.shape[0], gpu=self.gpu)
         edges = [self.near.compared(self.nominated(bands, flow), docs, flow, by="left")] if self.within else []
-        for saved, sketches in indexes:
-            pairs = flow.exchange(self.nominate_saved, flow.both(bands, saved), by="right", fan=1 / self.shape[0])
-            sketched = flow.meet(self.with_sketch, pairs, sketches)
+        if self.against:  # all at once: rounds do not grow with the number of indexes
+            met = reduce(flow.both, [bands, *saved_bands])
+            pairs = flow.exchange(self.nominate_saved, met, by="right", fan=1 / self.shape[0])
+            sketched = flow.meet(self.with_sketch, pairs, reduce(flow.both, sketches))
             edges.append(flow.join(self.compare_saved, sketched, docs, columns=self.read, by="left", of="left"))
         return reduce(flow.both, edges)
 
@@ -249,7 +263,7 @@ class MinHashDedup(SurvivorPolicy):
             return pa.table({})
         pairs = each_pair_once(pairs)
         places = pc.index_in(pairs["right"], value_set=saved["uid"].combine_chunks())
-        return pairs.append_column("sketch", saved["sketch"].take(places))
+        return pairs.append_column("sketch", saved["sketch"].take(places)).append_column(RUN, saved[RUN].take(places))
 
     def compare_saved(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
         """Edges to saved documents. Their text is far away: the similarity is estimated from SKETCH places (standard
@@ -271,9 +285,14 @@ class MinHashDedup(SurvivorPolicy):
         for name, column in self.policy_columns(docs).items():
             rows |= {
                 f"left_{name}": pc.take(column, pa.array(places)),
-                f"right_{name}": pa.nulls(len(kept), column.type),
+                f"right_{name}": pairs[RUN] if name == RUN else pa.nulls(len(kept), column.type),
             }
         return edges_of(rows)
+
+    def policy_columns(self, docs: pa.Table) -> PolicyColumns:
+        """With the earlier run that a document is of, where there are any: none for documents of this one."""
+        columns = super().policy_columns(docs)
+        return {**columns, RUN: pa.nulls(len(docs), pa.string())} if self.against else columns
 
     def sketches(self, text: pa.ChunkedArray) -> Sketches:
         values, first = shingle_sets(text_column(text), self.ngram, self.seed)
@@ -358,9 +377,9 @@ def band_hashes_on_gpu(column: TextColumn, **settings: Any) -> tuple[Array, Arra
         ) from error
 
 
-def load_index(flow: Flow, address: str, facts: dict[str, int]) -> Rows:
-    rows, saved_facts = flow.load(address)
-    differ = [
+def load_index(flow: Flow, address: str, facts: dict[str, int], named: bool) -> Rows:
+    rows, saved_facts = flow.load(address, named=named)
+    differ = saved_facts and [
         f"{name} {saved_facts.get(name)} and not {value}"
         for name, value in facts.items()
         if saved_facts.get(name) != value

@@ -29,7 +29,7 @@ from gristmill.kernels.duplicates.forest import keepers, neighbours, proposals, 
 from gristmill.stages.dedup.components import Components, ends_of
 from gristmill.stages.dedup.policy import PolicyColumns
 from gristmill.stages.dedup.sorted_rows import begins_run
-from gristmill.stages.dedup.survivors import hexadecimal
+from gristmill.stages.dedup.survivors import RUN, hexadecimal, kept_by
 from gristmill.stages.flow import Dataset, Flow, Rows
 
 Sketches = tuple[Array, Array]  # values of all, and where those of each begin and end
@@ -227,6 +227,8 @@ class NearDuplicates:
         sizes = np.diff(np.append(np.flatnonzero(begins), len(cluster)))
         goes = (keeper >= 0) & (members["new"].to_numpy() == 1)  # what an index has stays, here too
         like = pc.binary_join_element_wise(similarity_to(keeper, lists), hexadecimal(uid[keeper]), " like ")
+        if RUN in members.column_names:
+            like = kept_by(like, members[RUN].take(pa.array(np.maximum(keeper, 0))))
         nothing = pa.scalar(None, pa.string())
         copies = np.bincount(keeper[goes], minlength=len(keeper)) + 1
         rows = {

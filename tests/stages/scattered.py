@@ -122,8 +122,13 @@ class Scattered(LocalFlow):
     def save(self, rows: Any, address: str, facts: dict[str, Any]) -> None:
         self.saved[address] = (rows, facts)
 
-    def load(self, address: str) -> tuple[Any, dict[str, Any]]:
-        return self.saved[address]
+    def load(self, address: str, *, named: bool = False) -> tuple[Any, dict[str, Any]]:
+        rows, facts = self.saved[address]
+        if not named:
+            return rows, facts
+        run = address.split("/")[0]
+        tables = [table.append_column("run", pa.array([run] * len(table), pa.string())) for table in rows.tables]
+        return LocalRows(tables, rows.by), facts
 
 
 def fates(stage: Any, rows: list[dict[str, Any]], schema: pa.Schema, seed: int = 0) -> dict[int, dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gristmill.stages import MinHashDedup
+from gristmill.stages import ExactDedup, MinHashDedup
 from gristmill.stages.extract.views import TURNED
 from gristmill.stages.stage import Global, Stage
 from tests.stages.scattered import Scattered
@@ -89,6 +89,18 @@ def with_an_index(lab: Lab, stage: Stage, given: pa.Table) -> Any:
     return flowed(stage, given, 1, before)[0]
 
 
+def with_hashes(lab: Lab, stage: Stage, given: pa.Table) -> Any:
+    """A run before it has saved the index `old`, of one document that has the text of the first two."""
+    assert isinstance(stage, Global)
+
+    def before(flow: Scattered) -> None:
+        ExactDedup(save_index="old").run(
+            flow.parts(table([SAME[0]]).set_column(0, "uid", pa.array([7], pa.uint64()))), flow
+        )
+
+    return flowed(stage, given, 1, before)[0]
+
+
 def placement(lab: Lab, stage: Stage, given: Any) -> bool:
     """Does it ask for workers that have a GPU?"""
     return stage.gpu
@@ -109,7 +121,7 @@ NEAR_CHANGES: Changes = {
 }
 SIM = words(200, 13)
 DEDUP = [
-    Subject("ExactDedup", POLICY | {"normalise": to(False)}, given=alike(SAME)),
+    Subject("ExactDedup", POLICY | {"normalise": to(False), "against": to(["old"], see=with_hashes), "save_index": to("kept")}, given=alike(SAME)),
     Subject(
         "UrlDedup",
         POLICY | {"ignored": to(("x",)), "more_ignored": to(("ref",))},

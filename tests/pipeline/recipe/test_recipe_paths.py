@@ -85,8 +85,9 @@ SETTINGS = {
 }  # fmt: skip
 # Addresses that the engine itself looks up beside the recipe; `inputs` and saved indexes are known by contents on their
 # own account.
-ENGINES = {"minhash_dedup.against", "minhash_dedup.save_index"} | {
-    f"{reader}.path" for reader in ("arrow", "html", "jsonl", "parquet", "plain", "warc", "wet")
+ENGINES = {
+    *(f"{stage}.{setting}" for stage in ("exact_dedup", "minhash_dedup") for setting in ("against", "save_index")),
+    *(f"{reader}.path" for reader in ("arrow", "html", "jsonl", "parquet", "plain", "warc", "wet")),
 }
 
 

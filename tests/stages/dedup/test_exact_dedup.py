@@ -140,3 +140,28 @@ def test_settings_without_effect_are_refused():
 @given(st.lists(st.integers(0, 2**64 - 1)))
 def test_hexadecimal(values):
     assert hexadecimal(np.array(values, dtype=np.uint64)).to_pylist() == [f"{value:016x}" for value in values]
+
+
+def test_what_an_earlier_run_kept_stays_and_its_copies_go() -> None:
+    """Whatever the policy; and a document that is saved itself stays."""
+
+    def docs(texts: list[str | None], first: int) -> pa.Table:
+        uids = pa.array(range(first, first + len(texts)), pa.uint64())
+        columns = {"uid": uids, "source": pa.array(["a"] * len(texts)), "date": pa.nulls(len(texts), pa.string())}
+        return pa.table({**columns, "text": pa.array(texts, pa.string())})
+
+    flow = Scattered(1)
+    old = docs(["one", "two", "three", None], first=100)
+    assert ExactDedup(save_index="old").run(flow.parts(old), flow).rows == 4
+    new = pa.concat_tables([docs(["ONE", "one ", "four", "FOUR", "five", None], first=1), old.slice(1, 1)])
+    for seed in range(5):
+        flow.random.seed(seed)
+        after = ExactDedup(against=["old"]).run(flow.parts(new), flow)
+        assert {uid: row["detail"] for uid, row in flow.gone.items()} == {
+            1: f"same text as {100:016x}, kept by old",
+            2: f"same text as {100:016x}, kept by old",
+            4: f"same text as {3:016x}",
+        }
+        assert after.rows == len(new) - 3
+    with pytest.raises(CannotRun, match="was made with other settings"):
+        ExactDedup(against=["old"], normalise=False).run(flow.parts(new), flow)

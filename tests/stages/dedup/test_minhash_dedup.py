@@ -280,7 +280,8 @@ def test_a_later_run_against_a_saved_index() -> None:
             )
             by_uid = dict(zip(second["uid"].to_pylist(), range(len(texts)), strict=True))
             for uid in range(1, 11):
-                assert int(flow.gone[uid]["detail"].split(" like ")[1], 16) == first["uid"][by_uid[uid]].as_py()
+                like, _, kept_by = flow.gone[uid]["detail"].split(" like ")[1].partition(", kept by ")
+                assert (int(like, 16), kept_by) == (first["uid"][by_uid[uid]].as_py(), "index")
             assert not set(flow.named["uid"].to_pylist()) & set(first["uid"].to_pylist()), (
                 "saved documents are not of this run"
             )
@@ -299,7 +300,7 @@ def test_a_document_that_the_index_has_as_well_stays_and_what_is_like_it_goes(sa
         MinHashDedup(against=["index"], prefer=["longest"]).run(flow.parts(docs), flow)
         assert set(flow.gone) == {fresh}
         found.add(flow.gone[fresh]["detail"])
-    assert len(found) == 1 and next(iter(found)).endswith(f" like {saved:016x}")
+    assert len(found) == 1 and next(iter(found)).endswith(f" like {saved:016x}, kept by index")
 
 
 def test_an_index_made_otherwise_is_refused() -> None:

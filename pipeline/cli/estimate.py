@@ -1,0 +1,164 @@
+"""`gristmill estimate`: how many machines, how long, what it costs."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.screen import console, escape
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gristmill.pipeline.recipe.recipe import Recipe
+    from gristmill.pipeline.run.forecast import Forecast
+    from gristmill.pipeline.store.run_records import RunRecord
+
+OTHERS = (0.25, 0.5, 1, 2, 4)  # times as many workers
+
+
+def estimate(
+    recipe: Annotated[Path, typer.Argument(help="the recipe, a YAML file", show_default=False, readable=False)],
+    workers: Annotated[int, typer.Option("--workers", min=1, help="workers of the cluster")],
+    cores: Annotated[int, typer.Option("--cores", min=1, help="cores paid for, a worker; a worker works on one")] = 1,
+    memory: Annotated[str | None, typer.Option("--memory", help="memory of a worker, such as 4GB")] = None,
+    core_hour: Annotated[
+        float | None, typer.Option("--core-hour", min=0, help="price of a core for an hour; default: the recipe's")
+    ] = None,
+    object_store: Annotated[
+        bool, typer.Option("--object-store", help="the run's folder is on one: count requests")
+    ] = False,
+    sample_of: Annotated[
+        str | None,
+        typer.Option("--from", help="the folder of a finished run with --sample or --limit; default: make one now"),
+    ] = None,
+    sample: Annotated[str, typer.Option("--sample", help="the share of the input to run on")] = "1%",
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output, events on standard error")] = False,
+) -> None:
+    """Estimate time, cost, memory, disk and requests of the whole on a cluster, from a run on a part of the input."""
+    from dask.utils import parse_bytes
+
+    from gristmill.pipeline.inputs.portion import part_sizes
+    from gristmill.pipeline.recipe import recipe as recipes
+    from gristmill.pipeline.recipe.memory_limit import check_memory
+    from gristmill.pipeline.run.forecast import Shape, forecast
+    from gristmill.pipeline.store.store import Store
+
+    loaded = recipes.load(recipe)
+    if memory is not None:
+        check_memory(memory)
+    limit = None if memory in (None, "auto") else int(parse_bytes(memory))
+    shape = Shape(workers, cores, limit, core_hour, object_store)
+    if sample_of is not None:
+        record = finished(sample_of, loaded)
+        parts = part_sizes(loaded, Store(sample_of))
+    else:
+        with tempfile.TemporaryDirectory(prefix="gristmill-estimate-") as folder:
+            record = sampled(loaded, folder, sample, as_json)
+            parts = part_sizes(loaded, Store(folder))
+    numbers = sorted({max(1, round(workers * times)) for times in OTHERS})
+    answers = [forecast(loaded, record, parts, replace(shape, workers=number)) for number in numbers]
+    found = answers[numbers.index(workers)]
+    if as_json:
+        others = [{"workers": a.shape.workers, "seconds": a.seconds, "total": a.total} for a in answers]
+        print(json.dumps(found.plain() | {"other_sizes": others}))
+    else:
+        show = console()
+        show.print(sizes(answers, found))
+        for topic, line in in_words(found):
+            words = wrap(line, min(show.width, 100), initial_indent=f"{topic:11}", subsequent_indent=" " * 11)
+            show.print(escape("\n".join(words)), soft_wrap=True)
+
+
+def finished(folder: str, recipe: Recipe) -> RunRecord:
+    """The record of a run on a part of what this recipe reads."""
+    from gristmill.pipeline.store.store import Store
+
+    record: RunRecord | None = Store(folder).read_json("run.json")
+    if not record or record.get("status") != "done":
+        raise RecipeError(f"--from {folder}: it holds no finished run (run.json)")
+    if record["name"] != recipe.name or record["recipe"].get("stages") != recipe.resolved().get("stages"):
+        raise RecipeError(f"--from {folder}: that run is of another recipe, or of other stages of {recipe.name}")
+    return record
+
+
+def sampled(recipe: Recipe, folder: str, sample: str, as_json: bool) -> RunRecord:
+    """The record of a run on a share of the input, in a folder that goes."""
+    from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.inputs.estimate import share_of
+    from gristmill.pipeline.inputs.portion import Portion
+    from gristmill.pipeline.progress.progress import ui_for
+    from gristmill.pipeline.run.run import run
+
+    with ui_for(as_json, console(stderr=True)) as ui:
+        return run(recipe, folder, Where(None, recipe.head.memory), ui, Portion(share=share_of(sample))).record
+
+
+def sizes(answers: list[Forecast], asked: Forecast) -> Table:
+    """The cluster that was asked for, and smaller and larger ones."""
+    from rich.table import Table
+
+    from gristmill.pipeline.formatting import as_money
+    from gristmill.pipeline.inputs.estimate import for_people
+
+    table = Table(title="How many machines, how long, what cost", title_justify="left")
+    for name in ("workers", "time", "at least", "at most", "cost", "busy"):
+        table.add_column(name, justify="right")
+    for answer in answers:
+        busy = answer.core_seconds / max(1e-9, answer.seconds * answer.shape.workers)
+        cells = [f"{answer.shape.workers:,}", *map(for_people, (answer.seconds, answer.low, answer.high))]
+        cells += ["" if answer.total is None else as_money(answer.total, answer.currency), f"{min(1.0, busy):.0%}"]
+        table.add_row(*cells, style="bold" if answer is asked else None)
+    return table
+
+
+def in_words(found: Forecast) -> list[tuple[str, str]]:
+    """What is known, what is extrapolated, and where more machines stop to help."""
+    from gristmill.pipeline.formatting import as_money
+    from gristmill.pipeline.inputs.estimate import SURE, for_people
+
+    guess, shape = found.sample, found.shape
+    sure = "too little was read to say how sure" if guess.low is None else f"{guess.low:,} to {guess.high:,}, {SURE}"
+    requests = f"{found.puts:,} to write, {found.gets:,} to read"
+    if found.requests_cost is not None:
+        requests += f", {as_money(found.requests_cost, found.currency)}"
+    how = "counted in the sample" if found.requests_measured else "computed from tasks; may be off by half"
+    longest = max(found.steps, key=lambda step: step.longest)
+    narrow = min(found.steps, key=lambda step: step.width)
+    lines = [
+        ("documents", f"about {guess.documents:,} ({sure}), {guess.kept:,} kept"),
+        (
+            "work",
+            f"{found.core_seconds / 3600:,.2f} core hours"
+            + ("" if found.work is None else f", {as_money(found.work, found.currency)} if idle cores cost nothing"),
+        ),
+        (
+            "memory",
+            f"{found.memory_bytes / 1e9:,.2f} GB a worker"
+            + {True: "", False: f", more than the {(shape.memory or 0) / 1e9:,.2f} GB it has", None: ""}[found.fits],
+        ),
+        (
+            "disk",
+            f"{found.disk_bytes / 1e9:,.2f} GB at the end, at most {found.scratch_bytes / 1e9:,.2f} GB on the way",
+        ),
+        ("requests", f"{requests} ({how})"),
+        (
+            "scaling",
+            f"up to about {found.useful_workers:,} workers are worth it: beyond, twice as many save less than a "
+            f"quarter of the time. Longest task: {for_people(longest.longest)} ({longest.name}). At most "
+            f"{narrow.width:,} tasks at once in {narrow.name}. {for_people(found.overhead)} of start, driver and report",
+        ),
+        (
+            "how",
+            f"extrapolated from {guess.share:.2%} of the input: seconds and bytes by documents, on cores like the "
+            "sample's. Duplicates grow with size: fewer may be kept, and their stages may take longer",
+        ),
+    ]
+    return [line for line in lines if line[0] != "requests" or shape.object_store]

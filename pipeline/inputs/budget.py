@@ -1,0 +1,90 @@
+"""`--budget`: what a run may cost in all, at the prices of its recipe.
+
+Counted like the cost in run.json: seconds of workers at work, whenever that was, so that a run that is resumed goes on
+counting. A task is sent only if it fits beside all that is spent and in flight, at the mean price of its kind so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import takewhile
+
+from gristmill.pipeline.errors import OverBudget, RecipeError
+from gristmill.pipeline.formatting import as_money
+from gristmill.pipeline.inputs.estimate import Estimate
+from gristmill.pipeline.recipe.recipe import Prices
+from gristmill.pipeline.store.records import Result, Task
+
+Kind = tuple[str, str]
+
+
+class Budget:
+    """Money of one run: spent, in flight, and what is left."""
+
+    def __init__(self, amount: float, prices: Prices | None) -> None:
+        if prices is None:
+            raise RecipeError("--budget is in the currency of the recipe's `prices`, and it has none")
+        self.amount = amount
+        self.prices = prices
+        self.spent = 0.0
+        self._in_flight: dict[str, float] = {}
+        self._known: dict[Kind, tuple[int, float]] = {}  # how many tasks of a kind cost how much together
+
+    def counts(self, task: Task, result: Result) -> None:
+        """A task is done, by this run or by one that it resumes."""
+        cost = self.price(task, result.get("seconds", 0.0))
+        number, before = self._known.get(kind_of(task), (0, 0.0))
+        self._known[kind_of(task)] = number + 1, before + cost
+        self._in_flight.pop(task["task"], None)
+        self.spent += cost
+
+    def room_for(self, groups: Iterable[Iterable[Task]]) -> int:
+        """How many of some groups of tasks, one after another, may be sent."""
+        return sum(1 for _ in takewhile(self.allows, groups))
+
+    def allows(self, tasks: Iterable[Task]) -> bool:
+        """Whether some tasks may be sent; they are in flight then."""
+        expected = {task["task"]: self.mean(task) for task in tasks}
+        others = sum(cost for name, cost in self._in_flight.items() if name not in expected)
+        if not self._known and self._in_flight.keys() - expected.keys():
+            return False  # the first group tells what tasks cost
+        if self.spent + others + sum(expected.values()) > self.amount:
+            return False
+        self._in_flight |= expected
+        return True
+
+    def price(self, task: Task, seconds: float) -> float:
+        return seconds / 3600 * (self.prices.gpu_hour if task.get("gpu") else self.prices.core_hour)
+
+    def mean(self, task: Task) -> float:
+        """Of the task's kind so far; of one of which nothing is known, that of all."""
+        number, cost = self._known.get(kind_of(task), (0, 0.0))
+        if not number:
+            number, cost = (sum(each) for each in zip((0, 0.0), *self._known.values(), strict=True))
+        return cost / number if number else 0.0
+
+    def exceeded(self, left: int) -> OverBudget:
+        spent, amount = (as_money(money, self.prices.currency) for money in (self.spent, self.amount))
+        return OverBudget(
+            f"stopped: {spent} of the budget of {amount} are spent, and the next of {left:,} groups of tasks would "
+            "exceed it; finished work is kept, the same command with a higher --budget resumes"
+        )
+
+    def check(self, guess: Estimate | None) -> str | None:
+        """Before any work: OverBudget if what is known says that it cannot be enough, else a warning where it may not
+        be or nothing is known."""
+        amount = as_money(self.amount, self.prices.currency)
+        if guess is None or guess.cost is None:
+            return (
+                f"nothing is known of what this run will cost: it stops before it exceeds {amount}; "
+                "`gristmill estimate` or a run with --sample tells"
+            )
+        low, high = (guess.cost * bound for bound in guess.spread)
+        words = f"the whole will cost {as_money(low, guess.currency)} to {as_money(high, guess.currency)}"
+        if low > self.amount:
+            raise OverBudget(f"{words} by the sample run, more than the budget of {amount}; nothing was begun")
+        return f"{words} by the sample run: the budget of {amount} may not be enough" if high > self.amount else None
+
+
+def kind_of(task: Task) -> Kind:
+    return task["node"], f"{task['kind']} {task.get('round', '')}"
