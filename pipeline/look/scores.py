@@ -8,7 +8,7 @@ texts only of a few parts' first rows. A task for each stage reads them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypedDict, cast
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,6 @@ from gristmill.pipeline.store.records import LookTask, Part, Result
 from gristmill.pipeline.store.sinks import as_lying
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.documents import BATCH_ROWS
-from gristmill.stages.stage import Stage
 
 MOST_ROWS = 1_000_000
 EXAMPLE_PARTS = 4
@@ -83,7 +82,7 @@ def task_of_scores(store: Store, called: str, spec: StageSpec, parts: Sequence[P
 
 
 def run_scores(task: LookTask) -> Result:
-    store, stage = Store(task["out"]), cast(Stage, registry.build(task["given"]["stage"]))
+    store, stage = Store(task["out"]), registry.build(task["given"]["stage"])
     signals, chosen = stage.scored_signals, task["given"]["parts"]
     tables = [
         batch.append_column("source", _source(part, len(batch)))

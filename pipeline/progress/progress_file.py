@@ -166,7 +166,7 @@ class OnRecord(UI):
         self.changed.set()
 
     def _count(self, task: Task, result: Result, anew: bool) -> None:
-        if task["kind"] == "pages" or task["kind"] == "numbers":
+        if task["kind"] == "pages" or task["kind"] == "numbers" or task["kind"] == "look":
             return
         node = self._nodes[task["node"]]
         for source, counts in counts_by_source(task, result).items():

@@ -337,7 +337,7 @@ class _Run:
         elif self.store.exists(path):
             self.store.remove([path])
 
-    def taken(self, tasks: Sequence[LegTask | RulesTask], results: dict[str, Result]) -> list[Part]:
+    def taken(self, tasks: Sequence[LegTask | RulesTask], results: Mapping[str, Result]) -> list[Part]:
         """The parts of some tasks' results, which are noted."""
         for task in tasks:
             self.at_work.pop(task["task"], None)

@@ -122,9 +122,7 @@ class Journal:
     def _is_known(self, path: str, stamp: Stamp, facts: FileFacts) -> bool:
         """Is this the content that was written? Object stores, whose listings tell no more than lengths, keep checksums
         of their own."""
-        return not self.store.local or (
-            path not in self.suspects and self._seen(path) == (stamp, facts["checksum"])
-        )
+        return not self.store.local or (path not in self.suspects and self._seen(path) == (stamp, facts["checksum"]))
 
     def _seen(self, path: str) -> StampRecord:
         """The stamp of a file and the checksum of the content that it had with it."""
@@ -207,11 +205,7 @@ class Journal:
     def named(self, paths: Iterable[str]) -> None:
         """Files of a sink have got their names, which changes their stamps and, where they are the same files, nothing
         else."""
-        stamps = {
-            path: (stamp, self._seen(path))
-            for path in paths
-            if (stamp := self.store.stamp(path)) is not None
-        }
+        stamps = {path: (stamp, self._seen(path)) for path in paths if (stamp := self.store.stamp(path)) is not None}
         self._remember(
             {
                 path: (stamp, checksum if is_renamed(before, stamp) else hash_of_content(self.store.at(path)))
