@@ -167,17 +167,13 @@ def too_much(task: Task, error: Exception) -> str:
     named = f" ({', '.join(files[:3])}{f' and {len(files) - 3:,} more' if len(files) > 3 else ''})" if files else ""
     return (
         f"the documents of one part{named} are too much for one column, which holds 2 GB ({error}); split large files, "
-        "or where the format can be split (a compressed .jsonl cannot) or files are small take a smaller "
+        "or where the format can be split (a compressed .jsonl only if it has many frames) or files are small take a smaller "
         "`parts: {max_bytes: ...}`"
     )
 
 
 def named_in(task: Task) -> str:
     """The node of a task, with the file and class of a global stage of a user's own."""
-    if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "pages" or task["kind"] == "numbers":
-        return task["node"]
-    if task["kind"] == "look":
-        return task["node"]
     address = task["stage"]["stage"] if "stage" in task else ""
     return f"{task['node']} ({Path(address).name})" if ".py:" in address else task["node"]
 

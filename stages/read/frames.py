@@ -1,6 +1,6 @@
-"""Where the frames of a compressed file begin, and how many bytes come before each when unpacked: told by headers alone.
+"""Where the frames of a compressed file begin, and how many bytes come before each when unpacked, by headers alone.
 
-Frames of zstd that state their size (as `zstd` and pzstd write them of files) and members of gzip that state their
+Frames of zstd that state their size (those of a writer that packs block by block do) and members of gzip that state their
 length (BGZF, as bgzip writes them) can be read from any of them on. Other files have one beginning. Headers are read
 at a thousandth of the bytes; over a network that would be most of the file all the same, so remote files are not
 looked into.
@@ -16,7 +16,7 @@ from typing import BinaryIO
 from gristmill.stages.read.members import Codec, Damaged, Member, Window
 
 ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08\x04"
-SKIPPABLE, DICTIONARY = b"\x2a\x4d\x18", 0x5D  # of a frame that holds no text; the first may be WARC-zstd's dictionary
+SKIPPABLE, DICTIONARY = b"\x2a\x4d\x18", 0x5D  # of a frame without text; the first may be WARC-zstd's dictionary
 RAW, REPEATED, PACKED = 0, 1, 2  # kinds of blocks
 EXTRA = 12  # bytes of a gzip header before its extra fields
 
@@ -109,8 +109,8 @@ def spans_of_frames(frames: list[Frame], size: int, target: int) -> list[tuple[i
 
 
 class FrameReader:
-    """The bytes of frames one after the other, from one of them on; a frame that is damaged ends a stretch, and the next
-    begins behind it."""
+    """The bytes of frames one after the other, from one of them on; a frame that is damaged ends a stretch, and the
+    next begins behind it."""
 
     def __init__(self, codec: Codec, window: Window, frames: list[Frame], start: int, end: int | None) -> None:
         self._codec, self._window, self._frames = codec, window, frames
