@@ -1,8 +1,8 @@
 """Where the frames of a compressed file begin, and how many bytes come before each when unpacked, by headers alone.
 
-Frames of zstd that state their size (those of a writer that packs block by block do) and members of gzip that state their
-length (BGZF, as bgzip writes them) can be read from any of them on. Other files have one beginning. Headers are read
-at a thousandth of the bytes; over a network that would be most of the file all the same, so remote files are not
+Frames of zstd that state their size (those of a writer that packs block by block do) and members of gzip that state
+their length (BGZF, as bgzip writes them) can be read from any of them on. Other files have one beginning. Headers are
+read at a thousandth of the bytes; over a network that would be most of the file all the same, so remote files are not
 looked into.
 """
 
