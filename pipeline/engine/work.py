@@ -174,6 +174,10 @@ def too_much(task: Task, error: Exception) -> str:
 
 def named_in(task: Task) -> str:
     """The node of a task, with the file and class of a global stage of a user's own."""
+    if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "pages" or task["kind"] == "numbers":
+        return task["node"]
+    if task["kind"] == "look":
+        return task["node"]
     address = task["stage"]["stage"] if "stage" in task else ""
     return f"{task['node']} ({Path(address).name})" if ".py:" in address else task["node"]
 
