@@ -105,7 +105,8 @@ class Flow(Protocol):
         of: str | None = None,
     ) -> Rows:
         """Rows at home, with the documents of their part; with `of`, a column of uids or of lists of them, only with
-        those that it names, so that no others are held in memory. `fan` as in `exchange`."""
+        those that it names, so that no others are held in memory. Of many the method gets some at a time, with the rows
+        that name them; a list has then only those of its uids. `fan` as in `exchange`."""
         ...
 
     def both(self, rows: Rows, more: Rows) -> Rows:

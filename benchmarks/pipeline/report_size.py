@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.pipeline.leg.rules import run_decide
+from gristmill.pipeline.look.samples import legs_with_rules, run_samples, task_of_samples
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
-from gristmill.pipeline.run.samples import legs_with_rules, samples_of
 from gristmill.pipeline.store.counts import Count
 from gristmill.pipeline.store.parts import new_part
 from gristmill.pipeline.store.store import Store, json_bytes
@@ -124,9 +124,9 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
         for r in rules
     ]
     for its in entries:
-        store.write_if_other(
-            f"stages/{its['name']}/report.json", json_bytes(its | {"samples": samples_of(store, its["name"], legs)})
-        )
+        name = its["name"]
+        samples = run_samples(task_of_samples(store, name, store.files(f"stages/{name}/rejects"), legs))["seen"]
+        store.write_if_other(f"stages/{name}/report.json", json_bytes(its | {"samples": samples}))
     run = {
         "name": "a million documents",
         "status": "done",

@@ -34,7 +34,7 @@ from gristmill.pipeline.processes.gpus import RESOURCE
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.store.journal import FOLDER, Journal
 from gristmill.pipeline.store.parts import resting_on
-from gristmill.pipeline.store.records import PagesTask, Result, RowsHandle, Task
+from gristmill.pipeline.store.records import LookTask, PagesTask, Result, RowsHandle, Task
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -192,6 +192,18 @@ class Engine:
             self.journal.flush()
         return self.journal.done[task["task"]]
 
+    def look(self, tasks: list[LookTask]) -> list[Result]:
+        """The results of tasks for the report, in order; the journal does not keep them. In a run that needed no
+        workers none are started for a little work."""
+        results: dict[str, Result] = {}
+        if self._client is None and sum(task["cost"] for task in tasks) <= TOGETHER_BYTES:
+            for task in tasks:
+                [results[task["task"]]] = run_tasks([task])
+                self.accept(task, results[task["task"]])
+        elif tasks:
+            self._work(list(tasks), results)
+        return [results[task["task"]] for task in tasks]
+
     def run(self, tasks: Iterable[Task]) -> dict[str, Result]:
         """The result of every task, by fingerprint."""
         results: dict[str, Result] = {}
@@ -285,8 +297,9 @@ class Engine:
                     for task, result in answered(group.tasks, found):
                         self.accept(task, result)
                         results[task["task"]] = result
-                        self.worked += 1
-                        self.count(task, result, anew=True)
+                        if task["kind"] != "look":
+                            self.worked += 1
+                            self.count(task, result, anew=True)
                 future.release()
             watch.look(sent)
             send()  # also to workers that have joined
@@ -376,7 +389,8 @@ class Engine:
                 self.journal.store.write("logs/trace.txt", plain(result["trace"]).encode("utf-8", "replace"))
                 result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
             raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
-        self.journal.add(task["task"], result)
+        if task["kind"] != "look":
+            self.journal.add(task["task"], result)
 
 
 class SchedulerLost(OSError):

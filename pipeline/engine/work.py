@@ -24,6 +24,8 @@ from gristmill.pipeline.leg.leg import grind
 from gristmill.pipeline.leg.numbers import run_numbers
 from gristmill.pipeline.leg.rules import run_decide
 from gristmill.pipeline.leg.side_by_side import run_pages
+from gristmill.pipeline.look.samples import run_samples
+from gristmill.pipeline.look.scores import run_scores
 from gristmill.pipeline.processes.lifetime import (
     end_descendants,
     end_with_parent,
@@ -33,7 +35,8 @@ from gristmill.pipeline.processes.lifetime import (
 from gristmill.pipeline.processes.memory import forget_peak
 from gristmill.pipeline.processes.template import LOADS
 from gristmill.pipeline.store.parts import parts_of
-from gristmill.pipeline.store.records import Result, Task
+from gristmill.pipeline.store.records import LookTask, Result, Task
+from gristmill.pipeline.survey.tasks import run_survey
 from gristmill.stages.stage import CannotRun
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ ROUNDS = {
     "drop": flow_verdicts.run_drop,
     "rewrite": flow_verdicts.run_rewrite,
 }
+LOOKS = {"samples": run_samples, "scores": run_scores}  # all other steps are of surveys
 
 
 def answer(topic: str, key: str, how: dict[str, Any]) -> None:
@@ -107,6 +111,15 @@ def run_tasks(
     return done
 
 
+def look_here(tasks: list[LookTask]) -> list[Result]:
+    """Tasks for the report, carried out by this process, which has no workers any more."""
+    results = [run_tasks([task])[0] for task in tasks]
+    for result in results:
+        if "failed" in result:
+            raise RunFailed(result["failed"])
+    return results
+
+
 def run_task(task: Task, care: Care, careful: bool, place: Place | None) -> Result:
     """The result of a task, or why there is none."""
     what = f"{named_in(task)}, {task['kind']} {task['key']}"
@@ -119,6 +132,8 @@ def run_task(task: Task, care: Care, careful: bool, place: Place | None) -> Resu
             return run_pages(task)
         if task["kind"] == "numbers":
             return run_numbers(task)
+        if task["kind"] == "look":
+            return LOOKS.get(task["step"], run_survey)(task)
         return ROUNDS[task["kind"]](task)
     except CannotRun as error:
         return {"failed": f"{named_in(task)}: {error}", "error": "RunFailed"}
@@ -152,7 +167,7 @@ def too_much(task: Task, error: Exception) -> str:
     named = f" ({', '.join(files[:3])}{f' and {len(files) - 3:,} more' if len(files) > 3 else ''})" if files else ""
     return (
         f"the documents of one part{named} are too much for one column, which holds 2 GB ({error}); split large files, "
-        "or where the format can be split (a compressed .jsonl cannot) or files are small take a smaller "
+        "or where the format can be split (a compressed .jsonl only if it has many frames) or files are small take a smaller "
         "`parts: {max_bytes: ...}`"
     )
 
@@ -160,6 +175,8 @@ def too_much(task: Task, error: Exception) -> str:
 def named_in(task: Task) -> str:
     """The node of a task, with the file and class of a global stage of a user's own."""
     if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "pages" or task["kind"] == "numbers":
+        return task["node"]
+    if task["kind"] == "look":
         return task["node"]
     address = task["stage"]["stage"] if "stage" in task else ""
     return f"{task['node']} ({Path(address).name})" if ".py:" in address else task["node"]

@@ -1,11 +1,13 @@
 """The rounds of a global stage, as tasks on workers: map, exchange, meet, join, merge, scan.
 
-Rows on disk are `flow.rows`; `drop`, `mark` and `rewrite` (`flow.verdicts`) end a flow.
+Rows on disk are `flow.rows`; `drop`, `mark` and `rewrite` (`flow.verdicts`) end a flow. A part may be as large as a
+compressed file that cannot be cut: a map, and a join that names its documents, hold about MOST_HELD of its texts at
+once, and as much of what they write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -25,17 +27,18 @@ from gristmill.stages.contract import ContractBroken, check_rows, check_same_typ
 from gristmill.stages.flow import JoinFunction, MeetFunction, MergeFunction, Published, ScanFunction
 from gristmill.stages.stage import Global
 
+MOST_HELD = 32 << 20  # bytes of documents for one call of a method, and of rows for one file
 PublishMethod = Callable[[pa.Table], list[Published]]
 
 
 def run_map(task: RoundTask) -> Result:
     """Documents of some parts, through a method of the stage, cut by bucket."""
     store, function = set_out(task)
-    tables = [
+    tables = (
         with_home(task, function(pa.Table.from_batches([batch])), part)
         for part in task["parts"]
         for batch in read_part(store, part, task["columns"])
-    ]
+    )
     return _write(store, task, tables)
 
 
@@ -108,34 +111,68 @@ def run_join(task: RoundTask) -> Result:
     """Rows sent to the parts they came from, each with the documents of its part."""
     store, function = set_out(task)
     rows = read_rows(store, task["rows"], task["bucket"], task["buckets"])
-    joined = []
-    for part in task["parts"]:
-        rows_here = rows_of(rows, part)
-        if rows_here is None:
-            continue
-        documents = documents_for(rows_here, store, part, task["columns"], task["of"])
-        if documents is not None:
-            joined.append(with_home(task, cast(JoinFunction, function)(rows_here, documents), part))
-    return _write(store, task, joined)
+
+    def joined() -> Iterator[pa.Table]:
+        for part in task["parts"]:
+            rows_here = rows_of(rows, part)
+            for some, documents in (
+                () if rows_here is None else meetings(rows_here, store, part, task["columns"], task["of"])
+            ):
+                yield with_home(task, cast(JoinFunction, function)(some, documents), part)
+
+    return _write(store, task, joined())
 
 
-def documents_for(rows: pa.Table, store: Store, part: Part, columns: Sequence[str], of: str | None) -> pa.Table | None:
-    """The documents of a part; with `of` only those that this column of the rows names. None of a part without any."""
+def meetings(
+    rows: pa.Table, store: Store, part: Part, columns: Sequence[str], of: str | None
+) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """The documents of a part and the rows that go with them: all at once, or with `of` those that this column names,
+    some at a time. None of a part without documents."""
+    batches = read_part(store, part, columns)
     if of is None:
-        batches = list(read_part(store, part, columns))
-        return widened(pa.Table.from_batches(batches)) if batches else None
+        if tables := list(batches):
+            yield rows, widened(pa.Table.from_batches(tables))
+        return
     column = rows.column(of)
     named = np.unique((pc.list_flatten(column) if pa.types.is_nested(column.type) else column).to_numpy())
-    batches = [
-        batch.filter(pa.array(is_among(batch.column("uid").to_numpy(), named)))
-        for batch in read_part(store, part, columns)
-    ]
-    present = sum(len(batch) for batch in batches)
+    held: list[pa.RecordBatch] = []
+    size = present = 0
+    for batch in batches:
+        if size >= MOST_HELD:
+            yield with_documents(rows, of, held)
+            held, size = [], 0
+        held.append(batch.filter(pa.array(is_among(batch.column("uid").to_numpy(), named))))
+        present += len(held[-1])
+        size += held[-1].nbytes
     if present != len(named):
         raise ValueError(
             f"{len(named) - present:,} of {len(named):,} documents that rows name are not in part {part['key']}"
         )
-    return widened(pa.Table.from_batches(batches)) if batches else None
+    if held:
+        yield (
+            with_documents(rows, of, held)
+            if sum(map(len, held)) < present
+            else (
+                rows,
+                widened(pa.Table.from_batches(held)),
+            )
+        )
+
+
+def with_documents(rows: pa.Table, of: str, batches: list[pa.RecordBatch]) -> tuple[pa.Table, pa.Table]:
+    """Some documents with the rows that name them; a list of a row keeps those of its uids that are here."""
+    documents = widened(pa.Table.from_batches(batches))
+    uids, column = np.sort(documents.column("uid").to_numpy()), rows.column(of).combine_chunks()
+    if not pa.types.is_nested(column.type):
+        return rows.filter(pa.array(is_among(column.to_numpy(), uids))), documents
+    parents, values = pc.list_parent_indices(column).to_numpy(), column.flatten()
+    here = is_among(values.to_numpy(), uids)
+    lengths = np.bincount(parents[here], minlength=len(rows))
+    chosen = np.flatnonzero(lengths)
+    offsets = np.concatenate([[0], np.cumsum(lengths[chosen])]).astype(np.int64)
+    lists = pa.LargeListArray.from_arrays(pa.array(offsets), values.filter(pa.array(here)))
+    some = rows.take(pa.array(chosen))
+    return some.set_column(rows.schema.get_field_index(of), of, lists.cast(column.type)), documents
 
 
 def is_among(uids: NDArray[np.uint64], named: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -171,7 +208,8 @@ def rows_of(rows: pa.Table | None, part: Part) -> pa.Table | None:
     """Those that belong to a part; None where there are none."""
     if rows is None:
         return None
-    rows = rows.filter(pc.equal(rows.column("home"), pa.scalar(part["home"], pa.uint64())))
+    here = pc.equal(rows.column("home"), pa.scalar(part["home"], pa.uint64()))
+    rows = rows if pc.all(here).as_py() else rows.filter(here)  # a copy of a giant part's would be as large again
     return rows if len(rows) else None
 
 
@@ -185,17 +223,31 @@ def set_out(task: RoundTask) -> tuple[Store, Callable[..., pa.Table]]:
     return store, lambda rows: function(rows, table)
 
 
-def _write(store: Store, task: RoundTask, tables: list[pa.Table]) -> Result:
-    """The rows of a round, on disk; no rows, no file."""
+def _write(store: Store, task: RoundTask, tables: Iterable[pa.Table]) -> Result:
+    """The rows of a round, on disk; no rows, no file, and of many several files."""
+    files: Files = {}
+    held: list[pa.Table] = []
+    size = count = 0
+    schema: pa.Schema | None = None
+
+    def put_down() -> None:
+        number = f"-{len(files)}" if files else ""
+        path = f"flow/{task['node']}/{task['round']:02d}-{task['method']}{number}-{task['task'][:16]}.arrow"
+        table = pa.concat_tables(held).combine_chunks()
+        files[f"rows{number}"] = write_rows(store, path, table, task["by"], task["cut"])
+
     for rows in tables:
         check_rows(task["method"], rows, task["by"])
-    tables = [rows for rows in tables if len(rows)]
-    for rows in tables[1:]:
-        check_same_types(tables[0].schema, rows.schema)
-    result: Result = {"rows": 0, "files": {}, "log": [], "peak_memory": peak_memory()}
-    if not tables:
-        return result
-    table = pa.concat_tables(tables).combine_chunks()
-    path = f"flow/{task['node']}/{task['round']:02d}-{task['method']}-{task['task'][:16]}.arrow"
-    facts = write_rows(store, path, table, task["by"], task["cut"])
-    return {**result, "rows": len(table), "files": {"rows": facts}}
+        if not len(rows):
+            continue
+        schema = schema or rows.schema
+        check_same_types(schema, rows.schema)
+        if held and size + rows.nbytes > MOST_HELD:
+            put_down()
+            held, size = [], 0
+        held.append(rows)
+        size += rows.nbytes
+        count += len(rows)
+    if held:
+        put_down()
+    return {"rows": count, "files": files, "log": [], "peak_memory": peak_memory()}

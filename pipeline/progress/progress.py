@@ -99,7 +99,7 @@ class Lines(Quiet):
         self.parts[node.name] = parts
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        if task["kind"] == "pages" or task["kind"] == "numbers":
+        if task["kind"] == "pages" or task["kind"] == "numbers" or task["kind"] == "look":
             return
         self.done[task["node"], task["kind"]] += 1
         if anew:
@@ -182,7 +182,7 @@ class LiveView(Quiet):
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         bar = self.bars[task["node"]]
-        if task["kind"] == "pages" or task["kind"] == "numbers":
+        if task["kind"] == "pages" or task["kind"] == "numbers" or task["kind"] == "look":
             return
         if task["kind"] == "leg":
             self.progress.advance(bar)

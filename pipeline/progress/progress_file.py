@@ -178,6 +178,8 @@ class OnRecord(UI):
         self.changed.set()
 
     def _count(self, task: Task, result: Result, anew: bool) -> None:
+        if task["kind"] == "look":
+            return
         self.tasks[task["kind"]] += anew
         if task["kind"] == "pages" or task["kind"] == "numbers":
             return

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from gristmill.pipeline.inputs.estimate import PartRead, documents_in_all
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.leg.slowest import Slowest
+from gristmill.pipeline.recipe.recipe import Step
 from gristmill.pipeline.run.flow import DaskFlow
 from gristmill.pipeline.store.counts import RunAccount
+from gristmill.pipeline.store.packed import Packed
 from gristmill.pipeline.store.records import (
     FileFacts,
     Files,
@@ -25,7 +27,7 @@ from gristmill.pipeline.store.records import (
     counts_by_stage,
 )
 from gristmill.pipeline.store.run_records import InputRecord
-from gristmill.stages.stage import Global, Stage
+from gristmill.stages.stage import Global
 
 
 @dataclass
@@ -42,13 +44,13 @@ class Findings:
     shared_up_to: dict[str, StageMetrics] = field(default_factory=dict)
     own_files: set[str] = field(default_factory=set)  # of this version of the run
     read_here: set[str] = field(default_factory=set)  # of these, what global stages read themselves in every run
-    written: dict[str, FileFacts] = field(default_factory=dict)  # by path, what tasks wrote
+    written: Packed[FileFacts] = field(default_factory=Packed)  # by path, what tasks wrote
     sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
     # By stage that extracts, looks at a few of its pages.
     pages: dict[str, list[PagesTask]] = field(default_factory=dict)
     # By stage that scores or cuts by scores, the documents that it had.
-    scored: dict[str, tuple[Stage, list[Part]]] = field(default_factory=dict)
+    scored: dict[str, tuple[Step, list[Part]]] = field(default_factory=dict)
 
     def take(self, task: LegTask | RulesTask, result: Result) -> None:
         """The result of a leg, or of its rules, on one part."""
@@ -60,7 +62,7 @@ class Findings:
 
     def take_files(self, files: Files) -> None:
         self.own_files |= {facts["path"] for facts in files.values()}
-        self.written |= {facts["path"]: facts for facts in files.values()}
+        self.written.update({facts["path"]: facts for facts in files.values()})
 
     def take_flow(self, name: str, stage: Global, flow: DaskFlow) -> None:
         """What a global stage reported and shared."""
@@ -78,9 +80,9 @@ class Findings:
             parts = [PartRead.of(task, counts_by_stage(results[task["task"]])[source]) for task in tasks]
             self.inputs[source]["estimate"] = documents_in_all(parts, inputs.halves).plain()
 
-    def note_scores(self, called: str, stage: Stage, parts: list[Part]) -> None:
+    def note_scores(self, called: str, step: Step, parts: list[Part]) -> None:
         """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;
         rules come after."""
-        if stage.scored_signals:
-            before = self.scored.get(called, (stage, []))[1]
-            self.scored[called] = (stage, before + parts)
+        if step.stage.scored_signals:
+            before = self.scored.get(called, (step, []))[1]
+            self.scored[called] = (step, before + parts)

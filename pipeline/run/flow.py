@@ -419,7 +419,7 @@ class DaskFlow:
         """What tasks made, cut into so many buckets."""
         self.round += 1
         cut = tasks[0]["cut"] if tasks else buckets
-        rows = StoredRows(tuple(r["files"]["rows"] for r in self.run(tasks) if r["files"]), cut, by)
+        rows = StoredRows(tuple(facts for r in self.run(tasks) for facts in r["files"].values()), cut, by)
         if mapped:
             self.mapped |= {facts["path"] for facts in rows.files}
         return rows if cut == buckets else self.regrouped(rows, buckets)

@@ -7,16 +7,18 @@ from typing import Any, cast
 
 from gristmill.pipeline.figures import kept_figures
 from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.look.samples import legs_with_rules, task_of_samples
+from gristmill.pipeline.look.scores import ScoreRecord, task_of_scores
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.record import record_up_to, without_times
-from gristmill.pipeline.run.scores import scores_of
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import PageSample
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.store import Store, json_bytes
+from gristmill.pipeline.survey.tasks import Look
 from gristmill.stages.stage import Global, Stage
 
 
@@ -29,22 +31,23 @@ def write_reports(
     record: RunRecord,
     pages: dict[str, list[PageSample]],
     note: Callable[[str], None],
+    look: Look,
 ) -> None:
-    """All files for people, out of the record and the findings. Files whose content stays are not written again."""
+    """All files for people, out of the record and the findings. Files whose content stays are not written again.
+    `look` carries out the tasks that read documents."""
     from gristmill.pipeline.report.build import build_report
-    from gristmill.pipeline.run.samples import legs_with_rules, samples_of
 
-    legs = legs_with_rules(store)
+    samples, scores = seen_of(store, findings, record, look)
     stages = {name: thing.stage for name, thing in plan.stage_order() if isinstance(thing, Step)}
     for entry in record["stages"]:
         name = entry["name"]
         report: dict[str, Any] = without_times(entry)  # the counts of run.json; the stage's metrics are added below
-        report |= {"samples": samples_of(store, name, legs)}
+        report |= {"samples": samples[name]}
         report |= findings.metrics.get(name, {})
         if name in pages:
             report |= {"pages": pages[name]}
-        if name in findings.scored and record["status"] == "done":
-            report |= {"scores": scores_of(store, *findings.scored[name], entry["docs_in"] - entry["quarantined"])}
+        if name in scores:
+            report |= {"scores": {**scores[name], "of": entry["docs_in"] - entry["quarantined"]}}
         if name in stages:
             report |= figures_of(stages[name], report, note)
         journal.keep(f"stages/{name}/report.json", json_bytes(report))
@@ -59,6 +62,25 @@ def write_reports(
         store.write("logs/run.log", lines.encode("utf-8", "replace"))
     journal.keep("run.json", json_bytes(record))
     store.write("report.html", build_report(store.address).encode("utf-8", "replace"))
+
+
+def seen_of(
+    store: Store, findings: Findings, record: RunRecord, look: Look
+) -> tuple[dict[str, Any], dict[str, ScoreRecord]]:
+    """Rejected documents and scores, by stage."""
+    names, legs = [entry["name"] for entry in record["stages"]], legs_with_rules(store)
+    rejects: dict[str, list[str]] = {}
+    for path in store.files("stages"):
+        stage, _, rest = path.removeprefix("stages/").partition("/")
+        if rest.startswith("rejects/"):
+            rejects.setdefault(stage, []).append(path)
+    scored = [name for name in names if name in findings.scored and record["status"] == "done"]
+    tasks = [task_of_samples(store, name, rejects.get(name, []), legs) for name in names]
+    for name in scored:
+        step, parts = findings.scored[name]
+        tasks.append(task_of_scores(store, name, step.spec, parts))
+    seen = [result["seen"] for result in look(tasks)]
+    return dict(zip(names, seen[: len(names)], strict=True)), dict(zip(scored, seen[len(names) :], strict=True))
 
 
 def figures_of(stage: Stage, report: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:

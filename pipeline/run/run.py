@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.work import look_here
 from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles
 from gristmill.pipeline.flow.saved import check_saved
 from gristmill.pipeline.inputs.budget import Budget
@@ -47,6 +48,7 @@ from gristmill.pipeline.store.records import FileFacts, LegTask, PageSample, Par
 from gristmill.pipeline.store.run_records import InputRecord, LegRules, RunRecord
 from gristmill.pipeline.store.sinks import publish
 from gristmill.pipeline.store.store import Store, json_bytes, one_run_at_a_time
+from gristmill.pipeline.survey.tasks import Look
 from gristmill.stages.stage import Map, Sink
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
@@ -164,18 +166,24 @@ class _Run:
         if self.recording is not None:
             self.recording.deaths = lambda: engine.deaths
         try:
-            with self.stopwatch.meter, engine:
-                for wave in self.plan.waves():
-                    self.work(wave, engine)
-                self.take_numbers(engine)
-                engine.finish_along()
-            self.stopwatch.start_seconds = engine.start_seconds
+            with engine:
+                with self.stopwatch.meter:
+                    for wave in self.plan.waves():
+                        self.work(wave, engine)
+                    self.take_numbers(engine)
+                    engine.finish_along()
+                self.stopwatch.start_seconds = engine.start_seconds
+                return self.end(engine)
         except (DamagedFile, RetiredFiles):  # `run` tries again at once
             raise
         except BaseException as error:
             if self.begun or not isinstance(error, RecipeError):
                 self.break_off(error, journal)
             raise
+
+    def end(self, engine: Engine) -> Summary:
+        """All work is done: what is stale goes, and the record and the reports are written."""
+        journal = self.journal
         self.store.remove_temporary()  # of workers that were killed
         # Even if nothing was worked on: an input that is gone leaves outputs and no work.
         own_files = self.findings.own_files | self.findings.cards
@@ -192,12 +200,12 @@ class _Run:
         ):
             from gristmill.pipeline.survey.survey import survey_legs
 
-            survey_legs(self.store, journal.keep)
+            survey_legs(self.store, journal.keep, engine.look)
             pages = {
                 name: [page for task in tasks for page in engine.result_along(task)["pages"]]
                 for name, tasks in self.findings.pages.items()
             }
-            self.write_reports(record, pages)
+            self.write_reports(record, pages, engine.look)
         else:
             record = before
         self.retire()
@@ -218,7 +226,7 @@ class _Run:
             self.taken([task for task in self.at_work.values() if task["task"] in journal.done], journal.done)
             status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
             record = self.record(status, words_of(error))
-            self.write_reports(record, {})
+            self.write_reports(record, {}, look_here)
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
             self.ui.note(f"no report of what there is: {f'{also}' or type(also).__name__}")
 
@@ -256,7 +264,7 @@ class _Run:
             )
             self.look_at_pages(leg, parts, engine)
             for step in leg.works:
-                self.findings.note_scores(step.called, step.stage, worked[leg.name])
+                self.findings.note_scores(step.called, step, worked[leg.name])
 
     def work_legs(self, legs: list[Leg], engine: Engine) -> tuple[dict[str, list[LegTask]], dict[str, Result]]:
         """The work of legs, and what came of it. Where some documents of a source are asked for and its parts have too
@@ -346,7 +354,7 @@ class _Run:
         elif self.store.exists(path):
             self.store.remove([path])
 
-    def taken(self, tasks: Sequence[LegTask | RulesTask], results: dict[str, Result]) -> list[Part]:
+    def taken(self, tasks: Sequence[LegTask | RulesTask], results: Mapping[str, Result]) -> list[Part]:
         """The parts of some tasks' results, which are noted."""
         for task in tasks:
             self.at_work.pop(task["task"], None)
@@ -356,7 +364,7 @@ class _Run:
     def work_global(self, node: GlobalNode, engine: Engine) -> None:
         docs = StoredDocuments(tuple(self.fed(node)))
         self.ui.begins(node, len(docs.parts))
-        self.findings.note_scores(node.name, node.step.stage, list(docs.parts))
+        self.findings.note_scores(node.name, node.step, list(docs.parts))
         partial = not self.portion.whole
         after = run_global_stage(node, docs, self.recipe, self.store, engine, self.findings, partial)
         self.finish(node, list(after.parts), node.fingerprint(self.recipe))
@@ -443,5 +451,7 @@ class _Run:
             },
         )
 
-    def write_reports(self, record: RunRecord, pages: dict[str, list[PageSample]]) -> None:
-        write_reports(self.store, self.journal, self.recipe, self.plan, self.findings, record, pages, self.ui.note)
+    def write_reports(self, record: RunRecord, pages: dict[str, list[PageSample]], look: Look) -> None:
+        write_reports(
+            self.store, self.journal, self.recipe, self.plan, self.findings, record, pages, self.ui.note, look
+        )

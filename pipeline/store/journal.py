@@ -23,6 +23,7 @@ import xxhash
 
 from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.store.checksums import hash_of_content
+from gristmill.pipeline.store.packed import Packed
 from gristmill.pipeline.store.records import FileFacts, Files, JournalEntry, Result, StampRecord
 from gristmill.pipeline.store.sinks import staged, waiting_for_names
 from gristmill.pipeline.store.store import Stamp, Store
@@ -40,7 +41,7 @@ class Journal:
     def __init__(self, store: Store, looks_only: bool = False) -> None:
         self.store = store
         self.looks_only = looks_only  # a look at a run changes nothing in its folder
-        self.done: dict[str, Result] = {}
+        self.done: Packed[Result] = Packed()
         # Tasks that were done and whose files went; is one still there, with another content?
         self.gone: dict[str, bool] = {}
         self.damaged: list[str] = []  # files that are gone or are not what was written
@@ -49,7 +50,7 @@ class Journal:
         self.retired: set[str] = set()  # files that the run removed itself
         self.schemas: dict[str, str] = {}  # columns of these, as text, by the hash that the files' facts have
         self._of_the_run: dict[str, FileFacts] = {}  # files that the run itself wrote: its record and reports
-        self._stamps: dict[str, StampRecord] = {}  # by path: stamp and checksum of a content that was seen
+        self._stamps: Packed[StampRecord] = Packed()  # by path: stamp and checksum of a content that was seen
         self._waiting: list[bytes] = []
         self._flushed = time.monotonic()
         self._segments: list[str] = []
@@ -57,10 +58,17 @@ class Journal:
 
     def _load(self) -> None:
         self._segments = sorted(path for path in self.store.files(FOLDER) if path.endswith(".jsonl"))
+        if self.store.local:
+            for segment in self._segments:
+                with self.store.open(segment) as file:
+                    for line in file:
+                        self._take(_entry(line.removesuffix(b"\n")))
+            return
         with ThreadPoolExecutor(READERS) as threads:
-            for data in threads.map(self.store.read, self._segments):
-                for line in data.split(b"\n"):
-                    self._take(_entry(line))
+            for first in range(0, len(self._segments), READERS):
+                for data in threads.map(self.store.read, self._segments[first : first + READERS]):
+                    for line in data.split(b"\n"):
+                        self._take(_entry(line))
 
     def _take(self, entry: JournalEntry) -> None:
         if "task" in entry and "result" in entry:
@@ -68,7 +76,7 @@ class Journal:
             self.retired -= {path for path, _ in files_of(entry["result"])}
         if "file" in entry:
             self._of_the_run[entry["file"]["path"]] = entry["file"]
-        self._stamps |= {path: (tuple(stamp), checksum) for path, (stamp, checksum) in entry.get("stamps", {}).items()}
+        self._stamps.update(entry.get("stamps", {}))
         self.retired |= set(entry.get("retired", ()))
         self.schemas |= entry.get("schemas", {})
 
@@ -97,8 +105,10 @@ class Journal:
             path for path, facts in files.items() if path not in there or not self._is_known(path, present[path], facts)
         } - (self.retired - present.keys())
         self.damaged = sorted(lost & present.keys())
-        of_lost = {task: [path for path, _ in files_of(result) if path in lost] for task, result in self.done.items()}
-        self.gone = {task: not present.keys().isdisjoint(paths) for task, paths in of_lost.items() if paths}
+        self.gone = {}
+        for task, result in self.done.items() if lost else ():
+            if paths := [path for path, _ in files_of(result) if path in lost]:
+                self.gone[task] = not present.keys().isdisjoint(paths)
         for task in self.gone:
             del self.done[task]
         self._of_the_run = {path: facts for path, facts in self._of_the_run.items() if path not in lost}
@@ -112,9 +122,12 @@ class Journal:
     def _is_known(self, path: str, stamp: Stamp, facts: FileFacts) -> bool:
         """Is this the content that was written? Object stores, whose listings tell no more than lengths, keep checksums
         of their own."""
-        return not self.store.local or (
-            path not in self.suspects and self._stamps.get(path) == (stamp, facts["checksum"])
-        )
+        return not self.store.local or (path not in self.suspects and self._seen(path) == (stamp, facts["checksum"]))
+
+    def _seen(self, path: str) -> StampRecord:
+        """The stamp of a file and the checksum of the content that it had with it."""
+        stamp, checksum = self._stamps.get(path, ((), ""))
+        return tuple(stamp), checksum
 
     def _look_into(self, lying: Mapping[str, str], files: Mapping[str, Stamp]) -> None:
         """Hash files whose stamps are news; what their content is is remembered."""
@@ -126,7 +139,7 @@ class Journal:
         self.suspects -= files.keys()
 
     def _remember(self, stamps: dict[str, StampRecord]) -> None:
-        self._stamps |= stamps
+        self._stamps.update(stamps)
         if stamps:
             self._write({"stamps": stamps})
 
@@ -146,9 +159,9 @@ class Journal:
         stamp, name = store.stamp(path), path if store is self.store else store.at(path)
         if stamp is None:
             return not store.local and store.exists(path)
-        if self._stamps.get(name, ((), ""))[0] != stamp:
+        if self._seen(name)[0] != stamp:
             self._remember({name: (stamp, hash_of_content(store.at(path)))})
-        return self._stamps[name][1] == checksum
+        return self._seen(name)[1] == checksum
 
     def add(self, task: str, result: Result) -> None:
         self.done[task] = result
@@ -192,11 +205,7 @@ class Journal:
     def named(self, paths: Iterable[str]) -> None:
         """Files of a sink have got their names, which changes their stamps and, where they are the same files, nothing
         else."""
-        stamps = {
-            path: (stamp, self._stamps.get(path, ((), "")))
-            for path in paths
-            if (stamp := self.store.stamp(path)) is not None
-        }
+        stamps = {path: (stamp, self._seen(path)) for path in paths if (stamp := self.store.stamp(path)) is not None}
         self._remember(
             {
                 path: (stamp, checksum if is_renamed(before, stamp) else hash_of_content(self.store.at(path)))
@@ -208,11 +217,9 @@ class Journal:
     def _with_stamps(self, entry: JournalEntry, files: Iterable[tuple[str, FileFacts]]) -> JournalEntry:
         """An entry with the stamps of files that have just been written. The first stamp of a content holds: what
         changes it later is looked into."""
-        new = {
-            path: facts["checksum"] for path, facts in files if self._stamps.get(path, ((), ""))[1] != facts["checksum"]
-        }
+        new = {path: facts["checksum"] for path, facts in files if self._seen(path)[1] != facts["checksum"]}
         stamps = {path: (stamp, checksum) for path, checksum in new.items() if (stamp := self._stamp(path)) is not None}
-        self._stamps |= stamps
+        self._stamps.update(stamps)
         return {**entry, "stamps": stamps} if stamps else entry
 
     def _stamp(self, path: str) -> Stamp | None:

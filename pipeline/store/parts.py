@@ -69,7 +69,7 @@ def parts_of(task: Task) -> list[Part]:
     """The parts that a task reads."""
     if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "pages":
         return [task["part"]] if task["part"] is not None else []
-    return [] if task["kind"] == "numbers" else task.get("parts", [])
+    return [] if task["kind"] == "numbers" or task["kind"] == "look" else task.get("parts", [])
 
 
 def resting_on(result: Result, task: Task) -> Result:

@@ -255,6 +255,14 @@ class NumbersTask(TaskHead):
     documents: FileFacts
 
 
+class LookTask(TaskHead):
+    """A step of a look at what a run left, for the report. It is not of the journal: whoever needs it asks again."""
+
+    kind: Literal["look"]
+    step: str
+    given: Any  # plain data; which depends on the step
+
+
 RoundKind: TypeAlias = Literal[
     "map", "exchange", "meet", "join", "merge", "scan", "regroup", "publish", "mark", "drop", "rewrite"
 ]
@@ -287,7 +295,7 @@ class RoundTask(TaskHead, RoundInputs):
     round: int
 
 
-Task: TypeAlias = LegTask | RulesTask | PagesTask | NumbersTask | RoundTask
+Task: TypeAlias = LegTask | RulesTask | PagesTask | NumbersTask | LookTask | RoundTask
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -301,6 +309,7 @@ class Result(TypedDict, total=False):
     rows: int  # of the other rounds
     published: list[FileFacts]  # publish; with what the stage says of each file
     pages: list[PageSample]  # pages
+    seen: Any  # look; plain data, a few kilobytes
     files: Files
     counts: CountsByStage | CountsBySource  # leg and decide; mark, drop and rewrite
     log: list[str]

@@ -6,9 +6,7 @@ Those of the smallest hashes of their uids are taken, so that two runs show the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,43 +22,6 @@ from gristmill.pipeline.survey.thresholds import goes
 
 SAMPLE = 2000  # documents whose signals the page carries
 KEPT, CHARACTERS = 5, 600  # samples of what stays
-
-
-@dataclass(frozen=True)
-class DrawnSample:
-    """Some documents of each group, those whose uids have the smallest hashes; group by group."""
-
-    batch: pa.RecordBatch
-    groups: Integers
-    sizes: Integers  # documents of each group, all of them
-
-
-def draw(
-    store: Store, parts: Sequence[Part], columns: Sequence[str], groups: Mapping[str, int], pool: ThreadPoolExecutor
-) -> DrawnSample:
-    number = len(set(groups.values()))
-    hashes = list(pool.map(lambda part: mixed(uids_of(store, part)), parts))
-    sizes = np.zeros(number, np.int64)
-    for part, of_part in zip(parts, hashes, strict=True):
-        sizes[groups[part["source"]]] += len(of_part)
-    limits = []
-    for group, quota in enumerate(quotas(sizes)):
-        of_group = [of_part for part, of_part in zip(parts, hashes, strict=True) if groups[part["source"]] == group]
-        whole = np.concatenate(of_group) if of_group else np.zeros(0, np.uint64)
-        limits.append(np.partition(whole, quota - 1)[quota - 1] if quota else np.uint64(0))
-    chosen = [
-        np.flatnonzero(of_part <= limits[groups[part["source"]]]) for part, of_part in zip(parts, hashes, strict=True)
-    ]
-    taken = list(pool.map(lambda pair: rows_of(store, pair[0], columns, pair[1]), zip(parts, chosen, strict=True)))
-    tables = [table for table in taken if table.num_rows]
-    if not tables:
-        return DrawnSample(pa.record_batch({"uid": pa.array([], pa.uint64())}), np.zeros(0, np.int64), sizes)
-    which = np.concatenate(
-        [np.full(t.num_rows, groups[p["source"]]) for p, t in zip(parts, taken, strict=True) if t.num_rows]
-    )
-    table = pa.concat_tables(tables, promote_options="permissive")
-    order = np.lexsort((mixed(table.column("uid").to_numpy()), which))
-    return DrawnSample(table.take(pa.array(order)).combine_chunks().to_batches()[0], which[order], sizes)
 
 
 def mixed(uids: Hashes) -> Hashes:

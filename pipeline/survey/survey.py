@@ -6,7 +6,7 @@ can take it (`within reach`), or for another reason (`fixed`). That documents be
 a rule of which it does not hold stays whole. So the count of a moved threshold is exact: of the
 documents that all else keeps, those that it can take and that lie on the near side of it stay. Measured: 4.4 s a
 million documents on two cores, 9 s beside other work, with 31 thresholds (docs/log.md). Signals only, no text but of
-what is shown.
+what is shown. Parts are read by tasks on workers, whose answers are of one size and add up (`tasks.py`).
 """
 
 from __future__ import annotations
@@ -14,94 +14,37 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gristmill.kernels.base.types import Floats, Integers, Mask
 from gristmill.pipeline.leg.rules import Deciding
-from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.checksums import open_checked
-from gristmill.pipeline.store.parts import columns_of, read_part
+from gristmill.pipeline.store.parts import columns_of
 from gristmill.pipeline.store.records import Part, RuleSpec
 from gristmill.pipeline.store.run_records import LegRules
 from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.survey.decomposition import (
-    NOT_SIGNALS,
-    Decomposition,
-    SurveyPlan,
-    finite,
-    plan_survey,
-)
+from gristmill.pipeline.survey.counts import LANGUAGE, SurveyCounts, weights_of
+from gristmill.pipeline.survey.decomposition import NOT_SIGNALS, Decomposition, SurveyPlan
 from gristmill.pipeline.survey.histogram_edges import places_of
 from gristmill.pipeline.survey.records import CutCounts, RuleLines, SampleEntry, SignalCounts, SurveyRecord
-from gristmill.pipeline.survey.sample import DrawnSample, draw, kept_samples
-from gristmill.pipeline.survey.thresholds import is_number, thresholds_of
+from gristmill.pipeline.survey.sample import kept_samples
+from gristmill.pipeline.survey.tasks import BETWEEN, Asking, Look, Question, Sample, here, plan_of
+from gristmill.pipeline.survey.thresholds import is_number
 
 SOURCES = 12  # told apart; the smaller ones are one
 OTHERS = "other sources"
 LANGUAGES = 60
 OUT_OF_REACH = 255  # a bin that no slider comes to
 WEIGHTS = ("tokens", "words")  # what documents are weighed by: the first that is there
-LANGUAGE = "language"
 VERSION = 3  # of what survey.json holds
 
 
-@dataclass
-class SurveyCounts:
-    """What one part, or all of them, came to: counts by group of sources."""
-
-    reach: Integers
-    stay: Integers
-    free: list[Integers]  # by cut: kept by all else and out of its reach
-    bins: list[Integers]  # by cut: kept by all else and within its reach, by bin
-    reached: list[Integers]  # by cut: within its reach, whatever else takes them, by bin
-    histograms: dict[str, Integers]
-    spans: dict[str, tuple[float, float]] = field(default_factory=dict)  # by signal: the lowest and the highest
-    languages: dict[str, Integers] = field(default_factory=dict)
-    odd: set[int] = field(default_factory=set)  # rules that thresholds do not explain
-
-    @classmethod
-    def of(cls, plan: SurveyPlan) -> SurveyCounts:
-        groups = len(set(plan.groups.values()))
-        cuts = [cut for of_rule in plan.cuts for cut in of_rule]
-        bins = [np.zeros((groups, 2, len(plan.edges[cut.signal]) + 1), np.int64) for cut in cuts]
-        histograms = {name: np.zeros(len(edges) + 1, np.int64) for name, edges in plan.edges.items()}
-        two = (groups, 2)
-        free = [np.zeros(two, np.int64) for _ in cuts]
-        reached = [np.zeros(len(plan.edges[cut.signal]) + 1, np.int64) for cut in cuts]
-        return cls(np.zeros(two, np.int64), np.zeros(two, np.int64), free, bins, reached, histograms)
-
-    def add(self, other: SurveyCounts) -> None:
-        self.reach += other.reach
-        self.stay += other.stay
-        for counts, more in zip(
-            [*self.free, *self.bins, *self.reached], [*other.free, *other.bins, *other.reached], strict=True
-        ):
-            counts += more
-        for name, histogram in other.histograms.items():
-            self.histograms[name] += histogram
-        for name, (low, high) in other.spans.items():
-            self.spanned(name, low, high)
-        for name, language in other.languages.items():
-            self.languages[name] = self.languages.get(name, np.zeros(2, np.int64)) + language
-        self.odd |= other.odd
-
-    def spanned(self, name: str, low: float, high: float) -> None:
-        before = self.spans.get(name, (low, high))
-        self.spans[name] = (min(low, before[0]), max(high, before[1]))
-
-
-def survey_legs(store: Store, keep: Callable[[str, bytes], None] | None = None) -> None:
+def survey_legs(store: Store, keep: Callable[[str, bytes], None] | None = None, look: Look = here) -> None:
     """Lay what is seen beside the rules: legs/NAME/survey.json, one for all legs of the same rules. It holds no times,
-    and is the same for any number of workers."""
+    and is the same for any number of workers. `look` carries out the tasks that read parts."""
     paths = sorted(store.files("legs"))
     legs: dict[str, LegRules] = {
         path.split("/")[1]: store.read_json(path) for path in paths if path.endswith("/rules.json")
@@ -111,16 +54,20 @@ def survey_legs(store: Store, keep: Callable[[str, bytes], None] | None = None) 
         alike.setdefault(json.dumps(leg["rules"], sort_keys=True), []).append(name)
     for names in alike.values():
         seen = survey(
-            store, names[0], legs[names[0]]["rules"], [part for name in names for part in legs[name]["parts"]]
+            store, names[0], legs[names[0]]["rules"], [part for name in names for part in legs[name]["parts"]], look
         )
         path = f"legs/{names[0]}/survey.json"
         (keep or store.write_if_other)(path, json.dumps(seen, separators=(",", ":")).encode())
+    store.remove(sorted(store.files(BETWEEN)))
     firsts = {names[0] for names in alike.values()}
     store.remove([path for path in paths if path.endswith("/survey.json") and path.split("/")[1] not in firsts])
 
 
-def survey(store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Part]) -> SurveyRecord | None:
-    """For the report, of a leg with rules; `parts` are its documents as they came to the rules."""
+def survey(
+    store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Part], look: Look = here
+) -> SurveyRecord | None:
+    """For the report, of a leg with rules; `parts` are its documents as they came to the rules, and `look` carries out
+    the tasks that read them."""
     parts = [part for part in parts if part["rows"] and part["documents"] is not None]
     if not parts:
         return None
@@ -137,27 +84,24 @@ def survey(store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Pa
     signals = [name for name in there if "@" not in name and name not in NOT_SIGNALS]
     numbers = numbers_of(store, parts[0])
     columns = [name for name in dict.fromkeys([*wanted, *signals]) if name in wanted or name in numbers]
-    with ThreadPoolExecutor(cores_here()) as pool:
-        sample = draw(store, parts, columns, groups, pool)
-        if not len(sample.batch):
-            return None
-        cuts = [thresholds_of(d.rule, d.view(sample.batch)) for d in deciding]
-        odd: set[int] = set()
-        while True:
-            plan = plan_survey(
-                deciding,
-                [[] if k in odd else of_rule for k, of_rule in enumerate(cuts)],
-                sample.batch,
-                columns,
-                weight,
-                groups,
-            )
-            counts = SurveyCounts.of(plan)
-            for of_part in pool.map(partial(survey_part, store, plan), parts):
-                counts.add(of_part)
-            if not counts.odd:
-                break
-            odd |= counts.odd
+    asking = Asking(store, leg, parts, groups, look)
+    sample = asking.sample(columns)
+    if sample.facts is None:
+        return None
+    question: Question = {
+        "rules": rules,
+        "sample": sample.facts,
+        "odd": [],
+        "columns": columns,
+        "weight": weight,
+        "groups": groups,
+    }
+    while True:
+        plan = plan_of(store, question)
+        counts = SurveyCounts.from_plain(plan, asking.counts(question))
+        if not counts.odd:
+            break
+        question = {**question, "odd": sorted({*question["odd"], *counts.odd})}
     return survey_record(leg, rules, plan, counts, sample, kept_samples(store, parts, deciding, there))
 
 
@@ -180,69 +124,6 @@ def groups_of(parts: Sequence[Part]) -> dict[str, int]:
     return {name: min(k, own_group) for k, name in enumerate(ordered)}
 
 
-# --- one part --------------------------------------------------------------------------------------------------------
-
-
-def survey_part(store: Store, plan: SurveyPlan, part: Part) -> SurveyCounts:
-    counted = SurveyCounts.of(plan)
-    group = plan.groups[part["source"]]
-    for batch in read_part(store, part, plan.columns):
-        apart = Decomposition.of(plan, batch)
-        counted.odd |= apart.odd
-        if apart.odd:
-            continue
-        weights = weights_of(batch, plan.weight)
-        against = apart.gone.astype(np.int16)
-        for taken in apart.beyond:
-            against += taken
-        stays = against == 0
-        counted.reach[group] += (len(batch), weights.sum())
-        counted.stay[group] += (stays.sum(), weights[stays].sum())
-        for k, (reached, taken, bins) in enumerate(zip(apart.touched, apart.beyond, apart.bins, strict=True)):
-            else_kept = against == taken
-            free, held = else_kept & ~reached, else_kept & reached
-            counted.free[k][group] += (free.sum(), weights[free].sum())
-            length = counted.bins[k].shape[2]
-            counted.reached[k] += np.bincount(bins[reached], minlength=length)
-            counted.bins[k][group, 0] += np.bincount(bins[held], minlength=length)
-            counted.bins[k][group, 1] += np.bincount(bins[held], weights[held], length).astype(np.int64)
-        for name, counts in counted.histograms.items():
-            values = signal_values(apart.columns.get(name), batch, name)
-            if len(values):
-                counts += np.bincount(np.searchsorted(plan.edges[name], values, side="right"), minlength=len(counts))
-                counted.spanned(name, float(values.min()), float(values.max()))
-        if LANGUAGE in batch.schema.names:
-            count_languages(counted, batch.column(LANGUAGE), stays)
-    return counted
-
-
-def signal_values(seen: pa.Array | None, batch: pa.RecordBatch, name: str) -> Floats:
-    """The signal of each document that has it, as a rule saw it where one did."""
-    if seen is None and name not in batch.schema.names:
-        return np.zeros(0, np.float64)
-    return finite(batch.column(name) if seen is None else seen)
-
-
-def weights_of(batch: pa.RecordBatch, weight: str | None) -> Integers:
-    if weight is None or weight not in batch.schema.names:
-        return np.zeros(len(batch), np.int64)
-    values: Integers = pc.fill_null(batch.column(weight), 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return values
-
-
-def count_languages(counted: SurveyCounts, column: pa.Array, stays: Mask) -> None:
-    coded = pc.dictionary_encode(column.cast(pa.string()))
-    names = [*coded.dictionary.to_pylist(), None]
-    which = pc.fill_null(coded.indices, len(names) - 1).to_numpy(zero_copy_only=False)
-    came, stayed = (np.bincount(rows, minlength=len(names)) for rows in (which, which[stays]))
-    for k, name in enumerate(names):
-        if came[k]:
-            label = name or "unknown"
-            counted.languages[label] = counted.languages.get(label, np.zeros(2, np.int64)) + np.array(
-                [came[k], stayed[k]]
-            )
-
-
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 
@@ -251,7 +132,7 @@ def survey_record(
     rules: Sequence[RuleSpec],
     plan: SurveyPlan,
     totals: SurveyCounts,
-    sample: DrawnSample,
+    sample: Sample,
     kept: list[SampleEntry],
 ) -> SurveyRecord:
     names = {group: name for name, group in reversed(plan.groups.items())}

@@ -1,10 +1,11 @@
 """Documents from JSON lines: plain, gzip or zstd.
 
-A plain file is cut at any byte: a line belongs to the span in which it begins. A compressed file is one span, and
-places in it count decompressed bytes. A line that is no JSON object is damage to that line alone; when the compressed
-stream itself breaks, the lines before stay and the rest is one stretch of damage, in bytes of the file. A file that
-holds another format, packed or not, or a JSON array, is damaged as a whole, for its lines would be thousands of damages
-that do not say so.
+A plain file is cut at any byte: a line belongs to the span in which it begins. A compressed file is cut between frames
+that state their lengths (`frames.py`), or else is one span; places in it count decompressed bytes. A line that is no
+JSON object is damage to that line alone. When a frame is damaged, the lines before stay, the frame is one stretch of
+damage, in bytes of the file, and reading goes on at the first line that begins behind it; in a file whose frames do not
+tell, the rest is damaged. A file that holds another format, packed or not, or a JSON array, is damaged as a whole, for
+its lines would be thousands of damages that do not say so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
 from gristmill.stages.documents import EMPTY, Collector, Reading
+from gristmill.stages.read.frames import FrameReader, frames_of, spans_of_frames
 from gristmill.stages.read.members import Chunks, Damaged, Unpacked, Window, codec_for, plain_chunks
 from gristmill.stages.read.other_formats import NO_ROWS, OTHERS, other_format
 from gristmill.stages.read.rows import RowReader, add_row, missing_field
@@ -36,11 +38,13 @@ class Jsonl(RowReader):
 
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
         if codec_for(Window(file), path) is not None:
-            return [(0, None)]
+            frames = frames_of(file, size)
+            return [(0, None)] if frames is None else spans_of_frames(frames, size, target)
         return [(start, min(start + target, size)) for start in range(0, size, target)] or [(0, None)]
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
         collector = Collector(origin.source, origin.path, pages=self.gives_pages, at=origin.start)
+        frames = None if codec_for(Window(file), origin.path) is None else frames_of(file, origin.size)
         window = Window(file)
         codec = codec_for(window, origin.path)
         paths = self.paths()
@@ -56,17 +60,23 @@ class Jsonl(RowReader):
             return
         if origin.size == 0:
             collector.remark(EMPTY)
-        unpacked = None if codec is None else Unpacked(codec, window, origin.size)
-        if unpacked is None:
+        unpacked: Unpacked | FrameReader | None = None
+        begin = 0  # of the span, as places count
+        if codec is not None and frames is not None:
+            unpacked = framed = FrameReader(codec, window, frames, origin.start, origin.end)
+            begin, end = framed.place, framed.end if framed.last < len(frames) else -1
+            rows = lines_of_frames(framed, self.max_record_bytes, collector)
+        elif codec is not None:
+            unpacked = whole_stream = Unpacked(codec, window, origin.size)
+            end = -1
+            rows = lines(unpacked_chunks(whole_stream, origin.size, collector), 0, self.max_record_bytes)
+        else:
             end = origin.size if origin.end is None else min(origin.end, origin.size)
             rows = lines(
                 plain_chunks(window, max(origin.start - 1, 0)), max(origin.start - 1, 0), self.max_record_bytes
             )
             if origin.start > 0:
                 next(rows, None)  # a line that began before, or the line end just before the span
-        else:
-            end = -1
-            rows = lines(unpacked_chunks(unpacked, origin.size, collector), 0, self.max_record_bytes)
         filled, others = (
             0,
             None,
@@ -74,6 +84,8 @@ class Jsonl(RowReader):
         for place, line in rows:
             if 0 <= end <= place:
                 break
+            if place < begin:
+                continue
             if line is None:
                 collector.skip("too_large")
             elif (row := self.row_of(line, place, collector)) is not None:
@@ -89,9 +101,9 @@ class Jsonl(RowReader):
                     collector.damage(place, place + len(line), "nested too deeply")
             if collector.full:
                 after = place + len(line or b"") + 1
-                collector.at = after if unpacked is None else unpacked.at * after // max(after, unpacked.unpacked)
+                collector.at = after if unpacked is None else unpacked.reached(after)
                 yield collector.take()
-        collector.at = origin.size if end < 0 else end
+        collector.at = origin.size if end < 0 else end if unpacked is None else origin.end
         if others is not None and not filled:
             collector.remark(missing_field(self, others))
         yield collector.take()
@@ -123,6 +135,15 @@ def unpacked_chunks(unpacked: Unpacked, size: int, collector: Collector) -> Chun
             raise
 
     return chunk
+
+
+def lines_of_frames(unpacked: FrameReader, max_bytes: int, collector: Collector) -> Iterator[tuple[int, bytes | None]]:
+    """Lines of each stretch that can be read, less the one that a stretch begins within."""
+    for place in unpacked.stretches(collector.damage):
+        rows = lines(unpacked.chunk, place, max_bytes)
+        if place > 0:
+            next(rows, None)
+        yield from rows
 
 
 def lines(chunk: Chunks, place: int, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:

@@ -217,6 +217,10 @@ class Unpacked:
         """How far the file has been read."""
         return self._member.end
 
+    def reached(self, place: int) -> int:
+        """About where in the file the bytes up to a place end, of which some more were unpacked."""
+        return self.at * place // max(place, self.unpacked)
+
     def chunk(self) -> bytes:
         """The next bytes, none after the last; raises Damaged, once."""
         while not self._over:

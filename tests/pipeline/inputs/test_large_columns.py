@@ -114,14 +114,32 @@ def test_only_documents_that_rows_name_are_held(tmp_path: Path, low: None) -> No
         (pa.array([5, 7, 5], pa.uint64()), "left"),
         (pa.array([[5], [], [7, 5]], pa.list_(pa.uint64())), "rights"),
     ):
-        documents = flow_tasks.documents_for(pa.table({of: named}), store, part, ["uid", "text"], of)
-        assert documents is not None and documents["uid"].to_pylist() == [5, 7]
-    every = flow_tasks.documents_for(pa.table({"left": pa.array([5], pa.uint64())}), store, part, ["uid", "text"], None)
-    assert every is not None and len(every) == 100 and every.schema.field("text").type == pa.large_string()
+        [(rows, documents)] = flow_tasks.meetings(pa.table({of: named}), store, part, ["uid", "text"], of)
+        assert rows[of].to_pylist() == named.to_pylist() and documents["uid"].to_pylist() == [5, 7]
+    named = pa.table({"left": pa.array([5], pa.uint64())})
+    [(_, every)] = flow_tasks.meetings(named, store, part, ["uid", "text"], None)
+    assert len(every) == 100 and every.schema.field("text").type == pa.large_string()
     with pytest.raises(ValueError, match="1 of 2 documents that rows name are not in part k"):
-        flow_tasks.documents_for(
-            pa.table({"left": pa.array([5, 100], pa.uint64())}), store, part, ["uid", "text"], "left"
+        list(
+            flow_tasks.meetings(
+                pa.table({"left": pa.array([5, 100], pa.uint64())}), store, part, ["uid", "text"], "left"
+            )
         )
+
+
+def test_of_many_named_documents_some_are_held_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_tasks, "MOST_HELD", 1)
+    monkeypatch.setattr("gristmill.pipeline.store.parts.BATCH_ROWS", 10)
+    store = Store(str(tmp_path))
+    part = part_of(store, [f"text {i}" for i in range(30)])
+    named = pa.array([[25, 3], [4], [], [12, 13, 3]], pa.list_(pa.uint64()))
+    rows = pa.table({"rights": named, "n": [0, 1, 2, 3]})
+    met = [(r.to_pylist(), d["uid"].to_pylist()) for r, d in flow_tasks.meetings(rows, store, part, ["uid"], "rights")]
+    assert met == [
+        ([{"rights": [3], "n": 0}, {"rights": [4], "n": 1}, {"rights": [3], "n": 3}], [3, 4]),
+        ([{"rights": [12, 13], "n": 3}], [12, 13]),
+        ([{"rights": [25], "n": 0}], [25]),
+    ]
 
 
 def test_what_stumbles_over_the_limit_names_stage_part_file_and_remedy(

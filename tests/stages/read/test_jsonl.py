@@ -5,12 +5,14 @@ import gzip
 import io
 import json
 import lzma
+import zlib
 
 import pytest
 import zstandard
 from hypothesis import given, settings, strategies as st
 
 from gristmill.stages.documents import uid_of
+from gristmill.stages.read.frames import frames_of
 from gristmill.stages.read.jsonl import Jsonl
 from gristmill.stages.stage import Origin
 
@@ -53,6 +55,69 @@ def test_compressed_files_of_many_members(pack):
     data = pack(DATA[:777]) + pack(DATA[777:])
     rows, _, damaged = read(data, "a.jsonl.gz", cut=50)
     assert [row["url"] for row in rows] == [f"u:{n}" for n in range(40)] and damaged == []
+
+
+def bgzf(data: bytes) -> bytes:
+    """A member as bgzip writes it: its length in its header."""
+    body = zlib.compressobj(wbits=-15)
+    packed = body.compress(data) + body.flush()
+    head = b"\x1f\x8b\x08\x04" + bytes(5) + b"\xff\x06\x00BC\x02\x00"
+    length = len(head) + 2 + len(packed) + 8
+    tail = zlib.crc32(data).to_bytes(4, "little") + len(data).to_bytes(4, "little")
+    return head + (length - 1).to_bytes(2, "little") + packed + tail
+
+
+FRAMES = {"a.jsonl.zst": zstandard.ZstdCompressor(write_checksum=True).compress, "a.jsonl.gz": bgzf}
+
+
+def in_frames(path: str, each: int) -> bytes:
+    return b"".join(FRAMES[path](DATA[at : at + each]) for at in range(0, len(DATA), each))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from(sorted(FRAMES)), st.integers(7, 900), st.integers(1, 3000))
+def test_any_cut_between_frames_gives_the_same(path, each, cut):
+    data = in_frames(path, each)
+    rows, skipped, damaged = read(data, path, cut=cut)
+    assert [row["url"] for row in rows] == [f"u:{n}" for n in range(40)] and (skipped, damaged) == ({}, [])
+    plain = [uid_of("s", path, place) for place in [0, *(i + 1 for i, c in enumerate(DATA[:-1]) if c == 10)]]
+    assert [row["uid"] for row in rows] == plain  # places are those in the text
+
+
+def test_a_file_of_many_frames_is_many_spans():
+    for path in FRAMES:
+        data = in_frames(path, 200)
+        spans = Jsonl(path="x").spans(io.BytesIO(data), path, len(data), 300)
+        assert len(spans) > 5 and [end for _, end in spans[:-1]] == [start for start, _ in spans[1:]]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from(sorted(FRAMES)), st.integers(50, 900), st.integers(1, 3000), st.data())
+def test_a_damaged_frame_costs_the_same_under_any_cut(path, each, cut, data):
+    whole = in_frames(path, each)
+    frames = frames_of(io.BytesIO(whole), len(whole))
+    assert frames is not None and frames[-1].after == len(DATA)
+    hit = data.draw(st.sampled_from(frames))
+    broken = bytearray(whole)
+    broken[hit.end - (4 if path.endswith("zst") else 8)] ^= 1  # of its checksum
+    rows, _, damaged = read(bytes(broken), path)
+    assert read(bytes(broken), path, cut=cut)[0] == rows
+    assert [(d.start, d.end, d.records) for d in damaged] == [(hit.start, hit.end, 1)]
+    assert [str(d) for d in read(bytes(broken), path, cut=cut)[2]] == [str(d) for d in damaged]
+    begins = [0, *(i + 1 for i, c in enumerate(DATA[:-1]) if c == 10), len(DATA)]
+    untouched = [n for n in range(40) if begins[n + 1] <= hit.place or begins[n] > hit.after]
+    assert {f"u:{n}" for n in untouched} <= {row["url"] for row in rows}
+
+
+def test_frames_that_lie_or_do_not_tell_are_no_frames():
+    streamed = zstandard.ZstdCompressor().compressobj()
+    untold = streamed.compress(DATA) + streamed.flush()
+    for data in (untold, gzip.compress(DATA), in_frames("a.jsonl.zst", 500)[:-3]):
+        assert frames_of(io.BytesIO(data), len(data)) is None
+    assert len(read(untold, "a.jsonl.zst", cut=50)[0]) == 40
+    lie = bytearray(bgzf(DATA[:500]) + bgzf(DATA[500:]))
+    lie[16] -= 1
+    assert frames_of(io.BytesIO(lie), len(lie)) is None
 
 
 def test_bad_lines_cost_themselves():

@@ -1,16 +1,18 @@
 """A few rejects for each reason, for reports: the first by uid in the first files, so that two runs show the same.
-Where the stage itself gave no detail, the detail says in numbers what the document was beyond."""
+Where the stage itself gave no detail, the detail says in numbers what the document was beyond. A task for each stage
+reads them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import pyarrow.parquet as pq
 
+from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.look.why import (
     CANNOT_ASK,
@@ -19,7 +21,7 @@ from gristmill.pipeline.look.why import (
     as_value,
     reasons_by_uid,
 )
-from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.records import LookTask, Part, Result
 from gristmill.pipeline.store.run_records import LegRules
 from gristmill.pipeline.store.store import Store
 
@@ -50,26 +52,53 @@ class DecidingLeg:
         return any(deciding.rule.called == stage for deciding in self.rules)
 
 
-def legs_with_rules(store: Store) -> list[DecidingLeg]:
+def legs_with_rules(store: Store) -> list[LegRules]:
+    """Rules that decide by stored signals, and the parts that have them, of every leg of a run."""
+    return [store.read_json(path) for path in sorted(store.files("legs")) if path.endswith("/rules.json")]
+
+
+def task_of_samples(store: Store, stage: str, rejects: Iterable[str], legs: Sequence[LegRules]) -> LookTask:
+    """The task that reads rejected documents of a stage in the first of its files."""
+    paths = sorted(path for path in rejects if path.endswith(".parquet"))[:FILES]
+    keys = {key_of(path) for path in paths}
+    of_stage = [
+        {"rules": leg["rules"], "parts": [part for part in leg["parts"] if part["key"] in keys]} for leg in legs
+    ]
+    given: dict[str, Any] = {"stage": stage, "paths": paths, "legs": [leg for leg in of_stage if leg["parts"]]}
+    return {
+        "kind": "look",
+        "task": digest(["samples", given]),
+        "node": stage,
+        "key": "samples",
+        "cost": 1 << 20,
+        "out": store.anywhere,
+        "step": "samples",
+        "given": given,
+    }
+
+
+def run_samples(task: LookTask) -> Result:
     legs = []
-    for path in sorted(path for path in store.files("legs") if path.endswith("/rules.json")):
-        decided: LegRules = store.read_json(path)
+    for leg in task["given"]["legs"]:
         with suppress(*CANNOT_ASK):
-            legs.append(
-                DecidingLeg(
-                    [Deciding.of(rule) for rule in decided["rules"]],
-                    [part for part in decided["parts"] if part["documents"] is not None],
-                )
-            )
-    return legs
+            parts = [part for part in leg["parts"] if part["documents"] is not None]
+            legs.append(DecidingLeg([Deciding.of(rule) for rule in leg["rules"]], parts))
+    return {"seen": samples_of(Store(task["out"]), task["given"]["stage"], task["given"]["paths"], legs)}
 
 
-def samples_of(store: Store, stage: str, legs: Sequence[DecidingLeg]) -> dict[str, list[RejectSample]]:
+def key_of(path: str) -> str:
+    """The part that a file of rejects is of."""
+    return path.rsplit("/", 1)[-1].split(".")[0]
+
+
+def samples_of(
+    store: Store, stage: str, paths: Sequence[str], legs: Sequence[DecidingLeg]
+) -> dict[str, list[RejectSample]]:
     """Reason -> rejected documents, with the beginning of their texts."""
     samples: dict[str, list[RejectSample]] = {}
     counts: Counter[str] = Counter()
     by_part: dict[str, list[RejectSample]] = {}
-    for path in sorted(p for p in store.files(f"stages/{stage}/rejects") if p.endswith(".parquet"))[:FILES]:
+    for path in paths:
         with store.open(path) as file:
             table = pq.ParquetFile(file)
             for group in range(min(2, table.num_row_groups)):
@@ -90,7 +119,7 @@ def samples_of(store: Store, stage: str, legs: Sequence[DecidingLeg]) -> dict[st
                         "text": (document["text"] or "")[:CHARACTERS],
                     }
                     samples.setdefault(document["reason"], []).append(sample)
-                    by_part.setdefault(path.rsplit("/", 1)[-1].split(".")[0], []).append(sample)
+                    by_part.setdefault(key_of(path), []).append(sample)
     give_numbers(store, stage, [leg for leg in legs if leg.has(stage)] if by_part else [], by_part)
     return dict(sorted(samples.items()))
 

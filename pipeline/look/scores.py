@@ -2,7 +2,7 @@
 tenth. From stored signals.
 
 At most a million documents are looked at, of parts chosen by the hash of their names, so that two runs show the same;
-texts only of a few parts' first rows.
+texts only of a few parts' first rows. A task for each stage reads them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.store.parts import read_part
-from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.fingerprint import digest
+from gristmill.pipeline.json_types import JSONObject, StageSpec
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.store.parts import identity, read_part
+from gristmill.pipeline.store.records import LookTask, Part, Result
 from gristmill.pipeline.store.sinks import as_lying
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.documents import BATCH_ROWS
-from gristmill.stages.stage import Stage
 
 MOST_ROWS = 1_000_000
 EXAMPLE_PARTS = 4
@@ -64,23 +65,38 @@ class ScoreRecord(TypedDict):
     signals: list[SignalScores]
 
 
-def scores_of(store: Store, stage: Stage, parts: Sequence[Part], arrived: int) -> ScoreRecord:
-    """For a stage's report; `arrived` documents came to it."""
+def task_of_scores(store: Store, called: str, spec: StageSpec, parts: Sequence[Part]) -> LookTask:
+    """The task that looks at the scores of a stage's documents, for its report."""
     chosen = _chosen(parts)
-    signals = stage.scored_signals
+    whole = len(chosen) == sum(1 for part in parts if part["rows"])
+    return {
+        "kind": "look",
+        "task": digest(["scores", spec, whole, *map(identity, chosen)]),
+        "node": called,
+        "key": "scores",
+        "cost": sum(part["rows"] for part in chosen),
+        "out": store.anywhere,
+        "step": "scores",
+        "given": {"stage": spec, "parts": chosen, "whole": whole},
+    }
+
+
+def run_scores(task: LookTask) -> Result:
+    store, stage = Store(task["out"]), registry.build(task["given"]["stage"])
+    signals, chosen = stage.scored_signals, task["given"]["parts"]
     tables = [
         batch.append_column("source", _source(part, len(batch)))
         for part in chosen
         for batch in _batches(store, part, [*signals, "language"])
     ]
-    whole = len(chosen) == sum(1 for part in parts if part["rows"])
     scores = [_scores(store, chosen, signal, tables) for signal in signals]
-    return {
-        "of": arrived,
-        "whole": whole,
+    record: ScoreRecord = {
+        "of": 0,  # documents that came to the stage, which the driver knows
+        "whole": task["given"]["whole"],
         "judge": stage.model_card(),
         "signals": [of_signal for of_signal in scores if of_signal is not None],
     }
+    return {"seen": record}
 
 
 def _chosen(parts: Sequence[Part]) -> list[Part]:

@@ -1,0 +1,88 @@
+"""What the report's sliders are made of comes from tasks on workers: the same for any grouping, and of one size."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gristmill.pipeline.store.records import LookTask, Result
+from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.survey import sample, tasks
+from gristmill.pipeline.survey.survey import survey_legs
+from tests.pipeline.runs import go, lines, save, sentences, tree
+
+PARTS = 20
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("surveyed")
+    chance = random.Random(7)
+    for number in range(PARTS):
+        texts = [" ".join(sentences(chance, chance.randint(1, 12), 12)) for _ in range(chance.randint(1, 40))]
+        lines(folder / f"docs/{number:02}.jsonl", texts)
+    recipe = save(
+        folder / "r.yaml",
+        "name: r\nparts: {files: 1}\nsources: {docs: {jsonl: {path: docs}}}\n"
+        "stages: [gopher_quality: {min_words: 20}, gopher_repetition]\n",
+    )
+    go(recipe, folder / "out")
+    return folder / "out"
+
+
+def surveys(out: Path) -> dict[str, bytes]:
+    return {path: content for path, content in tree(out, "legs").items() if path.endswith("survey.json")}
+
+
+@pytest.mark.parametrize(("least", "fan_in", "drawn"), [(1, 8, 2000), (1000, 2, 2000), (1000, 3, 50)])
+def test_no_grouping_of_parts_changes_a_survey(
+    out: Path, monkeypatch: pytest.MonkeyPatch, least: int, fan_in: int, drawn: int
+) -> None:
+    for module in (sample, tasks):
+        monkeypatch.setattr(module, "SAMPLE", drawn)
+    steps: Counter[str] = Counter()
+    sizes: dict[str, int] = {}
+
+    def look(asked: list[LookTask]) -> list[Result]:
+        assert all(json.loads(json.dumps(task)) == task for task in asked)  # plain data
+        steps.update(task["step"] for task in asked)
+        results = tasks.here(asked)
+        for task, result in zip(asked, results, strict=True):
+            for facts in result["files"].values():
+                sizes[task["step"]] = max(sizes.get(task["step"], 0), facts["bytes"])
+        return results
+
+    store = Store(str(out))
+    before = surveys(out)
+    survey_legs(store)
+    one_by_one = surveys(out)
+    assert len(before) == 1 and (drawn != sample.SAMPLE or one_by_one != {})
+    monkeypatch.setattr(tasks, "LEAST_TASKS", least)
+    monkeypatch.setattr(tasks, "FAN_IN", fan_in)
+    survey_legs(store, look=look)
+    assert surveys(out) == one_by_one
+    record = json.loads(next(iter(one_by_one.values())))
+    documents = sum(len(path.read_text().splitlines()) for path in (out.parent / "docs").iterdir())
+    assert record["reach"][0][0] == documents > 100 and sum(record["sample"]["groups"]) == min(drawn, documents)
+    assert steps["hashes"] == steps["counts"] == (1 if least == 1 else PARTS)
+    assert (steps["sum of counts"] > PARTS // fan_in) == (least > 1)
+    assert sizes.get("sum of counts", 0) <= 2 * sizes["counts"]
+    assert not store.files(tasks.BETWEEN)
+
+
+def test_rejects_are_read_in_the_first_files_by_a_task_that_is_told_their_parts_alone(out: Path) -> None:
+    from gristmill.pipeline.look import samples
+
+    store = Store(str(out))
+    legs = samples.legs_with_rules(store)
+    rejects = [path for path in store.files("stages/gopher_quality") if path.endswith(".parquet")]
+    assert len(rejects) > 3
+    task = samples.task_of_samples(store, "gopher_quality", rejects[:3], legs)
+    told = {part["key"] for leg in task["given"]["legs"] for part in leg["parts"]}
+    assert told == {samples.key_of(path) for path in rejects[:3]} and len(legs[0]["parts"]) == PARTS
+    seen = samples.run_samples(task)["seen"]
+    assert seen and all(sample["detail"] for of_reason in seen.values() for sample in of_reason)
