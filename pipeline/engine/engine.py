@@ -224,6 +224,8 @@ class Engine:
     def _work(self, tasks: list[Task], results: dict[str, Result]) -> None:
         if self._client is None and self.before_work is not None:
             self.before_work()
+        from distributed.comm import CommClosedError
+
         client = self.client
         if self._nonce is None and self.journal.store.local and (self.where.scheduler or self.where.cluster):
             self._nonce = self._stack.enter_context(nonce_in(self.journal.store))
@@ -231,7 +233,8 @@ class Engine:
             try:
                 return self._send_and_take(client, [task for task in tasks if task["task"] not in results], results)
             except OSError as error:
-                if not isinstance(error, SchedulerLost) and (error.errno is not None or client.status == "running"):
+                lost = isinstance(error, SchedulerLost | CommClosedError)  # the client may not have noticed yet
+                if not lost and (error.errno is not None or client.status == "running"):
                     raise
                 if not self.where.scheduler:  # it was a thread of this process
                     raise RunFailed(
@@ -266,7 +269,7 @@ class Engine:
                 elif error is not None:
                     raise RunFailed(f"{group}: {type(error).__name__}: {error}") from error
                 elif found is None:
-                    check_connection(future)
+                    check_connection(future, client)
                     groups.appendleft(
                         group.again(f"was cancelled by the scheduler {TRIES} times; is another client at work there?")
                     )
@@ -370,14 +373,15 @@ class SchedulerLost(OSError):
     """The connection to it broke; it may come back."""
 
 
-def check_connection(future: Future) -> None:
-    """Raise where a future was not cancelled by anybody: the scheduler went away."""
+def check_connection(future: Future, client: Client) -> None:
+    """Raise where a future was not cancelled by anybody: the scheduler went away. What is sent while Dask's client
+    tries to connect again is cancelled without a word when it gives up."""
     from distributed.client import FutureCancelledError
 
     try:
         future.result()
     except FutureCancelledError as error:
-        if error.reason == "scheduler-connection-lost":
+        if error.reason == "scheduler-connection-lost" or client.status != "running":
             raise SchedulerLost("the connection closed") from error
 
 
