@@ -41,11 +41,12 @@ from gristmill.pipeline.run.reports import write_reports
 from gristmill.pipeline.run.stale import alarms_of_unused, stale_files
 from gristmill.pipeline.store.faults import NAMED, few
 from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.parts import StoredDocuments
 from gristmill.pipeline.store.records import FileFacts, LegTask, PageSample, Part, Result, RulesTask, counts_by_stage
 from gristmill.pipeline.store.run_records import InputRecord, LegRules, RunRecord
 from gristmill.pipeline.store.sinks import publish
-from gristmill.pipeline.store.store import Store, json_bytes, one_run_at_a_time
+from gristmill.pipeline.store.store import Store, json_bytes
 from gristmill.stages.stage import Map, Sink
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
@@ -68,7 +69,7 @@ def run(
     store = Store(out)
     where.check()
     store.make_root()
-    with one_is_enough(), one_run_at_a_time(store):
+    with one_is_enough(), one_run_at_a_time(store, ui.note):
         journal = Journal(store)
         check_folder(recipe, store, journal)
         check_saved(recipe, portion is None or portion.whole)
