@@ -11,7 +11,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -67,6 +67,7 @@ class Engine:
         self.where = where
         self.ui = ui
         self.worked = 0
+        self.requests: Counter[str] = Counter()  # of all results, to object stores
         self.start_seconds = 0.0  # until workers were ready
         self._along: list[Task] = []
         self._nonce: str | None = None  # for workers of other machines: do they see the run's folder?
@@ -184,6 +185,7 @@ class Engine:
         """The result of a task that went along. In a run that needed no workers none are started for it."""
         if task["task"] not in self.journal.done:
             [result] = run_tasks([task])
+            result.pop("requests", None)  # this process counts its own
             self.accept(task, result)
             self.journal.flush()
         return self.journal.done[task["task"]]
@@ -198,6 +200,7 @@ class Engine:
                 to_do.append(task)
             else:
                 results[task["task"]] = resting_on(done, task)
+                self.requests.update(done.get("requests", {}))
                 self.ui.finished(task, done, anew=False)
         if to_do:
             retired = self.journal.retired & {path for task in to_do for path in self.paths_read(task)}
@@ -366,6 +369,7 @@ class Engine:
                 self.journal.store.write("logs/trace.txt", plain(result["trace"]).encode("utf-8", "replace"))
                 result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
             raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
+        self.requests.update(result.get("requests", {}))
         self.journal.add(task["task"], result)
 
 

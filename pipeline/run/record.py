@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -35,7 +36,7 @@ from gristmill.trainer.run.energy import Machine
 
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
 # All of a record that a clock, a machine or a price decides.
-TIMELY = {"seconds", "started", "finished", "peak_memory", "machine", "joules", "slowest", "cost"}
+TIMELY = {"seconds", "started", "finished", "peak_memory", "machine", "joules", "slowest", "cost", "requests"}
 
 
 class Times(TypedDict):
@@ -103,7 +104,8 @@ def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, fact
         "bytes_written": facts["bytes_written"],
         "inputs": facts["inputs"],
         "alarms": facts["alarms"],
-        "cost": cost_of(stages, facts["joules"], prices),
+        "cost": cost_of(stages, facts["joules"], facts["requests"], prices),
+        "requests": facts["requests"],
         "stages": stages,
     }
 
@@ -153,12 +155,19 @@ def written_by_use(files: Iterable[FileFacts]) -> dict[str, int]:
     return uses
 
 
-def cost_of(stages: list[StageRecord], joules: float | None, prices: Prices | None) -> Cost | None:
+def cost_of(
+    stages: list[StageRecord], joules: float | None, requests: Mapping[str, int] | None, prices: Prices | None
+) -> Cost | None:
     """What the whole cost at the recipe's prices; None where it names none."""
     if prices is None:
         return None
     energy = (joules or 0.0) / 3.6e6 * prices.kilowatt_hour
-    return {"amount": round(sum(stage["cost"] or 0.0 for stage in stages) + energy, 6), "currency": prices.currency}
+    sent = Counter(requests or {})
+    asked = (
+        (sent["PUT"] + sent["LIST"]) * prices.thousand_puts + (sent["GET"] + sent["HEAD"]) * prices.thousand_gets
+    ) / 1000
+    amount = sum(stage["cost"] or 0.0 for stage in stages) + energy + asked
+    return {"amount": round(amount, 6), "currency": prices.currency}
 
 
 def without_times(data: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -42,6 +43,7 @@ from gristmill.pipeline.run.stale import alarms_of_unused, stale_files
 from gristmill.pipeline.store.faults import NAMED, few
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
+from gristmill.pipeline.store.objects import REQUESTS, since
 from gristmill.pipeline.store.parts import StoredDocuments
 from gristmill.pipeline.store.records import FileFacts, LegTask, PageSample, Part, Result, RulesTask, counts_by_stage
 from gristmill.pipeline.store.run_records import InputRecord, LegRules, RunRecord
@@ -121,6 +123,8 @@ class _Run:
             where, gpus=any(thing.stage.gpu for _, thing in self.plan.stage_order() if isinstance(thing, Step))
         )
         self.stopwatch = Stopwatch.start()
+        self.sent = dict(REQUESTS)
+        self.sent_by_tasks: Counter[str] = Counter()
         self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, check=check_inputs)
         self.findings = Findings(facts_of(self.inputs, gone_since(self.inputs, store, journal)))
         self.documents: dict[str, StoredDocuments] = {}
@@ -147,6 +151,7 @@ class _Run:
             self.begin()
         prepare = None if self.where.forked else self.prepare  # workers that are forked have a template, which does it
         engine = Engine(journal, self.where, self.ui, self.recipe.path, prepare, self.begin)
+        self.sent_by_tasks = engine.requests
         try:
             with self.stopwatch.meter, engine:
                 for wave in self.plan.waves():
@@ -420,6 +425,7 @@ class _Run:
                 "status": status,
                 "error": error,
                 **self.stopwatch.times(),
+                "requests": dict(self.sent_by_tasks + Counter(since(self.sent))) or None,
                 "disk_bytes": disk_bytes,
                 "bytes_written": written_by_use(findings.written.values()),
                 "inputs": findings.inputs,
