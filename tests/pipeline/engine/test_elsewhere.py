@@ -103,8 +103,10 @@ def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatc
         def kill_all() -> None:
             for process in machines.processes[1:]:
                 process.kill()
-            ui.deeds[ui.tasks + 1] = scheduler.kill
             monkeypatch.setattr(watch, "STALLED", 120.0)  # a busy machine may keep a new worker from its heartbeat
+
+        def kill_scheduler_soon() -> None:  # not before it was heard that somebody is there
+            ui.deeds[ui.tasks + 1] = scheduler.kill
 
         def come_back() -> None:
             machines.scheduler()
@@ -114,6 +116,7 @@ def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatc
             4: freeze,
             "stalled; nothing was heard of its worker": kill_all,
             "no worker is left at tcp://": machines.worker,
+            "a worker is there again": kill_scheduler_soon,
             "is lost": come_back,
         }
         ui = Disturbing(deeds)
