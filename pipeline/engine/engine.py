@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gristmill.pipeline.engine.cluster import CONNECT, Where, connected, has_dashboard
 from gristmill.pipeline.engine.shared_folder import nonce_in
-from gristmill.pipeline.engine.watch import EVERY, Sent, Watch
+from gristmill.pipeline.engine.watch import EVERY, SchedulerLost, Sent, Watch, check_connection
 from gristmill.pipeline.engine.work import DIED, NOTES, answer, run_tasks
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
 from gristmill.pipeline.flow.rows import files_of_rows
@@ -116,6 +116,18 @@ class Engine:
         self.wait_for_workers(client)
         return client
 
+    def connect_in_time(self, patience: float) -> Client:
+        """Dask's client gives up at once where a scheduler that is starting or ending closes a connection."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                return self.connect(max(1.0, deadline - time.monotonic()))
+            except (RunFailed, OSError):
+                self._connection.close()
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(EVERY)
+
     def reconnect(self, error: OSError) -> Client:
         """To a scheduler that went away, once it is back. It has forgotten all that was sent."""
         start = time.monotonic()
@@ -126,8 +138,8 @@ class Engine:
         self.journal.flush()
         self._connection.close()
         try:
-            self._client = self.connect(PATIENCE)
-        except RunFailed as also:
+            self._client = self.connect_in_time(PATIENCE)
+        except (RunFailed, OSError) as also:
             raise RunFailed(
                 f"the scheduler{self.at} is lost ({error}) and did not come back in {PATIENCE / 60:.0f} minutes; "
                 "what is finished is kept: start it again, and run the same command"
@@ -371,22 +383,6 @@ class Engine:
             raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
         self.requests.update(result.get("requests", {}))
         self.journal.add(task["task"], result)
-
-
-class SchedulerLost(OSError):
-    """The connection to it broke; it may come back."""
-
-
-def check_connection(future: Future, client: Client) -> None:
-    """Raise where a future was not cancelled by anybody: the scheduler went away. What is sent while Dask's client
-    tries to connect again is cancelled without a word when it gives up."""
-    from distributed.client import FutureCancelledError
-
-    try:
-        future.result()
-    except FutureCancelledError as error:
-        if error.reason == "scheduler-connection-lost" or client.status != "running":
-            raise SchedulerLost("the connection closed") from error
 
 
 def answered(group: list[Task], results: list[Result]) -> list[tuple[Task, Result]]:

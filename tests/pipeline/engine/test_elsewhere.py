@@ -17,8 +17,9 @@ from distributed.comm import CommClosedError
 
 from gristmill.pipeline.engine import watch
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine, SchedulerLost, check_connection
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.watch import SchedulerLost, check_connection
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
@@ -75,6 +76,21 @@ def test_what_a_client_cancels_as_it_gives_up_is_a_lost_scheduler(reason: str | 
 
     with pytest.raises(SchedulerLost):
         check_connection(SimpleNamespace(result=result), SimpleNamespace(status=status))  # type: ignore[arg-type]
+
+
+def test_a_scheduler_that_closes_a_connection_as_it_starts_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(Journal(Store(str(tmp_path))), Where(scheduler="tcp://there"), Quiet(), tmp_path / "r.yaml")
+    answers: list[Exception | str] = [RunFailed("no scheduler answers"), CommClosedError("closed"), "client"]
+
+    def connect(patience: float) -> object:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(engine, "connect", connect)
+    assert engine.connect_in_time(30.0) == "client" and not answers
 
 
 def test_what_somebody_cancels_is_none() -> None:
