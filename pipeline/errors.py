@@ -71,6 +71,34 @@ def of_storage(error: BaseException) -> bool:
     return type(error).__module__.partition(".")[0] in STORAGE
 
 
+EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
+REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "403"}
+NONE_FOUND = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "RefreshError"}
+
+
+def code_of(error: BaseException | None) -> str:
+    """What an S3 store said, such as SlowDown; fsspec's own error has it beneath."""
+    while error is not None:
+        answer = getattr(error, "response", None)
+        if isinstance(answer, dict):
+            return str(answer.get("Error", {}).get("Code", ""))
+        error = error.__cause__
+    return ""
+
+
+def refusal(error: BaseException) -> str:
+    """Where an object store does not take the credentials: what to do about it. Nothing otherwise."""
+    code, kind = code_of(error), type(error).__name__
+    on_head = code == "400" and getattr(error.__cause__, "operation_name", "").startswith("Head")
+    if code in EXPIRED:
+        return f"the credentials have expired ({code}); renew them and run the same command again: what is finished is kept"
+    if code in REFUSED or on_head:  # the answer to a HEAD has no words
+        return f"the store refuses the credentials ({code}: {error}); have they expired, or may they not do this?"
+    if kind in NONE_FOUND:
+        return f"no credentials that can be used ({error}); set them as the store's own tools expect"
+    return ""
+
+
 def in_words(error: OSError, where: str | None = None) -> str:
     """What the system said, with what to do about it; `where` serves if the error names no file."""
     bare = (
@@ -78,6 +106,8 @@ def in_words(error: OSError, where: str | None = None) -> str:
     )  # as pyarrow and fsspec raise it: with the path alone
     named = (str(error) if bare else error.filename) or where
     at = f"{named}: " if named else ""
+    if refused := refusal(error):
+        return f"{at}{refused}"
     if error.errno == errno.ENOSPC:
         return f"{at}the disk is full; make room and run the same command again: what is finished is kept"
     if error.errno == errno.EDQUOT:

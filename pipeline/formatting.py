@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gristmill.stages.formatting import as_bytes, as_number, as_percent, as_share, as_short, one_line, plain
 
 __all__ = [
-    "as_amount", "as_bytes", "as_energy", "as_hex", "as_money", "as_number", "as_percent", "as_rate", "as_seconds",
-    "as_share", "as_short", "as_tokens", "for_machines", "nearest", "one_line", "plain",
+    "as_amount", "as_bytes", "as_energy", "as_hex", "as_money", "as_number", "as_percent", "as_rate", "as_requests",
+    "as_seconds", "as_share", "as_short", "as_tokens", "for_machines", "nearest", "one_line", "plain",
 ]  # fmt: skip
 
 
@@ -47,6 +47,14 @@ def as_tokens(tokens: int | None, counted: bool) -> str:
         return as_number(tokens)
     digits = max(0, len(str(tokens)) - 3)
     return f"~{round(tokens, -digits):,}"
+
+
+def as_requests(requests: Mapping[str, int]) -> str:
+    """What was asked of object stores: `1,204 GET, 88 PUT, 3 sent again; 1.2 GB in, 88 MB out`."""
+    kinds = [f"{requests[kind]:,} {kind}" for kind in ("GET", "HEAD", "LIST", "PUT", "DELETE") if requests.get(kind)]
+    again = [f"{requests['retries']:,} sent again"] if requests.get("retries") else []
+    size_in, size_out = as_bytes(requests.get("bytes_in", 0)), as_bytes(requests.get("bytes_out", 0))
+    return f"{', '.join([*kinds, *again])}; {size_in} in, {size_out} out"
 
 
 def as_energy(joules: float | None) -> str:

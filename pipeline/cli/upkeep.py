@@ -22,7 +22,8 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.run.stale import stages_of, unused_results
 from gristmill.pipeline.screen import escape
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.store import Store, one_run_at_a_time
+from gristmill.pipeline.store.lock import one_run_at_a_time
+from gristmill.pipeline.store.store import Store
 from gristmill.stages.stage import Reader
 
 OPTIONAL = {

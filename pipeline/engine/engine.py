@@ -11,10 +11,9 @@ import contextlib
 import json
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -22,14 +21,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from gristmill.pipeline.engine.cluster import CONNECT, Where, connected, has_dashboard
+from gristmill.pipeline.engine.groups import QUEUED_TRIES, TOGETHER_BYTES, TRIES, Group, answered, together
 from gristmill.pipeline.engine.shared_folder import nonce_in
-from gristmill.pipeline.engine.watch import EVERY, Sent, Watch
+from gristmill.pipeline.engine.watch import EVERY, SchedulerLost, Sent, Watch, check_connection
 from gristmill.pipeline.engine.work import DIED, NOTES, answer, run_tasks
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
 from gristmill.pipeline.flow.rows import files_of_rows
 from gristmill.pipeline.formatting import one_line, plain
 from gristmill.pipeline.inputs.budget import Budget
-from gristmill.pipeline.leg.care import Last, Place
+from gristmill.pipeline.leg.care import Last
 from gristmill.pipeline.processes.gpus import RESOURCE
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.store.journal import FOLDER, Journal
@@ -39,15 +39,10 @@ from gristmill.pipeline.store.records import LookTask, PagesTask, Result, RowsHa
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-TOGETHER_BYTES = 32 << 20
-TOGETHER_TASKS = 256
 SLOW_START = 10.0  # seconds worth a word
 IN_A_MESSAGE = 128  # groups; the scheduler does nothing else while it takes in a message
 IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
 PATIENCE = 600.0  # seconds for a scheduler that went away to come back, as one that its own machine starts again
-TRIES = 5  # of a group that is lost for no reason that is known
-# Of a group that stood in the queue of a worker that others killed: where many documents kill, that is often.
-QUEUED_TRIES = 100
 
 
 class Engine:
@@ -71,6 +66,7 @@ class Engine:
         self.where = where
         self.ui = ui
         self.worked = 0
+        self.requests: Counter[str] = Counter()  # of all results, to object stores
         self.start_seconds = 0.0  # until workers were ready
         self._along: list[Task] = []
         self._nonce: str | None = None  # for workers of other machines: do they see the run's folder?
@@ -100,7 +96,7 @@ class Engine:
             start = time.monotonic()
             with ThreadPoolExecutor(1) as aside:  # processes take seconds to start; tasks wait for both
                 ready = aside.submit(self.before_workers) if self.before_workers is not None else None
-                self._client = self.connect()
+                self._client = self.connect_in_time(CONNECT)
                 if ready is not None:
                     ready.result()
             self.start_seconds = time.monotonic() - start
@@ -119,6 +115,18 @@ class Engine:
         self.wait_for_workers(client)
         return client
 
+    def connect_in_time(self, patience: float) -> Client:
+        """Dask's client gives up at once where a scheduler that is starting or ending closes a connection."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                return self.connect(max(1.0, deadline - time.monotonic()))
+            except (RunFailed, OSError):
+                self._connection.close()
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(EVERY)
+
     def reconnect(self, error: OSError) -> Client:
         """To a scheduler that went away, once it is back. It has forgotten all that was sent."""
         start = time.monotonic()
@@ -129,8 +137,8 @@ class Engine:
         self.journal.flush()
         self._connection.close()
         try:
-            self._client = self.connect(PATIENCE)
-        except RunFailed as also:
+            self._client = self.connect_in_time(PATIENCE)
+        except (RunFailed, OSError) as also:
             raise RunFailed(
                 f"the scheduler{self.at} is lost ({error}) and did not come back in {PATIENCE / 60:.0f} minutes; "
                 "what is finished is kept: start it again, and run the same command"
@@ -188,6 +196,7 @@ class Engine:
         """The result of a task that went along. In a run that needed no workers none are started for it."""
         if task["task"] not in self.journal.done:
             [result] = run_tasks([task])
+            result.pop("requests", None)  # this process counts its own
             self.accept(task, result)
             self.journal.flush()
         return self.journal.done[task["task"]]
@@ -214,6 +223,7 @@ class Engine:
                 to_do.append(task)
             else:
                 results[task["task"]] = resting_on(done, task)
+                self.requests.update(done.get("requests", {}))
                 self.count(task, done, anew=False)
         if to_do:
             retired = self.journal.retired & {path for task in to_do for path in self.paths_read(task)}
@@ -245,6 +255,8 @@ class Engine:
     def _work(self, tasks: list[Task], results: dict[str, Result]) -> None:
         if self._client is None and self.before_work is not None:
             self.before_work()
+        from distributed.comm import CommClosedError
+
         client = self.client
         if self._nonce is None and self.journal.store.local and (self.where.scheduler or self.where.cluster):
             self._nonce = self._stack.enter_context(nonce_in(self.journal.store))
@@ -252,7 +264,8 @@ class Engine:
             try:
                 return self._send_and_take(client, [task for task in tasks if task["task"] not in results], results)
             except OSError as error:
-                if not isinstance(error, SchedulerLost) and (error.errno is not None or client.status == "running"):
+                lost = isinstance(error, SchedulerLost | CommClosedError)  # the client may not have noticed yet
+                if not lost and (error.errno is not None or client.status == "running"):
                     raise
                 if not self.where.scheduler:  # it was a thread of this process
                     raise RunFailed(
@@ -289,7 +302,7 @@ class Engine:
                 elif error is not None:
                     raise RunFailed(f"{group}: {type(error).__name__}: {error}") from error
                 elif found is None:
-                    check_connection(future)
+                    check_connection(future, client)
                     groups.appendleft(
                         group.again(f"was cancelled by the scheduler {TRIES} times; is another client at work there?")
                     )
@@ -389,74 +402,6 @@ class Engine:
                 self.journal.store.write("logs/trace.txt", plain(result["trace"]).encode("utf-8", "replace"))
                 result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
             raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
+        self.requests.update(result.get("requests", {}))
         if task["kind"] != "look":
             self.journal.add(task["task"], result)
-
-
-class SchedulerLost(OSError):
-    """The connection to it broke; it may come back."""
-
-
-def check_connection(future: Future) -> None:
-    """Raise where a future was not cancelled by anybody: the scheduler went away."""
-    from distributed.client import FutureCancelledError
-
-    try:
-        future.result()
-    except FutureCancelledError as error:
-        if error.reason == "scheduler-connection-lost":
-            raise SchedulerLost("the connection closed") from error
-
-
-def answered(group: list[Task], results: list[Result]) -> list[tuple[Task, Result]]:
-    """Tasks with their results; after one that failed a worker leaves the rest undone, and nowhere else."""
-    if len(results) != len(group) and not (results and len(results) < len(group) and "failed" in results[-1]):
-        raise RunFailed(
-            f"{group[0]['node']}: a worker was given {len(group)} tasks and answered with {len(results)} results"
-        )
-    return list(zip(group, results, strict=False))
-
-
-@dataclass(frozen=True)
-class Group:
-    """Tasks that travel together, and how often that went wrong."""
-
-    tasks: list[Task]
-    careful: bool = False
-    place: Place | None = None  # where a worker died over the only one
-    tries: int = 1
-    queued: int = 1
-
-    def __str__(self) -> str:
-        more = f" and {len(self.tasks) - 1} more" if len(self.tasks) > 1 else ""
-        return f"{self.tasks[0]['node']}, {self.tasks[0]['key']}{more}"
-
-    def again(self, failure: str, most: int = TRIES) -> Group:
-        if self.tries >= most:
-            raise RunFailed(f"{self} {failure}")
-        return replace(self, tries=self.tries + 1)
-
-    def queued_again(self, failure: str) -> Group:
-        if self.queued == QUEUED_TRIES:
-            raise RunFailed(f"{self} {failure}")
-        return replace(self, queued=self.queued + 1)
-
-
-def together(tasks: list[Task], slots: int) -> list[list[Task]]:
-    """Small tasks in groups, so that the scheduler sees few and yet every worker gets its share."""
-    total = sum(task["cost"] for task in tasks)
-    bytes_each = min(TOGETHER_BYTES, max(1, total // (slots * 8)))
-    tasks_each = max(1, min(TOGETHER_TASKS, -(-len(tasks) // (slots * 8))))
-    groups: list[list[Task]] = [[]]
-    size = 0
-    for task in tasks:
-        if groups[-1] and (
-            size + task["cost"] > bytes_each
-            or len(groups[-1]) >= tasks_each
-            or groups[-1][-1].get("gpu") != task.get("gpu")
-        ):
-            groups.append([])
-            size = 0
-        groups[-1].append(task)
-        size += task["cost"]
-    return [g for g in groups if g]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gristmill.pipeline.formatting import one_line
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 EVERY = 1.0  # seconds between looks at how many workers there are
 CLOSELY = 15.0  # seconds between looks at tasks that take long
@@ -101,3 +101,24 @@ class Watch:
         """By this machine's clock alone: those of others may be wrong."""
         before = self._signs.get(of)
         return before if before is not None and before.seen == seen else _Sign(seen, now)
+
+
+class SchedulerLost(OSError):
+    """The connection to it broke; it may come back."""
+
+
+def check_connection(future: Future, client: Client) -> None:
+    """Raise where a future that came to no answer was not cancelled by anybody: the scheduler went away.
+
+    What is sent while Dask's client tries to connect again is cancelled without a word when it gives up. Where it
+    succeeds by itself, the new scheduler does not know that we want to hear of answers: tasks end, and nothing comes.
+    """
+    from distributed.client import FutureCancelledError
+
+    try:
+        future.result()
+    except FutureCancelledError as error:
+        if error.reason == "scheduler-connection-lost" or client.status != "running":
+            raise SchedulerLost("the connection closed") from error
+    else:
+        raise SchedulerLost("it was started anew")

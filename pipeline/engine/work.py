@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from gristmill.pipeline.engine.careful import grind_carefully
 from gristmill.pipeline.engine.shared_folder import check_seen
-from gristmill.pipeline.errors import DamagedFile, GristmillError, RunFailed, in_words
+from gristmill.pipeline.errors import DamagedFile, GristmillError, RunFailed, in_words, of_storage, refusal
 from gristmill.pipeline.flow import rounds as flow_tasks, verdicts as flow_verdicts
 from gristmill.pipeline.leg.care import Care, Last, Place, Trail
 from gristmill.pipeline.leg.leg import grind
@@ -34,6 +34,7 @@ from gristmill.pipeline.processes.lifetime import (
 )
 from gristmill.pipeline.processes.memory import forget_peak
 from gristmill.pipeline.processes.template import LOADS
+from gristmill.pipeline.store.objects import REQUESTS, since
 from gristmill.pipeline.store.parts import parts_of
 from gristmill.pipeline.store.records import LookTask, Result, Task
 from gristmill.pipeline.survey.tasks import run_survey
@@ -99,13 +100,15 @@ def run_tasks(
         if care.trail is not None:
             stack.callback(care.trail.close)
         for task in tasks:
-            start = time.perf_counter()
+            start, sent = time.perf_counter(), dict(REQUESTS)
             forget_peak()
             if care.trail is not None:
                 care.trail.begins(task["task"])
             with no_way_back_for_forks():
                 result = run_task(task, care, careful, place)
             done.append({**result, "seconds": round(time.perf_counter() - start, 4)})
+            if requests := since(sent):
+                done[-1]["requests"] = requests
             if "failed" in done[-1]:
                 break
     return done
@@ -151,7 +154,10 @@ def run_task(task: Task, care: Care, careful: bool, place: Place | None) -> Resu
                 "trace": traceback.format_exc(),
             }
         return {"failed": f"{what}: {too_much(task, error)}", "error": "RunFailed", "trace": traceback.format_exc()}
-    except Exception as error:  # a fault of ours or of a stage's: said with its trace, and the run stops
+    except Exception as error:
+        if of_storage(error):
+            return {"failed": f"{what}: {refusal(error) or error}", "error": "RunFailed"}
+        # a fault of ours or of a stage's: said with its trace, and the run stops
         return {
             "failed": f"{what}: {type(error).__name__}: {error}",
             "error": "RunFailed",

@@ -16,13 +16,13 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TypeAlias, TypedDict, cast
 
 import xxhash
-from fsspec.core import url_to_fs
 
-from gristmill.pipeline.errors import RecipeError, RunFailed, of_storage
+from gristmill.pipeline.errors import RecipeError, RunFailed, of_storage, refusal
 from gristmill.pipeline.inputs.listing import LOOP, SPECIAL, Folders, may_hold
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.recipe.recipe import Source
+from gristmill.pipeline.store.objects import file_system, open_object
 from gristmill.pipeline.store.records import FileStretch
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.paths import located
@@ -111,12 +111,11 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
     what is wanted."""
     address = located(address, folder)
     try:
-        fs, path = url_to_fs(address)
+        fs, path = file_system(address)
     except (ValueError, ImportError) as error:  # a protocol that nobody knows, or one whose package is not installed
         raise RecipeError(f"{who}: {address}: {error}; {PROTOCOLS}") from error
     except OSError as error:  # some file systems connect at once
         raise not_reached(error, address, who) from error
-    path = str(path)
     is_local = "file" in fs.protocol
     passed_over: dict[str, int] = {}
     try:
@@ -181,13 +180,15 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
         else:
             raise RecipeError(f"{who}: {address}: no such file or folder")
     except PermissionError as error:
+        if refused := refusal(error):
+            raise RunFailed(f"{who}: {address}: {refused}") from error
         raise RecipeError(f"{who}: {address}: may not be read: {error}") from error
     except OSError as error:
         raise not_reached(error, address, who) from error
     except Exception as error:
         if not of_storage(error):
             raise
-        raise RunFailed(f"{who}: {address}: cannot be reached: {error}") from error
+        raise RunFailed(f"{who}: {address}: {refusal(error) or f'cannot be reached: {error}'}") from error
     prefix = "" if is_local else f"{fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]}://"
     for name, facts in chosen.items():
         refuse_special(who, prefix + name, facts)
@@ -208,7 +209,7 @@ def not_reached(error: OSError, address: str, who: str) -> RunFailed:
     """For a file system of another machine."""
     if isinstance(error, socket.gaierror):
         return RunFailed(f"{who}: {address}: the host cannot be found ({error.strerror}); {PROTOCOLS}")
-    return RunFailed(f"{who}: {address}: cannot be reached: {error.strerror or error}")
+    return RunFailed(f"{who}: {address}: {refusal(error) or f'cannot be reached: {error.strerror or error}'}")
 
 
 def refuse_special(who: str, address: str, facts: Mapping[str, JSON]) -> None:
@@ -392,6 +393,5 @@ def open_input(address: str) -> BinaryIO:
     """An input file, opened to be read in order with few jumps."""
     if "://" not in address:
         return Path(address).open("rb")
-    fs, path = url_to_fs(address)
-    remote: BinaryIO = fs.open(path, "rb", block_size=8 << 20, cache_type="readahead")
-    return remote
+    fs, path = file_system(address)
+    return cast(BinaryIO, open_object(fs, path, block_size=8 << 20, cache_type="readahead"))

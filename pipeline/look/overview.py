@@ -20,6 +20,7 @@ from gristmill.pipeline.formatting import (
     as_money,
     as_number,
     as_rate,
+    as_requests,
     as_seconds,
     as_share,
     as_tokens,
@@ -47,6 +48,7 @@ class Totals:
     tokens: int | None
     tokens_counted: bool  # and not estimated from the text
     joules: float | None
+    requests: Mapping[str, int] | None  # to object stores
     cost: float | None
     currency: str | None
 
@@ -110,6 +112,7 @@ def overview_of(record: ReadRunRecord, reports: Mapping[str, Told]) -> Overview:
         tokens=last.tokens,
         tokens_counted=last.counted,
         joules=record.get("joules"),
+        requests=record.get("requests"),
         cost=price.get("amount") if price else None,
         currency=price.get("currency") if price else None,
     )
@@ -160,6 +163,7 @@ def render(seen: Overview) -> RenderableType:
     amount = f"{as_bytes(totals.text_bytes)} of text left, {as_tokens(totals.tokens, totals.tokens_counted)} tokens"
     amount += "" if not totals.bytes_written else f"; written {written_each(totals.bytes_written, totals.documents)}"
     amount += "" if totals.joules is None else f"; {as_energy(totals.joules)}"
+    amount += "" if not totals.requests else f"; requests: {as_requests(totals.requests)}"
     amount += "" if totals.cost is None else f"; {as_money(totals.cost, totals.currency)}"
     heads = ("stage", "kind", "in", "kept", "dropped", "quarantined", "gone", "text", "tokens")
     tables = [grid("Stages", heads, (counts_of(stage, seen.funnel.levels) for stage in run.stages), 2)]

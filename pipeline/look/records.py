@@ -87,6 +87,7 @@ class ReadRunRecord(TypedDict, total=False):
     seconds: float | None
     alarms: list[str]
     joules: float | None
+    requests: dict[str, int] | None
     disk_bytes: int
     bytes_written: dict[str, int]
     inputs: dict[str, InputRecord]

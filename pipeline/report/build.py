@@ -13,7 +13,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, plain
+from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, as_requests, plain
 from gristmill.pipeline.inputs.notes import notes_of
 from gristmill.pipeline.look.overview import reports_of, written_each
 from gristmill.pipeline.look.records import CostEntry, ReadRunRecord, StageEntry
@@ -177,6 +177,7 @@ def costs(record: ReadRunRecord, run: RecordedRun) -> dict[str, str]:
         "disk": (record.get("disk_bytes"), as_bytes(record.get("disk_bytes"))),
         "written": (written, written_each(written, documents) if written else ""),
         "energy": (record.get("joules"), as_energy(record.get("joules"))),
+        "requests": (record.get("requests") or None, as_requests(record.get("requests") or {})),
         "money": (price.get("amount"), as_money(price.get("amount"), price.get("currency"))),
     }
     return {name: "" if amount is None else words for name, (amount, words) in amounts.items()}

@@ -17,6 +17,7 @@ from gristmill.pipeline.inputs.estimate import USUAL_START, Estimate, estimate
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Prices, Recipe
 from gristmill.pipeline.run.cuts import BYTES_A_HOME, HOMES, MOST_BUCKETS, ROWS_A_BUCKET, cut_of
+from gristmill.pipeline.run.record import puts_and_gets
 from gristmill.pipeline.store.parts import buckets_for
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 
@@ -217,10 +218,8 @@ def gpu_part(record: RunRecord, guess: Estimate, prices: Prices) -> float:
 def requests_of(record: RunRecord, work: Work, guess: Estimate) -> tuple[int, int, bool]:
     """Writing and reading requests to an object store; measured where the sample counted them, else from what the tasks
     of the whole open: an estimate that may be off by half."""
-    counted = cast("Mapping[str, object]", record).get("requests")
-    if isinstance(counted, dict) and counted:
-        puts = sum(int(n) for name, n in counted.items() if name.lower() in ("puts", "put", "posts", "lists"))
-        gets = sum(int(n) for name, n in counted.items() if name.lower() in ("gets", "get", "heads"))
+    if record["requests"]:
+        puts, gets = puts_and_gets(record["requests"])
         return math.ceil(puts / guess.share), math.ceil(gets / guess.share), True
     many, size = sum(map(len, work.parts.values())), sum(map(sum, work.parts.values()))
     stages = len(record["stages"])
@@ -237,7 +236,6 @@ def requests_of(record: RunRecord, work: Work, guess: Estimate) -> tuple[int, in
 
 def price_of_requests(prices: Prices | None, puts: int, gets: int) -> float | None:
     """At the recipe's prices, where it has prices of requests."""
-    if prices is None:
+    if prices is None or not (prices.thousand_puts or prices.thousand_gets):
         return None
-    put, get = getattr(prices, "thousand_puts", None), getattr(prices, "thousand_gets", None)
-    return None if put is None and get is None else puts / 1000 * (put or 0.0) + gets / 1000 * (get or 0.0)
+    return prices.of_requests(puts, gets)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -35,7 +36,7 @@ from gristmill.trainer.run.energy import Machine
 
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
 # All of a record that a clock, a machine or a price decides.
-TIMELY = {"seconds", "started", "finished", "peak_memory", "machine", "joules", "slowest", "cost"}
+TIMELY = {"seconds", "started", "finished", "peak_memory", "machine", "joules", "slowest", "cost", "requests"}
 
 
 class Times(TypedDict):
@@ -105,7 +106,8 @@ def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, fact
         "bytes_written": facts["bytes_written"],
         "inputs": facts["inputs"],
         "alarms": facts["alarms"],
-        "cost": cost_of(stages, facts["joules"], prices),
+        "cost": cost_of(stages, facts["joules"], facts["requests"], prices),
+        "requests": facts["requests"],
         "stages": stages,
     }
 
@@ -155,12 +157,22 @@ def written_by_use(files: Iterable[FileFacts]) -> dict[str, int]:
     return uses
 
 
-def cost_of(stages: list[StageRecord], joules: float | None, prices: Prices | None) -> Cost | None:
+def cost_of(
+    stages: list[StageRecord], joules: float | None, requests: Mapping[str, int] | None, prices: Prices | None
+) -> Cost | None:
     """What the whole cost at the recipe's prices; None where it names none."""
     if prices is None:
         return None
     energy = (joules or 0.0) / 3.6e6 * prices.kilowatt_hour
-    return {"amount": round(sum(stage["cost"] or 0.0 for stage in stages) + energy, 6), "currency": prices.currency}
+    asked = prices.of_requests(*puts_and_gets(requests or {}))
+    amount = sum(stage["cost"] or 0.0 for stage in stages) + energy + asked
+    return {"amount": round(amount, 6), "currency": prices.currency}
+
+
+def puts_and_gets(requests: Mapping[str, int]) -> tuple[int, int]:
+    """Requests by what they cost: those that write or list, and those that read."""
+    sent = Counter(requests)
+    return sent["PUT"] + sent["LIST"], sent["GET"] + sent["HEAD"]
 
 
 def without_times(data: Any) -> Any:

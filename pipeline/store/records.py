@@ -316,6 +316,7 @@ class Result(TypedDict, total=False):
     peak_memory: int
     slowest: dict[str, list[SlowDocument]]  # leg
     seconds: float
+    requests: dict[str, int]  # to object stores: by kind, retries, bytes in and out
     failed: str  # why there is no result
     error: str  # the class of that error
     damaged: str  # the path of a file that is not what was written

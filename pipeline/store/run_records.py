@@ -122,6 +122,7 @@ class RunFacts(TypedDict):
     seconds: float
     start: dict[str, float]
     joules: float | None
+    requests: dict[str, int] | None  # to object stores: by kind, retries among them, bytes in and out
     disk_bytes: int
     bytes_written: dict[str, int]  # of results, rejects and intermediates
     inputs: dict[str, InputRecord]

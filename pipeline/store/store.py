@@ -16,10 +16,10 @@ from typing import IO, Any
 
 import fsspec
 import xxhash
-from fsspec.core import url_to_fs
 
 from gristmill.kernels.base.files import whole_file
-from gristmill.pipeline.errors import NotJson, RecipeError, RunFailed, of_storage
+from gristmill.pipeline.errors import NotJson, RecipeError, RunFailed, of_storage, refusal
+from gristmill.pipeline.store.objects import abort_uploads, file_system, in_plain_words, open_if_there, open_object
 
 Stamp = tuple[int, ...]  # size, and of a local file when it was written and changed, and its inode
 
@@ -69,14 +69,18 @@ class Store:
     def __init__(self, address: str) -> None:
         self.address = address
         try:
-            fs, root = url_to_fs(address)
+            fs, root = file_system(address)
         except (
             ValueError,
             ImportError,
         ) as error:  # an unknown protocol, or one whose package is not installed
             raise RecipeError(f"{address}: {error}") from error
+        except Exception as error:
+            if not of_storage(error):
+                raise
+            raise RunFailed(f"{address}: {refusal(error) or error}") from error
         self.fs: fsspec.AbstractFileSystem = fs
-        self.root = str(root).rstrip("/")
+        self.root = root.rstrip("/")
         self.local = "file" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
 
     @property
@@ -89,13 +93,11 @@ class Store:
         return f"{self.root}/{path}" if path else self.root
 
     def open(self, path: str) -> IO[bytes]:
-        if self.local:
-            return Path(self.at(path)).open("rb")
-        remote: IO[bytes] = self.fs.open(self.at(path), "rb")
-        return remote
+        """A file that is known to be there: an object store may not find it at once."""
+        return Path(self.at(path)).open("rb") if self.local else open_object(self.fs, self.at(path))
 
     def read(self, path: str) -> bytes:
-        with self.open(path) as file:
+        with Path(self.at(path)).open("rb") if self.local else open_if_there(self.fs, self.at(path)) as file:
             return file.read()
 
     def exists(self, path: str) -> bool:
@@ -112,12 +114,12 @@ class Store:
                 raise PermissionError(errno.EACCES, "Permission denied")
         except OSError as error:
             raise RunFailed(
-                f"{self.address}: the output folder cannot be written: {error.strerror or error}"
+                f"{self.address}: the output folder cannot be written: {refusal(error) or error.strerror or error}"
             ) from error
         except Exception as error:
             if not of_storage(error):
                 raise
-            raise RunFailed(f"{self.address}: cannot be reached: {error}") from error
+            raise RunFailed(f"{self.address}: {refusal(error) or f'cannot be reached: {error}'}") from error
 
     def files(self, folder: str) -> dict[str, int]:
         """Path below the root -> bytes, of every file under a folder; none if there is no such folder."""
@@ -154,13 +156,15 @@ class Store:
         try:
             yield HashingFile(file)
         except BaseException:
-            discard = getattr(file, "discard", None)
-            file.closed = True  # no upload is completed when the object goes away
-            if discard is not None:
-                with contextlib.suppress(Exception):
-                    discard()
+            _give_up(file)
             raise
-        file.close()
+        try:
+            file.close()
+        except Exception as error:
+            _give_up(file)
+            if of_storage(error.__cause__ or error):
+                raise RunFailed(f"{self.address}/{path} cannot be written: {in_plain_words(error)}") from error
+            raise
 
     def write(self, path: str, data: bytes) -> str:
         with self.commit(path) as file:
@@ -213,10 +217,18 @@ class Store:
     def remove_temporary(self) -> int:
         """Clear what a killed run left half written."""
         if not self.local:
-            return 0
+            return abort_uploads(self.fs, self.root)
         drafts = [path for path in self.files("") if path.endswith(".tmp") and PurePosixPath(path).name.startswith(".")]
         self.remove(drafts)
         return len(drafts)
+
+
+def _give_up(file: Any) -> None:
+    """No upload of a file is completed, also not when the object goes away."""
+    file.closed = True
+    if (discard := getattr(file, "discard", None)) is not None:
+        with contextlib.suppress(Exception):
+            discard()
 
 
 def json_bytes(data: Any) -> bytes:
@@ -237,29 +249,3 @@ def _walk(folder: str, skip: int) -> Iterator[tuple[str, Stamp]]:
             else:
                 with contextlib.suppress(FileNotFoundError):  # a temporary file may go while we look
                     yield entry.path[skip:], stamp_of(entry.stat())
-
-
-@contextlib.contextmanager
-def one_run_at_a_time(store: Store) -> Iterator[None]:
-    """Keeps a second run out of a local output folder. The lock goes with the process, however it ends."""
-    if not store.local:
-        yield
-        return
-    import fcntl
-
-    with Path(store.at(".lock")).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise RunFailed(
-                f"{store.address}: another run is at work here (process {lock.read().strip() or 'unknown'}); "
-                "wait for it or stop it"
-            ) from None
-        except OSError as error:  # a file system of a cluster that knows no locks is like an object store
-            if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK):
-                raise
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        yield

@@ -12,14 +12,19 @@ from typing import Any
 
 import dask
 import pytest
+from distributed.client import FutureCancelledError
+from distributed.comm import CommClosedError
 
 from gristmill.pipeline.engine import watch
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.engine.watch import SchedulerLost, check_connection
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.store import Store
 from tests.pipeline.crawls import RUN
 from tests.pipeline.engine.elsewhere import Noting, certificates, elsewhere, slow_recipe
 from tests.pipeline.engine.here import work_here
@@ -44,6 +49,57 @@ class Disturbing(Noting):
             self.deeds.pop(words)()
 
 
+def test_a_connection_that_ends_under_a_question_is_a_lost_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask's client counts itself connected for a moment longer."""
+    engine = Engine(Journal(Store(str(tmp_path))), Where(scheduler="tcp://there"), Quiet(), tmp_path / "r.yaml")
+    monkeypatch.setattr(Engine, "client", SimpleNamespace(status="running"))
+    monkeypatch.setattr(engine, "reconnect", lambda error: f"another, after: {error}")
+    clients: list[object] = []
+
+    def send(client: object, *_: object) -> None:
+        clients.append(client)
+        if len(clients) == 1:
+            raise CommClosedError("in <TCP (closed) ConnectionPool.ncores>")
+
+    monkeypatch.setattr(engine, "_nonce", "seen")
+    monkeypatch.setattr(engine, "_send_and_take", send)
+    engine._work([], {})
+    assert clients[1:] == ["another, after: in <TCP (closed) ConnectionPool.ncores>"]
+
+
+@pytest.mark.parametrize(("reason", "status"), [("scheduler-connection-lost", "running"), (None, "closed")])
+def test_what_a_client_cancels_as_it_gives_up_is_a_lost_scheduler(reason: str | None, status: str) -> None:
+    def result() -> None:
+        raise FutureCancelledError("task", reason)
+
+    with pytest.raises(SchedulerLost):
+        check_connection(SimpleNamespace(result=result), SimpleNamespace(status=status))  # type: ignore[arg-type]
+
+
+def test_a_scheduler_that_closes_a_connection_as_it_starts_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(Journal(Store(str(tmp_path))), Where(scheduler="tcp://there"), Quiet(), tmp_path / "r.yaml")
+    answers: list[Exception | str] = [RunFailed("no scheduler answers"), CommClosedError("closed"), "client"]
+
+    def connect(patience: float) -> object:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(engine, "connect", connect)
+    assert engine.connect_in_time(30.0) == "client" and not answers
+
+
+def test_what_somebody_cancels_is_none() -> None:
+    def result() -> None:
+        raise FutureCancelledError("task", None)
+
+    check_connection(SimpleNamespace(result=result), SimpleNamespace(status="running"))  # type: ignore[arg-type]
+
+
 def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a minute, for six processes that import Dask: a worker freezes, another joins, all are killed, a new one
     joins; then the scheduler is killed, and one comes back with a worker."""
@@ -63,8 +119,10 @@ def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatc
         def kill_all() -> None:
             for process in machines.processes[1:]:
                 process.kill()
-            ui.deeds[ui.tasks + 1] = scheduler.kill
             monkeypatch.setattr(watch, "STALLED", 120.0)  # a busy machine may keep a new worker from its heartbeat
+
+        def kill_scheduler_soon() -> None:  # not before it was heard that somebody is there
+            ui.deeds[ui.tasks + 1] = scheduler.kill
 
         def come_back() -> None:
             machines.scheduler()
@@ -74,6 +132,7 @@ def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatc
             4: freeze,
             "stalled; nothing was heard of its worker": kill_all,
             "no worker is left at tcp://": machines.worker,
+            "a worker is there again": kill_scheduler_soon,
             "is lost": come_back,
         }
         ui = Disturbing(deeds)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.pipeline.store.store import Store, one_run_at_a_time
+from gristmill.pipeline.store.lock import one_run_at_a_time
+from gristmill.pipeline.store.store import Store
 from tests.pipeline.crawls import (
     RUN,
     Said,

@@ -108,7 +108,7 @@ def test_requests_are_measured_computed_and_priced(
     assert of_shape(crawl, Shape(4)).puts == 0, "on a disk nobody counts them"
     computed = of_shape(crawl, Shape(4, object_store=True))
     assert computed.puts > 160 and computed.gets > 160 and not computed.requests_measured
-    counted: RunRecord = {**part, "requests": {"puts": 10, "gets": 100}}  # type: ignore[typeddict-unknown-key]
+    counted: RunRecord = {**part, "requests": {"PUT": 8, "LIST": 2, "GET": 90, "HEAD": 10, "retries": 50}}
     measured = forecast(recipe, counted, sizes, Shape(4, object_store=True))
     assert measured.requests_measured and measured.gets == pytest.approx(10 * measured.puts, abs=10)
     assert measured.puts == pytest.approx(10 / measured.sample.share, abs=1)

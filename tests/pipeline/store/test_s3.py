@@ -5,52 +5,22 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
+
+from gristmill.pipeline.look.overview import overview, render
+from tests.pipeline.store.object_store import settings
 
 s3fs = pytest.importorskip("s3fs")
 pytest.importorskip("moto")
 
 DOCUMENTS = [[f"text {i} of file {f}" for i in range(5)] + ["the same in every file"] for f in range(4)]
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(300):
-            with socket.socket() as there:
-                if there.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.kill()
-        server.wait()
-
-
-def settings(endpoint: str) -> dict[str, str]:
-    return {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
 
 
 def gristmill(recipe: Path, out: str, environment: dict[str, str]) -> dict[str, object]:
@@ -79,13 +49,13 @@ def gristmill(recipe: Path, out: str, environment: dict[str, str]) -> dict[str, 
 
 def recipe_for(path: Path, inputs: str) -> Path:
     path.write_text(
-        f"name: s3\nparts: {{files: 1}}\nsources:\n  docs: {{jsonl: {{path: '{inputs}'}}}}\nstages: [exact_dedup, write]\n"
+        f"name: s3\nparts: {{files: 1}}\nprices: {{thousand_puts: 1000, thousand_gets: 100}}\nsources:\n  docs: {{jsonl: {{path: '{inputs}'}}}}\nstages: [exact_dedup, write]\n"
     )
     return path
 
 
 @pytest.mark.slow
-def test_an_object_store_holds_the_same_run(tmp_path: Path, endpoint: str) -> None:
+def test_an_object_store_holds_the_same_run(tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     local = tmp_path / "in"
     local.mkdir()
     fs = s3fs.S3FileSystem(key="test", secret="test", endpoint_url=endpoint, client_kwargs={"region_name": "us-east-1"})
@@ -111,10 +81,26 @@ def test_an_object_store_holds_the_same_run(tmp_path: Path, endpoint: str) -> No
     there = survivors(fs.glob("mill/out/write/*.parquet"), fs.open)
     assert len(here) == 21
     assert there == here
+    local_record = json.loads((tmp_path / "out/run.json").read_text())
+    assert local_record["requests"] is None and local_record["cost"]["amount"] == 0
+    sent = first["requests"]
+    assert isinstance(sent, dict)
+    # four parts are read, written, given their names and decided on; the driver alone sends about a hundred
+    assert sent["PUT"] >= 20 and sent["GET"] >= 20 and sent["LIST"] >= 5 and sent["DELETE"] >= 4, sent
+    assert sent["bytes_in"] > sum(len(json.dumps(t)) for texts in DOCUMENTS for t in texts), sent
+    cost = sent["PUT"] + sent["LIST"] + 0.1 * (sent["GET"] + sent["HEAD"])
+    assert first["cost"] == {"amount": pytest.approx(cost), "currency": "USD"}
     before = {p: fs.info(p)["LastModified"] for p in fs.find("mill/out")}
     second = gristmill(far, "s3://mill/out", settings(endpoint))
     fs.invalidate_cache()
     assert second["anew"] == 0
     assert second["stages"] == first["stages"]
     assert {p: fs.info(p)["LastModified"] for p in fs.find("mill/out")} == before
-    assert b"report" in fs.cat_file("mill/out/report.html").lower()
+    page, words = fs.cat_file("mill/out/report.html").decode(), f"{sent['GET']:,} GET"
+    assert page.count(words) == 1 and words not in (tmp_path / "out/report.html").read_text()
+    for name, value in settings(endpoint).items():
+        monkeypatch.setenv(name, value)
+    console = Console(width=300)
+    with console.capture() as shown:
+        console.print(render(overview("s3://mill/out")))
+    assert f"; requests: {words}, " in shown.get()

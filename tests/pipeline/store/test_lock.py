@@ -1,0 +1,105 @@
+"""Two runs in one folder of an object store exclude each other, and a killed one stands in nobody's way for long."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.store import lock
+from gristmill.pipeline.store.lock import Lease, one_run_at_a_time
+from gristmill.pipeline.store.store import Store
+from tests.pipeline.store.object_store import Proxy
+
+HOLDS = """
+import time
+from gristmill.pipeline.store.lock import one_run_at_a_time
+from gristmill.pipeline.store.store import Store
+with one_run_at_a_time(Store("s3://mill/out")):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_second_run_is_kept_out_and_told_by_whom(proxied: Proxy) -> None:
+    with one_run_at_a_time(Store("s3://mill/out")):
+        with (
+            pytest.raises(
+                RunFailed, match=rf"another run is at work here \({platform.node()}, process {os.getpid()}, since 2"
+            ),
+            one_run_at_a_time(Store("s3://mill/out")),
+        ):
+            pass
+        with one_run_at_a_time(Store("s3://mill/elsewhere")):
+            pass
+    with one_run_at_a_time(Store("s3://mill/out")):
+        pass
+    assert Store("s3://mill/out").files("") == {}, "a run that has ended leaves no lock"
+
+
+def test_a_run_killed_on_this_machine_is_followed_at_once(proxied: Proxy) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    with pytest.raises(RunFailed, match=rf"process {holder.pid}"), one_run_at_a_time(Store("s3://mill/out")):
+        pass
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with one_run_at_a_time(Store("s3://mill/out")):
+        held = json.loads(Store("s3://mill/out").read(".lock"))
+        assert held["pid"] == os.getpid()
+
+
+def test_a_lease_of_another_machine_ends_unless_it_is_renewed(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "LEASE", 2.0)
+    monkeypatch.setattr(lock, "RENEWAL", 0.2)
+    store = Store("s3://mill/out")
+    gone = Lease(store)
+    gone.facts |= {"machine": "another", "host": "far"}
+    assert gone.take()
+    with pytest.raises(RunFailed, match=r"\(far, process .*free in [12] s"):
+        Lease(store).take()
+    time.sleep(3.5)  # times of objects are whole seconds
+    with one_run_at_a_time(store):
+        time.sleep(3.5)
+        other = Lease(store)
+        with pytest.raises(RunFailed, match="another run is at work"):
+            other.take()
+        assert not gone._renew(), "one that wakes up again finds its lease lost"
+
+
+def test_a_run_whose_lease_was_taken_over_ends(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "RENEWAL", 0.2)
+    store = Store("s3://mill/out")
+    with pytest.raises(RunFailed, match="another run has taken over here"), one_run_at_a_time(store):
+        store.write(".lock", b'{"token": "of another"}')
+        for _ in range(200):
+            time.sleep(0.05)
+    assert json.loads(store.read(".lock")) == {"token": "of another"}, "its lock is left alone"
+
+
+def test_an_answer_that_is_lost_on_its_way_costs_nobody_the_lock(proxied: Proxy) -> None:
+    lease = Lease(Store("s3://mill/out"))
+    proxied.first = ["lost"]
+    assert lease.take()
+    proxied.first = ["lost"]
+    assert lease._renew() and lease._renew()
+    assert proxied.met["lost"] == 2
+
+
+def test_a_store_without_conditional_writes_is_named_once(proxied: Proxy) -> None:
+    notes: list[str] = []
+    proxied.unheard = ("If-None-Match", "If-Match")
+    with one_run_at_a_time(Store("s3://mill/out"), notes.append):
+        pass
+    with one_run_at_a_time(Store("memory://out"), notes.append):
+        pass
+    assert len(notes) == 2
+    assert "no conditional writes" in notes[0] and "only local folders and s3:// have locks" in notes[1]
+    assert Store("s3://mill/out").files("") == {}
