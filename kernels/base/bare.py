@@ -17,6 +17,7 @@ from numba import config
 
 from gristmill.kernels.base import unicode
 from gristmill.kernels.base.compiled import code_folder
+from gristmill.kernels.base.linking import HelperCompiler, KernelCompiler
 
 Compiled = Callable[..., Any]
 
@@ -26,19 +27,19 @@ def kernel(function: Compiled) -> Compiled:
     before = config.CACHE_DIR
     config.CACHE_DIR = str(code_folder(function.__module__))
     try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True, _nrt=False)(function)
+        return numba.njit(nogil=True, error_model="numpy", cache=True, _nrt=False, pipeline_class=KernelCompiler)(function)
     finally:
         config.CACHE_DIR = before
 
 
 def helper(function: Compiled) -> Compiled:
     """As `gristmill.kernels.base.compiled.helper`."""
-    return numba.njit(nogil=True, error_model="numpy", _nrt=False)(function)
+    return numba.njit(nogil=True, error_model="numpy", _nrt=False, pipeline_class=HelperCompiler)(function)
 
 
 def inlined(function: Compiled) -> Compiled:
     """A helper whose call would cost more than its work; always part of its caller."""
-    return numba.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)(function)
+    return numba.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True, pipeline_class=HelperCompiler)(function)
 
 
 code_point = helper(unicode.code_point.py_func)

@@ -26,6 +26,8 @@ from typing import Any, TypeVar
 import numba
 from numba import config
 
+from gristmill.kernels.base.linking import HelperCompiler, KernelCompiler
+
 F = TypeVar("F", bound=Callable[..., Any])
 KERNELS = "gristmill.kernels."
 # Syntax trees would take a third of a second for the kernels of a usual recipe. What looks like an import and is none
@@ -38,14 +40,14 @@ def kernel(function: F) -> F:
     before = config.CACHE_DIR  # numba's setting is global; other packages keep theirs
     config.CACHE_DIR = str(code_folder(function.__module__))
     try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
+        return numba.njit(nogil=True, error_model="numpy", cache=True, pipeline_class=KernelCompiler)(function)
     finally:
         config.CACHE_DIR = before
 
 
 def helper(function: F) -> F:
     """Compiles a small function that kernels call and that is compiled into them."""
-    return numba.njit(nogil=True, error_model="numpy")(function)
+    return numba.njit(nogil=True, error_model="numpy", pipeline_class=HelperCompiler)(function)
 
 
 @cache

@@ -17,14 +17,14 @@ from numba import types
 from numba.core.typing import Signature
 from numba.extending import intrinsic
 
+from gristmill.kernels.base.linking import HelperCompiler
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def inner(function: F) -> F:
     """A helper for kernels only. It must not create an array, since nobody would count it."""
-    compiled = numba.njit(nogil=True, error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
-        function
-    )
+    compiled = numba.njit(nogil=True, error_model="numpy", _nrt=False, pipeline_class=HelperCompiler)(function)
     return compiled
 
 
