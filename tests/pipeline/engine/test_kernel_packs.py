@@ -50,6 +50,19 @@ print(json.dumps([len([name for name in compiled if name.startswith("gristmill")
                   hashlib.sha256(content).hexdigest(), kernel_packs.kind()]))
 """
 
+COUNTING = """
+from pathlib import Path
+from numba.core import event
+def say(line):
+    with Path({path!r}).open("a") as file:
+        print(line, file=file)
+class Listener(event.Listener):
+    def on_start(self, happening): say(happening.data["dispatcher"].py_func.__qualname__)
+    def on_end(self, happening): pass
+event.register("numba:compile", Listener())
+say("begun")
+"""
+
 
 def prepared(cache: Path, *args: str, **environ: str) -> list[Any]:
     """What a process says that has this cache: functions compiled, where it is installed, sha256 of its pack, kind."""
@@ -132,14 +145,16 @@ def test_a_worker_takes_what_its_driver_offers(cache: Path, tmp_path: Path, monk
 def test_workers_of_a_scheduler_fetch_what_the_driver_has_compiled(tmp_path: Path) -> None:
     lines(tmp_path / "in/a.jsonl", ["A line of text.", "Another line of text."])
     recipe = save(tmp_path / "r.yaml", "name: r\nsources: {a: {jsonl: {path: in}}}\nstages: [boilerplate, write]\n")
+    counted = tmp_path / "compiled.txt"
+    preload = save(tmp_path / "counting.py", COUNTING.format(path=str(counted)))
     ui = Noting()
     with elsewhere(GRISTMILL_CACHE=str(tmp_path / "theirs")) as machines:
         machines.scheduler()
-        machines.worker()
+        machines.worker("--preload", str(preload))
         summary = run(recipes.load(recipe), str(tmp_path / "out"), Where(scheduler=machines.address), ui)
-    assert summary.record["status"] == "done"
+    assert summary.record["status"] == "done" and set(counted.read_text().split()) == {"begun"}
     theirs = tmp_path / "theirs/gristmill"
     [pack] = (theirs / compiled.PACKS).iterdir()
     used = {path.name for path in theirs.glob("kernels-*/boilerplate*.nb*")}
-    assert used and used <= {path.name for path in pack.rglob("*.nb*")}, "it compiled none of its own"
-    assert not [note for note in ui.notes if "kernels" in note] and not list((tmp_path / "out").rglob("*.zst"))
+    assert len(used) == 2 and used <= {path.name for path in pack.rglob("*.nb*")}
+    assert not [note for note in ui.notes if "own kernels" in note] and not list((tmp_path / "out").rglob("*.zst"))
