@@ -29,7 +29,7 @@ from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store.journal import FOLDER
 from gristmill.pipeline.store.store import Store
 
-MEMBER = re.compile(r"kernels-[0-9a-f]{16}/[\w.<>-]+\.nb[ic]")
+MEMBER = re.compile(r"kernels-[0-9a-f]{16}/[\w.<>-]+\.nb[ic]|table-[\w.-]+\.npy")
 MOST_BYTES = 1 << 30  # unpacked
 
 
@@ -63,9 +63,12 @@ def file_name() -> str:
 
 
 def packed() -> bytes:
-    """The kernels that this machine has compiled, of this version. Equal files make equal bytes."""
-    there = [path for name in folders() for path in (cache_folder() / name).glob("*.nb[ic]")]
-    files = {f"{path.parent.name}/{path.name}": path.read_bytes() for path in there}
+    """The kernels that this machine has compiled, and their tables, of this version. Equal files make equal bytes."""
+    cache = cache_folder()
+    there = [path for name in folders() for path in (cache / name).glob("*.nb[ic]")]
+    hashes = {name.removeprefix("kernels-") for name in folders()}
+    there += [path for path in cache.glob("table-*.npy") if hashes & set(path.stem.split("-"))]
+    files = {path.relative_to(cache).as_posix(): path.read_bytes() for path in there}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for member, content in sorted(files.items()):
@@ -92,6 +95,9 @@ def unpack(content: bytes, sha256: str) -> int:
                 target = draft / member.name
                 target.parent.mkdir(mode=0o700, exist_ok=True)
                 target.write_bytes(file.read())
+            for table in draft.glob("*.npy"):  # those lie in the cache itself
+                if not (cache_folder() / table.name).exists():
+                    table.replace(cache_folder() / table.name)
     except OSError:
         if not folder.is_dir():  # else another process was first
             raise

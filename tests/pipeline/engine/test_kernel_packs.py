@@ -110,12 +110,13 @@ GOOD = f"kernels-{'0' * 16}/lines.cut-12.py311.nbi"
 
 
 def test_a_pack_is_used_whole_and_only_if_it_is_the_announced_one(cache: Path) -> None:
-    content, sha256 = pack_of(GOOD)
+    content, sha256 = pack_of(GOOD, "table-x.npy")
     with pytest.raises(RunFailed, match="not the one that was announced"):
         kernel_packs.unpack(content + b" ", sha256)
     assert list(cache.rglob("*.nb*")) == []
     assert kernel_packs.unpack(content, sha256) == kernel_packs.unpack(content, sha256) == 1
     assert [path.relative_to(cache).as_posix() for path in cache.rglob("*.nb*")] == [f"packs/{sha256[:16]}/{GOOD}"]
+    assert [path.name for path in cache.rglob("*.npy")] == ["table-x.npy"] and (cache / "table-x.npy").is_file()
 
 
 @pytest.mark.parametrize("name", ["../out.nbi", "/tmp/out.nbi", "kernels-0/x.nbi", f"kernels-{'0' * 16}/x.py"])
