@@ -10,10 +10,8 @@ import atexit
 import contextlib
 import os
 import select
-import signal
 import sys
 import warnings
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.processes.lifetime import (
     adopt_orphans,
     end_descendants,
@@ -43,7 +40,6 @@ MODULES = (
     "rich.console",
     "rich.markup",
 )
-PATIENCE = 2.5  # seconds; stages whose kernels are compiled are ready sooner
 UNSAFE_TO_FORK = ("torch",)  # its threads do not survive, and a GPU that was touched is lost to the workers
 
 
@@ -62,53 +58,16 @@ def load_stages(recipe: Path) -> None:
     from gristmill.pipeline.recipe import recipe as recipes
 
     with contextlib.suppress(Exception):
-        stages = make_plan(recipes.load(recipe)).to_prepare()
-        with from_the_other_end(stages):
-            for stage in stages:
-                try:
-                    if can_stay(stage):
-                        prepare(stage)
-                    else:
-                        prepare_aside(stage)
-                except RunFailed as error:
-                    failures.append(str(error))
-
-
-def can_stay(stage: Stage) -> bool:
-    """May this process, which workers are forked from, prepare it?"""
-    return type(stage).__module__.startswith("gristmill.stages.") and not any(
-        name in sys.modules for name in UNSAFE_TO_FORK
-    )
-
-
-@contextlib.contextmanager
-def from_the_other_end(stages: list[Stage]) -> Iterator[None]:
-    """Where stages take long, which is where kernels are not compiled yet, a second process begins with the last of
-    them; the first finds in the cache what that one has made."""
-    if cores_here() == 1 or len(stages) < 2:
-        yield
-        return
-    waiting, ready = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.close(ready)
-            end_with_parent()
-            for number, stage in enumerate(reversed(stages)):
-                if select.select([waiting], [], [], 0 if number else PATIENCE)[0]:  # the first is done
-                    break
-                if can_stay(stage):
-                    with contextlib.suppress(RunFailed):  # the first process says so
-                        prepare(stage)
-        finally:
-            os._exit(0)
-    os.close(waiting)
-    try:
-        yield
-    finally:
-        os.close(ready)
-        os.kill(child, signal.SIGKILL)  # what it is at now, the first has done
-        os.waitpid(child, 0)
+        for stage in make_plan(recipes.load(recipe)).to_prepare():
+            try:
+                if type(stage).__module__.startswith("gristmill.stages.") and not any(
+                    name in sys.modules for name in UNSAFE_TO_FORK
+                ):
+                    prepare(stage)
+                else:
+                    prepare_aside(stage)
+            except RunFailed as error:
+                failures.append(str(error))
 
 
 def prepare_aside(stage: Stage) -> None:
