@@ -11,34 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
-from numba import config
 
-from gristmill.kernels.base import unicode
-from gristmill.kernels.base.compiled import code_folder
+from gristmill.kernels.base import compiled, unicode
 
 Compiled = Callable[..., Any]
 
 
 def kernel(function: Compiled) -> Compiled:
     """As `gristmill.kernels.base.compiled.kernel`."""
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(code_folder(function.__module__))
-    try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True, _nrt=False)(function)
-    finally:
-        config.CACHE_DIR = before
+    return compiled.kernel(function, _nrt=False)
 
 
 def helper(function: Compiled) -> Compiled:
     """As `gristmill.kernels.base.compiled.helper`."""
-    return numba.njit(nogil=True, error_model="numpy", _nrt=False)(function)
+    return compiled.helper(function, _nrt=False)
 
 
 def inlined(function: Compiled) -> Compiled:
     """A helper whose call would cost more than its work; always part of its caller."""
-    return numba.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)(function)
+    return compiled.helper(function, _nrt=False, forceinline=True)
 
 
 code_point = helper(unicode.code_point.py_func)

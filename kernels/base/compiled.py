@@ -3,7 +3,8 @@ install.
 
 numba's own cache only checks the file of a function, so it misses a change in a helper of another file. Here the cache
 folder is named by a hash of the kernel's file, of every kernel file that it imports, and of the versions of the
-compiler. It is in the user's cache, or, where that is not writable, in a temporary folder that only this user can write
+compiler, and by nothing else: numba would add the path of the file, and compile anew for each install. It is in the
+user's cache, or, where that is not writable, in a temporary folder that only this user can write
 to (a cache is code).
 """
 
@@ -21,31 +22,92 @@ from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numba
-from numba import config
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
+
+from gristmill.kernels.base.linking import HelperCompiler, KernelCompiler
 
 F = TypeVar("F", bound=Callable[..., Any])
 KERNELS = "gristmill.kernels."
+PACKS = "packs"
 # Syntax trees would take a third of a second for the kernels of a usual recipe. What looks like an import and is none
 # changes a hash, and no result.
 IMPORT = re.compile(r"(?m)^[ \t]*(?:from|import) (gristmill\.kernels[\w.]*)(?: import (?:\(([^)]*)\)|([^\n]*)))?")
 
 
-def kernel(function: F) -> F:
+class Locator(_CacheLocator):
+    """Where numba keeps a kernel: in a folder that is named by its code alone, so that the same code finds it from any
+    path of installation."""
+
+    def __init__(self, function: Callable[..., Any], file: str) -> None:
+        self._py_file, self._lineno = file, function.__code__.co_firstlineno
+        self.folder = code_folder(function.__module__)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> Locator:
+        return cls(py_func, py_file)
+
+    def get_cache_path(self) -> str:
+        return str(self.folder)
+
+    def get_source_stamp(self) -> str:
+        return self.folder.name
+
+    def get_disambiguator(self) -> str:
+        return str(self._lineno)
+
+
+class Implementation(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes: ClassVar[list[type]] = [Locator]
+
+
+class KernelFiles(IndexDataCacheFile):  # type: ignore[misc]
+    """The files of one kernel. numba numbers them, so that of two processes that compile for two signatures at once one
+    may load what the other has compiled; here a file is named by its signature."""
+
+    def save(self, key: Any, data: Any) -> None:
+        name = f"{self._index_name.removesuffix('.nbi')}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
+        self._save_data(name, data)
+        self._save_index(self._load_index() | {key: name})
+
+
+class KernelCache(FunctionCache):  # type: ignore[misc]
+    """numba's cache of a function, and behind it the packs that came from elsewhere: what is used of one is copied."""
+
+    _impl_class = Implementation
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = self._files_in(self._impl.locator.folder)
+
+    def _files_in(self, folder: Path) -> KernelFiles:
+        return KernelFiles(str(folder), self._impl.filename_base, self._impl.locator.get_source_stamp())
+
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super()._load_overload(sig, target_context)
+        if found is not None:
+            return found
+        key, folder = self._index_key(sig, target_context.codegen()), self._impl.locator.folder
+        for pack in sorted((cache_folder() / PACKS).glob("[0-9a-f]*")):
+            data = self._files_in(pack / folder.name).load(key)
+            if data is not None:
+                self._cache_file.save(key, data)
+                return self._impl.rebuild(target_context, data)
+        return None
+
+
+def kernel(function: F, **options: Any) -> F:
     """Compiles a loop that releases the GIL, and caches it. Division by zero gives inf or NaN, never an exception."""
-    before = config.CACHE_DIR  # numba's setting is global; other packages keep theirs
-    config.CACHE_DIR = str(code_folder(function.__module__))
-    try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
-    finally:
-        config.CACHE_DIR = before
+    compiled = numba.njit(nogil=True, error_model="numpy", pipeline_class=KernelCompiler, **options)(function)
+    compiled._cache = KernelCache(function)
+    return compiled
 
 
-def helper(function: F) -> F:
+def helper(function: F, **options: Any) -> F:
     """Compiles a small function that kernels call and that is compiled into them."""
-    return numba.njit(nogil=True, error_model="numpy")(function)
+    return numba.njit(nogil=True, error_model="numpy", pipeline_class=HelperCompiler, **options)(function)
 
 
 @cache
@@ -62,9 +124,13 @@ def cache_folder() -> Path:
 
 
 def code_folder(module: str) -> Path:
-    folder = cache_folder() / f"kernels-{hash_of_code(module)}"
+    folder = cache_folder() / folder_name(module)
     folder.mkdir(exist_ok=True, mode=0o700)
     return folder
+
+
+def folder_name(module: str) -> str:
+    return f"kernels-{hash_of_code(module)}"
 
 
 def _candidates() -> list[Path]:

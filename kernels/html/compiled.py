@@ -11,21 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numba
 from llvmlite import ir
 from numba import types
 from numba.core.typing import Signature
 from numba.extending import intrinsic
+
+from gristmill.kernels.base.compiled import helper
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def inner(function: F) -> F:
     """A helper for kernels only. It must not create an array, since nobody would count it."""
-    compiled = numba.njit(nogil=True, error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
-        function
-    )
-    return compiled
+    return helper(function, _nrt=False)
 
 
 @intrinsic

@@ -255,7 +255,7 @@ def _cluster(crew: Crew) -> Iterator[Client]:
             raise RunFailed(f"the workers do not start: {error.__cause__ or error}") from error
         stack.callback(_close, cluster)
         if crew.gpus:
-            spread_over(cluster, crew.processes, list(crew.gpus))
+            spread_over(cluster, [None] * crew.processes, list(crew.gpus))
         client = Client(cluster)
         stack.callback(_close, client)
         yield client

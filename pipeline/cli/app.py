@@ -22,6 +22,7 @@ from gristmill.pipeline.cli import (
     judging as cli_judging,
     report as cli_report,
     shards as cli_shards,
+    warm as cli_warm,
 )
 from gristmill.pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words, of_storage
 from gristmill.pipeline.processes import template
@@ -312,6 +313,7 @@ app.command("medu")(cli_judging.medu)
 app.command("ablate")(cli_ablate.ablate)
 app.command("explore")(cli_explore.explore)
 app.command("estimate")(cli_estimate.estimate)
+app.command("warm")(cli_warm.warm)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from gristmill.pipeline.inputs.files import all_were_read, is_run, refuse_specia
 from gristmill.pipeline.inputs.listing import LOOP, Folders
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.processes.cores import cores_here
+from gristmill.pipeline.processes.nodes import in_words as in_nodes, nodes_here
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.run.stale import stages_of, unused_results
 from gristmill.pipeline.screen import escape
@@ -56,6 +57,7 @@ def examine() -> Table:
     table.add_row("gristmill", version("gristmill"))
     table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
     table.add_row("cores", f"{cores_here()} usable")
+    table.add_row("memory nodes", in_nodes(nodes_here()))
     memory = psutil.virtual_memory()
     table.add_row("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB")
     disk = shutil.disk_usage(Path.cwd())

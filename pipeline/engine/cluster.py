@@ -17,6 +17,7 @@ from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.processes.gpus import gpus_here, spread_over
+from gristmill.pipeline.processes.nodes import nodes_here, places_for
 from gristmill.pipeline.recipe.memory_limit import check_memory
 
 if TYPE_CHECKING:
@@ -155,10 +156,12 @@ def local(where: Where, recipe: Path) -> LocalCluster:
     distributed.utils._forkserver_preload_set = True  # type: ignore[attr-defined]  # `template` says what to load
     template.begin(recipe)
     gpus = gpus_here() if where.gpus else []
+    places = places_for(where.count, nodes_here())
+    one_by_one = bool(gpus) or any(places)
     for tries_left in reversed(range(STARTS)):
         try:
             cluster = LocalCluster(
-                n_workers=0 if gpus else where.count,
+                n_workers=0 if one_by_one else where.count,
                 threads_per_worker=1,
                 processes=True,
                 memory_limit=where.memory,
@@ -168,8 +171,8 @@ def local(where: Where, recipe: Path) -> LocalCluster:
                 preload=["gristmill.pipeline.engine.work"],
                 silence_logs=logging.CRITICAL,
             )
-            if gpus:
-                spread_over(cluster, where.count, gpus[: where.count])
+            if one_by_one:
+                spread_over(cluster, places, gpus[: where.count] if gpus else None)
             if has_dashboard():
                 cluster.scheduler.http_application.add_application(DashboardOnDemand(cluster.scheduler))
             return cluster

@@ -31,6 +31,7 @@ from gristmill.pipeline.formatting import one_line, plain
 from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.leg.care import Last
 from gristmill.pipeline.processes.gpus import RESOURCE
+from gristmill.pipeline.processes.kernel_packs import Offer, offer_in
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.store.journal import FOLDER, Journal
 from gristmill.pipeline.store.parts import resting_on
@@ -70,6 +71,7 @@ class Engine:
         self.start_seconds = 0.0  # until workers were ready
         self._along: list[Task] = []
         self._nonce: str | None = None  # for workers of other machines: do they see the run's folder?
+        self._kernels: Offer | None = None  # for them too: what the driver has compiled
         self._sent = 0  # groups ever
         self._topic = f"{NOTES}-{uuid.uuid4().hex}"  # of answers
         self._events: SimpleQueue[tuple[str, str] | Future] = SimpleQueue()
@@ -260,6 +262,8 @@ class Engine:
         client = self.client
         if self._nonce is None and self.journal.store.local and (self.where.scheduler or self.where.cluster):
             self._nonce = self._stack.enter_context(nonce_in(self.journal.store))
+        if self._kernels is None and self.before_workers is not None and (self.where.scheduler or self.where.cluster):
+            self._kernels = self._stack.enter_context(offer_in(self.journal.store))
         while True:
             try:
                 return self._send_and_take(client, [task for task in tasks if task["task"] not in results], results)
@@ -336,6 +340,7 @@ class Engine:
                     {
                         "tasks": group.tasks, "careful": group.careful, "watch": True, "place": group.place,
                         "trail": trails[-1] and str(trails[-1]), "nonce": self._nonce,
+                        "kernels": self._kernels,
                     }
                 )  # fmt: skip
             futures = client.map(

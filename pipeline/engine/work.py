@@ -26,6 +26,7 @@ from gristmill.pipeline.leg.rules import run_decide
 from gristmill.pipeline.leg.side_by_side import run_pages
 from gristmill.pipeline.look.samples import run_samples
 from gristmill.pipeline.look.scores import run_scores
+from gristmill.pipeline.processes.kernel_packs import Offer, take
 from gristmill.pipeline.processes.lifetime import (
     end_descendants,
     end_with_parent,
@@ -33,6 +34,7 @@ from gristmill.pipeline.processes.lifetime import (
     no_way_back_for_forks,
 )
 from gristmill.pipeline.processes.memory import forget_peak
+from gristmill.pipeline.processes.nodes import bind
 from gristmill.pipeline.processes.template import LOADS
 from gristmill.pipeline.store.objects import REQUESTS, since
 from gristmill.pipeline.store.parts import parts_of
@@ -78,10 +80,11 @@ def run_tasks(
     trail: str | None = None,
     place: Place | None = None,
     nonce: str | None = None,
+    kernels: Offer | None = None,
 ) -> list[Result]:
     """The results of some tasks, in order; after a failure the rest is left undone. `trail` is where to say what is
     about to be done, `place` where a worker died that did not go about it with care, `nonce` what a worker of another
-    machine must see."""
+    machine must see, `kernels` what it need not compile."""
     unprepared: list[str] = getattr(
         sys.modules.get(LOADS), "failures", []
     )  # of the template that this process was forked from
@@ -92,6 +95,9 @@ def run_tasks(
             check_seen(nonce)
         except RunFailed as error:
             return [{"failed": str(error), "error": "RunFailed"}]
+    problem = None if kernels is None else take(kernels)
+    if problem is not None:
+        note(problem)
     if trail is not None and Last.of(Path(trail)) is not None:  # a scheduler that allows for failures sent it again
         return [DIED]
     done: list[Result] = []
@@ -210,7 +216,8 @@ def memory_limit() -> int | None:
 
 
 def dask_setup(worker: Worker) -> None:
-    """Preloaded by every local worker: leave Ctrl-C to the driver, and do not outlive it."""
+    """Preloaded by every local worker: leave Ctrl-C to the driver, end with it, stay on the cores that it gave."""
+    bind()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.register_at_fork(after_in_child=let_go_of_the_template)
     end_with_parent()

@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gristmill.pipeline.processes.nodes import CORES
+
 if TYPE_CHECKING:
     from distributed import LocalCluster
 
@@ -31,16 +33,18 @@ def gpus_here() -> list[str]:
     return [str(i) for i in range(len(list(DRIVER.iterdir())))] if DRIVER.is_dir() else []
 
 
-def spread_over(cluster: LocalCluster, workers: int, gpus: list[str]) -> None:
-    """Start workers in a local cluster that has none yet; the first get a GPU each, the others see none."""
+def spread_over(cluster: LocalCluster, places: list[str | None], gpus: list[str] | None) -> None:
+    """Start a worker for each place in a local cluster that has none yet. Where a stage wants a GPU the first get one
+    each, and the others see none."""
     specs = {}
-    for number in range(workers):
+    for number, place in enumerate(places):
         spec = copy.copy(cluster.new_spec)
         options = dict(spec["options"])
-        gpu = gpus[number] if number < len(gpus) else ""
-        options["env"] = {**(options.get("env") or {}), "CUDA_VISIBLE_DEVICES": gpu}
-        if gpu:
-            options["resources"] = {RESOURCE: 1}
+        options["env"] = {**(options.get("env") or {}), **({} if place is None else {CORES: place})}
+        if gpus is not None:
+            options["env"]["CUDA_VISIBLE_DEVICES"] = gpus[number] if number < len(gpus) else ""
+            if number < len(gpus):
+                options["resources"] = {RESOURCE: 1}
         specs[number] = {**spec, "options": options}
     cluster.worker_spec.update(specs)
     cluster.sync(cluster._correct_state)

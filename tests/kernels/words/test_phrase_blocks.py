@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
-from numba import njit
 
+from gristmill.kernels.base.bare import kernel
 from gristmill.kernels.base.wide import bytes_before
 from gristmill.kernels.lines.phrase_blocks import blocks_of, phrases_by_blocks
 from gristmill.kernels.lines.phrases import lower, lower_case, trie
@@ -38,7 +38,7 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-@njit
+@kernel
 def found_in(data, start, end, bits, step, small, pairs, classes, moves, found, width):
     return phrases_by_blocks(data, start, end, bits, step, small, pairs, classes, moves, found, width)
 
@@ -75,7 +75,7 @@ small_letters_end = bytes_before(16, (0x00, 0x60), (0x7B, 0xFF), with_bits=0x20)
 breaks_or_brackets = bytes_before(32, (0x0A, 0x0D), (0xC2, 0xC2), (0x5B, 0x5B))
 
 
-@njit
+@kernel
 def both(data):
     return small_letters_end(data, 3), breaks_or_brackets(data, 3)
 

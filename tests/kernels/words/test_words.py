@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, strategies as st
-from numba import njit
 
+from gristmill.kernels.base.bare import kernel
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.words.english import english_words
 from gristmill.kernels.words.english_rules import english_tables, english_words_plain
@@ -132,7 +132,7 @@ def test_a_hash_is_that_of_its_plain_twin_whatever_lies_behind(word, behind):
     assert int(rows[0, 0]) == word_hash_plain(word)
 
 
-@njit
+@kernel
 def put(data, start, end, marks, rows):
     return put_word(data, start, end, marks, rows, 0)
 

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""How long a new worker takes until the kernels are ready: with nothing, with a pack, and with its own cache.
+
+    python -m benchmarks.pipeline.cold_start [RECIPE]
+
+Without a recipe: every stage that needs no settings. `compiled` is `gristmill warm` with an empty cache, on as many
+cores as there are; `packed` is one process with an empty cache that verifies and unpacks a pack, then prepares all
+stages; `cached` the same with the cache that it has by then. One JSON line each, in seconds, with seconds of processor
+time beside them, which depend less on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+READY = """
+import sys
+from pathlib import Path
+from gristmill.pipeline.cli.warm import compile_one, specs_of
+from gristmill.pipeline.processes.kernel_packs import unpack
+pack, sha256, *recipe = sys.argv[1:]
+unpack(Path(pack).read_bytes(), sha256)
+for spec in specs_of(Path(recipe[0]) if recipe else None):
+    compile_one(spec)
+"""
+
+
+def timed(command: list[str], cache: Path) -> tuple[float, float]:
+    """Seconds, and seconds of processor time, of a command and what it starts."""
+    start, before = time.monotonic(), os.times()
+    subprocess.run(command, env=os.environ | {"GRISTMILL_CACHE": str(cache)}, check=True, stdout=subprocess.DEVNULL)
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return time.monotonic() - start, used
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", type=Path, nargs="?")
+    recipe = [str(path) for path in [parser.parse_args().recipe] if path is not None]
+    with tempfile.TemporaryDirectory() as made:
+        pack = Path(made) / "kernels.zst"
+        warm = [sys.executable, "-m", "gristmill.pipeline.cli.app", "warm", *recipe, "--to", str(pack)]
+        took = {"compiled": timed(warm, Path(made) / "first")}
+        sha256 = hashlib.sha256(pack.read_bytes()).hexdigest()
+        ready = [sys.executable, "-c", READY, str(pack), sha256, *recipe]
+        for name in ("packed", "cached"):
+            took[name] = timed(ready, Path(made) / "second")
+        for name, (seconds, used) in took.items():
+            result = {
+                "what": f"a new worker, kernels {name}: seconds until ready",
+                "machine": f"{platform.machine()} {platform.system()}, {os.cpu_count()} cores",
+                "versions": {package: version(package) for package in ("numba", "llvmlite")},
+                "sizes": {"pack": pack.stat().st_size},
+                "median": round(seconds, 2),
+                "processor_seconds": round(used, 2),
+            }
+            print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

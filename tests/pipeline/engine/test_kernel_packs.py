@@ -1,0 +1,161 @@
+"""A worker that is given a pack of compiled kernels compiles nothing; a pack that is not the announced one is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from gristmill.kernels.base import compiled
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.processes import kernel_packs
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.store import Store
+from tests.pipeline.engine.elsewhere import Noting, elsewhere
+from tests.pipeline.runs import lines, save
+
+ROOT = Path(__file__).resolve().parents[3]
+FLOORS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages", "pipeline")
+# how many functions of ours a process compiles for a stage, and where the stage is installed
+PREPARE = """
+import hashlib, json, sys
+from pathlib import Path
+from numba.core import event
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, happening): compiled.append(happening.data["dispatcher"].py_func.__module__)
+    def on_end(self, happening): pass
+event.register("numba:compile", Listener())
+from gristmill import stages
+from gristmill.pipeline.processes import kernel_packs
+if len(sys.argv) > 2:
+    kernel_packs.unpack(Path(sys.argv[1]).read_bytes(), sys.argv[2])
+stages.Boilerplate().prepare()
+content = kernel_packs.packed()
+if len(sys.argv) == 2:
+    Path(sys.argv[1]).write_bytes(content)
+print(json.dumps([len([name for name in compiled if name.startswith("gristmill")]), stages.__file__,
+                  hashlib.sha256(content).hexdigest(), kernel_packs.kind()]))
+"""
+
+COUNTING = """
+from pathlib import Path
+from numba.core import event
+def say(line):
+    with Path({path!r}).open("a") as file:
+        print(line, file=file)
+class Listener(event.Listener):
+    def on_start(self, happening): say(happening.data["dispatcher"].py_func.__qualname__)
+    def on_end(self, happening): pass
+event.register("numba:compile", Listener())
+say("begun")
+"""
+
+
+def prepared(cache: Path, *args: str, **environ: str) -> list[Any]:
+    """What a process says that has this cache: functions compiled, where it is installed, sha256 of its pack, kind."""
+    command = [sys.executable, "-c", PREPARE, *args]
+    environ = {**os.environ, "GRISTMILL_CACHE": str(cache), **environ}
+    answer = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, cwd=cache.parent)
+    said: list[Any] = json.loads(answer.stdout)
+    return said
+
+
+@pytest.mark.slow
+def test_a_pack_of_another_install_leaves_nothing_to_compile(tmp_path: Path) -> None:
+    pack = tmp_path / "pack.tar.zst"
+    compiled_first, home, sha256, kind = prepared(tmp_path / "first", str(pack))
+    assert compiled_first > 5 and pack.stat().st_size > 10_000
+    for name in FLOORS:
+        shutil.copytree(ROOT / name, tmp_path / "moved/gristmill" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "gristmill/__init__.py", tmp_path / "moved/gristmill")
+    again = prepared(tmp_path / "second", str(pack), sha256, PYTHONPATH=str(tmp_path / "moved"))
+    assert again[:2] == [0, str(tmp_path / "moved/gristmill/stages/__init__.py")] and again[3] == kind
+    assert again[1] != home
+    assert prepared(tmp_path / "third", NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")[3] != kind
+
+
+def pack_of(*names: str) -> tuple[bytes, str]:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            tar.addfile(member, io.BytesIO(b"x"))
+    content = zstandard.compress(buffer.getvalue())
+    return content, hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(kernel_packs, "cache_folder", lambda: tmp_path / "cache")
+    kernel_packs._fetched.cache_clear()
+    (tmp_path / "cache").mkdir()
+    return tmp_path / "cache"
+
+
+GOOD = f"kernels-{'0' * 16}/lines.cut-12.py311.nbi"
+
+
+def test_a_pack_is_used_whole_and_only_if_it_is_the_announced_one(cache: Path) -> None:
+    content, sha256 = pack_of(GOOD, "table-x.npy")
+    with pytest.raises(RunFailed, match="not the one that was announced"):
+        kernel_packs.unpack(content + b" ", sha256)
+    assert list(cache.rglob("*.nb*")) == []
+    assert kernel_packs.unpack(content, sha256) == kernel_packs.unpack(content, sha256) == 1
+    assert [path.relative_to(cache).as_posix() for path in cache.rglob("*.nb*")] == [f"packs/{sha256[:16]}/{GOOD}"]
+    assert [path.name for path in cache.rglob("*.npy")] == ["table-x.npy"] and (cache / "table-x.npy").is_file()
+
+
+@pytest.mark.parametrize("name", ["../out.nbi", "/tmp/out.nbi", "kernels-0/x.nbi", f"kernels-{'0' * 16}/x.py"])
+def test_a_pack_with_anything_else_in_it_is_refused(cache: Path, name: str) -> None:
+    with pytest.raises(RunFailed, match="holds something else"):
+        kernel_packs.unpack(*pack_of(GOOD, name))
+    assert [path for path in cache.parent.rglob("*") if path.is_file()] == []
+
+
+def test_a_worker_takes_what_its_driver_offers(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content, sha256 = pack_of(GOOD)
+    monkeypatch.setattr(kernel_packs, "packed", lambda: content)
+    with kernel_packs.offer_in(Store(str(tmp_path / "out"))) as offer:
+        assert offer["sha256"] == sha256 and offer["kind"] == kernel_packs.kind()
+        assert kernel_packs.take(offer) is None and not list(cache.rglob("*.nbi")), "it is the driver's own cache"
+        far = {**offer, "made_in": "far"}
+        assert kernel_packs.take({**far, "kind": "another"}) is None and not list(cache.rglob("*.nbi"))
+        problem = kernel_packs.take({**far, "sha256": "0" * 64})
+        assert problem is not None and "sha256 differs" in problem and not list(cache.rglob("*.nbi"))
+        assert kernel_packs.take(far) is None and len(list(cache.rglob("*.nbi"))) == 1
+    assert not list((tmp_path / "out").rglob("*.zst"))
+    problem = kernel_packs.take({**far, "sha256": "1" * 64})
+    assert problem is not None and "compiles its own" in problem
+
+
+@pytest.mark.slow
+def test_workers_of_a_scheduler_fetch_what_the_driver_has_compiled(tmp_path: Path) -> None:
+    lines(tmp_path / "in/a.jsonl", ["A line of text.", "Another line of text."])
+    recipe = save(tmp_path / "r.yaml", "name: r\nsources: {a: {jsonl: {path: in}}}\nstages: [boilerplate, write]\n")
+    counted = tmp_path / "compiled.txt"
+    preload = save(tmp_path / "counting.py", COUNTING.format(path=str(counted)))
+    ui = Noting()
+    with elsewhere(GRISTMILL_CACHE=str(tmp_path / "theirs")) as machines:
+        machines.scheduler()
+        machines.worker("--preload", str(preload))
+        summary = run(recipes.load(recipe), str(tmp_path / "out"), Where(scheduler=machines.address), ui)
+    assert summary.record["status"] == "done" and set(counted.read_text().split()) == {"begun"}
+    theirs = tmp_path / "theirs/gristmill"
+    [pack] = (theirs / compiled.PACKS).iterdir()
+    used = {path.name for path in theirs.glob("kernels-*/boilerplate*.nb*")}
+    assert len(used) == 2 and used <= {path.name for path in pack.rglob("*.nb*")}
+    assert not [note for note in ui.notes if "own kernels" in note] and not list((tmp_path / "out").rglob("*.zst"))
