@@ -9,7 +9,7 @@ from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run import run as runs
-from gristmill.pipeline.run.run import Summary
+from gristmill.pipeline.run.execution import Summary
 
 
 def run(
