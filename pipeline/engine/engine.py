@@ -287,7 +287,7 @@ class Engine:
         watch = Watch(client, self.ui.note, self.at)
 
         def send() -> None:
-            while room := min(len(groups), IN_FLIGHT * max(1, watch.workers) - len(flying), IN_A_MESSAGE):
+            while (room := min(len(groups), IN_FLIGHT * max(1, watch.workers) - len(flying), IN_A_MESSAGE)) > 0:
                 if self.budget and not (room := self.budget.room_for(group.tasks for group in islice(groups, room))):
                     return
                 for future, group, trail in self._send(client, [groups.popleft() for _ in range(room)]):
