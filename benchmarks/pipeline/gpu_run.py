@@ -3,8 +3,8 @@ documents a second of both.
 
     python -m benchmarks.pipeline.gpu_run [--documents 300000] [--workers N] [--times 3] [--folder FOLDER]
 
-Documents are made (300 to 700 words drawn by rank from 50,000; one in five is a copy of another with one word changed)
-and written as JSONL. A small run on each device comes first, so that no kernel is compiled while time is taken; then
+Documents are made by a reader (`made_documents.py`: 600 to 1,400 words drawn by rank from 50,000; one in five is a copy
+of another with one word changed). A small run on each device comes first, so that no kernel is compiled while time is taken; then
 come runs on both in turn.
 
 Exits 1 unless, in every pair of runs, both write the same documents with the same signals and the same band hashes
@@ -30,9 +30,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.pipeline import made_documents
+from benchmarks.pipeline.made_documents import origins
 from benchmarks.pipeline.near_scale import make
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.processes.gpus import gpus_here
@@ -41,7 +44,7 @@ from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
 
 DEVICES = ("cpu", "gpu")
-SHORTEST, LONGEST = 300, 700  # words
+SHAPE = "pages"
 WARM_UP = 2_000  # documents
 WITNESS = '''
 """Reports what the GPU kernel did in the process that a document came to."""
@@ -72,9 +75,10 @@ class Witness(Annotate):
         return {name: pa.array([value] * len(batch), pa.int64()) for name, value in values.items()}
 '''
 RECIPE = """name: gpu_run
-parts: {{max_bytes: 33554432}}
+parts: {{files: 1}}
 sources:
-  made: {{jsonl: {{path: {inputs}}}}}
+  made:
+    {reader}:Made: {{path: {inputs}, shape: {shape}}}
 stages:
   - minhash_dedup: {{device: {device}}}
   - witness.py:Witness
@@ -124,7 +128,6 @@ def compare(folder: Path, documents: int, workers: int, times: int) -> None:
         measure(folder, device, *inputs(folder, WARM_UP), workers)
     made, copies = inputs(folder, documents)
     runs: dict[str, list[dict[str, Any]]] = {device: [] for device in DEVICES}
-    size = sum(file.stat().st_size for file in made.iterdir())
     for _ in range(times):
         for device in DEVICES:
             runs[device].append(measure(folder, device, made, copies, workers))
@@ -137,7 +140,12 @@ def compare(folder: Path, documents: int, workers: int, times: int) -> None:
         for name in ("kept", "dropped", "batches", "batches_on_gpu", "gpu_memory", "processes_on_gpu")
     }
     say("device: gpu keeps what device: cpu keeps, and its kernel ran in a worker", copies=copies, **facts)
-    sizes = {"documents": documents, "bytes": size, "workers": workers, "gpus": len(gpus_here())}
+    sizes = {
+        "documents": documents,
+        "bytes": runs["gpu"][-1]["text_bytes"],
+        "workers": workers,
+        "gpus": len(gpus_here()),
+    }
     for what, name in (
         ("the whole run, start of workers included", "run_seconds"),
         ("the round of band hashes, reading included", "round_seconds"),
@@ -154,21 +162,18 @@ def compare(folder: Path, documents: int, workers: int, times: int) -> None:
 
 
 def inputs(folder: Path, documents: int) -> tuple[Path, int]:
-    """A folder of JSONL files, and how many of the documents are copies."""
-    tables, made = folder / f"tables-{documents}", folder / f"made-{documents}"
-    copies = make(tables, documents, SHORTEST, LONGEST)
-    made.mkdir(exist_ok=True)
-    for table in sorted(tables.iterdir()):
-        with (made / f"{table.stem}.jsonl").open("w") as out:
-            out.writelines(json.dumps({"text": text}) + "\n" for text in pq.read_table(table)["text"].to_pylist())
-    shutil.rmtree(tables)
-    return made, copies
+    """A folder of files that name ranges, and how many of the documents are copies."""
+    made = folder / f"made-{documents}"
+    make(made, documents)
+    is_copy, _ = origins(np.arange(documents, dtype=np.uint64))
+    return made, int(is_copy.sum())
 
 
 def measure(folder: Path, device: str, made: Path, copies: int, workers: int) -> dict[str, Any]:
     """One run: what it took, what it wrote, and what the witness saw."""
     out, path, clock = folder / "out", folder / "recipe.yaml", Clock()
-    path.write_text(RECIPE.format(inputs=made, device=device))
+    reader = Path(made_documents.__file__).resolve()
+    path.write_text(RECIPE.format(reader=reader, inputs=made, shape=SHAPE, device=device))
     begun = time.perf_counter()
     summary = run(recipes.load(path), str(out), Where(workers), clock)
     seconds = time.perf_counter() - begun
@@ -182,6 +187,7 @@ def measure(folder: Path, device: str, made: Path, copies: int, workers: int) ->
     shutil.rmtree(out)
     return {
         "run_seconds": seconds,
+        "text_bytes": summary.record["stages"][0]["text_bytes"],
         "round_seconds": clock.signed - clock.begun,
         "worker_seconds": clock.sign_seconds,
         "batches": clock.batches,
@@ -197,7 +203,7 @@ def measure(folder: Path, device: str, made: Path, copies: int, workers: int) ->
 
 def differences(cpu: dict[str, Any], gpu: dict[str, Any], documents: int, copies: int) -> list[str]:
     """What speaks against the GPU's run."""
-    least_memory = min(8192, documents) * SHORTEST * 2  # bytes of a batch of two-letter words, at the least
+    least_memory = min(8192, documents) * 600 * 2  # bytes of a batch of two-letter words, at the least
     laws = {
         "both write the same documents and signals": gpu["documents"].equals(cpu["documents"]),
         "both leave the same band hashes": gpu["band_hashes"] == cpu["band_hashes"] and len(gpu["band_hashes"]) > 0,

@@ -67,7 +67,7 @@ def random_texts(number: np.ndarray[Any, Any], times: int = 1) -> pa.Array:
     return joined(drawn, ends)
 
 
-def long_texts(number: np.ndarray[Any, Any]) -> pa.Array:
+def page_texts(number: np.ndarray[Any, Any]) -> pa.Array:
     """As long as pages are: ten times as many words."""
     return random_texts(number, 10)
 
@@ -119,7 +119,7 @@ def joined(drawn: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> pa.Array:
 
 SHAPES = {
     "random": random_texts,
-    "long": long_texts,
+    "pages": page_texts,
     "equal": equal_texts,
     "chain": chained_texts,
     "stars": starred_texts,

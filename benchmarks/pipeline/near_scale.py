@@ -1,7 +1,7 @@
 """What near-deduplication costs as it grows: synthetic documents with 20 % near copies, or clusters of one shape, on two
 workers.
 
-    python -m benchmarks.pipeline.near_scale [--sizes 250000,1000000,4000000] [--shape random|long|equal|chain|stars]
+    python -m benchmarks.pipeline.near_scale [--sizes 250000,1000000,4000000] [--shape random|pages|equal|chain|stars]
       [--workers 2] [--check] [--folder FOLDER] [--keep]
 
 Documents are made by a reader (`made_documents.py`) and the recipe says `keep: signals`. For each size: seconds of the

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import cast
 
@@ -57,7 +56,6 @@ def save_rows(
         "name": name,
         "stage": stage,
         "fingerprint": stage_fingerprint,
-        "saved": datetime.now(UTC).isoformat(timespec="seconds"),
         "documents": documents,
         "rows": rows.count,
     }
@@ -65,16 +63,14 @@ def save_rows(
         "of": owner, "facts": facts, "by": rows.by, "buckets": rows.buckets, "files": files, "run": run,
     }  # fmt: skip
     before: SavedIndex | None = kept.read_json_if_whole("index.json")
-    if before is None or not is_as_written(before) or undated(before) != undated(index):
+    if before is None or not is_as_written(before) or undigested(before) != undigested(index):
         write_index(kept, index)
     named = {file["path"] for file in files}
     kept.remove([path for path in kept.files("") if path.endswith(".arrow") and path not in named])
 
 
-def undated(index: SavedIndex) -> JSONObject:
-    """An index less the day on which it was saved: later runs are up to date when it is saved again."""
-    run = {name: value for name, value in index.get("run", {}).items() if name != "saved"}
-    return cast(JSONObject, {name: value for name, value in index.items() if name != "checksum"} | {"run": run})
+def undigested(index: SavedIndex) -> JSONObject:
+    return cast(JSONObject, {name: value for name, value in index.items() if name != "checksum"})
 
 
 def load_rows(kept: KeptIndex, node: str, named: bool) -> tuple[StoredRows, SavedIndex]:
@@ -100,7 +96,8 @@ def load_all(address: str, step: Step, named: bool) -> tuple[StoredRows, JSONObj
         facts = saved["facts"]
         rows = StoredRows(rows.files + more.files, max(rows.buckets, more.buckets), more.by)
         run = cast(JSONObject, saved.get("run", {"name": saved["of"].partition("/")[0], "rows": more.count}))
-        earlier.append({"index": kept.name, "address": kept.store.address, **run})
+        saved_at = kept.store.modified("index.json").isoformat(timespec="seconds")
+        earlier.append({"index": kept.name, "address": kept.store.address, "saved": saved_at, **run})
     return rows, facts or {}, earlier
 
 
@@ -198,7 +195,7 @@ def saved_is_gone(step: Step) -> bool:
 def kept_before(step: Step) -> list[str]:
     """What tells the rows that a stage takes from earlier runs from others; nothing of a stage that takes none."""
     indexes = [kept for address in cast(Global, step.stage).loads for kept in indexes_at(address, step)]
-    return [digest([kept.name, index and undated(index)]) for kept in indexes for index in [read_index(kept.store)]]
+    return [digest([kept.name, index and undigested(index)]) for kept in indexes for index in [read_index(kept.store)]]
 
 
 def write_index(store: Store, index: SavedIndex) -> None:

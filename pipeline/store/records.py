@@ -61,7 +61,6 @@ class EarlierRun(TypedDict):
     name: str  # of the recipe
     stage: str
     fingerprint: str  # of the stage
-    saved: str  # when
     documents: int  # that it kept
     rows: int
 

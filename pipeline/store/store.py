@@ -11,8 +11,9 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import fsspec
 import xxhash
@@ -106,6 +107,9 @@ class Store:
         finally:
             if not self.local:
                 self.fs.invalidate_cache()  # a listing that is remembered hides what workers write from now on
+
+    def modified(self, path: str) -> datetime:
+        return cast(datetime, self.fs.modified(self.at(path)))
 
     def make_root(self) -> None:
         try:

@@ -340,7 +340,7 @@ def test_tasks_that_a_scheduler_cancels_again_and_again_end_the_run(tmp_path: Pa
         return [Cancelled(each) for each in key]
 
     engine = Engine(Journal(Store(str(tmp_path))), Where(1), Quiet(), tmp_path)
-    engine._client = SimpleNamespace(nthreads=lambda: {"w": 1}, map=map_)
+    engine._client = SimpleNamespace(nthreads=lambda: {"w": 1}, map=map_, status="running")
     with pytest.raises(RunFailed, match="docs, part-1 was cancelled by the scheduler 5 times"):
         engine._send_and_take(
             engine._client, [{"task": "t", "node": "docs", "key": "part-1", "kind": "leg", "cost": 1}], {}

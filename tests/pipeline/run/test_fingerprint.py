@@ -71,6 +71,7 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.json_types",  # types alone
     "gristmill.pipeline.store.records",  # the same
     "gristmill.pipeline.store.run_records",  # the same
+    "gristmill.pipeline.store.lock",  # who may write
     "gristmill.pipeline.store.journal",  # what is done, and whether files are what was written
     "gristmill.pipeline.processes.memory",  # a peak, for the record
 }
