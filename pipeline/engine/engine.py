@@ -98,7 +98,7 @@ class Engine:
             start = time.monotonic()
             with ThreadPoolExecutor(1) as aside:  # processes take seconds to start; tasks wait for both
                 ready = aside.submit(self.before_workers) if self.before_workers is not None else None
-                self._client = self.connect_in_time(CONNECT)
+                self._client = self.connect_in_time(CONNECT) if self.where.scheduler else self.connect()
                 if ready is not None:
                     ready.result()
             self.start_seconds = time.monotonic() - start
