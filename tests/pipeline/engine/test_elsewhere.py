@@ -137,9 +137,9 @@ def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatc
         }
         ui = Disturbing(deeds)
         run(asked, str(tmp_path / "there"), Where(scheduler=machines.address), ui)
-    workers = {machines.processes[number].pid for number in (1, 2, 3, 5)}
+    workers = {machines.processes[number].pid for number in (1, 2, 3)}
     assert workers <= {int(path.name) for path in (tmp_path / "workers").iterdir()}, "those that joined were used"
-    assert not ui.deeds
+    assert not ui.deeds  # the scheduler was killed before the end, so what was left was the last worker's
     assert any("a worker is there again" in note for note in ui.notes)
     assert any("the scheduler is back after" in note for note in ui.notes)
     expected = tree(tmp_path / "here")
