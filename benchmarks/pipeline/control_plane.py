@@ -79,6 +79,7 @@ def measured(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
     connected = rounds[0]["begun"]
     storm = [late for at, late, *_ in lags if begun <= at < connected]
     work = [(late, memory, cpu) for at, late, memory, cpu in lags if connected <= at <= rounds[-1]["ended"]]
+    first_round = [memory for at, _, memory, _ in lags if at <= rounds[0]["ended"]]
     seconds = sum(each["ended"] - each["begun"] for each in rounds)
     tasks = how["parts"] * len(rounds)
     return {
@@ -93,7 +94,7 @@ def measured(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
         "lag_p99": round(statistics.quantiles([late for late, *_ in work], n=100, method="inclusive")[98], 3),
         "lag_worst": round(max(late for late, *_ in work), 2),
         "driver_mb": [rounds[0]["memory"], rounds[-1]["memory"]],
-        "scheduler_mb": [round(work[len(work) // len(rounds)][1] / 1e6), round(work[-1][1] / 1e6)],
+        "scheduler_mb": [round(first_round[-1] / 1e6), round(work[-1][1] / 1e6)],
         "idle_share": round(1 - tasks * how["seconds"] / (seconds * how["workers"]), 3) if how["seconds"] else None,
     }
 
@@ -139,7 +140,12 @@ def scheduler(folder: Path, how: dict[str, Any]) -> None:
             (folder / "address").write_text(served.address)
             await late(psutil.Process())
 
-    with dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.work-stealing": False}):
+    advised = {
+        "distributed.scheduler.allowed-failures": 0,
+        "distributed.scheduler.work-stealing": False,
+        "distributed.admin.low-level-log-length": 20,
+    }
+    with dask.config.set(advised):
         asyncio.run(serve())
 
 

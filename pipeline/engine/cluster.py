@@ -115,6 +115,8 @@ def connected(where: Where, recipe: Path, patience: float = CONNECT) -> Iterator
         # 1.6 % in each worker.
         "distributed.admin.tick.interval": "1s",
         "distributed.admin.system-monitor.interval": "2s",
+        # Each of Dask's connections keeps its last thousand messages, tasks in full: gigabytes at a thousand workers.
+        "distributed.admin.low-level-log-length": 20,
         "distributed.comm.timeouts.connect": CONNECT,
         "logging": {"distributed": "error"},
     }

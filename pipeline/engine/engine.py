@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 SLOW_START = 10.0  # seconds worth a word
 IN_A_MESSAGE = 128  # groups; the scheduler does nothing else while it takes in a message
+BETWEEN = 0.05  # seconds between messages, or it takes them in as one
 IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
 PATIENCE = 600.0  # seconds for a scheduler that went away to come back, as one that its own machine starts again
 
@@ -292,6 +293,8 @@ class Engine:
                     return
                 for future, group, trail in self._send(client, [groups.popleft() for _ in range(room)]):
                     flying[future.key], sent[future.key] = (group, future), Sent(str(group), trail)
+                if room == IN_A_MESSAGE:
+                    time.sleep(BETWEEN)
 
         send()
         while flying:

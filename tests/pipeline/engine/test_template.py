@@ -184,7 +184,11 @@ def test_pages_for_the_report_are_looked_at_by_a_worker_along_with_other_tasks(t
 def test_without_the_dashboards_package_there_is_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "has_dashboard", lambda: False)
     with connected(Where(1), save(tmp_path / "t.yaml", TEXTS)) as client:
-        assert len(client.cluster.scheduler.http_application.applications) == 0
+        scheduler = client.cluster.scheduler
+        assert len(scheduler.http_application.applications) == 0
+        client.gather(client.map(str, range(200), pure=False))
+        [stream] = scheduler.stream_comms.values()
+        assert 0 < len(stream.recent_message_log) <= 20, "no thousand messages, with their tasks, for each worker"
 
 
 def test_the_dashboard_is_put_up_when_somebody_looks(tmp_path: Path) -> None:
