@@ -106,11 +106,14 @@ class NearDuplicates:
         labelled = flow.meet(self.labelled, edges, forest, by="key")
         for rows in (edges, forest):
             flow.release(rows)
-        for _ in range(ROUNDS):
-            missing = flow.exchange(self.missing, labelled)
+        missing = flow.exchange(self.missing, labelled)
+        for again in range(ROUNDS):
             if not missing.count:
                 break
-            labelled = flow.both(labelled, self.compared(missing, docs, flow, by="key"))
+            compared = self.compared(missing, docs, flow, by="key")
+            labelled = flow.both(labelled, compared)
+            if again < ROUNDS - 1:
+                missing = flow.meet(self.missing_again, labelled, compared, by="key")
         return labelled
 
     def compared(self, pairs: Rows, docs: Dataset, flow: Flow, by: str) -> Rows:
@@ -198,7 +201,16 @@ class NearDuplicates:
             edges = edges.set_column(edges.schema.get_field_index(name), name, pa.array(values))
         return edges
 
+    def missing_again(self, edges: pa.Table | None, compared: pa.Table | None) -> pa.Table:
+        """Of clusters in which pairs were compared; in the others nothing has changed."""
+        if edges is None or compared is None:
+            return pa.table({})
+        again = np.isin(edges["cluster"].to_numpy(), compared["cluster"].to_numpy())
+        return self.missing(edges.filter(pa.array(again)))
+
     def missing(self, edges: pa.Table) -> pa.Table:
+        _, places, count = np.unique(edges["cluster"].to_numpy(), return_inverse=True, return_counts=True)
+        edges = edges.filter(pa.array(count[places] > 1))  # one pair is alike over no third
         members, lists = self.clusters(edges)
         left, right = proposals(*lists, self.at_least, keepers(*lists, self.at_least))
         home, uid = members["home"].to_numpy(), members["uid"].to_numpy()
@@ -262,22 +274,29 @@ class NearDuplicates:
         )
 
     def that_go(self, edges: pa.Table) -> pa.Table:
-        members, lists = self.clusters(edges)
+        """The first document that goes of each of the first clusters in which no index has a part."""
+        left_home, right_home, cluster = (edges[name].to_numpy() for name in ("left_home", "right_home", "cluster"))
+        own = ~np.isin(cluster, cluster[(left_home == SAVED) | (right_home == SAVED)])
+        names = np.unique(cluster[own])[:EXAMPLES]
+        members, lists = self.clusters(edges.filter(pa.array(np.isin(cluster, names))))
         keeper = keepers(*lists, self.at_least)
-        uid, home = members["uid"].to_numpy(), members["home"].to_numpy()
-        goes = np.flatnonzero((keeper >= 0) & (members["new"].to_numpy() == 1) & (home[keeper] != SAVED))
-        similarity = similarity_to(keeper, lists).take(pa.array(goes))
+        uid, home, cluster = (members[name].to_numpy() for name in ("uid", "home", "cluster"))
+        goes = np.flatnonzero(keeper >= 0)
+        goes = goes[np.lexsort((uid[goes], cluster[goes]))]
+        goes = goes[begins_run(cluster[goes])]
         stays = keeper[goes]
         rows = {
-            "home": pa.array(home[goes]),
-            "uid": pa.array(uid[goes]),
-            "like": pa.array(uid[stays]),
-            "like_home": pa.array(home[stays]),
+            "home": home[goes],
+            "uid": uid[goes],
+            "like": uid[stays],
+            "like_home": home[stays],
+            "cluster": cluster[goes],
         }
-        return self.fewest([pa.table({**rows, "similarity": similarity})])
+        similarity = similarity_to(keeper, lists).take(pa.array(goes))
+        return pa.table({**{name: pa.array(values) for name, values in rows.items()}, "similarity": similarity})
 
     def fewest(self, tables: list[pa.Table]) -> pa.Table:
-        return pa.concat_tables(tables).sort_by("uid").slice(0, EXAMPLES)
+        return pa.concat_tables(tables).sort_by("cluster").slice(0, EXAMPLES)
 
     def with_loser(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
         places = pc.index_in(pairs["uid"], value_set=docs["uid"].combine_chunks())
@@ -302,7 +321,7 @@ class NearDuplicates:
         uid, home = members["uid"].to_numpy(), members["home"].to_numpy()
         order = np.lexsort((home != SAVED, uid))  # a document that an index has as well is the one in the index
         firsts = np.flatnonzero(begins_run(uid[order]))
-        lasts = order[np.append(firsts[1:], len(uid)) - 1]
+        lasts = order[np.append(firsts[1:], len(uid))[: len(firsts)] - 1]
         members = members.take(pa.array(order[firsts])).append_column(
             "new", pa.array((home[order[firsts]] != SAVED).astype(np.uint8))
         )
