@@ -113,7 +113,7 @@ class NearDuplicates:
             compared = self.compared(missing, docs, flow, by="key")
             labelled = flow.both(labelled, compared)
             if again < ROUNDS - 1:
-                missing = flow.meet(self.missing_again, labelled, compared, by="key")
+                missing = flow.meet(self.missing_again, labelled, compared)
         return labelled
 
     def compared(self, pairs: Rows, docs: Dataset, flow: Flow, by: str) -> Rows:
