@@ -1,4 +1,6 @@
-"""Two filters with the names, arguments and verdicts of NeMo Curator's."""
+"""Three filters with the names, arguments and verdicts of NeMo Curator's."""
+
+import re
 
 from nemo_curator.stages.text.filters.doc_filter import DocumentFilter
 
@@ -26,3 +28,15 @@ class MeanWordLengthFilter(DocumentFilter):
 
     def keep_document(self, score: float) -> bool:
         return self._min <= score <= self._max
+
+
+class NonAlphaNumericFilter(DocumentFilter):
+    def __init__(self, max_non_alpha_numeric_to_text_ratio: float = 0.25):
+        super().__init__()
+        self._cutoff = max_non_alpha_numeric_to_text_ratio
+
+    def score_document(self, text: str) -> float:
+        return len(re.findall(r"[^a-zA-Z0-9\n?!,.]", text)) / len(text) if text else 1.0
+
+    def keep_document(self, score: float) -> bool:
+        return score <= self._cutoff
