@@ -105,7 +105,9 @@ def block_at(address: str, library: Library) -> type:
     if not (isinstance(kind, type) and issubclass(kind, bases)) or kind in bases:
         raise ValueError(f"{address} is no block: a class that extends {' or '.join(base.__name__ for base in bases)}")
     if inspect.isabstract(kind):
-        raise ValueError(f"{address} is abstract: {', '.join(sorted(kind.__abstractmethods__))} not written")
+        raise ValueError(
+            f"{address} is abstract: {', '.join(sorted(getattr(kind, '__abstractmethods__', ())))} not written"
+        )
     own_run = [
         base for base in bases if issubclass(kind, base) and getattr(kind, "run", None) != getattr(base, "run", None)
     ]
@@ -127,7 +129,8 @@ def attribute_of(module: str, name: str) -> Any:
 
 def check_arguments(kind: type, settings: Mapping[str, Any], files: Mapping[str, str]) -> None:
     """A block's settings are arguments of its class, all that it needs, and none that plain data cannot be."""
-    arguments = dict(list(inspect.signature(kind.__init__).parameters.items())[1:])  # less self
+    block: Any = kind  # the signature of the class itself is that of DataTrove's `__new__`, which takes anything
+    arguments = dict(list(inspect.signature(block.__init__).parameters.items())[1:])  # less self
     named = {
         name: argument
         for name, argument in arguments.items()
