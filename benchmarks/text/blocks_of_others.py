@@ -127,7 +127,7 @@ def by_nemo(block: Block, rows: list[Row]) -> tuple[Fates, float]:
     step.setup()
     frame = pd.DataFrame({"id": [row["id"] for row in rows], "text": [row["text"] for row in rows]})
     start = time.process_time()
-    kept = step.process(DocumentBatch(task_id="0", dataset_name="pages", data=frame)).to_pandas()
+    kept = step.process(DocumentBatch(dataset_name="pages", data=frame)).to_pandas()
     seconds = time.process_time() - start
     fates: Fates = {row["id"]: ("dropped", None) for row in rows}
     return fates | {id: ("kept", text) for id, text in zip(kept["id"], kept["text"], strict=True)}, seconds
@@ -141,7 +141,7 @@ def in_a_recipe(blocks: list[Block], source: Path) -> list[tuple[Fates, int, flo
         named = {"block" if block.stage == "datatrove" else "filter": block.address, "settings": block.settings}
         reads = {"html": "page"} if block.extracts else {"text": "text"}
         sources[f"for_{block.called}"] = {
-            "parquet": {"path": str(source), "url": "url", **reads},
+            "parquet": {"path": str(source), "url": "url", "keep": ["id"], **reads},
             "stages": [{block.stage: {**named, "name": block.called}}],
         }
     recipe = {"name": "blocks", "sources": sources, "stages": ["write"]}
@@ -231,6 +231,7 @@ def main() -> None:
         }
         for page in list({page["url"]: page for page in pages}.values())[: asked.count]
     ]
+    rows = [row for row in rows if row["text"]]  # readers skip texts that are none
     with tempfile.TemporaryDirectory() as folder:
         give_language_model(Path(folder) / "assets")
         source = Path(folder) / "pages.parquet"

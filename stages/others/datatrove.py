@@ -101,7 +101,6 @@ class Rows:
         self.pages = pages
         self.work: list[int] = np.flatnonzero(is_page).tolist() if pages else list(range(len(batch)))
         self.without_text = ~is_page & np.array([pages and not text for text in self.texts], bool)
-        self.given: dict[str, Any] = {}
 
     def identity(self, row: int) -> object:
         """What tells a document from others: a table without uids has texts."""
@@ -131,7 +130,7 @@ class Rows:
         added = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in document.metadata.items()
-            if name not in given or as_json({name: value}) != as_json({name: given[name]})
+            if name not in given or not alike(value, given[name])
         }
         if added:
             self.metas[row] = as_json((json.loads(meta) if meta else {}) | added)
@@ -141,6 +140,11 @@ class Rows:
         texts = column_of(self.texts, kind if pa.types.is_large_string(kind) else pa.string())
         done = with_columns(self.batch, {"text": texts, "meta": column_of(self.metas, pa.string())})
         return done.drop_columns([name for name in PAGE.names if name in done.schema.names]) if self.pages else done
+
+
+def alike(value: Any, given: Any) -> bool:
+    """Is what stands in the metadata still what was given? Texts, which may be long, are not written as JSON for it."""
+    return bool(value == given) if isinstance(value, str) else as_json({"": value}) == as_json({"": given})
 
 
 def run_filter(block: Any, documents: list[Document]) -> list[Result]:
