@@ -1,5 +1,5 @@
-"""Dumps under one root: their lists of files, facts of files, and stretches of files through the cache. A root that is a
-folder of this machine is read as it is."""
+"""Dumps under one root: their lists of files, facts of files, and stretches of files through the cache. A root that is
+a folder of this machine is read as it is."""
 
 from __future__ import annotations
 

@@ -163,6 +163,11 @@ class RemoteFile(io.RawIOBase):
         """Bytes at hand that are not read yet."""
         return sum(end - max(start, self._at) for start, end in self._have if end > self._at)
 
+    @property
+    def remarks(self) -> list[str]:
+        """What was odd about the server's answers."""
+        return self._fetcher.remarks
+
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def readable(self) -> bool:

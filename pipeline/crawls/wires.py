@@ -130,14 +130,17 @@ class HttpWire:
             if first != (max(0, size + start) if start < 0 else start) or not first <= last < size:
                 raise Interrupted(f"bytes {first:,} to {last:,} of {size:,} came, and others were asked for")
             due = (size if end is None else min(end, size)) - first
-            return Answer(first, size, found, self._chunks(response, due), length_remark(headers, due))
+            remark = length_remark(headers, due)
+            return Answer(first, size, found, self._chunks(response, due, bool(remark)), remark)
         if status == 200:
             if start > 0:
                 raise RunFailed(f"{address}: the server knows no ranges, and only whole files would come")
             size = int(headers.get("content-length") or 0) if headers.get("content-length", "").isdecimal() else 0
             if start < 0 or not size:
                 raise RunFailed(f"{address}: the server knows no ranges, or does not say how long the file is")
-            return Answer(0, size, found, self._chunks(response, size if end is None else min(end, size)))
+            return Answer(
+                0, size, found, self._chunks(response, size if end is None else min(end, size), end is not None)
+            )
         if status == 416 and start <= 0 and headers.get("content-range") == "bytes */0":
             return Answer(0, 0, found, iter(()))
         detail = f"{status} {response.reason_phrase}".strip()
@@ -156,18 +159,18 @@ class HttpWire:
                 416: "it is shorter than it was listed"}  # fmt: skip
         raise RunFailed(f"{address}: {what.get(status, 'it cannot be read')} ({detail})")
 
-    def _chunks(self, response: httpx2.Response, due: int) -> Iterator[bytes]:
-        """At most `due` bytes, whatever the server sends. A connection whose answer did not end as it should is not
-        used again."""
+    def _chunks(self, response: httpx2.Response, due: int, is_odd: bool) -> Iterator[bytes]:
+        """At most `due` bytes, whatever the server sends. The end of an answer is not waited for where it is `odd`: its
+        length is another. A connection whose answer did not end as it should is not used again."""
         whole = False
         try:
-            for chunk in response.iter_raw(1 << 16):
+            for chunk in response.iter_raw():
                 count(bytes_in=len(chunk))
                 yield chunk[:due]
                 due -= len(chunk)
-                if due < 0:
+                if due < 0 or (is_odd and due == 0):
                     break
-            whole = due == 0
+            whole = due == 0 and not is_odd
         except (httpx2.TransportError, httpx2.StreamError, OSError) as error:
             raise Interrupted(f"the answer breaks off ({in_short(error)})") from error
         finally:

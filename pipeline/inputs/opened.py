@@ -1,4 +1,5 @@
-"""Stretches of input files, opened for the reader that reads them: one of a crawl elsewhere is fetched as it is read."""
+"""Stretches of input files, opened for the reader that reads them; one of a crawl elsewhere is fetched as it is
+read."""
 
 from __future__ import annotations
 

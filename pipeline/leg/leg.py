@@ -238,6 +238,7 @@ class _Grinding:
                         count.bytes_in += min(span["bytes"], round(passed + stored * taken))
                         break
                     passed += stored
+                self.log += [one_line(f"{self.source}: {remark}") for remark in getattr(file, "remarks", ())]
                 if limit is not None and count.kept >= limit:
                     return
             count.bytes_in += span["bytes"]

@@ -24,7 +24,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 DUMP, NEWS = "CC-MAIN-2024-10", "CC-NEWS-2024-02"
-WORDS = "the of and a to in is mill river stone wheel grain water miller field village bread morning road house".split()
+WORDS = [
+    "the",
+    "of",
+    "and",
+    "a",
+    "to",
+    "in",
+    "is",
+    "mill",
+    "river",
+    "stone",
+    "wheel",
+    "grain",
+    "water",
+    "miller",
+    "field",
+    "village",
+    "bread",
+    "morning",
+    "road",
+    "house",
+]
 LANGUAGES = ("eng", "deu", "fra,eng", "jpn", "deu,eng")
 FAULTS = ("503", "429", "cut", "short", "long", "slow", "reset")
 # Of a fault that costs no further request, all else does.
@@ -63,7 +84,15 @@ def write_list(root: Path, path: str, names: Sequence[str]) -> None:
     target.write_bytes(gzip.compress("".join(f"{name}\n" for name in names).encode(), mtime=0))
 
 
-def make_crawl(root: Path, files: int = 4, records: int = 20, words: int = 120, seed: int = 0, tables: int = 2) -> Crawl:
+def make_crawl(
+    root: Path,
+    files: int = 4,
+    records: int = 20,
+    words: int = 120,
+    seed: int = 0,
+    tables: int = 2,
+    news: bool = True,
+) -> Crawl:
     chance, crawl = random.Random(seed), Crawl(root)
     wet = []
     for number in range(files):
@@ -97,10 +126,11 @@ def make_crawl(root: Path, files: int = 4, records: int = 20, words: int = 120, 
         crawl.files.append(name)
     write_list(root, f"crawl-data/{DUMP}/warc", crawl.files)
     write_list(root, f"crawl-data/{DUMP}/wet", wet)
-    news = "crawl-data/CC-NEWS/2024/02/CC-NEWS-20240201000000-00001.warc.gz"
-    url = "https://news.example/1"
-    put(root / news, member("response", url, page(chance, words), "application/http; msgtype=response", 1))
-    write_list(root, "crawl-data/CC-NEWS/2024/02/warc", [news])
+    if news:
+        name = "crawl-data/CC-NEWS/2024/02/CC-NEWS-20240201000000-00001.warc.gz"
+        url = "https://news.example/1"
+        put(root / name, member("response", url, page(chance, words), "application/http; msgtype=response", 1))
+        write_list(root, "crawl-data/CC-NEWS/2024/02/warc", [name])
     write_index(crawl, tables)
     return crawl
 
@@ -115,7 +145,12 @@ def write_index(crawl: Crawl, tables: int) -> None:
         some = rows[number * len(rows) // tables : (number + 1) * len(rows) // tables]
         names.append(f"{above}warc/part-{number:05d}.gz.parquet")
         put(crawl.root / names[-1], b"")
-        pq.write_table(pa.Table.from_pylist(some), crawl.root / names[-1], row_group_size=max(1, len(some) // 3), compression="gzip")
+        pq.write_table(
+            pa.Table.from_pylist(some),
+            crawl.root / names[-1],
+            row_group_size=max(1, len(some) // 3),
+            compression="gzip",
+        )
     write_list(crawl.root, f"crawl-data/{DUMP}/cc-index-table", names)
 
 
@@ -191,14 +226,20 @@ def serving(root: Path, **how: Any) -> Iterator[Server]:
 
 class _Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Server
 
     def do_GET(self) -> None:
         server, name = self.server, self.path.lstrip("/")
         fault, path = server.draw(), server.root / name
         if fault in ("503", "429"):
-            return self.head(int(fault), {"Content-Length": "0"} | ({"Retry-After": server.wait} if server.wait else {}))
+            return self.head(
+                int(fault), {"Content-Length": "0"} | ({"Retry-After": server.wait} if server.wait else {})
+            )
         if fault == "reset":
+            return self.reset()
+        if fault == "silence":
+            time.sleep(5)
             return self.reset()
         if fault == "404" or name in server.gone or not path.is_file():
             return self.head(404, {"Content-Length": "0"})
@@ -215,7 +256,9 @@ class _Answer(BaseHTTPRequestHandler):
         server.asked.append((name, start, end))
         body = data[start:end]
         length = len(body)
-        headers = {"ETag": tag, "Content-Range": f"bytes {start}-{end - 1}/{len(data)}"} if status == 206 else {"ETag": tag}
+        headers = (
+            {"ETag": tag, "Content-Range": f"bytes {start}-{end - 1}/{len(data)}"} if status == 206 else {"ETag": tag}
+        )
         if fault == "short":  # less than there is, and the rest comes all the same
             length = max(1, length // 2)
         if fault == "long":
