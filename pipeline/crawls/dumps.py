@@ -51,12 +51,9 @@ class Dumps:
             self._fetcher.close()
 
     @property
-    def requests(self) -> int:
-        return self._fetcher.requests if self._fetcher else 0
-
-    @property
-    def bytes(self) -> int:
-        return self._fetcher.bytes if self._fetcher else 0
+    def asked(self) -> tuple[int, int]:
+        """Requests and bytes so far."""
+        return (self._fetcher.requests, self._fetcher.bytes) if self._fetcher else (0, 0)
 
     def names(self, dump: str, what: str) -> list[str]:
         """The names in a list of a dump, each below the root."""

@@ -40,8 +40,7 @@ class CrawlFile:
 class Crawl:
     root: str
     files: list[CrawlFile]
-    requests: int  # that it took to learn this
-    bytes: int
+    asked: tuple[int, int]  # requests and bytes that it took to learn this
 
 
 def crawl_of(reader: Cc, folder: Path, who: str) -> Crawl:
@@ -65,7 +64,7 @@ def crawl_of(reader: Cc, folder: Path, who: str) -> Crawl:
                 files.append(CrawlFile(name, int(places[:, 1].sum()), "", digest, packed(places)))
         if not files:
             raise RecipeError(f"{who}: the index of {', '.join(reader.dumps)} knows no record that fits")
-        return Crawl(root.rstrip("/"), sorted(files, key=lambda file: file.name), dumps.requests, dumps.bytes)
+        return Crawl(root.rstrip("/"), sorted(files, key=lambda file: file.name), dumps.asked)
 
 
 def packed(places: Array) -> str:

@@ -95,7 +95,8 @@ class HttpWire:
     def _transport(self) -> httpx2.HTTPTransport:
         if not hasattr(self._own, "transport"):
             self._own.transport = httpx2.HTTPTransport(verify=self._tls, proxy=self._proxy, trust_env=False)
-        return self._own.transport
+        transport: httpx2.HTTPTransport = self._own.transport
+        return transport
 
     def ask(self, name: str, start: int, end: int | None, tag: str) -> Answer:
         wanted = f"bytes={start}" if start < 0 else f"bytes={start}-{'' if end is None else end - 1}"

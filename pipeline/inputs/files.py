@@ -139,7 +139,7 @@ def list_crawl(reader: Cc, folder: Path, who: str) -> Listing:
         refuse_special(who, address, facts)
         stamp, identity = str(facts["stamp"]), str(facts["identity"])
         files.append(InputFile(address, file.name, file.size, stamp, "", identity, file.records))
-    return Listing(files, asked=(crawl.requests, crawl.bytes))
+    return Listing(files, asked=crawl.asked)
 
 
 def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> list[InputFile]:
@@ -239,7 +239,16 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
             prefix + name,
             name[len(root) :].lstrip("/"),
             int(facts["size"]),
-            str(next((facts[key] for key in ("stamp", "ETag", "etag", "mtime", "LastModified") if facts.get(key)), "")),
+            str(
+                next(
+                    (
+                        facts[key]
+                        for key in ("stamp", "ETag", "etag", "blob_id", "mtime", "LastModified")
+                        if facts.get(key)
+                    ),
+                    "",
+                )
+            ),
             identity=str(facts.get("identity") or prefix + name),
         )
         for name, facts in sorted(chosen.items())
