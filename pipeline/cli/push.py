@@ -32,7 +32,8 @@ def push(
     if not folder.is_dir():
         raise RecipeError(f"{folder}: no such folder; runs in an object store are copied to a disk first")
     files = documents_of(folder) if (folder / "run.json").is_file() else files_below(folder)
-    with Progress(*Progress.get_default_columns(), DownloadColumn(), console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:  # fmt: skip
+    columns, is_shown = (*Progress.get_default_columns(), DownloadColumn()), sys.stderr.isatty()
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=not is_shown) as bar:
         row = bar.add_task("push", total=None)
         try:
             done = push_files(
@@ -50,7 +51,7 @@ def push(
 def documents_of(folder: Path) -> dict[str, Any]:
     """The files of each sink, and a card with which a hub's viewer opens them."""
     from gristmill.pipeline.store.store import Store
-    from gristmill.shards.card import dataset_card, with_configs
+    from gristmill.shards.card import StageFacts, dataset_card, with_configs
 
     record: RunRecord | None = Store(str(folder)).read_json("run.json")
     if not record or record.get("status") != "done":
@@ -75,7 +76,13 @@ def documents_of(folder: Path) -> dict[str, Any]:
             "summary": "Documents for pretraining, made with Gristmill.",
             "sources": [{"name": name, "documents": count["kept"]} for name, count in kept.items()],
             "stages": [
-                {key: stage[key] for key in ("name", "docs_in", "kept", "dropped", "quarantined")}  # type: ignore[literal-required,misc]
+                StageFacts(
+                    name=stage["name"],
+                    docs_in=stage["docs_in"],
+                    kept=stage["kept"],
+                    dropped=stage["dropped"],
+                    quarantined=stage["quarantined"],
+                )
                 for stage in record["stages"]
             ],
         }

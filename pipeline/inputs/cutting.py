@@ -84,7 +84,7 @@ def contents_of(spans: list[Span]) -> list[FileContent]:
     return [
         {
             "path": s.file.path,
-            "content": f"{s.file.content} {xxhash.xxh3_128_hexdigest(s.file.records)}"
+            "content": f"{s.file.content} {xxhash.xxh3_128_hexdigest(s.file.records.encode())}"
             if s.file.records
             else s.file.content,
             "start": s.start,

@@ -16,7 +16,7 @@ from gristmill.pipeline.crawls.listing import cut_by_records, packed, unpacked
 from gristmill.pipeline.crawls.pace import Pace
 from gristmill.pipeline.crawls.spool import joined, missing
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.inputs.cutting import cut_into_parts
+from gristmill.pipeline.inputs.cutting import contents_of, cut_into_parts
 from gristmill.pipeline.inputs.files import Listing, find_files
 from gristmill.pipeline.inputs.opened import open_stretch, origin_of
 from gristmill.pipeline.inputs.portion import Portion, find_inputs
@@ -318,6 +318,16 @@ def test_before_a_run_it_says_what_it_will_fetch_and_what_that_costs(
     read(tmp_path, server.address)
     fetch = find_inputs(recipe, Store(str(tmp_path / "out")), Portion(), remember=False)["crawl"].fetch
     assert fetch is not None and (fetch["requests"], fetch["cached_bytes"]) == (0, size)
+
+
+def test_other_records_of_a_file_are_another_input(tmp_path: Path, crawl: Crawl, server: Server) -> None:
+    inputs = []
+    for root in (server.address, server.address, crawl.root):
+        for languages in ("deu", "jpn", "deu"):
+            found = read(tmp_path, root, f"index: {{languages: [{languages}]}}").listing.files
+            spans = [span for part in cut_into_parts(found, Cc(dump=DUMP), WHOLE, "a") for span in part]
+            inputs.append(str(contents_of(spans)))
+    assert inputs[0] == inputs[2] == inputs[3] and inputs[0] != inputs[1] and inputs[6] != inputs[7]
 
 
 def test_records_travel_as_text_and_are_cut_between() -> None:
