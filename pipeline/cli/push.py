@@ -64,7 +64,7 @@ def documents_of(folder: Path) -> dict[str, Any]:
     }
     if not files:
         raise RecipeError(f"{folder}: this run wrote no documents; token shards go by `gristmill export --to hf` first")
-    configs = [
+    configs: list[dict[str, Any]] = [
         {"config_name": stage["name"], "data_files": [{"split": "train", "path": f"{stage['name']}/*.parquet"}]}
         for stage in sinks
     ]

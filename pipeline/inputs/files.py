@@ -58,15 +58,15 @@ class Span:
     bytes: int  # of the file; start and end may be numbers of another kind (row groups)
 
     def plain(self) -> FileStretch:
-        stretch: FileStretch = {
+        return {
             "address": self.file.address,
             "path": self.file.path,
             "size": self.file.size,
             "start": self.start,
             "end": self.end,
             "bytes": self.bytes,
+            **fetched(self.file),
         }
-        return stretch | fetched(self.file)
 
 
 class Fetched(TypedDict, total=False):

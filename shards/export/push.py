@@ -54,13 +54,14 @@ def push(
     try:
         from huggingface_hub import CommitOperationAdd, HfApi
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-        from huggingface_hub.utils import disable_progress_bars
+        from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError as error:
         raise ExportError("push needs huggingface_hub: pip install huggingface_hub") from error
     if not files:
         raise ExportError("there is no file to push")
     disable_progress_bars()
-    api, where = HfApi(library_name="gristmill"), {"repo_id": repo, "repo_type": "dataset", "revision": revision}
+    api = HfApi(library_name="gristmill")
+    where: dict[str, Any] = {"repo_id": repo, "repo_type": "dataset", "revision": revision}
     try:
         url = str(api.create_repo(repo, repo_type="dataset", private=private, exist_ok=True))
         if revision is not None:
