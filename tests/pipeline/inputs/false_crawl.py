@@ -47,7 +47,7 @@ WORDS = [
     "house",
 ]
 LANGUAGES = ("eng", "deu", "fra,eng", "jpn", "deu,eng")
-FAULTS = ("503", "429", "cut", "short", "long", "slow", "reset")
+FAULTS = ("503", "429", "404", "cut", "short", "long", "slow", "reset")
 # Of a fault that costs no further request, all else does.
 FREE = ("slow", "long")
 SLOW = 0.05  # seconds in the midst of a body
