@@ -126,15 +126,21 @@ class Inputs:
         return replace(self, parts=tuple(parts)) if tuple(parts) != self.parts else None
 
 
-def part_sizes(recipe: Recipe, store: Store) -> dict[str, list[int]]:
-    """Bytes of every part of the whole, by source; no content is read."""
-    sizes = {}
+def listed_inputs(recipe: Recipe, store: Store) -> dict[str, Inputs]:
+    """The inputs of the whole, by source, as they are listed and cut; no content is read."""
+    inputs = {}
     for source in recipe.sources:
         who = f"{recipe.path}:{source.reader.line}: sources.{source.name}"
-        files = not_in(store, find_files(source, Path(recipe.path).resolve().parent, who), who).files
-        cut = cut_into_parts(files, cast(Reader, source.reader.stage), recipe.head.parts, source.name)
-        sizes[source.name] = [size_of(spans) for spans in cut]
-    return sizes
+        listing = not_in(store, find_files(source, Path(recipe.path).resolve().parent, who), who)
+        cut = cut_into_parts(listing.files, cast(Reader, source.reader.stage), recipe.head.parts, source.name)
+        taken = Portion().of(source, listing.files, list(cut))
+        inputs[source.name] = replace(taken, fetch=fetch_of(taken, listing, recipe.head.prices))
+    return inputs
+
+
+def part_sizes(inputs: Mapping[str, Inputs]) -> dict[str, list[int]]:
+    """Bytes of every part, by source."""
+    return {name: [size_of(spans) for spans, _ in taken.parts] for name, taken in inputs.items()}
 
 
 def size_of(spans: list[Span]) -> int:

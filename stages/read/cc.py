@@ -144,6 +144,10 @@ class Cc(Warc):
     def gives_pages(self) -> bool:
         return self.kind != "wet"
 
+    @property
+    def instead_for_text(self) -> str:
+        return "texts that Common Crawl has extracted are read with `kind: wet`"
+
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
         """By size alone: to look into a file would cost a request."""
         return [(start, min(start + target, size)) for start in range(0, size, target)] or [(0, None)]

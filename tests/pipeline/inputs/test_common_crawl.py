@@ -3,6 +3,7 @@ files, whatever the server does, and nothing is fetched that was not asked for."
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.crawls.dumps import chosen, is_below
 from gristmill.pipeline.crawls.listing import cut_by_records, packed, unpacked
 from gristmill.pipeline.crawls.pace import Pace
@@ -25,6 +28,7 @@ from gristmill.pipeline.recipe.recipe import Parts
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.read.cc import Cc
 from tests.pipeline.inputs.false_crawl import DUMP, FREE, NEWS, Crawl, Server, make_crawl, serving, write_list
+from tests.pipeline.runs import go, tree
 
 FILES, RECORDS = 3, 20
 WHOLE = Parts()
@@ -61,7 +65,8 @@ def recipe_of(
     settings = [f"dump: {dump}", f"root: '{root}'", f"limits: {{requests: 10000{pause}{limits}}}"]
     settings += [] if "cache:" in more else [f"cache: {folder}/cache"]
     settings += [more] if more else []
-    path.write_text(f"name: r\n{head}sources:\n  crawl: {{cc: {{{', '.join(settings)}}}}}\nstages: [write]\n")
+    pages = "extract, " if head and "kind: wet" not in more else ""
+    path.write_text(f"name: r\n{head}sources:\n  crawl: {{cc: {{{', '.join(settings)}}}}}\nstages: [{pages}write]\n")
     return path
 
 
@@ -351,3 +356,33 @@ def test_a_sample_is_a_share_of_the_files_and_grows_with_it() -> None:
     some, more = chosen(names, "*", 0.01), chosen(names, "*", 0.02)
     assert (len(some), len(more)) == (10, 20) and set(some) < set(more)
     assert len(chosen(names, ["a/1*", "a/2*"], 1.0)) == 222
+
+
+@pytest.mark.slow
+def test_a_run_fetches_what_was_said_and_writes_what_a_folder_gives(
+    tmp_path: Path, crawl: Crawl, server: Server
+) -> None:
+    head, more = "prices: {thousand_gets: 1}\nparts: {small_file: 0}\n", "gap: 100000, index: {languages: [deu]}"
+    recipe = recipe_of(tmp_path, server.address, more, head=head)
+    foreseen = CliRunner().invoke(app, ["plan", str(recipe)])
+    said = f"{FILES} files at {server.address}: at most {FILES} requests and "
+    assert foreseen.exit_code == 0 and said in " ".join(foreseen.output.split())
+    before, server.first = server.requests, ["503", "", "cut"]
+    far, _ = go(recipe, tmp_path / "far")
+    assert (
+        server.requests == before + 2 + FILES + server.costly and server.costly == 2
+    )  # its two lists, and the records
+    assert far.record["requests"] is not None and far.record["requests"]["retries"] == 2
+    assert far.record["requests"]["GET"] == server.requests - before
+    assert far.record["inputs"]["crawl"]["fetch"]["requests"] == FILES
+    near, _ = go(recipe_of(tmp_path, crawl.root, more, head=head), tmp_path / "near")
+    one, other = ({name.split(".")[0]: data for name, data in tree(tmp_path / out, "write").items()} for out in ("far", "near"))  # fmt: skip
+    assert one == other and len(one) == FILES
+    assert far.record["stages"][0]["kept"] == near.record["stages"][0]["kept"] > FILES
+    options = ["--workers", "2", "--from", str(tmp_path / "far"), "--json"]
+    estimated = CliRunner().invoke(
+        app, ["estimate", str(recipe_of(tmp_path, server.address, more, head=head)), *options]
+    )
+    assert estimated.exit_code == 0, estimated.output
+    fetch = json.loads(estimated.stdout)["fetch"]["crawl"]
+    assert (fetch["files"], fetch["requests"]) == (FILES, 0) and fetch["cached_bytes"] > 0
