@@ -37,6 +37,7 @@ class Fetcher:
         self.pace = pace
         self.stop = stop or threading.Event()
         self.requests = self.bytes = 0
+        self._counting = threading.Lock()
         self.remarks: list[str] = []
 
     @property
@@ -75,14 +76,16 @@ class Fetcher:
     def _once(self, name: str, start: int, end: int | None, tag: str) -> Iterator[Answer | bytes]:
         self._check()
         self.pace.request()
-        self.requests += 1
+        with self._counting:
+            self.requests += 1
         answer = self.wire.ask(name, start, end, tag)
         if answer.remark:
             self.remarks.append(f"{name}: {answer.remark}")
         yield answer
         for chunk in answer.chunks:
             self._check()
-            self.bytes += len(chunk)
+            with self._counting:
+                self.bytes += len(chunk)
             self.pace.came(len(chunk), self.stop)
             yield chunk
 

@@ -35,14 +35,16 @@ class Spool:
 
     def __init__(self, folder: Path, address: str, tag: str) -> None:
         self.folder = folder / xxhash.xxh3_128_hexdigest(f"{address}\0{tag}".encode())
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         while True:
-            self._list = os.open(self.folder / PIECES, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                self._list = os.open(self.folder / PIECES, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            except FileNotFoundError:
+                continue  # somebody makes room by it
             fcntl.flock(self._list, fcntl.LOCK_SH)  # as long as it is open, nobody makes room by it
             if os.fstat(self._list).st_nlink:
                 break
-            os.close(self._list)  # it went between
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(self._list)
         os.utime(self._list)
         self._bytes = os.open(self.folder / BYTES, os.O_RDWR | os.O_CREAT, 0o600)
         self._hash = xxhash.xxh3_64()
