@@ -99,7 +99,7 @@ def columns_wanted(metadata: Any, name: str, asked: Sequence[Asked]) -> list[str
     there = set(metadata.schema.to_arrow_schema().names)
     wanted = [*(one.column for one in asked), *WHERE]
     if lacking := [column for column in wanted if column not in there]:
-        raise RunFailed(f"{name}: the index has no column {', '.join(lacking)}; older dumps do not")
+        raise RunFailed(f"{name}: the index has no column {', '.join(lacking)}")
     return wanted + ([SUBSET] if SUBSET in there and "/subset=" not in name else [])
 
 
