@@ -19,6 +19,7 @@ HOMES: dict[str, str] = {
     "Boilerplate": "gristmill.stages.text.boilerplate",
     "C4Lines": "gristmill.stages.rules.c4",
     "C4Quality": "gristmill.stages.rules.c4",
+    "Cc": "gristmill.stages.read.cc",
     "CutContamination": "gristmill.stages.dedup.decontaminate",
     "Datatrove": "gristmill.stages.others.datatrove",
     "Decontaminate": "gristmill.stages.dedup.decontaminate",

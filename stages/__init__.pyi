@@ -26,6 +26,7 @@ from gristmill.stages.others.datatrove import Datatrove as Datatrove
 from gristmill.stages.others.nemo import Nemo as Nemo
 from gristmill.stages.paths import RecipePath as RecipePath
 from gristmill.stages.read.arrow import Arrow as Arrow
+from gristmill.stages.read.cc import Cc as Cc
 from gristmill.stages.read.html import Html as Html
 from gristmill.stages.read.jsonl import Jsonl as Jsonl
 from gristmill.stages.read.parquet import Parquet as Parquet

@@ -45,7 +45,8 @@ def uid_of(source: str, path: str, place: str | int) -> int:
 class Origin:
     """Where a reader reads: the source's name, the file's path below the source's root, its size, and the span to read.
 
-    A record belongs to the span in which it begins. `end` None reads to the end of the file.
+    A record belongs to the span in which it begins. `end` None reads to the end of the file. With `records` only those
+    that begin at these places are read, each so many bytes long: the others are not at hand.
     """
 
     source: str
@@ -53,6 +54,7 @@ class Origin:
     size: int
     start: int = 0
     end: int | None = None
+    records: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from gristmill.pipeline.cli import (
     estimate as cli_estimate,
     explore as cli_explore,
     judging as cli_judging,
+    push as cli_push,
     report as cli_report,
     shards as cli_shards,
     warm as cli_warm,
@@ -305,6 +306,7 @@ def clean(
 
 app.command("verify")(cli_shards.verify)
 app.command("export")(cli_shards.export)
+app.command("push")(cli_push.push)
 app.command("inspect")(cli_report.inspect)
 app.command("report")(cli_report.report)
 app.command("train-judge")(cli_judging.train_judge)

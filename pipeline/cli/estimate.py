@@ -45,7 +45,8 @@ def estimate(
     """Estimate time, cost, memory, disk and requests of the whole on a cluster, from a run on a part of the input."""
     from dask.utils import parse_bytes
 
-    from gristmill.pipeline.inputs.portion import part_sizes
+    from gristmill.pipeline.inputs.notes import facts_of, fetches_of
+    from gristmill.pipeline.inputs.portion import listed_inputs, part_sizes
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.recipe.memory_limit import check_memory
     from gristmill.pipeline.run.forecast import Shape, forecast
@@ -58,21 +59,23 @@ def estimate(
     shape = Shape(workers, cores, limit, core_hour, object_store)
     if sample_of is not None:
         record = finished(sample_of, loaded)
-        parts = part_sizes(loaded, Store(sample_of))
+        inputs = listed_inputs(loaded, Store(sample_of))
     else:
         with tempfile.TemporaryDirectory(prefix="gristmill-estimate-") as folder:
             record = sampled(loaded, folder, sample, as_json)
-            parts = part_sizes(loaded, Store(folder))
+            inputs = listed_inputs(loaded, Store(folder))
     numbers = sorted({max(1, round(workers * times)) for times in OTHERS})
+    parts, fetches = part_sizes(inputs), facts_of(inputs, {})
     answers = [forecast(loaded, record, parts, replace(shape, workers=number)) for number in numbers]
     found = answers[numbers.index(workers)]
     if as_json:
         others = [{"workers": a.shape.workers, "seconds": a.seconds, "total": a.total} for a in answers]
-        print(json.dumps(found.plain() | {"other_sizes": others}))
+        fetch = {name: facts["fetch"] for name, facts in fetches.items() if "fetch" in facts}
+        print(json.dumps(found.plain() | {"other_sizes": others} | ({"fetch": fetch} if fetch else {})))
     else:
         show = console()
         show.print(sizes(answers, found))
-        for topic, line in in_words(found):
+        for topic, line in [*in_words(found), *(("fetching", line) for line in fetches_of(fetches))]:
             words = wrap(line, min(show.width, 100), initial_indent=f"{topic:11}", subsequent_indent=" " * 11)
             show.print(escape("\n".join(words)), soft_wrap=True)
 

@@ -13,14 +13,16 @@ from typing import TypedDict
 
 import xxhash
 
+from gristmill.pipeline.crawls.listing import cut_by_records
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.inputs.files import InputFile, Span, open_input
+from gristmill.pipeline.inputs.files import InputFile, Span
+from gristmill.pipeline.inputs.opened import open_stretch
 from gristmill.pipeline.recipe.recipe import Parts
 from gristmill.stages.stage import Reader
 
 
 class FileContent(TypedDict):
-    """A stretch of a file as fingerprints know it."""
+    """A stretch of a file as fingerprints know it. Which records of it are read is told by its content."""
 
     path: str
     content: str
@@ -33,9 +35,13 @@ def cut_into_parts(files: list[InputFile], reader: Reader, parts: Parts, who: st
     waiting: list[Span] = []
     waiting_bytes = 0
     for file in files:
-        if file.size > parts.max_bytes:
+        if file.records and file.size > parts.max_bytes:
+            cuts = cut_by_records(file.records, parts.max_bytes)
+            yield from ([Span(file, start, end, size)] for start, end, size in cuts)
+        elif file.size > parts.max_bytes:
             try:
-                with open_input(file.address) as stream:
+                stretch = spans_of(file)[0].plain()
+                with open_stretch(reader, stretch) as stream:
                     spans = reader.spans(stream, file.path, file.size, parts.max_bytes)
             except OSError as error:
                 raise RunFailed(f"sources.{who}: {file.address} cannot be read: {error.strerror or error}") from error
@@ -75,4 +81,14 @@ def key_of(source: str, spans: list[Span]) -> str:
 
 
 def contents_of(spans: list[Span]) -> list[FileContent]:
-    return [{"path": s.file.path, "content": s.file.content, "start": s.start, "end": s.end} for s in spans]
+    return [
+        {
+            "path": s.file.path,
+            "content": f"{s.file.content} {xxhash.xxh3_128_hexdigest(s.file.records.encode())}"
+            if s.file.records
+            else s.file.content,
+            "start": s.start,
+            "end": s.end,
+        }
+        for s in spans
+    ]

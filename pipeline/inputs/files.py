@@ -17,6 +17,7 @@ from typing import BinaryIO, TypeAlias, TypedDict, cast
 
 import xxhash
 
+from gristmill.pipeline.crawls.listing import crawl_of
 from gristmill.pipeline.errors import RecipeError, RunFailed, of_storage, refusal
 from gristmill.pipeline.inputs.listing import LOOP, SPECIAL, Folders, may_hold
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
@@ -26,6 +27,7 @@ from gristmill.pipeline.store.objects import file_system, open_object
 from gristmill.pipeline.store.records import FileStretch
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.paths import located
+from gristmill.stages.read.cc import Cc
 from gristmill.stages.stage import Reader
 
 REMEMBERED = "journal/inputs.json"
@@ -43,6 +45,7 @@ class InputFile:
     stamp: str
     content: str = ""
     identity: str = ""  # equal where two addresses lead to one file
+    records: str = ""  # those that are wanted, if not all are (crawls/listing.py)
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,24 @@ class Span:
             "start": self.start,
             "end": self.end,
             "bytes": self.bytes,
+            **fetched(self.file),
         }
+
+
+class Fetched(TypedDict, total=False):
+    """What else has to be known of a file to read it, of one that is fetched or of which not all is read."""
+
+    stamp: str
+    records: str
+
+
+def fetched(file: InputFile) -> Fetched:
+    more: Fetched = {}
+    if "://" in file.address and file.stamp:
+        more["stamp"] = file.stamp
+    if file.records:
+        more["records"] = file.records
+    return more
 
 
 @dataclass(frozen=True)
@@ -73,12 +93,15 @@ class Listing:
     passed_over: dict[str, int] = field(
         default_factory=dict
     )  # address -> size; their endings are none that the reader takes
+    asked: tuple[int, int] = (0, 0)  # requests and bytes that a crawl was listed with
 
 
 def find_files(source: Source, folder: Path, who: str) -> Listing:
     """Every file that a source names, in order of path; RecipeError, which begins with `who` asks, where a path leads
     nowhere."""
     reader = cast(Reader, source.reader.stage)
+    if isinstance(reader, Cc):
+        return list_crawl(reader, folder, who)
     addresses = [reader.path] if isinstance(reader.path, str) else list(reader.path)
     if not addresses or not all(addresses):
         raise RecipeError(
@@ -98,6 +121,25 @@ def find_files(source: Source, folder: Path, who: str) -> Listing:
                 )
             files[file.path] = file
     return Listing([files[path] for path in sorted(files)], passed_over)
+
+
+def list_crawl(reader: Cc, folder: Path, who: str) -> Listing:
+    """Files of dumps by their names in lists."""
+    crawl = crawl_of(reader, folder, who)
+    here, files = Folders(), []
+    for file in crawl.files:
+        address = f"{crawl.root}/{file.name}"
+        if "://" in address:
+            files.append(InputFile(address, file.name, file.size, file.tag, file.content, address, file.records))
+            continue
+        try:
+            facts = here.info(address)
+        except FileNotFoundError as error:
+            raise RecipeError(f"{who}: {address}: no such file, though the dump's list names it") from error
+        refuse_special(who, address, facts)
+        stamp, identity = str(facts["stamp"]), str(facts["identity"])
+        files.append(InputFile(address, file.name, file.size, stamp, "", identity, file.records))
+    return Listing(files, asked=crawl.asked)
 
 
 def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> list[InputFile]:
@@ -197,7 +239,16 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
             prefix + name,
             name[len(root) :].lstrip("/"),
             int(facts["size"]),
-            str(next((facts[key] for key in ("stamp", "ETag", "etag", "mtime", "LastModified") if facts.get(key)), "")),
+            str(
+                next(
+                    (
+                        facts[key]
+                        for key in ("stamp", "ETag", "etag", "blob_id", "mtime", "LastModified")
+                        if facts.get(key)
+                    ),
+                    "",
+                )
+            ),
             identity=str(facts.get("identity") or prefix + name),
         )
         for name, facts in sorted(chosen.items())
@@ -347,9 +398,8 @@ def not_in(store: Store, listing: Listing, who: str) -> Listing:
             f"{who}: {listing.files[0].address} is of the run in {store.address} itself; "
             "choose another --out, or other inputs"
         )
-    return Listing(
-        outside, {a: size for a, size in listing.passed_over.items() if not without_protocol(a).startswith(own)}
-    )
+    passed_over = {a: size for a, size in listing.passed_over.items() if not without_protocol(a).startswith(own)}
+    return replace(listing, files=outside, passed_over=passed_over)
 
 
 def changed_since(files: list[InputFile], who: str) -> list[str]:

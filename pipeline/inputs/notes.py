@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gristmill.pipeline.formatting import as_bytes, as_money, one_line
 from gristmill.pipeline.inputs.files import changed_since
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.store.faults import LONGEST_PATH, NAMED, few, files, shortened
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.run_records import InputRecord, Manifest
+from gristmill.pipeline.store.run_records import FetchRecord, InputRecord, Manifest
 from gristmill.pipeline.store.store import Store
 
 Facts = Mapping[str, InputRecord]  # `inputs` of run.json: by source
@@ -26,11 +27,31 @@ def facts_of(inputs: Mapping[str, Inputs], gone: Mapping[str, Sequence[str]]) ->
             facts[name] |= {
                 "passed_over": {"files": len(taken.passed_over), "bytes": size, "endings": by_ending(taken.passed_over)}
             }
+        if taken.fetch is not None:
+            facts[name] |= {"fetch": taken.fetch}
         if paths := gone.get(name):
             facts[name] |= {
                 "gone": {"files": len(paths), "named": [shortened(path, LONGEST_PATH) for path in paths[:NAMED]]}
             }
     return facts
+
+
+def fetches_of(facts: Facts) -> list[str]:
+    """One line for each source that is fetched: what that takes."""
+    return [fetch_in_words(name, entry["fetch"]) for name, entry in facts.items() if "fetch" in entry]
+
+
+def fetch_in_words(name: str, fetch: FetchRecord) -> str:
+    """crawl: 50 files at https://...: at most 50 requests and 4,266,388 bytes (4.3 MB) to fetch, 0.10 USD"""
+    gap = f", over gaps of {fetch['gap']:,} bytes" if fetch["gap"] is not None else ""
+    cost = fetch["cost"]
+    money = f", {as_money(cost['amount'], cost['currency'])}" if cost else ""
+    cached = f"; {as_bytes(fetch['cached_bytes'])} more are in the cache" if fetch["cached_bytes"] else ""
+    return one_line(
+        f"{name}: {files(fetch['files'])} at {fetch['root']}: at most {fetch['requests']:,} requests and "
+        f"{fetch['bytes']:,} bytes ({as_bytes(fetch['bytes'])}) to fetch{gap}; {fetch['listing_requests']:,} requests and "
+        f"{as_bytes(fetch['listing_bytes'])} went into the list{money}{cached}"
+    )
 
 
 def notes_of(facts: Facts) -> list[str]:

@@ -15,11 +15,14 @@ from typing import cast
 
 import xxhash
 
+from gristmill.pipeline.crawls.listing import plan_of
 from gristmill.pipeline.inputs.cutting import cut_into_parts, key_of
 from gristmill.pipeline.inputs.estimate import Halves, halves_of
-from gristmill.pipeline.inputs.files import InputFile, Span, find_files, not_in, with_contents
-from gristmill.pipeline.recipe.recipe import Parts, Recipe, Source
+from gristmill.pipeline.inputs.files import InputFile, Listing, Span, find_files, not_in, with_contents
+from gristmill.pipeline.recipe.recipe import Parts, Prices, Recipe, Source
+from gristmill.pipeline.store.run_records import FetchRecord
 from gristmill.pipeline.store.store import Store
+from gristmill.stages.read.cc import Cc
 from gristmill.stages.stage import Reader
 
 LARGEST_PART, SMALLEST_PART = 8 << 20, 64 << 10  # bytes, of a run on a part of its inputs
@@ -78,6 +81,7 @@ class Inputs:
     passed_over: Mapping[str, int] = field(
         default_factory=dict
     )  # address -> size, of files in its folders that no source reads
+    fetch: FetchRecord | None = None  # of a crawl that lies elsewhere
 
     @property
     def bytes(self) -> int:
@@ -122,15 +126,21 @@ class Inputs:
         return replace(self, parts=tuple(parts)) if tuple(parts) != self.parts else None
 
 
-def part_sizes(recipe: Recipe, store: Store) -> dict[str, list[int]]:
-    """Bytes of every part of the whole, by source; no content is read."""
-    sizes = {}
+def listed_inputs(recipe: Recipe, store: Store) -> dict[str, Inputs]:
+    """The inputs of the whole, by source, as they are listed and cut; no content is read."""
+    inputs = {}
     for source in recipe.sources:
         who = f"{recipe.path}:{source.reader.line}: sources.{source.name}"
-        files = not_in(store, find_files(source, Path(recipe.path).resolve().parent, who), who).files
-        cut = cut_into_parts(files, cast(Reader, source.reader.stage), recipe.head.parts, source.name)
-        sizes[source.name] = [size_of(spans) for spans in cut]
-    return sizes
+        listing = not_in(store, find_files(source, Path(recipe.path).resolve().parent, who), who)
+        cut = cut_into_parts(listing.files, cast(Reader, source.reader.stage), recipe.head.parts, source.name)
+        taken = Portion().of(source, listing.files, list(cut))
+        inputs[source.name] = replace(taken, fetch=fetch_of(taken, listing, recipe.head.prices))
+    return inputs
+
+
+def part_sizes(inputs: Mapping[str, Inputs]) -> dict[str, list[int]]:
+    """Bytes of every part, by source."""
+    return {name: [size_of(spans) for spans, _ in taken.parts] for name, taken in inputs.items()}
 
 
 def size_of(spans: list[Span]) -> int:
@@ -163,5 +173,21 @@ def find_inputs(
         passed_over = {
             address: size for address, size in listings[source.name].passed_over.items() if address not in read
         }
-        inputs[source.name] = replace(taken, passed_over=passed_over)
+        fetch = fetch_of(taken, listings[source.name], recipe.head.prices)
+        inputs[source.name] = replace(taken, passed_over=passed_over, fetch=fetch)
     return inputs
+
+
+def fetch_of(inputs: Inputs, listing: Listing, prices: Prices | None) -> FetchRecord | None:
+    """What it takes to fetch the parts of a crawl that lies elsewhere."""
+    reader = inputs.source.reader.stage
+    spans = [span for part, _ in inputs.parts for span in part if "://" in span.file.address]
+    if not isinstance(reader, Cc) or not spans:
+        return None
+    stretches = ((s.file.address, s.file.stamp, s.file.size, s.file.records, s.start, s.end) for s in spans)
+    record = plan_of(reader, stretches, listing.asked)
+    if prices is not None:
+        gets, size = record["requests"] + listing.asked[0], record["bytes"] + listing.asked[1]
+        amount = prices.of_requests(0, gets) + prices.of_bytes(size)
+        record["cost"] = {"amount": round(amount, 6), "currency": prices.currency}
+    return record

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from gristmill.kernels.base.columns import value_bytes, widened
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.inputs.files import open_input
+from gristmill.pipeline.inputs.opened import open_stretch, origin_of
 from gristmill.pipeline.leg.care import Care, SearchEnded
 from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.plan.sink_columns import filled, from_text
@@ -54,7 +54,6 @@ from gristmill.stages.stage import (
     Made,
     Map,
     NoSuchSignal,
-    Origin,
     Reader,
     Rewrite,
     Sink,
@@ -188,9 +187,9 @@ class _Grinding:
         count = self.counts[self.source]
         limit = self.task["limit"]
         for span in self.task["files"]:
-            origin = Origin(self.source, span["path"], span["size"], span["start"], span["end"])
+            origin = origin_of(self.source, span)
             try:
-                file = open_input(span["address"])
+                file = open_stretch(reader, span)
             except OSError as error:
                 raise RunFailed(
                     f"{self.source}: {span['address']} cannot be read: {error.strerror or error}"
@@ -239,6 +238,7 @@ class _Grinding:
                         count.bytes_in += min(span["bytes"], round(passed + stored * taken))
                         break
                     passed += stored
+                self.log += [one_line(f"{self.source}: {remark}") for remark in getattr(file, "remarks", ())]
                 if limit is not None and count.kept >= limit:
                     return
             count.bytes_in += span["bytes"]

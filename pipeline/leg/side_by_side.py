@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.pipeline import fingerprint
-from gristmill.pipeline.inputs.files import InputFile, open_input
+from gristmill.pipeline.inputs.files import InputFile, fetched
+from gristmill.pipeline.inputs.opened import open_stretch, origin_of
 from gristmill.pipeline.plan.plan import Leg
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
@@ -22,7 +23,7 @@ from gristmill.pipeline.store.parts import identity, read_part
 from gristmill.pipeline.store.records import PageSample, PagesFile, PagesTask, Part, Result
 from gristmill.pipeline.store.sinks import as_lying
 from gristmill.pipeline.store.store import Store
-from gristmill.stages.stage import Origin, Reader
+from gristmill.stages.stage import Reader
 
 PAGES = 3
 CHARACTERS = 3000
@@ -58,6 +59,7 @@ def task_of_pages(
             "size": file.size,
             "start": stretch["start"],
             "end": stretch["end"],
+            **fetched(file),
         },
     }
 
@@ -82,7 +84,7 @@ def ends(reader: Reader, file: PagesFile) -> list[int | None]:
     """How far to read: not far, and if that shows nothing, all of the first batch."""
     start, end = file["start"], file["end"]
     size = (end or file["size"]) - start
-    with open_input(file["address"]) as stream:
+    with open_stretch(reader, file) as stream:
         apart = size > BEGINNING and len(reader.spans(stream, file["path"], file["size"], BEGINNING)) > 1
     return [start + BEGINNING, end] if apart else [end]
 
@@ -90,10 +92,8 @@ def ends(reader: Reader, file: PagesFile) -> list[int | None]:
 def pages_until(reader: Reader, task: PagesTask, end: int | None) -> pa.RecordBatch | None:
     """The first batch of pages of the task's file."""
     file = task["file"]
-    with open_input(file["address"]) as stream:
-        reading = next(
-            reader.read(stream, Origin(task["source"], file["path"], file["size"], file["start"], end)), None
-        )
+    with open_stretch(reader, file, end) as stream:
+        reading = next(reader.read(stream, origin_of(task["source"], file, end)), None)
     return reading.documents if reading is not None and "html" in reading.documents.schema.names else None
 
 

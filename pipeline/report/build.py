@@ -14,7 +14,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, as_requests, plain
-from gristmill.pipeline.inputs.notes import notes_of
+from gristmill.pipeline.inputs.notes import fetches_of, notes_of
 from gristmill.pipeline.look.overview import reports_of, written_each
 from gristmill.pipeline.look.records import CostEntry, ReadRunRecord, StageEntry
 from gristmill.pipeline.look.run_folder import (
@@ -128,7 +128,7 @@ def page_of(
     values = {
         "run": run,
         "funnel": funnel(run, volume) if run.readers or run.stages else FunnelTable.empty(),
-        "input_notes": notes_of(record.get("inputs") or {}),
+        "input_notes": [*fetches_of(record.get("inputs") or {}), *notes_of(record.get("inputs") or {})],
         "sources": [fate(run, reader) for reader in run.readers],
         "stages": [page for page in pages if page not in folded],
         "folded": folded,

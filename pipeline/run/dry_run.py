@@ -10,7 +10,7 @@ from rich.table import Table
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.flow.saved import kept_before, saved_is_gone
-from gristmill.pipeline.inputs.notes import alarms_of_inputs, facts_of, gone_since, notes_beside
+from gristmill.pipeline.inputs.notes import alarms_of_inputs, facts_of, fetches_of, gone_since, notes_beside
 from gristmill.pipeline.inputs.portion import Portion, find_inputs
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, make_plan
 from gristmill.pipeline.recipe.recipe import Recipe
@@ -73,7 +73,8 @@ def foresee(
     inputs = find_inputs(recipe, store, Portion(), remember=False, check=check_inputs)
     loud = alarms_of_inputs(inputs)
     journal = Journal(store, looks_only=True)
-    for line in [*loud, *notes_beside(loud, facts_of(inputs, gone_since(inputs, store, journal)))]:
+    facts = facts_of(inputs, gone_since(inputs, store, journal))
+    for line in [*loud, *fetches_of(facts), *notes_beside(loud, facts)]:
         note(line)
     journal.check(store.stamps(""))
     after: dict[str, list[Part] | None] = {}  # by node, the parts that it leaves; None: not known yet

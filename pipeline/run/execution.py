@@ -13,7 +13,14 @@ from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.work import look_here
 from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles
 from gristmill.pipeline.inputs.budget import Budget
-from gristmill.pipeline.inputs.notes import alarms_of_changes, alarms_of_inputs, facts_of, gone_since, notes_of
+from gristmill.pipeline.inputs.notes import (
+    alarms_of_changes,
+    alarms_of_inputs,
+    facts_of,
+    fetches_of,
+    gone_since,
+    notes_of,
+)
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
 from gristmill.pipeline.leg.numbers import task_of_numbers, with_numbers
 from gristmill.pipeline.leg.rules import without_condemned
@@ -102,7 +109,7 @@ class Execution:
         gone: dict[str, InputRecord] = {
             name: {"gone": entry["gone"]} for name, entry in self.findings.inputs.items() if "gone" in entry
         }
-        for line in [*alarms_of_inputs(self.inputs), *notes_of(gone)]:
+        for line in [*alarms_of_inputs(self.inputs), *fetches_of(self.findings.inputs), *notes_of(gone)]:
             self.ui.note(line)  # before the work, which may be in vain
         journal = self.journal
         journal.check(self.store.stamps(""))

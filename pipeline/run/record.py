@@ -164,7 +164,8 @@ def cost_of(
     if prices is None:
         return None
     energy = (joules or 0.0) / 3.6e6 * prices.kilowatt_hour
-    asked = prices.of_requests(*puts_and_gets(requests or {}))
+    sent = requests or {}
+    asked = prices.of_requests(*puts_and_gets(sent)) + prices.of_bytes(sent.get("bytes_in", 0))
     amount = sum(stage["cost"] or 0.0 for stage in stages) + energy + asked
     return {"amount": round(amount, 6), "currency": prices.currency}
 

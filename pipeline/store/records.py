@@ -114,6 +114,8 @@ class FileStretch(TypedDict):
     address: str
     path: str
     size: int  # of the whole file
+    stamp: NotRequired[str]  # of the version of a file that is fetched
+    records: NotRequired[str]  # those that are read, if not all are
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------
@@ -235,6 +237,8 @@ class PagesFile(TypedDict):
     size: int
     start: int
     end: int | None
+    stamp: NotRequired[str]
+    records: NotRequired[str]
 
 
 class PagesTask(TaskHead):

@@ -97,6 +97,20 @@ class WholeRecord(TypedDict):
     high: int | None
 
 
+class FetchRecord(TypedDict):
+    """What fetching the files of a crawl takes, as far as the run knows before it works."""
+
+    root: str
+    files: int
+    requests: int  # still to be made, at most
+    bytes: int
+    cached_bytes: int  # that this machine has already
+    gap: int | None  # bytes between records that are fetched with them
+    listing_requests: int  # made to learn this
+    listing_bytes: int
+    cost: Cost | None
+
+
 class InputRecord(TypedDict, total=False):
     """The input files of a source in run.json."""
 
@@ -105,6 +119,7 @@ class InputRecord(TypedDict, total=False):
     passed_over: PassedOver
     gone: GoneFiles
     estimate: WholeRecord
+    fetch: FetchRecord
 
 
 class Cost(TypedDict):

@@ -95,12 +95,12 @@ class Archive(Reader):
         return [(start, min(start + target, size)) for start in range(0, size, target)] or [(0, None)]
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        collector = Collector(origin.source, origin.path, pages=self.pages, at=origin.start)
+        collector = Collector(origin.source, origin.path, pages=self.gives_pages, at=origin.start)
         if origin.size == 0:
             collector.damage(0, 0, EMPTY)
         for archive in self.archives(file, origin, collector):
             window = Window(archive.file)
-            codec = codec_for(window, archive.name)
+            codec = self.codec(window, archive.name)
             for at, through, item in (
                 self.plain(window, archive) if codec is None else self.members(codec, window, archive)
             ):
@@ -145,6 +145,9 @@ class Archive(Reader):
                     )
                 else:
                     yield Archived(member, entry.name, size, 0, size, entry)
+
+    def codec(self, window: Window, name: str) -> Codec | None:
+        return codec_for(window, name)
 
     def plain(self, window: Window, archive: Archived) -> Iterator[tuple[int, int, Record | Broken]]:
         """Records, with the places where they begin and up to which the archive was read for them."""

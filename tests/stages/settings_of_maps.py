@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,12 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gristmill.pipeline.crawls.listing import crawl_of, unpacked
+from gristmill.pipeline.crawls.remote import stretches_of
 from gristmill.pipeline.inputs.files import files_at
-from gristmill.stages import TextSignals
+from gristmill.stages import Cc, TextSignals
 from gristmill.stages.stage import Reader, Stage
+from tests.pipeline.inputs.false_crawl import DUMP, make_crawl, write_list
 from tests.stages.settings_shown import Change, Elsewhere, Lab, Subject, batch_of, to
 
 # --- readers
@@ -98,6 +103,69 @@ def archive(name: str, suffix: str, kind: str, body: bytes, content: str, **more
 
 
 HTTP = "application/http; msgtype=response"
+
+
+def crawl_found(lab: Lab, stage: Stage, given: Any) -> Any:
+    """What is listed of the false crawls of the lab, and how it is fetched."""
+    assert isinstance(stage, Cc)
+    root = Path(stage.root)
+    if not root.exists():
+        crawl = make_crawl(root, files=2, records=10)
+        crawl_files = [root / "crawl-data" / dump for dump in (DUMP, "CC-MAIN-2024-18")]
+        shutil.copytree(*crawl_files)
+        write_list(root, "crawl-data/CC-MAIN-2024-18/warc", crawl.files[:1])
+        for name in crawl.files if "other" in stage.root else ():
+            (root / name).write_bytes(b"")
+    files = crawl_of(stage, lab.folder, "a").files
+    return [
+        (
+            file.name,
+            file.size,
+            stretches_of(file.size, 0, None, unpacked(file.records), stage.gap) if file.records else "",
+        )
+        for file in files
+    ]
+
+
+def of_crawls() -> Subject:
+    """Two files of a dump in a folder of the lab."""
+    fetching = "tests/pipeline/inputs/test_common_crawl.py"
+    found: dict[str, Any] = {"see": crawl_found, "root": lambda lab: str(lab.folder / "cc")}
+    asking = found | {"index": {"mime": ["text/html", "application/pdf"]}}
+    paced = Elsewhere(f"{fetching}::test_requests_and_bytes_a_second_are_bounded")
+    tries = Elsewhere(f"{fetching}::test_a_server_that_brings_nothing_ends_the_run")
+    bounded = Elsewhere(f"{fetching}::test_the_cache_is_bounded")
+    page = gzip.compress(record("response", PAGE, Content_Type=HTTP), mtime=0)
+    text = gzip.compress(record("conversion", b"A text.", Content_Type="text/plain") + record("response", PAGE, Content_Type=HTTP), mtime=0)  # fmt: skip
+    note = gzip.compress(record("response", NOTE, Content_Type=HTTP), mtime=0)
+    cut = gzip.compress(record("response", PAGE, Content_Type=HTTP, WARC_Truncated="length"), mtime=0)
+    changes: dict[str, Change | Elsewhere] = {
+        "path": to("*-00001.*", **found),
+        "dump": to("CC-MAIN-2024-18", **found),
+        "kind": to("wet", given=(text, "a.warc.wet.gz")),
+        "root": to(lambda lab: str(lab.folder / "other"), **found),
+        "sample": to(0.5, **found),
+        "index": to({"hosts": ["a.one.example"]}, **found),
+        "index.languages": to(["deu"], **asking),
+        "index.hosts": to(["a.one.example"], **asking),
+        "index.domains": to(["one.example"], **asking),
+        "index.mime": to(["application/pdf"], **asking),
+        "gap": to(0, **asking),
+        "cache": bounded,
+        "cache_bytes": bounded,
+        "limits": paced,
+        "limits.requests": paced,
+        "limits.bytes": paced,
+        "limits.tries": tries,
+        "limits.pause": Elsewhere(f"{fetching}::test_pauses_grow_and_a_server_that_says_nothing_is_left"),
+        "limits.timeout": Elsewhere(f"{fetching}::test_pauses_grow_and_a_server_that_says_nothing_is_left"),
+        "max_record_bytes": to(20),
+        "keep_truncated": to(False, given=(cut, "a.warc.gz")),
+        "keep_plain_text": to(True, given=(note, "a.warc.gz")),
+    }
+    return Subject("Cc", changes, given=(page, "a.warc.gz"), base={"dump": DUMP})
+
+
 NOTE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nA note of some words."
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><p>A page of some words.</p></html>"
 READERS = [
@@ -124,6 +192,7 @@ READERS = [
         HTTP,
         keep_plain_text=to(True, given=(record("response", NOTE, Content_Type=HTTP), "a.warc")),
     ),
+    of_crawls(),
     archive("Wet", ".warc.wet", "conversion", b"A text of some words.", "text/plain"),
 ]
 

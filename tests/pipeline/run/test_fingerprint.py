@@ -58,6 +58,7 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.store.faults",  # which files to blame, for alarms
     "gristmill.pipeline.fingerprint",
     "gristmill.pipeline.inputs.files",  # files are known by their contents; bytes are handed on as they are
+    "gristmill.pipeline.inputs.opened",  # the same, wherever they are fetched from
     "gristmill.pipeline.leg.leg",  # to rules it counts; of rounds it knows how much memory they took
     "gristmill.pipeline.processes.lifetime",
     "gristmill.pipeline.plan.plan",  # what it makes are tasks, which are hashed

@@ -12,7 +12,7 @@ import pytest
 from gristmill.pipeline.cli import app as cli
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.inputs.portion import Portion, part_sizes
+from gristmill.pipeline.inputs.portion import Portion, listed_inputs, part_sizes
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.forecast import Forecast, Shape, Work, forecast, makespan
@@ -54,7 +54,7 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, RunRecord, 
         patch.setattr(Engine, "_work", work_here)
         part = run(recipe, str(folder / "part"), Where(1), Counting(), Portion(share=0.05)).record
         whole = run(recipe, str(folder / "whole"), Where(1), Counting()).record
-    return recipe, timed(part), timed(whole), part_sizes(recipe, Store(str(folder / "part")))
+    return recipe, timed(part), timed(whole), part_sizes(listed_inputs(recipe, Store(str(folder / "part"))))
 
 
 def test_a_twentieth_tells_of_the_whole_within_its_interval(

@@ -1,0 +1,125 @@
+"""Stretches of remote files, asked for again as often as it helps; what has come is not asked for twice."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gristmill.pipeline.crawls.pace import Pace
+from gristmill.pipeline.crawls.wires import Answer, Interrupted, Missing, Wire, count, wire_to
+from gristmill.pipeline.errors import RunFailed
+from gristmill.stages.read.cc import CrawlLimits
+
+LONGEST_PAUSE = 60.0
+MISSING = 2  # requests for a file that is not there: a list that was just written may be a moment late
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a remote file."""
+
+    size: int
+    tag: str
+
+
+class Stopped(Exception):
+    """Nobody wants the rest."""
+
+
+class Fetcher:
+    """Requests to one root. `requests` and `bytes` are what it asked for and got."""
+
+    def __init__(self, root: str, limits: CrawlLimits, pace: Pace, stop: threading.Event | None = None) -> None:
+        self.wire: Wire = wire_to(root, limits.timeout)
+        self.limits = limits
+        self.pace = pace
+        self.stop = stop or threading.Event()
+        self.requests = self.bytes = 0
+        self._counting = threading.Lock()
+        self.remarks: list[str] = []
+
+    @property
+    def root(self) -> str:
+        return self.wire.root
+
+    def stretch(
+        self,
+        name: str,
+        start: int,
+        end: int | None,
+        tag: str = "",
+        learn: Callable[[int, Facts], object] = lambda start, facts: None,
+    ) -> Iterator[bytes]:
+        """Bytes from `start` up to `end` (None: to the file's end; the last ones where `start` is negative). After a
+        fault it goes on behind the last byte that came. `learn` hears where they begin, and of the file."""
+        at, tries, known = start, 0, False
+        while end is None or at < end or not known:
+            try:
+                for chunk in self._once(name, at, end, tag):
+                    if isinstance(chunk, Answer):
+                        if not known:
+                            at, known = chunk.start, True
+                            end = chunk.size if end is None else min(end, chunk.size)
+                            tag = tag or chunk.tag
+                            learn(at, Facts(chunk.size, chunk.tag))
+                        continue
+                    at, tries = at + len(chunk), 0
+                    yield chunk
+                if end is not None and at >= end:
+                    return
+            except Interrupted as fault:
+                tries += 1
+                self._pause(name, fault, tries)
+
+    def _once(self, name: str, start: int, end: int | None, tag: str) -> Iterator[Answer | bytes]:
+        self._check()
+        self.pace.request()
+        with self._counting:
+            self.requests += 1
+        answer = self.wire.ask(name, start, end, tag)
+        if answer.remark:
+            self.remarks.append(f"{name}: {answer.remark}")
+        yield answer
+        for chunk in answer.chunks:
+            self._check()
+            with self._counting:
+                self.bytes += len(chunk)
+            self.pace.came(len(chunk), self.stop)
+            yield chunk
+
+    def _pause(self, name: str, fault: Interrupted, tries: int) -> None:
+        self.remarks.append(f"{name}: {fault}")
+        address = f"{self.root}/{name}"
+        if fault.missing and tries >= MISSING:
+            raise Missing(f"{address}: {fault}") from fault
+        if tries >= self.limits.tries:
+            raise RunFailed(
+                f"{address}: {fault}; {tries} requests in a row brought nothing. What is finished is kept, the same "
+                "command goes on"
+            ) from fault
+        count(retries=1)
+        pause = min(self.limits.pause * 2 ** (tries - 1), LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+        if fault.wait is not None:
+            self.pace.hold(fault.wait)
+        else:
+            self.stop.wait(pause)
+
+    def _check(self) -> None:
+        if self.stop.is_set():
+            raise Stopped
+
+    def whole(self, name: str) -> bytes:
+        return b"".join(self.stretch(name, 0, None))
+
+    def facts(self, name: str) -> Facts:
+        """Size and tag, learned from the file's first byte: servers err in answers that have no body."""
+        heard: list[Facts] = []
+        for _ in self.stretch(name, 0, 1, learn=lambda start, facts: heard.append(facts)):
+            pass
+        return heard[0]
+
+    def close(self) -> None:
+        self.stop.set()
+        self.wire.close()

@@ -1,0 +1,32 @@
+"""Stretches of input files, opened for the reader that reads them; one of a crawl elsewhere is fetched as it is
+read."""
+
+from __future__ import annotations
+
+from typing import BinaryIO, cast
+
+from gristmill.pipeline.crawls.listing import unpacked
+from gristmill.pipeline.crawls.remote import Place, RemoteFile, stretches_of
+from gristmill.pipeline.inputs.files import open_input
+from gristmill.pipeline.store.records import FileStretch, PagesFile
+from gristmill.stages.documents import Origin
+from gristmill.stages.read.cc import Cc
+from gristmill.stages.stage import Reader
+
+
+def origin_of(source: str, stretch: FileStretch | PagesFile, end: int | None = None) -> Origin:
+    """What a reader is told of a stretch of a file, which may be read up to an earlier end."""
+    start, end = stretch["start"], stretch["end"] if end is None else end
+    records = unpacked(stretch["records"], start, end) if "records" in stretch else None
+    return Origin(source, stretch["path"], stretch["size"], start, end, records)
+
+
+def open_stretch(reader: Reader, stretch: FileStretch | PagesFile, end: int | None = None) -> BinaryIO:
+    """The file of a stretch, opened for this reader."""
+    address, origin = stretch["address"], origin_of("", stretch, end)
+    if not isinstance(reader, Cc) or "://" not in address:
+        return open_input(address)
+    root = address.removesuffix(f"/{origin.path}")
+    wanted = stretches_of(origin.size, origin.start, origin.end, origin.records, reader.gap)
+    size = origin.size if origin.records is None else None
+    return cast(BinaryIO, RemoteFile(reader, Place(root, origin.path, stretch.get("stamp", "")), wanted, size))
