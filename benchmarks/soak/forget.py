@@ -27,7 +27,7 @@ from gristmill.pipeline.look.token_sets import faults_of
 from gristmill.pipeline.store.store import Store
 from tests.pipeline.forget.forgetting import contents, documents, make_run, places, windows
 
-SLICE = 3
+SLICE = 2
 EACH = 4  # of so many documents one is forgotten
 PATIENCE = 300.0  # seconds
 STEPS = ("replace", "unlink", "rename", "rmdir")

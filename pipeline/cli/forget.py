@@ -54,7 +54,9 @@ def forget(
         print(json.dumps(receipt))
         return
     console().print(escape(in_words(receipt, done=not dry_run)), end="", soft_wrap=True)
-    if not dry_run:
+    if "receipt" not in receipt and not dry_run:
+        console().print("\nthere was nothing to do: this run has none of it, and its list names it already")
+    elif not dry_run:
         console().print(f"\nreceipt: {escape(receipt['receipt'])}", soft_wrap=True)
 
 

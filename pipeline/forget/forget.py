@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.engine.work import look_here
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.flow.saved import forget_in_index
 from gristmill.pipeline.forget.edits import edit_lines, edit_table
 from gristmill.pipeline.forget.indexes import store_of
 from gristmill.pipeline.forget.ledger import with_facts
-from gristmill.pipeline.forget.plan import DRAFT, FOLDER, Plan
+from gristmill.pipeline.forget.plan import DRAFT, FOLDER, NEW_LIST, Plan
 from gristmill.pipeline.forget.prepare import Preparation, finished_run
 from gristmill.pipeline.forget.receipt import in_words, receipt_of
 from gristmill.pipeline.forget.request import Request
@@ -52,23 +53,25 @@ def forget(
     store = Store(out)
     finished_run(store)
     with one_run_at_a_time(store, note):
+        asked = None if request is None else digest([request.forgotten.with_checksum().checksum, with_copies, restore])
         if store.exists(WORK):
             if dry_run:
-                raise RecipeError(
-                    f"{store.address}: documents are being forgotten here; finish that first, without --dry-run"
-                )
-            note("going on with what was begun; what this list asks beyond it is done after" if request else "going on")
-            receipt = Forgetting(store, note).carry_out()
-            if request is None:
+                raise RecipeError(f"{store.address}: documents are being forgotten here; finish that first")
+            note("going on with what was begun")
+            unfinished = Forgetting(store, note)
+            receipt = unfinished.carry_out()
+            if asked in (None, unfinished.plan["asked"]):
                 return receipt
+            note("that is done; now this list")
         if request is None:
             raise RecipeError(f"{store.address}: nothing was begun here; name what to forget with --list")
         note("looking through the run")
         prepared = Preparation(store, request, with_copies, restore).run()
-        if dry_run:
+        if dry_run or prepared.is_done:
             return dict(prepared.plan["receipt"])
+        prepared.plan["asked"] = asked or ""
         store.write(DRAFT, b"".join(json.dumps(entry).encode() + b"\n" for entry in prepared.entries))
-        store.write(f"{FOLDER}/new-list.json", prepared.forgotten.plain())
+        store.write(NEW_LIST, prepared.forgotten.plain())
         store.write(WORK, json.dumps(prepared.plan).encode())
         return Forgetting(store, note).carry_out()
 
@@ -97,12 +100,12 @@ class Forgetting:
             forget_in_index(store_of(store, folder), self.uids, known=not plan["restore"])
         for folder in plan["sets"]:
             forget_in_set(store.at(folder), self.uids)
-        for entry in plan["exports"]:
-            self.note(f"exporting again: {entry['destination']}")
-            export_again(store, entry)
         facts = self.new_facts()
         self.replace_journal(facts)
         self.write_reports(facts)
+        for entry in plan["exports"]:  # some take the dataset card along
+            self.note(f"exporting again: {entry['destination']}")
+            export_again(store, entry)
         receipt = receipt_of(plan, checksum)
         name = f"{FOLDER}/receipt-{plan['number']:04d}"
         store.write_json(f"{name}.json", receipt)
@@ -113,9 +116,8 @@ class Forgetting:
 
     def publish_list(self) -> str:
         """The list of the run, which readers follow from here on."""
-        new = f"{FOLDER}/new-list.json"
-        if self.store.exists(new):
-            Path(self.store.at(new)).replace(self.store.at(LIST))
+        if self.store.exists(NEW_LIST):
+            Path(self.store.at(NEW_LIST)).replace(self.store.at(LIST))
         return hash_of_content(self.store.at(LIST))
 
     def new_facts(self) -> dict[str, FileFacts | None]:

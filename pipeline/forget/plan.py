@@ -14,6 +14,7 @@ from gristmill.pipeline.look.exports import Export
 
 FOLDER = "forgotten"
 DRAFT = f"{FOLDER}/journal.jsonl"  # entries of the run's journal as they will be, with the facts of files as they were
+NEW_LIST = f"{FOLDER}/new-list.json"
 VERSION = 1
 
 
@@ -40,6 +41,7 @@ class TableEdit(TypedDict):
 
 class Plan(TypedDict):
     version: int
+    asked: str  # a hash of the list and the options, for the same command
     number: int  # of the receipt
     journal: str  # the checksum of the run's journal as it was
     documents: dict[str, Document]  # by uid

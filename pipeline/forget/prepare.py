@@ -41,6 +41,7 @@ class Prepared(NamedTuple):
     plan: Plan
     forgotten: Forgotten
     entries: Iterator[JournalEntry]  # of the journal, with the facts of files as they were
+    is_done: bool  # there is nothing of it, and the run's list names it already
 
 
 def finished_run(store: Store) -> RunRecord:
@@ -119,6 +120,7 @@ class Preparation:
         }
         plan: Plan = {
             "version": VERSION,
+            "asked": "",
             "number": 1 + sum(path.endswith(".json") and "/receipt-" in path for path in self.store.files("forgotten")),
             "journal": hash_of_content(self.store.at(JOURNAL)),
             "documents": documents,
@@ -136,7 +138,11 @@ class Preparation:
             "restore": self.restore,
             "receipt": receipt,
         }
-        return Prepared(plan, forgotten, iter(ledger.entries(scrubber, forgotten.with_checksum().checksum)))
+        before = read_list(self.store)
+        known = before is not None and before.plain() == forgotten.plain()
+        is_done = known and not (documents or tables or lines or any(of.counts for of in held.values()))
+        entries = iter(ledger.entries(scrubber, forgotten.with_checksum().checksum))
+        return Prepared(plan, forgotten, entries, is_done)
 
     def choose(self) -> list[Any]:
         """Which documents go, and which are held back; copies as the receipt has them."""

@@ -39,16 +39,17 @@ def words(rng: random.Random, count: int) -> str:
     return " ".join("".join(rng.choices("abcdefghijklmnop", k=rng.randint(3, 9))) for _ in range(count))
 
 
-def make_inputs(folder: Path) -> None:
-    """Of each file's documents the first is short, and drops out; number 3 has an exact copy in the next file, number 4
-    a near one, and number 5 an address in its text."""
+def make_inputs(folder: Path, each: int) -> None:
+    """Of every 24 documents of a file the first is short, and drops out; number 3 has an exact copy in the next file,
+    number 4 a near one, and number 5 an address in its text."""
     rng = random.Random(5)
     for source in "ab":
         before: list[str] = []
         for number in range(FILES):
-            texts = [f"{words(rng, 5)}."] + [f"{words(rng, rng.randint(40, 80))}." for _ in range(EACH - 1)]
+            texts = [f"{words(rng, rng.randint(40, 80) if i % EACH else 5)}." for i in range(each)]
             texts[5] += f" Write to someone.{source}{number}@mail.example for more."
-            texts += [before[3], f"{before[4]} and one word more"] if before else []
+            if before:
+                texts += before[3::EACH] + [f"{text} and one word more" for text in before[4::EACH]]
             before = texts
             path = folder / source / f"{number}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,9 +59,9 @@ def make_inputs(folder: Path) -> None:
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def make_run(folder: Path) -> Path:
+def make_run(folder: Path, each: int = EACH) -> Path:
     """The folder of a finished run, `out`, beside its recipe and inputs, with a table that a judge was taught with."""
-    make_inputs(folder / "in")
+    make_inputs(folder / "in", each)
     go(save(folder / "r.yaml", RECIPE), folder / "out")
     rows = documents(folder / "out")[::7]
     taught = folder / "out/judge-texts"
@@ -81,29 +82,45 @@ def documents(out: Path, folder: str = "write") -> list[dict[str, object]]:
 def contents(out: Path, skipped: Iterable[str] = ()) -> dict[str, bytes]:
     """All that can be read in a folder, by file: columns unpacked, tokens decoded."""
     found = {}
-    for path in sorted(out.rglob("*")):
+    files = sorted(out.rglob("*"))
+    tokenizer = next((Tokenizer.from_file(str(path)) for path in files if path.name == "tokenizer.json"), None)
+    for path in files:
         name = path.relative_to(out).as_posix()
         if not path.is_file() or any(name.startswith(prefix) for prefix in skipped):
             continue
-        found[name] = content_of(path)
+        found[name] = content_of(path, tokenizer)
     return found
 
 
-def content_of(path: Path) -> bytes:
+def content_of(path: Path, tokenizer: Tokenizer | None) -> bytes:
     if path.suffix == ".parquet":
-        return said(pq.read_table(path))
+        table = pq.read_table(path)
+        ids = [
+            name
+            for name in ("input_ids", "tokens")
+            if name in table.column_names and pa.types.is_list(table.schema.field(name).type)
+        ]
+        return decoded(tokenizer, [row for name in ids for row in table[name].to_pylist()]) if ids else said(table)
     if path.suffix == ".arrow":
         with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
             table = reader.read_all()
         if "input_ids" not in table.column_names:
             return said(table)
-        tokenizer = Tokenizer.from_file(str(path.parent / "tokenizer/tokenizer.json"))
-        decoded = [tokenizer.decode(document.tokens.tolist()) for document in open_shards(path.parent).documents()]
-        return "\0".join(decoded).encode()
+        documents = [document.tokens.tolist() for document in open_shards(path.parent).documents()]
+        return decoded(tokenizer, [*documents, *table["input_ids"].to_pylist()])
+    if path.suffix in (".bin", ".mds") and tokenizer is not None:
+        data = path.read_bytes()
+        halves = [np.frombuffer(data[skip:][: (len(data) - skip) // 2 * 2], np.uint16) for skip in (0, 1)]
+        return decoded(tokenizer, [half[half < tokenizer.get_vocab_size()].tolist() for half in halves]) + data
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if path.suffix in (".json", ".jsonl"):
         data += data.decode(errors="replace").encode().decode("unicode_escape", errors="replace").encode()
     return data
+
+
+def decoded(tokenizer: Tokenizer | None, ids: list[list[int]]) -> bytes:
+    assert tokenizer is not None
+    return "\0".join(tokenizer.decode_batch(ids)).encode()
 
 
 def said(table: pa.Table) -> bytes:

@@ -12,10 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from gristmill.pipeline.cli.upkeep import check_files
+from gristmill.pipeline.demo.crawl import write_crawl
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.forget.find import find_in_run
 from gristmill.pipeline.forget.forget import forget
 from gristmill.pipeline.forget.request import read_request
-from gristmill.pipeline.look.token_sets import faults_of
+from gristmill.pipeline.look.token_sets import exported, faults_of
 from gristmill.pipeline.store.store import Store
+from gristmill.shards.export.export import Options
 from tests.pipeline.forget.forgetting import contents, documents, make_run, places, tokens_of, windows
 from tests.pipeline.runs import go, save
 
@@ -186,3 +190,79 @@ def test_a_dry_run_changes_nothing_and_a_second_list_adds_to_the_first(out: Path
         "list.json", "receipt-0001.json", "receipt-0001.txt", "receipt-0002.json", "receipt-0002.txt",
     ]  # fmt: skip
     check_whole(out)
+
+
+def test_exports_and_the_index_of_passages_follow(out: Path) -> None:
+    rows = documents(out)
+    elsewhere = out.parent / "elsewhere"
+    for to, place in (("megatron", out / "exports/megatron"), ("trl", elsewhere), ("hf", out / "exports/hf")):
+        exported(str(out), to, str(place), None, Options(), lambda done, of: None)
+    passage = str(rows[0]["text"])[20:90].upper()
+    found = list(find_in_run(str(out), passage, 5))
+    assert [hit.uid for hit in found] == [f"{rows[0]['uid']:016x}"]
+    hit = found[0]
+    line = (out.parent / f"in/{hit.source}/{hit.files[0]}").read_bytes()[hit.offset :].split(b"\n")[0]
+    assert json.loads(line)["text"] == rows[0]["text"] and hit.url == rows[0]["url"]
+    assert [hit.uid for hit in find_in_run(str(out), str(rows[0]["text"])[:22], 5)] == [f"{rows[0]['uid']:016x}"]
+    assert list(find_in_run(str(out), "no document of this run holds these words at all", 5)) == []
+    assert list((out / "index").glob("find-*/hashes-*.npy"))
+    ask(out, f"{rows[0]['uid']:016x}")
+    assert list(find_in_run(str(out), passage, 5)) == []
+    for to, place in (("megatron", out / "exports/megatron"), ("trl", elsewhere), ("hf", out / "exports/hf")):
+        exported(str(out), to, str(out.parent / f"again-{to}"), None, Options(), lambda done, of: None)
+        again, there = out.parent / f"again-{to}", place
+        names = sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file())
+        assert names and names == sorted(path.relative_to(there) for path in there.rglob("*") if path.is_file())
+        assert all((again / name).read_bytes() == (there / name).read_bytes() for name in names), to
+
+
+def test_what_is_refused(out: Path) -> None:
+    rows = documents(out)
+    request = read_request(save(out.parent / "ids.txt", f"{rows[0]['uid']:016x}"))
+    with pytest.raises(RecipeError, match="no run is here"):
+        forget(str(out.parent), request)
+    with pytest.raises(RecipeError, match="works on local folders"):
+        forget("memory://run", request)
+    with pytest.raises(RecipeError, match="nothing was begun here"):
+        forget(str(out), None)
+    damaged = next((out / "write").glob("*.parquet"))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content + b"x")
+    with pytest.raises(RunFailed, match=r"cannot be read as Parquet|not what was written"):
+        forget(str(out), request)
+    damaged.write_bytes(content)
+    record = (out / "run.json").read_text()
+    (out / "run.json").write_text(record.replace('"status": "done"', '"status": "failed"'))
+    with pytest.raises(RecipeError, match="has not come to its end"):
+        forget(str(out), request)
+    (out / "run.json").write_text(record)
+    (out / "forgotten").mkdir()
+    (out / "forgotten/work.json").write_text("{}")
+    with pytest.raises(RunFailed, match="that was broken off"):
+        go(out.parent / "r.yaml", out)
+
+
+def test_pages_and_reports_of_a_crawl(tmp_path: Path) -> None:
+    """Pages have no text when they are read; samples of pages and of near duplicates stand in reports."""
+    write_crawl(tmp_path)
+    recipe = save(tmp_path / "r.yaml", (tmp_path / "demo.yaml").read_text().split("  - tokenize")[0])
+    go(recipe, tmp_path / "out")
+    out = tmp_path / "out"
+    told = json.loads((out / "stages/minhash_dedup/report.json").read_text())["examples"]
+    pages = json.loads((out / "stages/extract/report.json").read_text())["pages"]
+    assert told and pages
+    gone = {told[0]["uid"], told[0]["like"], pages[0]["uid"]}
+    texts = [row["text"] for row in all_documents(out) if f"{row['uid']:016x}" in gone]
+    theirs = windows(texts) - windows(row["text"] for row in all_documents(out) if f"{row['uid']:016x}" not in gone)
+    assert len(theirs) > 200 and len(places(contents(out), theirs)) > 5
+    ask(out, *gone)
+    assert places(contents(out), theirs) == {}
+    report = json.loads((out / "stages/minhash_dedup/report.json").read_text())
+    assert len(report["examples"]) < len(told)
+    summary, anew = go(recipe, out)
+    assert not anew and places(contents(out), theirs) == {}
+    assert summary.record["stages"][0]["dropped"]["forgotten"] == len(gone)
+    (out / "write").rename(tmp_path / "before")
+    shutil.rmtree(out / "legs")
+    go(recipe, out)
+    assert documents(out) == documents(tmp_path, "before"), "readers leave them out of pages too"
