@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import zstandard
 
+from gristmill.kernels.base.files import write_whole
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.forget.folder import batches, columns_of, string_columns, text_columns
 from gristmill.pipeline.forget.passages import Passages
 from gristmill.pipeline.forget.plan import TableEdit
-from gristmill.pipeline.forget.search import REJECTS, Search
+from gristmill.pipeline.forget.search import REJECTS, Search, has_document
 from gristmill.pipeline.store.checksums import hash_of_content
 from gristmill.pipeline.store.forgotten import Forgotten
 from gristmill.pipeline.store.rejects import SCHEMA
@@ -42,9 +44,10 @@ def rows_by_uid(search: Search, uids: Array, wanted: Forgotten) -> tuple[dict[st
     by_url = len(wanted.keys["url"]) or len(wanted.keys["host"])
     for path in search.tables("uid"):
         with_urls = by_url and bool(REJECTS.match(path))
-        for first, batch in batches(search.store, path, ["uid", "url"] if with_urls else ["uid"]):
+        for first, batch in batches(search.store, path, ["uid", "reason", "url"] if with_urls else ["uid", "reason"]):
             unknown = batch.column("uid").is_null().to_numpy(False)
-            own = np.isin(pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False), uids) & ~unknown
+            own = np.isin(pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False), uids)
+            own &= has_document(batch)
             if own.any():
                 goes.setdefault(path, []).extend((first + np.flatnonzero(own)).tolist())
             if with_urls and (named := unknown & wanted.of_urls(batch.column("url"))).any():
@@ -68,9 +71,14 @@ def cells(store: Store, path: str) -> Iterator[tuple[int, list[pa.Array]]]:
         yield first, [batch.column(name) for name in names]
 
 
+def whole_path(store: Store, path: str) -> str:
+    """Of a file below the run's folder, or of one elsewhere that goes by its whole path."""
+    return path if path.startswith("/") else store.at(path)
+
+
 def lines_of(store: Store, path: str) -> Iterator[list[bytes]]:
     """Lines of a text file, packed or not, some at a time."""
-    with store.open(path) as file:
+    with Path(whole_path(store, path)).open("rb") as file:
         stream: Any = file
         if path.endswith(".gz"):
             stream = gzip.GzipFile(fileobj=file)
@@ -143,7 +151,8 @@ def edit_table(store: Store, path: str, edit: TableEdit) -> None:
 
 def edit_lines(store: Store, path: str, checksum: str, goes: list[int]) -> None:
     """Write a file of lines without those that go."""
-    if not store.exists(path) or hash_of_content(store.at(path)) != checksum:
+    place = Path(whole_path(store, path))
+    if not place.exists() or hash_of_content(str(place)) != checksum:
         return
     gone, row = set(goes), 0
     content = io.BytesIO()
@@ -159,7 +168,7 @@ def edit_lines(store: Store, path: str, checksum: str, goes: list[int]) -> None:
             row += 1
     if out is not content:
         out.close()
-    store.write(path, content.getvalue())
+    write_whole(place, content.getvalue())
 
 
 def new_checksums(store: Store, paths: Mapping[str, Any]) -> dict[str, str]:

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.forget import edits
-from gristmill.pipeline.forget.folder import batches, files_of
+from gristmill.pipeline.forget.answers import are_answers_to, askers_of, caches_elsewhere, keys_of
+from gristmill.pipeline.forget.folder import batches, files_of, text_columns
 from gristmill.pipeline.forget.indexes import rows_in_index, saved_by, store_of
 from gristmill.pipeline.forget.ledger import Ledger, reads_inputs
 from gristmill.pipeline.forget.passages import Passages
@@ -128,7 +129,7 @@ class Preparation:
             "remove": self.files.between,
             "sets": [folder for folder, of in held.items() if of.counts],
             "indexes": indexes,
-            "texts": {path: hash_of_content(self.store.at(path)) for path in lines},
+            "texts": {path: hash_of_content(edits.whole_path(self.store, path)) for path in lines},
             "lines": lines,
             "json": self.json,
             "set_counts": {
@@ -184,7 +185,9 @@ class Preparation:
         """Look through all that is not a table of the run's own; which lines of text files go."""
         store, search, passages = self.store, self.search, Passages()
         strings = sorted(set(self.strings()))
-        texts = [path for path in self.files.texts if not self.is_rebuilt(path)]
+        askers = askers_of(self.record)
+        answered = keys_of(askers, self.texts()) if askers and len(self.uids) else set()
+        texts = [path for path in self.files.texts if not self.is_rebuilt(path)] + caches_elsewhere(store, askers)
         tables = edits.strange_tables(search)
         passages.look_through(as_array(strings))
         for path in tables:
@@ -209,7 +212,8 @@ class Preparation:
             for lines in edits.lines_of(store, path):
                 held = passages.in_each(edits.as_texts(lines))
                 named = [scrubber.names(line.decode("utf-8", "replace").strip()) for line in lines]
-                rows += (row + np.flatnonzero(held | np.array(named, bool))).tolist()
+                about = np.array(are_answers_to(lines, answered), bool)
+                rows += (row + np.flatnonzero(held | about | np.array(named, bool))).tolist()
                 row += len(lines)
             if rows and path.endswith(".json"):
                 self.json[path] = scrubber.clean(store.read_json(path))
@@ -239,6 +243,18 @@ class Preparation:
 
     def report_paths(self) -> list[str]:
         return sorted(path for path in self.store.files("stages") if path.endswith("/report.json"))
+
+    def texts(self) -> list[str]:
+        """All versions of the texts of the documents that are forgotten."""
+        texts = set[str]()
+        for path in self.search.tables("uid", "text"):
+            names = text_columns(self.search.schema(path))
+            for _, batch in batches(self.store, path, ["uid", *names]):
+                own = np.isin(pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False), self.uids)
+                texts |= {
+                    text for n in names if n != "html" for text in batch.column(n).filter(own).to_pylist() if text
+                }
+        return sorted(texts)
 
     def urls(self) -> set[str]:
         """Addresses of the documents that are forgotten, and of no other."""

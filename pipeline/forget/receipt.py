@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from gristmill.pipeline.forget.answers import askers_of, can_be_known
 from gristmill.pipeline.forget.folder import Files
 from gristmill.pipeline.forget.plan import Plan
 from gristmill.pipeline.look.exports import Export
@@ -43,10 +44,12 @@ def out_of_reach(store: Store, files: Files, record: RunRecord, exports: Sequenc
         judge = entry["settings"].get("model") if entry["stage"] in ("judge", "llm_score") else None
         if isinstance(judge, str) and judge not in files.judges:
             said.append(f"the judge of stage {entry['name']}: it lies outside this folder")
-        if cache := entry["settings"].get("cache_path"):
-            said.append(
-                f"answers of the language model that stage {entry['name']} keeps in {cache}, if that is not in OUT"
-            )
+    said += [
+        f"answers that {asker.called} keeps in {asker.cache_path}, by hashes that only its model can make again;"
+        " those that quote a document are found"
+        for asker in askers_of(record)
+        if not can_be_known(asker)
+    ]
     said += [f"{path}: not a kind of file that is looked through" for path in files.others[:NAMED]]
     if len(files.others) > NAMED:
         said.append(f"{len(files.others) - NAMED:,} more files that are not looked through")

@@ -24,6 +24,14 @@ NAMED = re.compile(r"\b[0-9a-f]{16}\b")  # the uid of a survivor in the detail o
 REJECTS = re.compile(r"stages/([^/]+)/rejects/")
 
 
+def has_document(batch: pa.RecordBatch) -> Array:
+    """Which rows are of documents: not those of records that are none, nor of documents forgotten before."""
+    has: Array = batch.column("uid").is_valid().to_numpy(False)
+    if "reason" in batch.schema.names and pa.types.is_string(batch.schema.field("reason").type):
+        has = has & ~pc.fill_null(pc.equal(batch.column("reason"), FORGOTTEN), False).to_numpy(False)
+    return has
+
+
 def hexed(uid: int) -> str:
     return f"{uid:016x}"
 
@@ -52,8 +60,8 @@ class Search:
         by_text = [kind for kind in ("sha256", "xxh3", "email") if len(wanted.keys[kind])]
         for path in self.tables("uid"):
             texts = text_columns(self.schema(path)) if by_text else []
-            for _, batch in batches(self.store, path, ["uid", "url", *texts]):
-                goes = (wanted.reasons(batch) == FORGOTTEN) & batch.column("uid").is_valid().to_numpy(False)
+            for _, batch in batches(self.store, path, ["uid", "url", "reason", *texts]):
+                goes = (wanted.reasons(batch) == FORGOTTEN) & has_document(batch)
                 if goes.any():
                     uids = batch.column("uid").filter(pa.array(goes)).to_numpy(zero_copy_only=False)
                     found += [uids, other_uids(uids)]
@@ -126,7 +134,7 @@ class Search:
             key = path.rsplit("/", 1)[1].split(".")[0] if OF_A_PART.search(path) else None
             for _, batch in batches(self.store, path, columns):
                 valid = pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False)
-                rows = np.flatnonzero(np.isin(valid, uids) & batch.column("uid").is_valid().to_numpy(False))
+                rows = np.flatnonzero(np.isin(valid, uids) & has_document(batch))
                 for row in batch.take(pa.array(rows)).to_pylist() if len(rows) else ():
                     document = of(row["uid"])
                     document["key"] = key or document["key"]
