@@ -61,9 +61,10 @@ def find_in_run(
         raise RecipeError("--text: there is nothing to look for")
     store = Store(out)
     try:
-        for folder in sets_in(out):
+        for folder in [found.resolve() for found in sets_in(out)]:
             shards = open_shards(folder)
-            name = folder.relative_to(store.root).as_posix() if folder.is_relative_to(store.root) else folder.name
+            root = Path(store.root).resolve()
+            name = folder.relative_to(root).as_posix() if folder != root else folder.name
             index = Path(store.at(f"index/find-{name.replace('/', '-')}"))
             if len(folded(passage).encode()) < LENGTH + SPREAD - 1:
                 note(f"{name}: a short passage; all documents are looked through")

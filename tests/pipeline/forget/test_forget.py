@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 from gristmill.pipeline.cli.upkeep import check_files
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.forget.find import find_in_run
+from gristmill.pipeline.forget.find import find_in_run, offset_of
 from gristmill.pipeline.forget.forget import forget
 from gristmill.pipeline.forget.request import read_request
+from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.token_sets import exported, faults_of
 from gristmill.pipeline.store.store import Store
 from gristmill.shards.export.export import Options
@@ -252,6 +254,12 @@ def test_pages_and_reports_of_a_crawl(tmp_path: Path) -> None:
     pages = json.loads((out / "stages/extract/report.json").read_text())["pages"]
     assert told and pages
     gone = {told[0]["uid"], told[0]["like"], pages[0]["uid"]}
+    story = history(str(out), told[0]["uid"])
+    found = {span.path: offset_of(Store(str(out)), span, int(told[0]["uid"], 16)) for span in story.read_from}
+    [(path, place)] = [(path, place) for path, place in found.items() if place is not None]
+    assert story.url is not None
+    record = zlib.decompressobj(31).decompress((tmp_path / path).read_bytes()[place:])
+    assert record.startswith(b"WARC/1.0") and story.url.encode() in record[:1000]
     texts = [row["text"] for row in all_documents(out) if f"{row['uid']:016x}" in gone]
     theirs = windows(texts) - windows(row["text"] for row in all_documents(out) if f"{row['uid']:016x}" not in gone)
     assert len(theirs) > 200 and len(places(contents(out), theirs)) > 5
