@@ -14,7 +14,7 @@ from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.forget import edits
 from gristmill.pipeline.forget.answers import are_answers_to, askers_of, caches_elsewhere, keys_of
-from gristmill.pipeline.forget.folder import batches, files_of, text_columns
+from gristmill.pipeline.forget.folder import batches, files_of, string_columns, text_columns
 from gristmill.pipeline.forget.indexes import rows_in_index, saved_by, store_of
 from gristmill.pipeline.forget.ledger import Ledger, reads_inputs
 from gristmill.pipeline.forget.passages import Passages
@@ -116,7 +116,7 @@ class Preparation:
             "copies": copies,
             "with_copies": self.with_copies,
             "restored": self.restore,
-            "not_reached": cast(list[Any], out_of_reach(self.store, self.files, self.record, self.exports)),
+            "not_reached": cast(list[Any], out_of_reach(self.store, self.files, self.record, self.mute_tables())),
             "done_again": sorted(name for name in self.dedup if f"{OUTCOMES}/{name}.json" not in self.outcomes),
         }
         plan: Plan = {
@@ -135,7 +135,7 @@ class Preparation:
             "set_counts": {
                 folder: {"documents": dict(of.documents), "tokens": dict(of.tokens)} for folder, of in held.items()
             },
-            "exports": [export for export in self.exports if held[export["set"]].counts],
+            "exports": [export for export in self.exports if export["set"] in held and held[export["set"]].counts],
             "restore": self.restore,
             "receipt": receipt,
         }
@@ -221,6 +221,10 @@ class Preparation:
                 gone[path] = rows
             noted(self.found, "lines of logs, caches and text files", len(rows), bool(rows))
         return gone, scrubber
+
+    def mute_tables(self) -> list[str]:
+        """Tables of token ids, say: an export of an earlier version."""
+        return [p for p in edits.strange_tables(self.search) if not string_columns(self.search.schema(p))]
 
     def is_rebuilt(self, path: str) -> bool:
         """Is it written anew from what is left?"""

@@ -3,17 +3,18 @@ and by nothing else."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from gristmill.pipeline.forget.answers import askers_of, can_be_known
 from gristmill.pipeline.forget.folder import Files
 from gristmill.pipeline.forget.plan import Plan
-from gristmill.pipeline.look.exports import Export
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.store import Store
 
 NAMED = 20
+WIDTH = 79
 KINDS = {
     "uid": "uids", "url": "urls", "host": "hosts", "sha256": "SHA-256 of texts", "xxh3": "XXH3 of texts",
     "email": "e-mail addresses",
@@ -30,8 +31,8 @@ def place_of(path: str) -> str:
     return f"tables of {path.partition('/')[0]}/" if "/" in path else "tables"
 
 
-def out_of_reach(store: Store, files: Files, record: RunRecord, exports: Sequence[Export]) -> list[str]:
-    """What this cannot take documents out of, in words."""
+def out_of_reach(store: Store, files: Files, record: RunRecord, tables: Sequence[str]) -> list[str]:
+    """What this cannot take documents out of, in words. `tables` say neither whose their rows are nor what they say."""
     said = []
     tokenizers = sorted(folder for folder in files.sets if store.exists(f"{folder}/tokenizer/tokenizer.json"))
     if tokenizers:
@@ -50,6 +51,7 @@ def out_of_reach(store: Store, files: Files, record: RunRecord, exports: Sequenc
         for asker in askers_of(record)
         if not can_be_known(asker)
     ]
+    said += [f"{path}: a table without uids and texts" for path in tables[:NAMED]]
     said += [f"{path}: not a kind of file that is looked through" for path in files.others[:NAMED]]
     if len(files.others) > NAMED:
         said.append(f"{len(files.others) - NAMED:,} more files that are not looked through")
@@ -90,7 +92,12 @@ def in_words(receipt: Mapping[str, Any], done: bool) -> str:
     lines += ["", "not reached", *(f"  {line}" for line in receipt["not_reached"])]
     if receipt["done_again"]:
         lines.append(f"  the next run does these stages again: {', '.join(receipt['done_again'])}")
-    return "\n".join(lines) + "\n"
+    return "".join(f"{wrapped}\n" for line in lines for wrapped in wrap(line))
+
+
+def wrap(line: str) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(line, WIDTH, subsequent_indent=f"{indent}  ", break_long_words=False) or [""]
 
 
 def receipt_of(plan: Plan, checksum: str) -> dict[str, Any]:
