@@ -20,6 +20,8 @@ from gristmill.pipeline.forget.forget import forget
 from gristmill.pipeline.forget.request import read_request
 from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.token_sets import exported, faults_of
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.store.store import Store
 from gristmill.shards.export.export import Options
 from tests.pipeline.forget.forgetting import contents, documents, make_run, places, tokens_of, windows
@@ -65,6 +67,8 @@ def test_documents_are_nowhere_and_all_else_is_as_it_was(out: Path) -> None:
     assert documents(out) == stay
     assert tokens_of(out) == {uid: ids for uid, ids in tokens.items() if uid not in uids}
     check_whole(out)
+    foreseen = foresee(recipes.load(out.parent / "r.yaml"), str(out))
+    assert len(foreseen) > 5 and {step.why for step in foreseen} == {"up to date"}
     summary, anew = go(out.parent / "r.yaml", out)
     assert not anew and summary.worked == 0, anew
     assert documents(out) == stay and places(contents(out, ("in/",)), theirs) == {}
