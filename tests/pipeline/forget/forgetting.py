@@ -111,7 +111,11 @@ def content_of(path: Path, tokenizer: Tokenizer | None) -> bytes:
     if path.suffix in (".bin", ".mds") and tokenizer is not None:
         data = path.read_bytes()
         halves = [np.frombuffer(data[skip:][: (len(data) - skip) // 2 * 2], np.uint16) for skip in (0, 1)]
-        return decoded(tokenizer, [half[half < tokenizer.get_vocab_size()].tolist() for half in halves]) + data
+        known = [half[half < tokenizer.get_vocab_size()] for half in halves]
+        # Some at a time, for a long list takes the package long; they overlap by more than a stretch.
+        return (
+            decoded(tokenizer, [ids[i : i + 1100].tolist() for ids in known for i in range(0, len(ids), 1000)]) + data
+        )
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if path.suffix in (".json", ".jsonl"):
         data += data.decode(errors="replace").encode().decode("unicode_escape", errors="replace").encode()
