@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
+from gristmill.shards.documents import documents_of
 from gristmill.shards.reader import open_shards
 from tests.pipeline.runs import go, save
 
@@ -106,7 +107,9 @@ def content_of(path: Path, tokenizer: Tokenizer | None) -> bytes:
             table = reader.read_all()
         if "input_ids" not in table.column_names:
             return said(table)
-        documents = [document.tokens.tolist() for document in open_shards(path.parent).documents()]
+        shards = open_shards(path.parent)
+        number = [entry.path for entry in shards.index.shards].index(path.name)
+        documents = [document.tokens.tolist() for document in documents_of(shards.shard(number).batches)]
         return decoded(tokenizer, [*documents, *table["input_ids"].to_pylist()])
     if path.suffix in (".bin", ".mds") and tokenizer is not None:
         data = path.read_bytes()
