@@ -63,7 +63,7 @@ def verify_shard(shards: ShardSet, number: int) -> tuple[list[Fault], Array]:
         batches = shards.shard(number).batches
     except BadShards as error:
         return [Fault(entry.path, None, str(error).removeprefix(f"{path}: "))], tokens
-    checksum = _checksum(path)
+    checksum = checksum_of(path)
     if checksum != entry.checksum:
         faults.append(
             Fault(
@@ -113,7 +113,7 @@ def changed_tokenizer(file: Path, expected: str) -> str | None:
     )
 
 
-def _checksum(path: Path) -> str:
+def checksum_of(path: Path) -> str:
     digest = xxhash.xxh3_128()
     with path.open("rb") as file:
         while data := file.read(READ):

@@ -19,6 +19,7 @@ from gristmill.pipeline.cli import (
     ablate as cli_ablate,
     estimate as cli_estimate,
     explore as cli_explore,
+    forget as cli_forget,
     judging as cli_judging,
     push as cli_push,
     report as cli_report,
@@ -307,6 +308,8 @@ def clean(
 app.command("verify")(cli_shards.verify)
 app.command("export")(cli_shards.export)
 app.command("push")(cli_push.push)
+app.command("forget")(cli_forget.forget)
+app.command("find")(cli_forget.find)
 app.command("inspect")(cli_report.inspect)
 app.command("report")(cli_report.report)
 app.command("train-judge")(cli_judging.train_judge)

@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 import xxhash
+from numpy.typing import NDArray
 
 from gristmill.kernels.base.columns import widened
 from gristmill.pipeline.errors import DamagedFile, RunFailed
@@ -182,6 +183,33 @@ def _write(file: HashingFile, table: pa.Table, by: str | None, cells: range, buc
             writer.write_batch(
                 batch, custom_metadata={IN_BATCH: batch_checksum(as_in_a_file(batch), schema, place, len(batches))}
             )
+
+
+def rows_schema(store: Store, path: str) -> pa.Schema:
+    with store.open(path) as file:
+        return pa.ipc.open_file(file).schema
+
+
+def write_without(store: Store, facts: FileFacts, uids: NDArray[np.uint64]) -> FileFacts | None:
+    """Rows that were saved for later runs, without those of some documents, in a file beside; None where none of them
+    is of one."""
+    with store.open(facts["path"]) as file:
+        reader = pa.ipc.open_file(file)
+        schema, count = reader.schema.serialize(), reader.num_record_batches
+        batches = [checked_batch(reader, schema, place, facts["path"]) for place in range(count)]
+        kept = [batch.filter(pa.array(~np.isin(batch.column("uid").to_numpy(), uids))) for batch in batches]
+        rows = sum(map(len, kept))
+        if rows == sum(map(len, batches)):
+            return None
+        content = io.BytesIO()
+        hashing = HashingFile(content)
+        with pa.ipc.new_file(hashing, reader.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            for place, batch in enumerate(kept):
+                checksum = batch_checksum(as_in_a_file(batch), schema, place, count)
+                writer.write_batch(batch, custom_metadata={IN_BATCH: checksum})
+    path = f"{hashing.checksum}.arrow"
+    store.write(path, content.getvalue())
+    return {**facts, "path": path, "bytes": hashing.length, "checksum": hashing.checksum, "rows": rows}
 
 
 def _cut(table: pa.Table, by: str | None, cells: range, buckets: int) -> list[pa.RecordBatch]:

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.fingerprint import digest
-from gristmill.pipeline.flow.rows import StoredRows
+from gristmill.pipeline.flow.rows import StoredRows, rows_schema, write_without
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.store.checksums import open_checked
@@ -195,7 +198,36 @@ def saved_is_gone(step: Step) -> bool:
 def kept_before(step: Step) -> list[str]:
     """What tells the rows that a stage takes from earlier runs from others; nothing of a stage that takes none."""
     indexes = [kept for address in cast(Global, step.stage).loads for kept in indexes_at(address, step)]
-    return [digest([kept.name, index and undigested(index)]) for kept in indexes for index in [read_index(kept.store)]]
+    return [digest([kept.name, index and known_as(index)]) for kept in indexes for index in [read_index(kept.store)]]
+
+
+def known_as(index: SavedIndex) -> JSONObject:
+    """By what runs know an index: where documents were forgotten, by what it held before."""
+    return index.get("was", undigested(index))
+
+
+def forget_in_index(kept: Store, uids: NDArray[np.uint64], known: bool) -> int:
+    """Take the rows of some documents out of saved rows; how many went. `known`: later runs are not to see a
+    difference. Broken off, it can be called again: files that the index does not name go with the next call."""
+    index = read_index(kept)
+    if index is None:
+        return 0
+    files: list[FileFacts] = []
+    for facts in index["files"]:
+        holds_uids = "uid" in rows_schema(kept, facts["path"]).names
+        files.append((write_without(kept, facts, uids) if holds_uids else None) or facts)
+    went = sum(facts["rows"] for facts in index["files"]) - sum(facts["rows"] for facts in files)
+    if went:
+        before = known_as(index)
+        changed = cast(SavedIndex, {**undigested(index), "files": files})
+        if "run" in changed:
+            changed["run"] = {**changed["run"], "rows": sum(facts["rows"] for facts in files)}
+        if known:
+            changed["was"] = {name: value for name, value in before.items() if name != "was"}
+        write_index(kept, changed)
+    named = {facts["path"] for facts in files}
+    kept.remove([path for path in kept.files("") if path.endswith(".arrow") and path not in named])
+    return went
 
 
 def write_index(store: Store, index: SavedIndex) -> None:

@@ -32,6 +32,7 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.counts import Count, check_chain
 from gristmill.pipeline.store.faults import Faults
+from gristmill.pipeline.store.forgotten import COPY, FORGOTTEN, Forgotten, read_list
 from gristmill.pipeline.store.parts import (
     ROW,
     new_part,
@@ -46,7 +47,7 @@ from gristmill.pipeline.store.sinks import staged
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.store.writing import PartWriter, part_writers, write_every_row
 from gristmill.stages.contract import check_same_types, check_table
-from gristmill.stages.documents import rebatch
+from gristmill.stages.documents import Reading, rebatch
 from gristmill.stages.read.markup import MARKUP, rows_of_markup
 from gristmill.stages.stage import (
     Annotate,
@@ -104,6 +105,7 @@ class _Grinding:
         # Columns that every file of a sink has.
         self.columns = from_text(task["columns"]) if "columns" in task else None
         self.added = {name for step in self.steps for name in step.stage.added}
+        self.forgotten = read_list(self.store, task["forgotten"]) if "forgotten" in task else None
         self.slowest = Slowest()
         self.text_bytes = 0
         self.rows_left = 0
@@ -203,6 +205,8 @@ class _Grinding:
                     reading = next(readings, None)
                     if reading is None:
                         break
+                    if self.forgotten is not None:
+                        self.leave_out(self.forgotten, reading)
                     documents = reading.documents if limit is None else reading.documents.slice(0, limit - count.kept)
                     damaged = sum(d.records for d in reading.damaged)
                     count.dropped.update(reading.skipped)
@@ -242,6 +246,17 @@ class _Grinding:
                 if limit is not None and count.kept >= limit:
                     return
             count.bytes_in += span["bytes"]
+
+    def leave_out(self, forgotten: Forgotten, reading: Reading) -> None:
+        """Take out what the run's list says is to be forgotten. Of a forgotten document its uid stays on record; a copy
+        that was dropped for it stays in the rejects."""
+        goes = forgotten.reasons(reading.documents)
+        for reason in (FORGOTTEN, COPY):
+            rows = np.flatnonzero(goes == reason)
+            if len(rows):
+                reading.skipped[reason] = len(rows)
+                self.rejects.left_out(self.source, reading.documents.take(pa.array(rows)), reason, reason == COPY)
+        reading.documents = reading.documents.filter(pa.array(goes == ""))
 
     def through_stages(self, batch: pa.RecordBatch) -> None:
         given = set(batch.schema.names)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.store.checksums import open_checked
+from gristmill.pipeline.store.parts import known_as
 from gristmill.pipeline.store.records import FileFacts, NumbersTask, Part, Result
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.store.writing import PartWriter, part_writers
@@ -20,7 +21,7 @@ DOCUMENTS, NUMBERS = ".documents.parquet", ".signals.parquet"
 def task_of_numbers(store: Store, part: Part, documents: FileFacts) -> NumbersTask:
     return {
         "kind": "numbers",
-        "task": digest(["numbers", documents["path"], documents["checksum"]]),
+        "task": digest(["numbers", documents["path"], known_as(documents)]),
         "node": documents["path"].split("/")[1],
         "key": part["key"],
         "cost": documents["bytes"],

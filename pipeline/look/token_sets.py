@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.look.exports import remember
 from gristmill.shards.export.export import Exported, Options, Progress, check_format, export
 from gristmill.shards.export.rows import ExportError
 from gristmill.shards.format import BadShards
@@ -63,8 +64,11 @@ def exported(
 ) -> Exported:
     try:
         check_format(to, options)  # before the folder is looked into, for a typing error
-        return export(the_set(folder, row_length), to, destination, options, progress)
+        shards = the_set(folder, row_length)
+        done = export(shards, to, destination, options, progress)
     except ExportError as error:
         raise RecipeError(str(error)) from error
     except BadShards as error:
         raise RunFailed(str(error)) from error
+    remember(shards, to, destination, options)
+    return done

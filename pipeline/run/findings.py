@@ -67,10 +67,13 @@ class Findings:
     def take_flow(self, name: str, stage: Global, flow: DaskFlow) -> None:
         """What a global stage reported and shared."""
         self.read_here |= flow.read_here
-        self.metrics[name] = flow.metrics
-        self.shared_values |= flow.shared_values
+        self.take_told(name, stage, flow.metrics, flow.shared_values)
+
+    def take_told(self, name: str, stage: Global, metrics: StageMetrics, shared: StageMetrics) -> None:
+        self.metrics[name] = metrics
+        self.shared_values |= shared
         self.shared_up_to[name] = dict(self.shared_values)
-        readme = stage.readme_path(flow.metrics)
+        readme = stage.readme_path(metrics)
         if readme is not None:
             self.cards.add(readme)
 

@@ -16,6 +16,7 @@ from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.flow import DaskFlow
 from gristmill.pipeline.run.leg_tasks import begun_of, global_task, rejects_settings
+from gristmill.pipeline.run.outcomes import keep_outcome, settled
 from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.parts import StoredDocuments
 from gristmill.pipeline.store.records import Result
@@ -38,6 +39,8 @@ def run_global_stage(
     task = global_task(stage_fingerprint, docs.parts, kept_before(node.step))
     if not {task, begun_of(task)} & engine.journal.done.keys():
         engine.journal.add(begun_of(task), {"ended": False})
+    if (documents := settled(task, node, store, engine, findings)) is not None:
+        return documents
     flow = DaskFlow(
         engine,
         store,
@@ -59,6 +62,7 @@ def run_global_stage(
         findings.take_files(files)
     findings.own_files |= flow.other_paths
     note_the_end(task, after, flow, engine)
+    keep_outcome(task, node, flow, store, findings)
     return after
 
 

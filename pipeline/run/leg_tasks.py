@@ -14,6 +14,7 @@ from gristmill.pipeline.plan.plan import Leg
 from gristmill.pipeline.plan.signals import measured_again, seen_by, texts_kept
 from gristmill.pipeline.plan.sink_columns import as_text, columns_of_all, shows_signals
 from gristmill.pipeline.recipe.recipe import Recipe, Source
+from gristmill.pipeline.store.forgotten import read_list, with_list
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.parts import identity
 from gristmill.pipeline.store.records import LegTask, Part, PartInput, RejectsSettings, RuleSpec, RulesTask
@@ -44,9 +45,11 @@ def tasks_of_leg(
 def tasks_of_source(leg: Leg, source: Source, recipe: Recipe, store: Store, inputs: Inputs) -> list[LegTask]:
     """Tasks that read stretches of files."""
     base, common = leg.fingerprint(recipe), common_of(leg, recipe, store)
+    forgotten = read_list(store)
     tasks: list[LegTask] = []
     for spans, limit in inputs.parts:
         key = key_of(source.name, spans)
+        task = fingerprint.digest([base, key, contents_of(spans), limit])
         stretches: list[PartInput] = [
             {"source": source.name, "path": span.file.path, "start": span.start, "end": span.end} for span in spans
         ]
@@ -56,7 +59,7 @@ def tasks_of_source(leg: Leg, source: Source, recipe: Recipe, store: Store, inpu
                 "reader": source.reader.spec,
                 "source": source.name,
                 "part": None,
-                "task": fingerprint.digest([base, key, contents_of(spans), limit]),
+                "task": task if forgotten is None else with_list(task, forgotten.checksum),
                 "key": key,
                 "files": [span.plain() for span in spans],
                 "inputs": stretches,
@@ -64,6 +67,8 @@ def tasks_of_source(leg: Leg, source: Source, recipe: Recipe, store: Store, inpu
                 "cost": size_of(spans),
             }
         )
+        if forgotten is not None:
+            tasks[-1]["forgotten"] = forgotten.checksum
     return tasks
 
 
@@ -109,6 +114,7 @@ class Common(TypedDict):
     batch_bytes: int
     gpu: bool
     columns: NotRequired[str]
+    forgotten: NotRequired[str]
 
 
 def common_of(leg: Leg, recipe: Recipe, store: Store) -> Common:
@@ -131,7 +137,11 @@ def common_of(leg: Leg, recipe: Recipe, store: Store) -> Common:
 def documents_of(task: LegTask) -> str:
     """The name under which the journal knows how many documents the part of a leg's task gave, whether its files are
     there or not."""
-    return fingerprint.digest(["documents", task["task"]])
+    return counted_as(task["task"])
+
+
+def counted_as(task: str) -> str:
+    return fingerprint.digest(["documents", task])
 
 
 def tasks_of_rules(leg: Leg, recipe: Recipe, store: Store, parts: Iterable[Part]) -> list[RulesTask]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.errors import DamagedFile, RetiredFiles
+from gristmill.pipeline.errors import DamagedFile, RetiredFiles, RunFailed
 from gristmill.pipeline.flow.saved import check_saved
 from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.inputs.portion import Portion
@@ -18,6 +18,7 @@ from gristmill.pipeline.run.record import (
     check_folder,
     is_done,
 )
+from gristmill.pipeline.store.forgotten import WORK
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.store import Store
@@ -39,6 +40,11 @@ def run(
     where.check()
     store.make_root()
     with one_is_enough(), one_run_at_a_time(store, ui.note):
+        if store.local and store.exists(WORK):
+            raise RunFailed(
+                f"{store.address}: documents are being forgotten here, and that was broken off; "
+                f"finish it first: gristmill forget {store.address}"
+            )
         journal = Journal(store)
         check_folder(recipe, store, journal)
         check_saved(recipe, portion is None or portion.whole)

@@ -15,7 +15,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from gristmill.pipeline.store.sinks import staged, waiting_for_names
 from gristmill.pipeline.store.store import Stamp, Store
 
 FOLDER = "journal"
+JOURNAL = f"{FOLDER}/tasks.jsonl"  # on local disks
 FLUSH_SECONDS, FLUSH_SECONDS_REMOTE = 1.0, 10.0
 MANY_SEGMENTS = 32
 READERS = 16
@@ -85,9 +86,9 @@ class Journal:
         if self.store.local or len(self._segments) <= MANY_SEGMENTS:
             return
         before, self._segments = self._segments, []
-        lines = [_line({"task": task, "result": result}) for task, result in self.done.items()]
-        lines += [_line({"file": facts}) for facts in self._of_the_run.values()]
-        lines += [_line({"retired": sorted(self.retired), "schemas": self.schemas})]
+        lines = [line_of({"task": task, "result": result}) for task, result in self.done.items()]
+        lines += [line_of({"file": facts}) for facts in self._of_the_run.values()]
+        lines += [line_of({"retired": sorted(self.retired), "schemas": self.schemas})]
         self._add_segment(b"".join(lines), after=before[-1])
         self.store.remove(before)
 
@@ -202,6 +203,15 @@ class Journal:
             return path not in self.damaged
         return self.store.exists(path) and xxhash.xxh3_128_hexdigest(self.store.read(path)) == facts["checksum"]
 
+    def replaced(self, entries: Iterable[JournalEntry], changed: Container[str]) -> bytes:
+        """The journal as a file with these entries of tasks, and with all else that it knows but of the files that were
+        `changed`: those are hashed when they are looked at next."""
+        lines = [line_of(entry) for entry in entries]
+        lines += [line_of({"file": facts}) for path, facts in self._of_the_run.items() if path not in changed]
+        stamps = {path: seen for path, seen in self._stamps.items() if path not in changed}
+        retired = sorted(path for path in self.retired if path not in changed)
+        return b"".join([*lines, line_of({"stamps": stamps, "retired": retired, "schemas": self.schemas})])
+
     def named(self, paths: Iterable[str]) -> None:
         """Files of a sink have got their names, which changes their stamps and, where they are the same files, nothing
         else."""
@@ -229,7 +239,7 @@ class Journal:
     def _write(self, entry: JournalEntry) -> None:
         if self.looks_only:
             return
-        self._waiting.append(_line(entry))
+        self._waiting.append(line_of(entry))
         if time.monotonic() - self._flushed > (FLUSH_SECONDS if self.store.local else FLUSH_SECONDS_REMOTE):
             self.flush()
 
@@ -239,7 +249,7 @@ class Journal:
             return
         data, self._waiting = b"".join(self._waiting), []
         if self.store.local:
-            path = Path(self.store.at(f"{FOLDER}/tasks.jsonl"))
+            path = Path(self.store.at(JOURNAL))
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
                 if file.tell() and not _ends_line(path):
@@ -262,7 +272,7 @@ def is_renamed(before: Stamp, now: Stamp) -> bool:
     return bool(before) and (before[0], before[1], before[3]) == (now[0], now[1], now[3])
 
 
-def _line(entry: JournalEntry) -> bytes:
+def line_of(entry: JournalEntry) -> bytes:
     facts = json.dumps(entry, ensure_ascii=True, separators=(",", ":")).encode()[1:]
     return b'%s%s",%s\n' % (LINE_STARTS, xxhash.xxh3_64_hexdigest(facts).encode(), facts)
 

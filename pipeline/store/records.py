@@ -20,6 +20,13 @@ class FilePath(TypedDict):
     path: str
 
 
+class FileBefore(TypedDict):
+    """A file as it was when it was made, where documents were taken out of it since."""
+
+    checksum: str
+    rows: int
+
+
 class FileFacts(FilePath):
     """A file with its length, the checksum of its content, and what is known of the rows in it."""
 
@@ -30,6 +37,7 @@ class FileFacts(FilePath):
     store: NotRequired[str]  # the address of the folder, of a file outside the run's (a saved index)
     cells: NotRequired[tuple[int, int, int]]  # of rows of some buckets: the first, how many, of how many in all
     run: NotRequired[str]  # of a saved index: the earlier run, for the column of that name
+    was: NotRequired[FileBefore]  # before documents were forgotten, as later tasks still know the file
 
 
 Files: TypeAlias = dict[str, FileFacts]  # of a task's result, by their role: `documents`, `signals`, `rejects/STAGE`
@@ -74,6 +82,7 @@ class SavedIndex(TypedDict):
     buckets: int
     files: list[FileFacts]
     run: NotRequired[EarlierRun]  # none of indexes of earlier versions
+    was: NotRequired[JSONObject]  # what it held before documents were forgotten, by which later runs still know it
     checksum: NotRequired[str]
 
 
@@ -216,6 +225,7 @@ class LegTask(TaskHead):
     limit: int | None
     gpu: bool
     columns: NotRequired[str]  # of every file of a sink, as `sink_columns.as_text` writes them
+    forgotten: NotRequired[str]  # the checksum of the list of documents that a reader leaves out
 
 
 class RulesTask(TaskHead):
@@ -328,6 +338,7 @@ class Result(TypedDict, total=False):
     died: bool  # of a worker that was given what one before it died over
     documents: int  # an entry of the driver's: how many documents a part gave
     ended: bool  # an entry of the driver's: has a global stage that was begun come to its end?
+    read_as: str  # of a leg that reads: its task's fingerprint without the list of forgotten documents
 
 
 def counts_by_stage(result: Result) -> CountsByStage:

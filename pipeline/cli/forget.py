@@ -1,0 +1,99 @@
+"""The commands `gristmill forget`, which takes documents out of a run, and `gristmill find`, which looks for a passage
+in its shards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gristmill.pipeline.screen import console, escape
+
+
+def forget(
+    out: Annotated[str, typer.Argument(help="the output folder of a finished run", show_default=False)],
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            "--list",
+            help="a file with a uid, url, host, e-mail address or hash of a text on each line; without it an unfinished"
+            " `forget` goes on",
+        ),
+    ] = None,
+    with_copies: Annotated[
+        bool, typer.Option("--with-copies", help="also forget documents with the same or nearly the same text")
+    ] = False,
+    restore: Annotated[
+        bool,
+        typer.Option(
+            "--restore-duplicates",
+            help="let duplicates that were dropped for them come back in the next run; default: they stay out",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be forgotten")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="the receipt as JSON on standard output")] = False,
+) -> None:
+    """Take documents out of a run: documents, rejects, reports, indexes, shards and exports. Later runs leave them
+    out."""
+    from gristmill.pipeline.errors import RecipeError
+    from gristmill.pipeline.forget.forget import forget as carry_out
+    from gristmill.pipeline.forget.receipt import in_words
+    from gristmill.pipeline.forget.request import read_request
+
+    if with_copies and restore:
+        raise RecipeError("--with-copies and --restore-duplicates exclude each other")
+    request = None if names is None else read_request(names)
+    screen = console(stderr=True)
+    receipt = carry_out(
+        out, request, with_copies=with_copies, restore=restore, dry_run=dry_run,
+        note=lambda message: screen.print(f"[dim]{escape(message)}[/dim]", soft_wrap=True),
+    )  # fmt: skip
+    if as_json:
+        print(json.dumps(receipt))
+        return
+    console().print(escape(in_words(receipt, done=not dry_run)), end="", soft_wrap=True)
+    if "receipt" not in receipt and not dry_run:
+        console().print("\nthere was nothing to do: this run has none of it, and its list names it already")
+    elif not dry_run:
+        console().print(f"\nreceipt: {escape(receipt['receipt'])}", soft_wrap=True)
+
+
+def find(
+    out: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
+    text: Annotated[str | None, typer.Option("--text", help="the passage; case and white space do not count")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="a file with the passage")] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="documents to show of each set of shards")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="a line of JSON for each document")] = False,
+) -> None:
+    """Find a passage in the token shards of a run: the documents that hold it, and the records they came from. Exit
+    code 1 if there is none."""
+    from gristmill.pipeline.errors import RecipeError
+    from gristmill.pipeline.forget.find import find_in_run
+
+    if (text is None) == (file is None):
+        raise RecipeError("give the passage with --text, or a file that holds it with --file; one of them")
+    try:
+        passage = text if text is not None else Path(str(file)).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"--file: {file}: {error}") from error
+    screen, show, count = console(stderr=True), console(), 0
+    for found in find_in_run(out, passage, most, lambda message: screen.print(f"[dim]{escape(message)}[/dim]")):
+        count += 1
+        if as_json:
+            print(json.dumps(found.plain()))
+            continue
+        record = ", ".join(found.files[:3]) + (" or others of its part" if len(found.files) > 3 else "")
+        where = f", byte {found.offset:,}" if found.offset is not None else ""
+        show.print(f"[bold]{found.uid}[/bold]  {escape(found.source)}  {escape(found.url or '')}", soft_wrap=True)
+        show.print(f"  in {escape(found.set)}/{escape(found.shard)}", soft_wrap=True)
+        show.print(f"  read from {escape(record or 'a file that is not on record')}{where}", soft_wrap=True)
+        show.print(
+            f"  [dim]...{escape(found.before)}[/dim]{escape(found.passage[:200])}[dim]{escape(found.after)}...[/dim]",
+            soft_wrap=True,
+        )
+    if not count:
+        if not as_json:
+            show.print("no document of these shards holds it")
+        raise typer.Exit(1)

@@ -1,0 +1,133 @@
+"""Which documents of a run's shards hold a passage, and which record of which input file each of them came from."""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
+from gristmill.pipeline.look.history import FileSpan, history
+from gristmill.pipeline.look.run_folder import NotFound
+from gristmill.pipeline.look.token_sets import sets_in
+from gristmill.pipeline.store.store import Store
+from gristmill.shards.format import BadShards
+from gristmill.shards.passages import LENGTH, SPREAD, Hit, find, folded, is_index_of, make_index
+from gristmill.shards.reader import open_shards
+from gristmill.stages.documents import uid_of
+
+AROUND = 60  # characters that are shown on both sides
+MOST_UNPACKED = 1 << 30  # bytes of one packed file that are looked through for a record's place
+BEGINS = {
+    ".warc.gz": (re.compile(rb"\x1f\x8b\x08"), "{}:0"),
+    ".warc.zst": (re.compile(rb"\x28\xb5\x2f\xfd"), "{}:0"),
+    ".warc": (re.compile(rb"WARC/"), "{}:0"),
+    ".jsonl": (re.compile(rb"^", re.MULTILINE), "{}"),
+}
+
+
+@dataclass
+class Found:
+    """A document that holds the passage."""
+
+    set: str
+    shard: str
+    uid: str
+    source: str
+    before: str
+    passage: str
+    after: str
+    url: str | None = None
+    id: str | None = None
+    files: list[str] = field(default_factory=list)  # one, or those of the part that it was read in
+    offset: int | None = None  # of its record in the file
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_in_run(
+    out: str, passage: str, most: int, note: Callable[[str], None] = lambda message: None
+) -> Iterator[Found]:
+    """Documents of the shards of a run, set by set. The index of a set is made where there is none of just these
+    shards."""
+    if not folded(passage):
+        raise RecipeError("--text: there is nothing to look for")
+    store = Store(out)
+    try:
+        for folder in [found.resolve() for found in sets_in(out)]:
+            shards = open_shards(folder)
+            root = Path(store.root).resolve()
+            name = folder.relative_to(root).as_posix() if folder != root else folder.name
+            index = Path(store.at(f"index/find-{name.replace('/', '-')}"))
+            if len(folded(passage).encode()) < LENGTH + SPREAD - 1:
+                note(f"{name}: a short passage; all documents are looked through")
+            elif not is_index_of(index, shards):
+                note(f"{name}: an index is made, once for these shards")
+                make_index(shards, index)
+            for hit in find(shards, index, passage, most):
+                yield told(store, out, name, hit, len(folded(passage)))
+    except BadShards as error:
+        raise RunFailed(str(error)) from error
+
+
+def told(store: Store, out: str, name: str, hit: Hit, length: int) -> Found:
+    ends = hit.begins + length
+    found = Found(
+        name,
+        hit.shard,
+        f"{hit.uid:016x}",
+        hit.source,
+        hit.text[max(0, hit.begins - AROUND) : hit.begins],
+        hit.text[hit.begins : ends],
+        hit.text[ends : ends + AROUND],
+    )
+    with suppress(NotFound, OSError):
+        story = history(out, hit.uid)
+        found.url, found.id = story.url, story.id
+        found.files = [span.path for span in story.read_from]
+        for span in story.read_from:
+            offset = offset_of(store, span, hit.uid)
+            if offset is not None:
+                found.files, found.offset = [span.path], offset
+                break
+    return found
+
+
+def offset_of(store: Store, span: FileSpan, uid: int) -> int | None:
+    """Where in a file the record of a document begins; for packed JSON lines, in what is unpacked. None where the file
+    is no longer there, or of a kind in which a uid does not tell."""
+    try:
+        remembered = remembered_in(store.read(REMEMBERED))
+    except (OSError, LookupError):
+        return None
+    addresses = [a for a in remembered if (a == span.path or a.endswith(f"/{span.path}")) and Path(a).is_file()]
+    for address in addresses:
+        for place, name in places_in(Path(address), span):
+            if uid_of(span.source, span.path, name) == uid:
+                return place
+    return None
+
+
+def places_in(path: Path, span: FileSpan) -> Iterator[tuple[int, str]]:
+    """Where records may begin, and what a reader calls such a place."""
+    ending = next((ending for ending in (*BEGINS, ".jsonl.gz") if path.name.endswith(ending)), None)
+    if ending is None or not path.stat().st_size:
+        return
+    if ending == ".jsonl.gz":
+        with gzip.open(path) as packed:
+            data: Any = packed.read(MOST_UNPACKED)
+        pattern, form = BEGINS[".jsonl"]
+        for match in pattern.finditer(data):
+            yield match.start(), form.format(match.start())
+        return
+    pattern, form = BEGINS[ending]
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for match in pattern.finditer(data):
+            yield match.start(), form.format(match.start())

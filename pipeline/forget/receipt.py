@@ -1,0 +1,109 @@
+"""The receipt: what was found where, what stays out of reach, and which copies there are. It names the forgotten by uid
+and by nothing else."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from gristmill.pipeline.forget.answers import askers_of, can_be_known
+from gristmill.pipeline.forget.folder import Files
+from gristmill.pipeline.forget.plan import Plan
+from gristmill.pipeline.store.run_records import RunRecord
+from gristmill.pipeline.store.store import Store
+
+NAMED = 20
+WIDTH = 79
+KINDS = {
+    "uid": "uids", "url": "urls", "host": "hosts", "sha256": "SHA-256 of texts", "xxh3": "XXH3 of texts",
+    "email": "e-mail addresses",
+}  # fmt: skip
+
+
+def place_of(path: str) -> str:
+    """What a table is, in words."""
+    if path.startswith("legs/"):
+        kind = path.rsplit(".", 2)[1]
+        return "documents between stages" if kind == "documents" else "signals and verdicts beside documents"
+    if path.startswith("stages/"):
+        return "rejects"
+    return f"tables of {path.partition('/')[0]}/" if "/" in path else "tables"
+
+
+def out_of_reach(store: Store, files: Files, record: RunRecord, tables: Sequence[str]) -> list[str]:
+    """What this cannot take documents out of, in words. `tables` say neither whose their rows are nor what they say."""
+    said = []
+    tokenizers = sorted(folder for folder in files.sets if store.exists(f"{folder}/tokenizer/tokenizer.json"))
+    if tokenizers:
+        said.append(
+            f"the tokenizer of {', '.join(tokenizers)}: if it was trained on these documents, its pieces reflect them;"
+            " it is left as it is, or all shards would change"
+        )
+    said += [f"the judge in {folder}: its weights reflect what it was trained on" for folder in files.judges]
+    for entry in record["stages"]:
+        judge = entry["settings"].get("model") if entry["stage"] in ("judge", "llm_score") else None
+        if isinstance(judge, str) and judge not in files.judges:
+            said.append(f"the judge of stage {entry['name']}: it lies outside this folder")
+    said += [
+        f"answers that {asker.called} keeps in {asker.cache_path}, by hashes that only its model can make again;"
+        " those that quote a document are found"
+        for asker in askers_of(record)
+        if not can_be_known(asker)
+    ]
+    said += [f"{path}: a table without uids and texts" for path in tables[:NAMED]]
+    said += [f"{path}: not a kind of file that is looked through" for path in files.others[:NAMED]]
+    if len(files.others) > NAMED:
+        said.append(f"{len(files.others) - NAMED:,} more files that are not looked through")
+    said.append("the inputs: the recipe reads them again and leaves these documents out")
+    said.append("copies of this folder, exports that were moved or are not on record, and models trained on its shards")
+    return said
+
+
+def in_words(receipt: Mapping[str, Any], done: bool) -> str:
+    """For people, at 80 columns."""
+    asked = ", ".join(f"{count:,} {KINDS[kind]}" for kind, count in receipt["asked"].items())
+    lines = [
+        f"asked for: {asked}",
+        f"{'forgotten' if done else 'would be forgotten'}: {receipt['documents']:,} documents",
+    ]
+    if receipt["held_back"]:
+        lines.append(
+            f"held back: {receipt['held_back']:,} duplicates that were dropped for them;"
+            " they stay among the rejects and do not take their place"
+        )
+    for folder, tokens in receipt["tokens"].items():
+        lines.append(f"{folder}: {tokens:,} tokens")
+    if receipt["found"]:
+        lines += ["", "found in"]
+        for place, where in receipt["found"].items():
+            rows = f", {where['rows']:,} rows" if where["rows"] else ""
+            lines.append(f"  {place}: {where['files']:,} files{rows}")
+    copies = receipt["copies"]
+    if copies:
+        taken = "taken too" if receipt["with_copies"] else "not taken; --with-copies takes them too"
+        exact = sum(copy["similarity"] == 1 for copy in copies)
+        lines += ["", f"copies under other uids: {exact:,} exact, {len(copies) - exact:,} near ({taken})"]
+        lines += [
+            f"  {copy['uid']} is {copy['similarity']:.0%} like {copy['of']}: {copy['fate']}" for copy in copies[:NAMED]
+        ]
+        if len(copies) > NAMED:
+            lines.append(f"  and {len(copies) - NAMED:,} more, in the receipt")
+    lines += ["", "not reached", *(f"  {line}" for line in receipt["not_reached"])]
+    if receipt["done_again"]:
+        lines.append(f"  the next run does these stages again: {', '.join(receipt['done_again'])}")
+    return "".join(f"{wrapped}\n" for line in lines for wrapped in wrap(line))
+
+
+def wrap(line: str) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(line, WIDTH, subsequent_indent=f"{indent}  ", break_long_words=False) or [""]
+
+
+def receipt_of(plan: Plan, checksum: str) -> dict[str, Any]:
+    """As JSON, with each document's uid and fate."""
+    documents = [
+        {"uid": uid, "held_back": document["copy"], "source": document["source"], "dropped_by": document["stage"]}
+        for uid, document in plan["documents"].items()
+    ]
+    return {**cast(dict[str, Any], plan["receipt"]), "list": checksum, "each": documents}

@@ -1,0 +1,135 @@
+"""What is asked to be forgotten: a file with a uid, url, host, hash of a text or e-mail address on each line.
+
+The kind is told by its form, or by a prefix (`host:example.org`). Values become keys at once, and nothing of them is
+kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.store.forgotten import Forgotten, emails_in, key_of, keys_of_urls
+from gristmill.stages.text.sites import hosts_of
+
+HEX = re.compile(r"[0-9a-fA-F]+")
+HOST = re.compile(r"(?:[^\s/@:.]+\.)+[^\s/@:.]{2,}\.?")
+PREFIX = re.compile(r"(uid|url|host|sha256|xxh3|email):(?!//)\s*(.*)", re.DOTALL)
+SHOWN = 3  # lines of a list that cannot be read
+FORMS = (
+    "a uid (16 hex digits), url, host, e-mail address or hash of a text (SHA-256: 64 hex digits, XXH3-128: 32),"
+    " or one with its kind before it, such as host:example.org"
+)
+
+
+@dataclass
+class Request:
+    """Keys by kind, and how many lines asked for each."""
+
+    keys: dict[str, set[int]] = field(default_factory=dict)
+    lines: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def forgotten(self) -> Forgotten:
+        return Forgotten.of(self.keys)
+
+    def add(self, kind: str, key: int) -> None:
+        self.keys.setdefault(kind, set()).add(key)
+        self.lines[kind] += 1
+
+
+def read_request(path: Path) -> Request:
+    """RecipeError for a file that is not there, asks for nothing, or has a line of no kind."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise RecipeError(f"--list: {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"--list: {path}: not UTF-8 at byte {error.start:,}") from error
+    request, wrong = Request(), []
+    for number, line in enumerate(text.split("\n"), 1):
+        value = line.strip()
+        if value and not value.startswith("#"):
+            try:
+                request.add(*entry_of(value))
+            except ValueError:
+                wrong.append(number)
+    if wrong:
+        named = ", ".join(map(str, wrong[:SHOWN])) + (f" and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else "")
+        raise RecipeError(f"--list: {path}: line {named}: not {FORMS}")
+    if not request.lines:
+        raise RecipeError(f"--list: {path}: no line asks for anything; each has {FORMS}")
+    return request
+
+
+def entry_of(value: str) -> tuple[str, int]:
+    """The kind and the key of one line; ValueError if it is of no kind."""
+    match = PREFIX.fullmatch(value)
+    kind, value = (match[1], match[2].strip()) if match else (kind_of(value), value)
+    return kind, MAKERS[kind](value)
+
+
+def kind_of(value: str) -> str:
+    if "://" in value:
+        return "url"
+    if HEX.fullmatch(value) and len(value) in (16, 32, 64):
+        return {16: "uid", 32: "xxh3", 64: "sha256"}[len(value)]
+    if "@" in value and "/" not in value:
+        return "email"
+    if "/" in value and HOST.fullmatch(value.split("/")[0]):
+        return "url"
+    if HOST.fullmatch(value):
+        return "host"
+    raise ValueError(value)
+
+
+def _uid(value: str) -> int:
+    if len(value) != 16 or not HEX.fullmatch(value):
+        raise ValueError(value)
+    return int(value, 16)
+
+
+def _url(value: str) -> int:
+    key = int(keys_of_urls(pa.array([value]))[0])
+    if not key:
+        raise ValueError(value)
+    return key
+
+
+def _host(value: str) -> int:
+    host = hosts_of(pa.array([f"http://{value.rstrip('.')}/"]))[0]
+    if not host or not HOST.fullmatch(value):
+        raise ValueError(value)
+    return key_of("host", host)
+
+
+def _digest(kind: str, digits: int) -> Callable[[str], int]:
+    def key(value: str) -> int:
+        if len(value) != digits:
+            raise ValueError(value)
+        return key_of(kind, bytes.fromhex(value))
+
+    return key
+
+
+def _email(value: str) -> int:
+    found = list(emails_in(value.encode()))
+    if len(found) != 1 or found[0] != value.lower().encode():
+        raise ValueError(value)
+    return key_of("email", found[0])
+
+
+MAKERS: dict[str, Callable[[str], int]] = {
+    "uid": _uid,
+    "url": _url,
+    "host": _host,
+    "sha256": _digest("sha256", 64),
+    "xxh3": _digest("xxh3", 32),
+    "email": _email,
+}

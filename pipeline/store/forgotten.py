@@ -1,0 +1,189 @@
+"""The list of documents that a run is to forget: readers leave them out, whatever the recipe becomes.
+
+It lies in the run's folder and holds uids and hashes, never an address or a text. Its checksum is part of the
+fingerprint of every task that reads inputs. `copy` are uids of copies that were dropped for a document which is now
+forgotten: they do not take its place, and stay on record among the rejects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from numpy.typing import NDArray
+
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.urls.keys import names_of, url_keys
+from gristmill.pipeline.errors import DamagedFile, RunFailed
+from gristmill.pipeline.fingerprint import OURS, code_of_module, digest
+from gristmill.pipeline.store.store import Store, json_bytes
+from gristmill.stages.extract.views import other_uids
+from gristmill.stages.text.sites import hosts_of
+from gristmill.stages.text.url_lists import mended_urls
+
+LIST = "forgotten/list.json"
+WORK = "forgotten/work.json"  # is there while documents are being forgotten
+FORGOTTEN, COPY = "forgotten", "copy_of_forgotten"  # reasons
+VERSION = 1
+KINDS = ("uid", "url", "host", "sha256", "xxh3", "email", "copy")
+AT = re.compile(rb"@")
+# The two sides of an address; they are looked at around each `@`, so that no text takes long.
+LOCAL, DOMAIN = re.compile(rb"[A-Za-z0-9._%+'-]{1,64}$"), re.compile(rb"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
+MOST_OF_LOCAL, MOST_OF_DOMAIN = 64, 253
+Keys = NDArray[np.uint64]
+
+
+def key_of(kind: str, value: bytes) -> int:
+    """The hash under which the list knows a value of a kind."""
+    return xxhash.xxh3_64_intdigest(kind.encode() + b"\0" + value)
+
+
+def keys_of_urls(urls: pa.Array | pa.ChunkedArray) -> Keys:
+    """One for each; equal for spellings of one address that differ in scheme, `www.`, case of the host, needless
+    percent signs, the fragment, a last slash or the order of parameters. 0 where there is no url."""
+    data, offsets = text_column(urls)
+    seen = mended_urls(data, offsets[:-1], offsets[1:])
+    high, low = url_keys(seen, names_of(()))
+    return np.where(seen.ends > seen.starts, high ^ low, np.uint64(0))
+
+
+def keys_of_host(host: bytes) -> list[int]:
+    """Of a host and of the domains above it, for who forgets a domain forgets its subdomains."""
+    labels = host.split(b".")
+    return [key_of("host", b".".join(labels[i:])) for i in range(max(1, len(labels) - 1))]
+
+
+def emails_in(text: bytes) -> Iterator[bytes]:
+    """Addresses in a text, in lower case."""
+    for sign in AT.finditer(text):
+        i = sign.start()
+        local, domain = LOCAL.search(text[max(0, i - MOST_OF_LOCAL) : i]), DOMAIN.match(text, i + 1, i + MOST_OF_DOMAIN)
+        if local and domain:
+            yield (local[0].lstrip(b".'") + b"@" + domain[0]).lower()
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """The list. Values are sorted keys; those of `uid` and `copy` are uids themselves."""
+
+    keys: Mapping[str, Keys]
+    checksum: str = ""
+
+    @classmethod
+    def of(cls, keys: Mapping[str, Iterable[int]]) -> Forgotten:
+        return cls({kind: np.unique(np.array(list(keys.get(kind, ())), np.uint64)) for kind in KINDS})
+
+    def plain(self) -> bytes:
+        """The list as a file; equal lists are equal byte for byte."""
+        entries = {kind: [f"{key:016x}" for key in self.keys[kind].tolist()] for kind in KINDS}
+        return json_bytes({"version": VERSION, **entries})
+
+    def with_checksum(self) -> Forgotten:
+        return Forgotten(self.keys, xxhash.xxh3_128_hexdigest(self.plain()))
+
+    def merged(self, other: Forgotten) -> Forgotten:
+        return Forgotten({kind: np.union1d(self.keys[kind], other.keys[kind]) for kind in KINDS})
+
+    def has(self, kind: str, values: Keys) -> NDArray[np.bool_]:
+        keys = self.keys[kind]
+        if not len(keys):
+            return np.zeros(len(values), np.bool_)
+        is_there: NDArray[np.bool_] = keys[np.minimum(np.searchsorted(keys, values), len(keys) - 1)] == values
+        return is_there
+
+    @cached_property
+    def _hosts(self) -> frozenset[int]:
+        return frozenset(self.keys["host"].tolist())
+
+    @cached_property
+    def _by_text(self) -> dict[str, frozenset[int]]:
+        return {
+            kind: frozenset(self.keys[kind].tolist()) for kind in ("sha256", "xxh3", "email") if len(self.keys[kind])
+        }
+
+    def reasons(self, documents: pa.RecordBatch | pa.Table) -> NDArray[np.str_]:
+        """Why each document is left out, empty for those that stay. A page counts with its markup, for it has no text
+        yet."""
+        goes = np.zeros(len(documents), np.bool_)
+        names = documents.schema.names
+        copies = goes
+        if "uid" in names:
+            uid = pc.fill_null(documents["uid"], 0).to_numpy(zero_copy_only=False)  # of records that are no documents
+            goes, copies = self.has("uid", uid), self.has("copy", uid) | self.has("copy", other_uids(uid))
+            goes = goes | self.has("uid", other_uids(uid))
+        if "url" in names:
+            goes = goes | self.of_urls(documents["url"])
+        for column in [name for name in names if name == "html" or name.split("@")[0] == "text"]:
+            goes = goes | self.of_texts(documents[column])
+        return np.where(goes, FORGOTTEN, np.where(copies, COPY, ""))
+
+    def of_urls(self, urls: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
+        goes = np.zeros(len(urls), np.bool_)
+        if len(self.keys["url"]):
+            goes |= self.has("url", keys_of_urls(urls))
+        if self._hosts:
+            hosts = hosts_of(urls)
+            known = {host: not self._hosts.isdisjoint(keys_of_host(host)) for host in set(hosts) if host}
+            goes |= np.array([known.get(host, False) for host in hosts], np.bool_)
+        return goes
+
+    def of_texts(self, texts: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
+        """Texts with one of the hashes, or with one of the addresses in them."""
+        goes = np.zeros(len(texts), np.bool_)
+        if not self._by_text:
+            return goes
+        data, offsets = text_column(texts)
+        nothing: frozenset[int] = frozenset()
+        sha, xxh3, email = (self._by_text.get(kind, nothing) for kind in ("sha256", "xxh3", "email"))
+        for row, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+            text = data[start:end].tobytes()
+            goes[row] = (
+                (sha and key_of("sha256", hashlib.sha256(text).digest()) in sha)
+                or (xxh3 and key_of("xxh3", xxhash.xxh3_128_digest(text)) in xxh3)
+                or (email and any(key_of("email", address) in email for address in emails_in(text)))
+            )
+        return goes
+
+
+def read_list(store: Store, checksum: str | None = None) -> Forgotten | None:
+    """The list of a run's folder, None where there is none. `checksum`: the one that a task was given."""
+    try:
+        content = store.read(LIST)
+    except (FileNotFoundError, NotADirectoryError):
+        content = None
+    if content is None:
+        if checksum is not None:
+            raise DamagedFile(LIST)
+        return None
+    forgotten = _read(content, store.at(LIST))
+    if checksum not in (None, forgotten.checksum):
+        raise DamagedFile(LIST)
+    return forgotten
+
+
+@lru_cache(4)
+def _read(content: bytes, where: str) -> Forgotten:
+    try:
+        facts = json.loads(content)
+        if facts["version"] != VERSION:
+            raise RunFailed(f"{where}: a list of version {facts['version']}; update gristmill")
+        keys = {kind: np.array([int(key, 16) for key in facts[kind]], np.uint64) for kind in KINDS}
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise RunFailed(
+            f"{where}: not a list of forgotten documents ({type(error).__name__}); restore it: without it they return"
+        ) from error
+    return Forgotten(keys, xxhash.xxh3_128_hexdigest(content))
+
+
+def with_list(task: str, checksum: str) -> str:
+    """The fingerprint of a task that reads inputs, in a folder with a list: of the list, and of the code that follows
+    it."""
+    return digest([task, "forgotten", checksum, code_of_module(__name__, (*OURS, __name__))])

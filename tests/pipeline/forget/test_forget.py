@@ -1,0 +1,280 @@
+"""Documents that are forgotten are nowhere in a run's folder, all else is as it was, and a later run leaves them
+out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from gristmill.pipeline.cli.upkeep import check_files
+from gristmill.pipeline.demo.crawl import write_crawl
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.forget.find import find_in_run, offset_of
+from gristmill.pipeline.forget.forget import forget
+from gristmill.pipeline.forget.request import read_request
+from gristmill.pipeline.look.history import history
+from gristmill.pipeline.look.token_sets import exported, faults_of
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.dry_run import foresee
+from gristmill.pipeline.store.store import Store
+from gristmill.shards.export.export import Options
+from tests.pipeline.forget.forgetting import contents, documents, make_run, places, tokens_of, windows
+from tests.pipeline.runs import go, save
+
+OUTSIDE = ("in/", "forgotten/")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def out(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "out"
+
+
+def ask(out: Path, *lines: str, **how: bool) -> dict[str, Any]:
+    return forget(str(out), read_request(save(out.parent / "ids.txt", "\n".join(lines))), **how)
+
+
+def check_whole(out: Path) -> None:
+    files, faults = check_files(Store(str(out)))
+    assert files > 10 and faults == []
+    sets = list(faults_of(str(out)))
+    assert len(sets) == 1 and [fault for _, _, some in sets for fault in some] == []
+
+
+def test_documents_are_nowhere_and_all_else_is_as_it_was(out: Path) -> None:
+    before, tokens = documents(out), tokens_of(out)
+    gone, stay = before[::4], [row for i, row in enumerate(before) if i % 4]
+    uids = {row["uid"] for row in gone}
+    theirs = windows(str(row["text"]) for row in gone) - windows(
+        row["text"] for row in all_documents(out) if row["uid"] not in uids
+    )
+    assert len(gone) > 15 and len(theirs) > 2000
+    assert sum(places(contents(out, OUTSIDE), theirs).values()) > 3 * len(theirs)
+    receipt = ask(out, *(f"{row['uid']:016x}" for row in gone))
+    assert receipt["documents"] == len(gone) and receipt["tokens"]["shards/64"] > 0
+    assert places(contents(out, ("in/",)), theirs) == {}
+    assert documents(out) == stay
+    assert tokens_of(out) == {uid: ids for uid, ids in tokens.items() if uid not in uids}
+    check_whole(out)
+    foreseen = foresee(recipes.load(out.parent / "r.yaml"), str(out))
+    assert len(foreseen) > 5 and {step.why for step in foreseen} == {"up to date"}
+    summary, anew = go(out.parent / "r.yaml", out)
+    assert not anew and summary.worked == 0, anew
+    assert documents(out) == stay and places(contents(out, ("in/",)), theirs) == {}
+    check_whole(out)
+    counts = {stage["name"]: stage for stage in summary.record["stages"]}
+    read = [counts["a"], counts["b"]]
+    assert sum(stage["dropped"]["forgotten"] for stage in read) == len(gone)
+    for stage in summary.record["stages"]:
+        assert stage["docs_in"] == stage["kept"] + sum(stage["dropped"].values()) + stage["quarantined"], stage["name"]
+    assert counts["pack"]["docs_in"] == len(stay)
+
+
+def all_documents(out: Path) -> list[dict[str, Any]]:
+    rows = [
+        row for path in sorted((out / "legs").rglob("*.documents.parquet")) for row in pq.read_table(path).to_pylist()
+    ]
+    assert rows
+    return rows
+
+
+def test_a_run_from_the_beginning_leaves_them_out(out: Path) -> None:
+    rows = documents(out)
+    receipt = ask(out, *(str(row["url"]) for row in rows[:5]), "host:a3.example")
+    assert receipt["documents"] > 8
+    left = documents(out)
+    recipe = out.parent / "r.yaml"
+    recipe.write_text(recipe.read_text().replace("min_words: 12", "min_words: 11"))
+    shutil.rmtree(out / "legs")
+    summary, anew = go(recipe, out)
+    assert anew["a", "leg"] and documents(out) == left
+    dropped = [stage["dropped"].get("forgotten", 0) for stage in summary.record["stages"]]
+    assert dropped[:2] != [0, 0] and dropped[2:] == [0] * len(dropped[2:])
+    rejects = pq.ParquetDataset(sorted((out / "stages/a/rejects").glob("*.parquet"))).read().to_pylist()
+    assert {row["reason"] for row in rejects} <= {"forgotten", "copy_of_forgotten"}
+    assert len(rejects) >= 5 and all(row["url"] is None for row in rejects if row["reason"] == "forgotten")
+    check_whole(out)
+
+
+def survivors_with_copies(out: Path) -> dict[int, int]:
+    """Documents that others were dropped for, and how many."""
+    counts: dict[int, int] = {}
+    for path in (out / "stages").rglob("rejects/*.parquet"):
+        for row in pq.read_table(path).to_pylist():
+            if row["stage"] in ("exact_dedup", "minhash_dedup"):
+                uid = int(row["detail"].rsplit(" ", 1)[-1], 16)
+                counts[uid] = counts.get(uid, 0) + 1
+    assert len(counts) >= 3
+    return counts
+
+
+def test_duplicates_of_a_forgotten_survivor_stay_out(out: Path) -> None:
+    before, counts = documents(out), survivors_with_copies(out)
+    receipt = ask(out, *(f"{uid:016x}" for uid in counts))
+    assert receipt["held_back"] == sum(counts.values()) and receipt["documents"] == len(counts)
+    assert {copy["fate"].split(", ")[-1] for copy in receipt["copies"]} == {"held back"}
+    assert {copy["similarity"] == 1 for copy in receipt["copies"]} == {True, False}, "exact and near copies are told"
+    left = [row for row in before if row["uid"] not in counts]
+    assert documents(out) == left
+    recipe = out.parent / "r.yaml"
+    recipe.write_text(recipe.read_text().replace("min_words: 12", "min_words: 11"))
+    _, anew = go(recipe, out)
+    assert anew and documents(out) == left, "another threshold decides anew, and does not bring them back"
+    shutil.rmtree(out / "legs")
+    go(recipe, out)
+    assert documents(out) == left, "nor does reading anew"
+    check_whole(out)
+
+
+def test_they_come_back_when_asked(out: Path) -> None:
+    counts = survivors_with_copies(out)
+    receipt = ask(out, *(f"{uid:016x}" for uid in counts), restore=True)
+    assert receipt["held_back"] == 0
+    left = {row["uid"] for row in documents(out)}
+    _, anew = go(out.parent / "r.yaml", out)
+    came = {row["uid"] for row in documents(out)} - left
+    assert anew and len(came) == len(counts) and not came & set(counts)
+    check_whole(out)
+
+
+def test_copies_go_too_when_asked(out: Path) -> None:
+    counts = survivors_with_copies(out)
+    texts = [row["text"] for row in documents(out) if row["uid"] in counts]
+    theirs = windows(texts)
+    assert len(texts) == len(counts)
+    receipt = ask(out, *(f"{uid:016x}" for uid in counts), with_copies=True)
+    assert receipt["documents"] == len(counts) + sum(counts.values()) and receipt["held_back"] == 0
+    assert all(copy["taken"] for copy in receipt["copies"]) and len(receipt["copies"]) == sum(counts.values())
+    assert places(contents(out, ("in/",)), theirs) == {}
+    check_whole(out)
+
+
+def test_addresses_and_hashes_of_texts(out: Path) -> None:
+    import hashlib
+
+    import xxhash
+
+    rows = documents(out)
+    mail = next(row for row in rows if "someone.a0@mail.example" in str(row["text"]))
+    others = [row for row in rows if "@" not in str(row["text"])][:2]
+    sha = hashlib.sha256(str(others[0]["text"]).encode()).hexdigest()
+    xxh = xxhash.xxh3_128_hexdigest(str(others[1]["text"]).encode())
+    receipt = ask(out, "Someone.A0@mail.example", sha, xxh)
+    assert receipt["asked"] == {"email": 1, "sha256": 1, "xxh3": 1} and receipt["documents"] == 3
+    assert {row["uid"] for row in rows} - {row["uid"] for row in documents(out)} == {
+        mail["uid"], others[0]["uid"], others[1]["uid"],
+    }  # fmt: skip
+    for path in (out / "forgotten").iterdir():
+        assert b"someone" not in path.read_bytes().lower(), path.name
+
+
+def test_a_dry_run_changes_nothing_and_a_second_list_adds_to_the_first(out: Path) -> None:
+    rows = documents(out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    receipt = ask(out, f"{rows[0]['uid']:016x}", dry_run=True)
+    assert receipt["documents"] == 1
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    ask(out, f"{rows[0]['uid']:016x}")
+    ask(out, f"{rows[1]['uid']:016x}")
+    assert documents(out) == rows[2:]
+    _, anew = go(out.parent / "r.yaml", out)
+    assert not anew and documents(out) == rows[2:]
+    kept = json.loads((out / "forgotten/list.json").read_text())
+    assert {f"{row['uid']:016x}" for row in rows[:2]} <= set(kept["uid"])
+    assert sorted(path.name for path in (out / "forgotten").iterdir()) == [
+        "list.json", "receipt-0001.json", "receipt-0001.txt", "receipt-0002.json", "receipt-0002.txt",
+    ]  # fmt: skip
+    check_whole(out)
+
+
+def test_exports_and_the_index_of_passages_follow(out: Path) -> None:
+    rows = documents(out)
+    elsewhere = out.parent / "elsewhere"
+    for to, place in (("megatron", out / "exports/megatron"), ("trl", elsewhere), ("hf", out / "exports/hf")):
+        exported(str(out), to, str(place), None, Options(), lambda done, of: None)
+    passage = str(rows[0]["text"])[20:90].upper()
+    found = list(find_in_run(str(out), passage, 5))
+    assert [hit.uid for hit in found] == [f"{rows[0]['uid']:016x}"]
+    hit = found[0]
+    line = (out.parent / f"in/{hit.source}/{hit.files[0]}").read_bytes()[hit.offset :].split(b"\n")[0]
+    assert json.loads(line)["text"] == rows[0]["text"] and hit.url == rows[0]["url"]
+    assert [hit.uid for hit in find_in_run(str(out), str(rows[0]["text"])[:22], 5)] == [f"{rows[0]['uid']:016x}"]
+    assert list(find_in_run(str(out), "no document of this run holds these words at all", 5)) == []
+    assert list((out / "index").glob("find-*/hashes-*.npy"))
+    ask(out, f"{rows[0]['uid']:016x}")
+    assert list(find_in_run(str(out), passage, 5)) == []
+    for to, place in (("megatron", out / "exports/megatron"), ("trl", elsewhere), ("hf", out / "exports/hf")):
+        exported(str(out), to, str(out.parent / f"again-{to}"), None, Options(), lambda done, of: None)
+        again, there = out.parent / f"again-{to}", place
+        names = sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file())
+        assert names and names == sorted(path.relative_to(there) for path in there.rglob("*") if path.is_file())
+        assert all((again / name).read_bytes() == (there / name).read_bytes() for name in names), to
+
+
+def test_what_is_refused(out: Path) -> None:
+    rows = documents(out)
+    request = read_request(save(out.parent / "ids.txt", f"{rows[0]['uid']:016x}"))
+    with pytest.raises(RecipeError, match="no run is here"):
+        forget(str(out.parent), request)
+    with pytest.raises(RecipeError, match="works on local folders"):
+        forget("memory://run", request)
+    with pytest.raises(RecipeError, match="nothing was begun here"):
+        forget(str(out), None)
+    damaged = next((out / "write").glob("*.parquet"))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content + b"x")
+    with pytest.raises(RunFailed, match=r"cannot be read as Parquet|not what was written"):
+        forget(str(out), request)
+    damaged.write_bytes(content)
+    record = (out / "run.json").read_text()
+    (out / "run.json").write_text(record.replace('"status": "done"', '"status": "failed"'))
+    with pytest.raises(RecipeError, match="has not come to its end"):
+        forget(str(out), request)
+    (out / "run.json").write_text(record)
+    (out / "forgotten").mkdir()
+    (out / "forgotten/work.json").write_text("{}")
+    with pytest.raises(RunFailed, match="that was broken off"):
+        go(out.parent / "r.yaml", out)
+
+
+def test_pages_and_reports_of_a_crawl(tmp_path: Path) -> None:
+    """Pages have no text when they are read; samples of pages and of near duplicates stand in reports."""
+    write_crawl(tmp_path)
+    recipe = save(tmp_path / "r.yaml", (tmp_path / "demo.yaml").read_text().split("  - tokenize")[0])
+    go(recipe, tmp_path / "out")
+    out = tmp_path / "out"
+    told = json.loads((out / "stages/minhash_dedup/report.json").read_text())["examples"]
+    pages = json.loads((out / "stages/extract/report.json").read_text())["pages"]
+    assert told and pages
+    gone = {told[0]["uid"], told[0]["like"], pages[0]["uid"]}
+    story = history(str(out), told[0]["uid"])
+    found = {span.path: offset_of(Store(str(out)), span, int(told[0]["uid"], 16)) for span in story.read_from}
+    [(path, place)] = [(path, place) for path, place in found.items() if place is not None]
+    assert story.url is not None
+    record = zlib.decompressobj(31).decompress((tmp_path / path).read_bytes()[place:])
+    assert record.startswith(b"WARC/1.0") and story.url.encode() in record[:1000]
+    texts = [row["text"] for row in all_documents(out) if f"{row['uid']:016x}" in gone]
+    theirs = windows(texts) - windows(row["text"] for row in all_documents(out) if f"{row['uid']:016x}" not in gone)
+    assert len(theirs) > 200 and len(places(contents(out), theirs)) > 5
+    ask(out, *gone)
+    assert places(contents(out), theirs) == {}
+    report = json.loads((out / "stages/minhash_dedup/report.json").read_text())
+    assert len(report["examples"]) < len(told)
+    summary, anew = go(recipe, out)
+    assert not anew and places(contents(out), theirs) == {}
+    assert summary.record["stages"][0]["dropped"]["forgotten"] == len(gone)
+    (out / "write").rename(tmp_path / "before")
+    shutil.rmtree(out / "legs")
+    go(recipe, out)
+    assert documents(out) == documents(tmp_path, "before"), "readers leave them out of pages too"
