@@ -108,7 +108,14 @@ def words_of(made: Made) -> list[str]:
 # --- LaTeX
 
 
-FONTS = ("", r"\usepackage{times}", r"\usepackage{palatino}", r"\usepackage{lmodern}\usepackage[T1]{fontenc}", "", r"\usepackage{helvet}\renewcommand{\familydefault}{\sfdefault}")
+FONTS = (
+    "",
+    r"\usepackage{times}",
+    r"\usepackage{palatino}",
+    r"\usepackage{lmodern}\usepackage[T1]{fontenc}",
+    "",
+    r"\usepackage{helvet}\renewcommand{\familydefault}{\sfdefault}",
+)
 
 
 def latex_of(made: Made) -> str:
@@ -118,10 +125,16 @@ def latex_of(made: Made) -> str:
         if kind == "heading":
             body.append(f"\\section*{{{content}}}")
         elif kind == "list":
-            body.append("\\begin{itemize}\\renewcommand{\\labelitemi}{}" + "".join(f"\\item {t}\n" for t in content) + "\\end{itemize}")
+            body.append(
+                "\\begin{itemize}\\renewcommand{\\labelitemi}{}"
+                + "".join(f"\\item {t}\n" for t in content)
+                + "\\end{itemize}"
+            )
         elif kind == "table":
             rows = "\\\\\n".join(" & ".join(row) for row in content)
-            body.append(f"\\begin{{center}}\\begin{{tabular}}{{lrrr}}\\hline {rows}\\\\ \\hline\\end{{tabular}}\\end{{center}}")
+            body.append(
+                f"\\begin{{center}}\\begin{{tabular}}{{lrrr}}\\hline {rows}\\\\ \\hline\\end{{tabular}}\\end{{center}}"
+            )
         else:
             body.append(content.replace(" - ", " -{} ").replace("--", "-{}-") + "\n")
     heads = (
@@ -148,7 +161,9 @@ def scan(made: Made, out: Path) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         latex(made, Path(folder) / "b.pdf")
-        pages = [page.render(scale=100 / 72).to_pil().convert("L") for page in pypdfium2.PdfDocument(Path(folder) / "b.pdf")]
+        pages = [
+            page.render(scale=100 / 72).to_pil().convert("L") for page in pypdfium2.PdfDocument(Path(folder) / "b.pdf")
+        ]
         turned: list[Image.Image] = [page.rotate(0.3, fillcolor=255) for page in pages[:3]]
         turned[0].save(out, save_all=True, append_images=turned[1:], resolution=100)
 
@@ -191,6 +206,7 @@ def chromium(made: Made, out: Path) -> None:
 
 def fodt_of(made: Made) -> str:
     """A flat OpenDocument file: one file, its styles in it."""
+
     def p(style: str, text: str) -> str:
         return f'<text:p text:style-name="{style}">{html.escape(text)}</text:p>'
 
@@ -202,17 +218,26 @@ def fodt_of(made: Made) -> str:
             body += [p("L", text) for text in content]
         elif kind == "table":
             rows = "".join(
-                "<table:table-row>" + "".join(f"<table:table-cell>{p('C', cell)}</table:table-cell>" for cell in row) + "</table:table-row>"
+                "<table:table-row>"
+                + "".join(f"<table:table-cell>{p('C', cell)}</table:table-cell>" for cell in row)
+                + "</table:table-row>"
                 for row in content
             )
             body.append(f'<table:table><table:table-column table:number-columns-repeated="4"/>{rows}</table:table>')
         else:
             body.append(p("T", content))
-    font = ("Liberation Serif", "Liberation Sans", "DejaVu Serif", "DejaVu Sans", "Liberation Serif", "Liberation Sans")[made.style]
+    font = (
+        "Liberation Serif",
+        "Liberation Sans",
+        "DejaVu Serif",
+        "DejaVu Sans",
+        "Liberation Serif",
+        "Liberation Sans",
+    )[made.style]
     names = " ".join(f'xmlns:{n}="urn:oasis:names:tc:opendocument:xmlns:{v}:1.0"' for n, v in (
         ("office", "office"), ("style", "style"), ("text", "text"), ("table", "table"), ("fo", "xsl-fo-compatible"), ("svg", "svg-compatible"),
     ))  # fmt: skip
-    text = f'<style:text-properties style:font-name="F" fo:font-size="{{}}pt" fo:language="en" fo:country="US" fo:hyphenate="{{}}" fo:hyphenation-remain-char-count="2" fo:hyphenation-push-char-count="2"/>'
+    text = '<style:text-properties style:font-name="F" fo:font-size="{}pt" fo:language="en" fo:country="US" fo:hyphenate="{}" fo:hyphenation-remain-char-count="2" fo:hyphenation-push-char-count="2"/>'
     styles = "".join(
         f'<style:style style:name="{name}" style:family="paragraph"><style:paragraph-properties fo:text-align="{align}" fo:margin-bottom="6pt" fo:margin-left="{margin}"/>{text.format(size, hyphenate)}</style:style>'
         for name, size, hyphenate, align, margin in (
@@ -258,11 +283,22 @@ def reportlab(made: Made, out: Path) -> None:
 
     width, height = A4 if made.style % 2 else letter
     font = ("Times-Roman", "Helvetica", "Times-Roman")[made.style % 3]
-    style = ParagraphStyle("t", fontName=font, fontSize=made.size, leading=made.size * 1.2, spaceAfter=6, alignment=4 if made.style % 2 else 0)
-    big, middle = (ParagraphStyle(f"h{n}", parent=style, fontSize=made.size + n, leading=(made.size + n) * 1.2) for n in (8, 3))
+    style = ParagraphStyle(
+        "t",
+        fontName=font,
+        fontSize=made.size,
+        leading=made.size * 1.2,
+        spaceAfter=6,
+        alignment=4 if made.style % 2 else 0,
+    )
+    big, middle = (
+        ParagraphStyle(f"h{n}", parent=style, fontSize=made.size + n, leading=(made.size + n) * 1.2) for n in (8, 3)
+    )
     gap, margin, top = 16 + made.style, 60, 70
     each = (width - 2 * margin - gap * (made.columns - 1)) / made.columns
-    frames = [Frame(margin + i * (each + gap), margin, each, height - margin - top, 0, 0, 0, 0) for i in range(made.columns)]
+    frames = [
+        Frame(margin + i * (each + gap), margin, each, height - margin - top, 0, 0, 0, 0) for i in range(made.columns)
+    ]
 
     def decorate(canvas: Any, doc: Any) -> None:
         canvas.setFont(font, 8)
@@ -314,12 +350,16 @@ def fpdf2(made: Made, out: Path) -> None:
                 continue
             paper.set_font(font, size=made.size + 3 * (kind == "heading"))
             for text in content if kind == "list" else [content]:
-                paper.multi_cell(0, made.size * 0.45, text, align="J" if made.style % 2 else "L", new_x="LMARGIN", new_y="NEXT")
+                paper.multi_cell(
+                    0, made.size * 0.45, text, align="J" if made.style % 2 else "L", new_x="LMARGIN", new_y="NEXT"
+                )
                 paper.ln(2)
     else:
         with paper.text_columns(ncols=2, gutter=6, text_align="J" if made.style % 2 else "L") as columns:
             for kind, content in blocks:
-                for text in [" ".join(row) for row in content] if kind == "table" else content if kind == "list" else [content]:
+                for text in (
+                    [" ".join(row) for row in content] if kind == "table" else content if kind == "list" else [content]
+                ):
                     with columns.paragraph(bottom_margin=2) as paragraph:
                         paragraph.write(text)
     paper.output(str(out))
@@ -374,7 +414,9 @@ def main() -> None:
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     every = [made for made in documents(args.prose) if args.only in (None, made.program)]
-    written = [made for made in every if made.program == "libreoffice" and not (args.folder / f"{made.name}.pdf").exists()]
+    written = [
+        made for made in every if made.program == "libreoffice" and not (args.folder / f"{made.name}.pdf").exists()
+    ]
     if written:
         libreoffice(written, args.folder.resolve())
     for made in every:

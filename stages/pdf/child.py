@@ -27,7 +27,9 @@ REQUEST = struct.Struct("<IddQIIIQ")
 REPLY = struct.Struct("<iQdQ")  # wait status; peak memory in bytes; seconds of processor; bytes that follow
 OPENED, ENCRYPTED, DAMAGED, NO_MEMORY = range(4)
 HEAD = struct.Struct("<III")  # how it opened; pages it has; pages that follow
-PAGE = struct.Struct("<ffIIIIff")  # width, height; characters; sampled, of these unmapped; objects; image share, rotation
+PAGE = struct.Struct(
+    "<ffIIIIff"
+)  # width, height; characters; sampled, of these unmapped; objects; image share, rotation
 PICTURE = struct.Struct("<IQ")  # page number; bytes of its PNG
 FACTS = ("Title", "Author", "Subject", "Keywords", "Creator", "Producer", "CreationDate")
 FEW = 400  # characters: a page with fewer is looked at for pictures

@@ -6,6 +6,7 @@ Measured on 206 files of seven programs, docs/pdf.md.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,15 +20,34 @@ from gristmill.stages.pdf.heads import without_heads
 from gristmill.stages.pdf.layout import Line, columns_of, lines_of, runs_of
 
 LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st"}
-UNSEEN = {code: None for code in (*range(9), *range(11, 32), 0x7F, 0xFEFF, 0x200B)}
+UNSEEN = dict.fromkeys((*range(9), *range(11, 32), 127, 65279, 8203))
 CLEANED = {**UNSEEN, **LIGATURES}
 HYPHEN = re.compile(r"(\w+)[-\u00ad\u2010]$")
 FIRST_WORD = re.compile(r"\w+")
 WORD = re.compile(r"\w+(?:[-\u2010]\w+)*")
 ITEM = re.compile(r"[•◦▪‣●○■–*]\s|\(?\d{1,3}[.)]\s|\(?[a-z][.)]\s")
-ENDS = tuple(".!?:;。！？…\"”’»)")
+ENDS = tuple('.!?:;。！？…"”’»)')
 # Words before a hyphen that stays where a line ends with it.
-COMPOUND = {"self", "well", "half", "ill", "ex", "quasi", "vice", "all", "mid", "so", "to", "by", "high", "low", "long", "short"}
+COMPOUND = {
+    "self",
+    "well",
+    "half",
+    "ill",
+    "quasi",
+    "vice",
+    "high",
+    "low",
+    "long",
+    "short",
+    "twenty",
+    "thirty",
+    "forty",
+    "fifty",
+    "sixty",
+    "seventy",
+    "eighty",
+    "ninety",
+}
 VOWELS = frozenset("aeiouyáéíóúàèìòùâêîôûäëïöüãõåæøœąęůýāēīō")
 
 FEW_WORDS = 8  # on a page that pictures cover: a stamp
@@ -37,6 +57,7 @@ ENOUGH = 200  # characters to judge letters by
 LEAST_LETTERS, LEAST_VOWELS = 0.35, 0.14
 WIDE_GAP = 1.35  # of the usual distance of lines, between paragraphs
 LARGER = 1.12  # of the usual height: a heading
+SURE = 25  # letters of which some are high and some are low
 
 Form = Literal["text", "markdown"]
 
@@ -46,7 +67,9 @@ class PdfText:
     text: str
     facts: dict[str, str]  # title, author, date of creation, producer, as the file gives them
     page_count: int
+    pages_read: int
     unread: list[int] = field(default_factory=list)  # pages that show something, and whose text layer does not say it
+    seconds: float = field(compare=False, default=0.0)  # of processor time in the child
 
 
 @dataclass
@@ -62,8 +85,12 @@ def text_of(opened: Opened, form: Form = "text", given: dict[int, str] | None = 
     """`given` are texts of pages by their numbers, which stand in place of the pages' own."""
     given = given or {}
     unread = [number for number, page in enumerate(opened.pages) if number not in given and needs_ocr(page)]
-    all_runs = [[] if number in given or number in unread else runs_of(page) for number, page in enumerate(opened.pages)]
-    upright = without_heads([turns[0] if turns else [] for turns in all_runs], [height_of(page) for page in opened.pages])
+    all_runs = [
+        [] if number in given or number in unread else runs_of(page) for number, page in enumerate(opened.pages)
+    ]
+    upright = without_heads(
+        [turns[0] if turns else [] for turns in all_runs], [height_of(page) for page in opened.pages]
+    )
     pieces: list[Piece] = []
     for number, (runs, turns) in enumerate(zip(upright, all_runs, strict=True)):
         if number in given:
@@ -75,7 +102,8 @@ def text_of(opened: Opened, form: Form = "text", given: dict[int, str] | None = 
     text = "\n\n".join(piece.joined(words) for piece in merged(pieces)).translate(CLEANED)
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return PdfText(text.replace("\u00ad", "").strip(), facts_of(opened.facts), opened.page_count, unread)
+    text = text.replace("\u00ad", "").strip()
+    return PdfText(text, facts_of(opened.facts), opened.page_count, len(opened.pages), unread, opened.seconds)
 
 
 def height_of(page: Page) -> float:
@@ -158,7 +186,7 @@ def blocks_of(lines: list[Line]) -> Iterator[Block]:
     if not lines:
         return
     left, right = min(line.left for line in lines), max(line.right for line in lines)
-    gaps = [above.base - below.base for above, below in zip(lines, lines[1:], strict=False)]
+    gaps = [above.base - below.base for above, below in itertools.pairwise(lines)]
     usual = median(gaps) if gaps else 0.0
     rows = table_rows(lines)
     block = Block([lines[0]], rows[0])
@@ -191,10 +219,15 @@ def table_rows(lines: Sequence[Line]) -> list[bool]:
 
 def parts(above: Line, line: Line, gap: float, usual: float, left: float, right: float) -> bool:
     """Does a paragraph begin with a line?"""
-    ratio = line.height / max(above.height, 0.1)
-    if not 1 / LARGER < ratio < LARGER:
+    if HYPHEN.search(above.text) and line.text[:1].islower():
+        return gap > 3 * usual
+    if not alike(above.height, line.height, min(len(above.text), len(line.text))):
         return True
-    if gap > max(WIDE_GAP * usual, 1.6 * line.height) or (gap > WIDE_GAP * usual and gap > 1.3 * line.height):
+    if (
+        gap > 3.5 * line.height
+        or gap > max(WIDE_GAP * usual, 1.6 * line.height)
+        or (gap > WIDE_GAP * usual and gap > 1.3 * line.height)
+    ):
         return True
     if ITEM.match(line.text):
         return True
@@ -203,7 +236,14 @@ def parts(above: Line, line: Line, gap: float, usual: float, left: float, right:
         return True
     first = len(line.text.split(" ", 1)[0])
     letter = (line.right - line.left) / max(1, len(line.text))
-    return above.right + (first + 1) * letter < right - 0.5 * line.height and not HYPHEN.search(above.text)
+    return above.right + (first + 1) * letter < right - 0.5 * line.height
+
+
+def alike(one: float, other: float, letters: int) -> bool:
+    """Are two heights of one size of type? PDFium gives the height of the letters themselves where a font does not say
+    its own, and few letters may all be low."""
+    most = LARGER if letters >= SURE else LARGER * 1.3
+    return 1 / most < other / max(one, 0.1) < most
 
 
 def merged(pieces: list[Piece]) -> Iterator[Piece]:
@@ -223,7 +263,7 @@ def merged(pieces: list[Piece]) -> Iterator[Piece]:
 def goes_on(above: Piece, below: Piece) -> bool:
     if not (above.lines and below.lines and above.last_of_part and below.first_of_part) or above.prefix or below.prefix:
         return False
-    if not 1 / LARGER < below.height / max(above.height, 0.1) < LARGER:
+    if not alike(above.height, below.height, min(len(above.lines[-1]), len(below.lines[0]))):
         return False
     if HYPHEN.search(above.lines[-1]):
         return below.lines[0][:1].islower()
@@ -253,7 +293,8 @@ def with_line(text: str, line: str, words: set[str]) -> str:
     elif start + end in words:
         stays = False
     else:
-        stays = f"{start}-{end}" in words or start in COMPOUND
+        both_are_words = min(len(start), len(end)) > 3 and start in words and end in words
+        stays = f"{start}-{end}" in words or start in COMPOUND or len(start) == 1 or both_are_words
     return (text[: cut.end(1)] + "-" if stays else text[: cut.end(1)]) + line
 
 

@@ -1,8 +1,8 @@
 """PDF files read and rendered in a child process (`child`) that outlives a hostile one.
 
 What comes back depends on the file and the limits alone: each file has a fork of its own, so no file sees what an
-earlier one left. Only the limit by the clock depends on the machine; it is `CLOCK` times that of processor time, and
-there for files that sleep rather than compute.
+earlier one left. Only the limit by the clock depends on the machine; it is there for files that sleep rather than
+compute, and long enough for a machine with much else to do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gristmill.stages.contract import CannotRun
 from gristmill.stages.pdf import child
 
 INSTALL = 'PDF files are read with pypdfium2: pip install "gristmill[pdf]"'
-CLOCK = 10.0  # times the processor's seconds
+CLOCK, LEAST_CLOCK = 10.0, 60.0  # times the processor's seconds, and seconds at least
 GRACE = 20.0  # seconds beyond the clock's limit, until the child itself is given up
 MEMORY = 1 << 30
 SLOW = (signal.SIGPROF, signal.SIGXCPU, signal.SIGALRM)
@@ -61,6 +61,13 @@ class Limits:
     pages: int = 2_000  # the first are read, and the others left out
     memory: int = MEMORY
 
+    @property
+    def clock(self) -> float:
+        return max(LEAST_CLOCK, CLOCK * self.seconds)
+
+
+USUAL = Limits()
+
 
 @dataclass(frozen=True)
 class Page:
@@ -88,11 +95,6 @@ class Opened:
     seconds: float = field(compare=False, default=0.0)
 
 
-def is_pdf(data: bytes) -> bool:
-    """By its first bytes; white space and a byte order mark may stand before the mark."""
-    return data[:1024].lstrip(b"\xef\xbb\xbf\0\t\n\x0b\x0c\r ").startswith(b"%PDF-")
-
-
 def check_installed() -> None:
     if importlib.util.find_spec("pypdfium2") is None:
         raise CannotRun(INSTALL)
@@ -106,20 +108,27 @@ class Child:
         self._lock = threading.Lock()
         self._owner = os.getpid()
 
-    def ask(self, kind: int, data: bytes, limits: Limits, side: int = 0, pages: Sequence[int] = ()) -> tuple[bytes, float]:
+    def ask(
+        self, kind: int, data: bytes, limits: Limits, side: int = 0, pages: Sequence[int] = ()
+    ) -> tuple[bytes, float]:
         """What the fork wrote, and its seconds of processor; raises Unreadable."""
-        clock = limits.seconds * CLOCK
+        clock = limits.clock
         header = child.REQUEST.pack(
             kind, limits.seconds, clock, limits.memory, limits.pages, side, len(pages), len(data)
         )
         request = header + struct.pack(f"<{len(pages)}I", *pages) + data
         with self._lock:
-            process = self._started()
-            try:
-                return self._exchange(process, request, limits, time.monotonic() + clock + GRACE)
-            except (OSError, EOFError, TimeoutError) as error:
-                self.close()
-                raise Unreadable(CRASHED, f"the process that read it ended ({type(error).__name__})") from error
+            for again in (True, False):
+                try:
+                    return self._exchange(self._started(), request, limits, time.monotonic() + clock + GRACE)
+                except TimeoutError as error:
+                    self.close()
+                    raise Unreadable(TOO_SLOW, f"no answer in {clock + GRACE:g} s by the clock") from error
+                except (OSError, EOFError) as error:  # the process itself was killed, by whom nobody knows
+                    self.close()
+                    if not again:
+                        raise Unreadable(CRASHED, "the process that read it ended, and again") from error
+        raise AssertionError("either answer or error")
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -162,14 +171,15 @@ class Child:
 
 
 def why_killed(number: int, peak: int, limits: Limits) -> tuple[str, str]:
-    """A reason and its words. PDFium aborts where it gets no memory; a peak near the limit tells."""
+    """A reason and its words. PDFium aborts where it gets no memory, mostly: of one large piece, of which the peak does
+    not tell."""
     if number in SLOW:
         by_clock = number == signal.SIGALRM
-        seconds = limits.seconds * (CLOCK if by_clock else 1)
+        seconds = limits.clock if by_clock else limits.seconds
         return TOO_SLOW, f"more than {seconds:g} s {'by the clock' if by_clock else 'of processor time'}"
     if number == signal.SIGXFSZ:
         return TOO_LARGE, f"more than {child.MOST_OUTPUT >> 20:,} MB of characters"
-    if number == signal.SIGKILL or peak > 0.6 * limits.memory:
+    if number in (signal.SIGKILL, signal.SIGABRT) or peak > 0.6 * limits.memory:
         return TOO_LARGE, f"more than {limits.memory >> 20:,} MB of memory"
     return CRASHED, f"its process died of {signal.Signals(number).name}"
 
@@ -193,7 +203,7 @@ def child_of(process: int) -> Child:
     return Child()
 
 
-def read_pdf(data: bytes, limits: Limits = Limits()) -> Opened:
+def read_pdf(data: bytes, limits: Limits = USUAL) -> Opened:
     """The characters of a file; raises Unreadable."""
     written, seconds = child_of(os.getpid()).ask(child.READ, data, limits)
     try:
@@ -202,7 +212,7 @@ def read_pdf(data: bytes, limits: Limits = Limits()) -> Opened:
         raise Unreadable(CRASHED, "its process wrote what cannot be read") from error
 
 
-def render_pages(data: bytes, pages: Sequence[int], side: int, limits: Limits = Limits()) -> dict[int, bytes]:
+def render_pages(data: bytes, pages: Sequence[int], side: int, limits: Limits = USUAL) -> dict[int, bytes]:
     """PNGs of pages by their numbers, from 0; those that cannot be drawn are left out."""
     written, _ = child_of(os.getpid()).ask(child.RENDER, data, limits, side, pages)
     try:
@@ -233,6 +243,8 @@ def check(outcome: int) -> None:
 def opened(written: bytes, seconds: float) -> Opened:
     outcome, page_count, count = child.HEAD.unpack_from(written)
     check(outcome)
+    if not page_count:
+        raise Unreadable(DAMAGED, "it has no pages")
     at, facts = child.HEAD.size, {}
     for name in child.FACTS:
         (size,) = struct.unpack_from("<I", written, at)
@@ -258,7 +270,5 @@ def page_at(written: bytes, at: int) -> tuple[Page, int]:
     codes = numbers(1, "<u4")
     boxes, places, angles = numbers(4, "<f4").reshape(count, 4), numbers(2, "<f4").reshape(count, 2), numbers(1, "<f4")
     quarter_turns = int(turned) % 4 if 0 <= turned < 4 else 0
-    page = Page(
-        width, height, codes, boxes, places, angles, unmapped / max(1, sampled), objects, share, quarter_turns
-    )
+    page = Page(width, height, codes, boxes, places, angles, unmapped / max(1, sampled), objects, share, quarter_turns)
     return page, at

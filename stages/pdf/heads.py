@@ -12,7 +12,9 @@ from gristmill.stages.pdf.layout import Run, rows_of
 OUTER_ROWS = 3  # from the top, and from the bottom
 OUTER = 0.2  # of a page's height
 NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
-PAGE_NUMBER = re.compile(r"\W*(?:page|p\.|seite|página|стр\.?)?\s*(?:#|\d{1,4})(?:\s*(?:of|/|von|de|из)\s*(?:#|\d{1,4}))?\W*")
+PAGE_NUMBER = re.compile(
+    r"\W*(?:page|p\.|seite|página|стр\.?)?\s*(?:#|\d{1,4})(?:\s*(?:of|/|von|de|из)\s*(?:#|\d{1,4}))?\W*"
+)
 SAME_HEIGHT = 4.0  # points
 LEAST_SHARE = 0.25  # of pages, of what comes twice; what comes three times is a head
 LONGEST = 160  # characters
@@ -33,7 +35,7 @@ def without_heads(pages: Sequence[list[Run]], heights: Sequence[float]) -> list[
             for (_, text), at, row in (row for row in rows if row[0][0] is at_top):
                 times = max(seen[(at_top, text), shift] for shift in near(at))
                 alone = len(pages) == 1 and PAGE_NUMBER.fullmatch(text) and is_apart(row, runs)
-                if not (alone or times >= 3 or times >= 2 and times >= LEAST_SHARE * len(pages)):
+                if not (alone or times >= 3 or (times >= 2 and times >= LEAST_SHARE * len(pages))):
                     break  # what is further in is text
                 gone |= {id(run) for run in row}
         kept.append([run for run in runs if id(run) not in gone])

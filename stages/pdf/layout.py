@@ -97,7 +97,9 @@ def runs_of(page: Page) -> list[list[Run]]:
     beside_the_letter_before(codes, boxes, places)
     space = np.zeros(len(visible), bool)
     space[1:] = np.diff(visible) > 1
-    turns = np.rint(page.angles_N[visible] / (np.pi / 2)).astype(np.int64) % 4
+    turns = (
+        -np.rint(np.clip(page.angles_N[visible], -10, 10) / (np.pi / 2)).astype(np.int64) % 4
+    )  # PDFium's go clockwise
     upright: list[tuple[int, list[Run]]] = []
     for turn in np.unique(turns):
         rows = np.flatnonzero(turns == turn)
@@ -266,7 +268,11 @@ def is_filled(some: list[Run], gutter: float, first: float, last: float) -> bool
         if len(side) < LEAST_LINES:
             return False
         start, end = min(run.left for run in side), max(run.right for run in side)
-        wide = [run.right - run.left > FILLED * (end - start) and len(run.text) > 12 for run in side]
-        if sum(wide) < max(2, 0.35 * len(side)) or end - start < 0.15 * (last - first):
+        wide = sum(
+            len(run.text) for run in side if run.right - run.left > FILLED * (end - start) and len(run.text) > 12
+        )
+        if end - start < 0.15 * (last - first):
+            return False
+        if wide < 0.5 * sum(len(run.text) for run in side) and gutter_of(side) is None:  # it may be two columns itself
             return False
     return True
