@@ -47,7 +47,7 @@ HOMES: dict[str, str] = {
     "ParagraphDedup": "gristmill.stages.dedup.paragraph",
     "ParagraphLanguages": "gristmill.stages.text.language",
     "Parquet": "gristmill.stages.read.parquet",
-    "Pdf": "gristmill.stages.read.pdf",
+    "Pdf": "gristmill.stages.read.html",
     "PersonalData": "gristmill.stages.text.personal_data",
     "Plain": "gristmill.stages.read.plain",
     "QuantileBuckets": "gristmill.stages.judge.quantile_buckets",

@@ -25,10 +25,9 @@ from gristmill.stages.judge.threshold import Threshold as Threshold
 from gristmill.stages.limits import above as above, below as below
 from gristmill.stages.paths import RecipePath as RecipePath
 from gristmill.stages.read.arrow import Arrow as Arrow
-from gristmill.stages.read.html import Html as Html
+from gristmill.stages.read.html import Html as Html, Pdf as Pdf
 from gristmill.stages.read.jsonl import Jsonl as Jsonl
 from gristmill.stages.read.parquet import Parquet as Parquet
-from gristmill.stages.read.pdf import Pdf as Pdf
 from gristmill.stages.read.plain import Plain as Plain
 from gristmill.stages.read.warc import Warc as Warc
 from gristmill.stages.read.wet import Wet as Wet

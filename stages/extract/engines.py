@@ -29,10 +29,10 @@ from gristmill.stages.extract.gristmill import (
 )
 from gristmill.stages.extract.metadata import absolute, metadata
 from gristmill.stages.extract.pages import no_page
-from gristmill.stages.extract.pdfs import MOST_UNREAD, PdfFacts, read_page
 from gristmill.stages.extract.render import Form
 from gristmill.stages.extract.views import View
 from gristmill.stages.pdf.files import USUAL, Limits
+from gristmill.stages.pdf.pages import MOST_UNREAD, PdfFacts, read_page
 from gristmill.stages.read.charset import decode_html
 from gristmill.stages.read.payload import is_pdf
 

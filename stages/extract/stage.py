@@ -31,10 +31,10 @@ from gristmill.stages.extract.engines import (
 )
 from gristmill.stages.extract.nesting import nests_deeper
 from gristmill.stages.extract.pages import REASONS
-from gristmill.stages.extract.pdfs import MOST_UNREAD, PdfFacts
 from gristmill.stages.extract.views import View, each_once, other_uids
-from gristmill.stages.figures import FactList, PagePairs, Report, StageFigures
+from gristmill.stages.figures import Block, FactList, PagePairs, Report, StageFigures
 from gristmill.stages.pdf.files import NEEDS_OCR, REASONS as PDF_REASONS, Limits
+from gristmill.stages.pdf.pages import MOST_UNREAD, PdfFacts
 from gristmill.stages.read.charset import Decoded, decode_page
 from gristmill.stages.read.markup import MARKUP, rows_of_markup
 from gristmill.stages.read.payload import is_pdf
@@ -48,8 +48,8 @@ NOTED = ("charset_overruled", "charset_detected", "replacement_characters")
 
 
 class Extract(Rewrite):
-    """Main text out of HTML, and text out of PDF files: fills `text`, adds what the page says of itself to `meta`, removes `html` and `charset`;
-    drops pages that are none.
+    """Main text out of HTML and PDF files: fills `text`, adds what the page says of itself to `meta`, removes `html`
+    and `charset`; drops pages that are none.
 
     Texts pass untouched, but for those that begin as markup does: pages whose reader was not told of `html`. What the
     reader put into `meta` wins over what the page says.
@@ -125,7 +125,7 @@ class Extract(Rewrite):
     def figures(cls, report: Report) -> StageFigures | None:
         pages, noted = report.get("pages"), report.get("noted", {})
         if noted.get("pdf_files"):
-            pdfs = [FactList("PDF files", pdf_facts(noted)), *([PagePairs(pages)] if pages else [])]
+            pdfs: list[Block] = [FactList("PDF files", pdf_facts(noted)), *([PagePairs(pages)] if pages else [])]
             return StageFigures("Pages, extracted and whole; PDF files", pdfs)
         return StageFigures("Pages, extracted and whole", [PagePairs(pages)]) if pages else None
 

@@ -15,7 +15,6 @@ import os
 import resource
 import signal
 import struct
-import sys
 import zlib
 from array import array
 from collections.abc import Callable, Sequence
@@ -251,4 +250,4 @@ def png(columns: int, rows: int, lines: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

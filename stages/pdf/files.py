@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -155,12 +155,12 @@ class Child:
     def _exchange(
         self, process: subprocess.Popen[bytes], request: bytes, limits: Limits, until: float
     ) -> tuple[bytes, float]:
-        assert process.stdin is not None and process.stdout is not None
+        requests, replies = number_of(process.stdin), number_of(process.stdout)
         view, sent = memoryview(request), 0
         while sent < len(view):
-            sent += os.write(process.stdin.fileno(), view[sent : sent + (1 << 20)])
-        status, peak, seconds, size = child.REPLY.unpack(received(process.stdout.fileno(), child.REPLY.size, until))
-        written = received(process.stdout.fileno(), size, until)
+            sent += os.write(requests, view[sent : sent + (1 << 20)])
+        status, peak, seconds, size = child.REPLY.unpack(received(replies, child.REPLY.size, until))
+        written = received(replies, size, until)
         if os.WIFSIGNALED(status):
             raise Unreadable(*why_killed(os.WTERMSIG(status), peak, limits))
         if os.waitstatus_to_exitcode(status) != 0:
@@ -182,6 +182,12 @@ def why_killed(number: int, peak: int, limits: Limits) -> tuple[str, str]:
     if number in (signal.SIGKILL, signal.SIGABRT) or peak > 0.6 * limits.memory:
         return TOO_LARGE, f"more than {limits.memory >> 20:,} MB of memory"
     return CRASHED, f"its process died of {signal.Signals(number).name}"
+
+
+def number_of(pipe: IO[bytes] | None) -> int:
+    if pipe is None:
+        raise EOFError
+    return pipe.fileno()
 
 
 def received(pipe: int, size: int, until: float) -> bytes:

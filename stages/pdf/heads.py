@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from gristmill.stages.pdf.layout import Run, rows_of
 
-OUTER_ROWS = 3  # from the top, and from the bottom
+OUTER_ROWS = 3  # of a head or a foot, at most
 OUTER = 0.2  # of a page's height
 NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
 PAGE_NUMBER = re.compile(
@@ -32,12 +32,15 @@ def without_heads(pages: Sequence[list[Run]], heights: Sequence[float]) -> list[
     for runs, rows in zip(pages, outer, strict=True):
         gone: set[int] = set()
         for at_top in (True, False):
+            heads: list[list[Run]] = []
             for (_, text), at, row in (row for row in rows if row[0][0] is at_top):
                 times = max(seen[(at_top, text), shift] for shift in near(at))
                 alone = len(pages) == 1 and PAGE_NUMBER.fullmatch(text) and is_apart(row, runs)
                 if not (alone or times >= 3 or (times >= 2 and times >= LEAST_SHARE * len(pages))):
                     break  # what is further in is text
-                gone |= {id(run) for run in row}
+                heads.append(row)
+            if len(heads) <= OUTER_ROWS:  # else it is the page that comes again, and not its head
+                gone |= {id(run) for row in heads for run in row}
         kept.append([run for run in runs if id(run) not in gone])
     return kept
 
@@ -51,7 +54,7 @@ def outer_rows(runs: list[Run], height: float) -> list[tuple[Key, float, list[Ru
     """Rows near the top edge and near the bottom edge, from outside in: key, height on the page, runs."""
     rows = rows_of(runs)
     found = []
-    for at_top, some in ((True, rows[:OUTER_ROWS]), (False, rows[: -OUTER_ROWS - 1 : -1])):
+    for at_top, some in ((True, rows[: OUTER_ROWS + 1]), (False, rows[: -OUTER_ROWS - 2 : -1])):
         for row in some:
             middle = row[0].middle
             if middle < (1 - OUTER) * height if at_top else middle > OUTER * height:

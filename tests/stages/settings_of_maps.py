@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from gristmill.pipeline.inputs.files import files_at
 from gristmill.stages import TextSignals
 from gristmill.stages.stage import Reader, Stage
+from tests.stages.pdf.made_pdfs import SCAN, column, pdf, prose
 from tests.stages.settings_shown import Change, Elsewhere, Lab, Subject, batch_of, to
 
 # --- readers
@@ -99,6 +100,7 @@ def archive(name: str, suffix: str, kind: str, body: bytes, content: str, **more
 
 HTTP = "application/http; msgtype=response"
 NOTE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nA note of some words."
+PAPER = b"HTTP/1.1 200 OK\r\nContent-Type: application/pdf\r\n\r\n" + pdf([[]])
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><p>A page of some words.</p></html>"
 READERS = [
     row_reader("Jsonl", ".jsonl", as_jsonl),
@@ -123,9 +125,31 @@ READERS = [
         PAGE,
         HTTP,
         keep_plain_text=to(True, given=(record("response", NOTE, Content_Type=HTTP), "a.warc")),
+        keep_pdf=to(True, given=(record("response", PAPER, Content_Type=HTTP), "a.warc")),
+    ),
+    Subject(
+        "Pdf",
+        {"path": path_change(".pdf"), "base_url": to("https://a.example/"), "max_record_bytes": to(2)},
+        given=(pdf([[]]), "a.pdf"),
+        base={"path": "x"},
     ),
     archive("Wet", ".warc.wet", "conversion", b"A text of some words.", "text/plain"),
 ]
+
+
+def papers(lab: Lab) -> pa.Table:
+    """A PDF file that takes some tenths of a second."""
+    return paper([column(prose(600, n), 72, 800, 80, 9)[0] for n in range(12)])
+
+
+def scans(lab: Lab) -> pa.Table:
+    return paper([column(prose(80), 72, 740)[0], SCAN])
+
+
+def paper(pages: list[Any]) -> pa.Table:
+    texts = {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")}
+    return pa.table({"html": pa.array([pdf(pages)], pa.binary()), **texts})
+
 
 # --- text
 #   --------------------------------------------------------------------------------------------------------------
@@ -342,6 +366,10 @@ TEXT = [
             "comments": to("keep", given=pa.table({"html": pa.array([COMMENTED], pa.large_binary())} | {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")})),
             "views": to(["precise"], given=pa.table({"html": pa.array([BESIDE], pa.binary())} | {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")})),
             "max_nesting": to(2, engine="plain"),  # gristmill's own engine takes any
+            "max_pdf_seconds": to(0.01, given=papers),
+            "max_pdf_pages": to(1, given=papers),
+            "max_unread_share": to(0.9, given=scans),
+            "ocr_price": to(100.0, given=scans),
         },
         given=pa.table(
             {
