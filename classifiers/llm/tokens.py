@@ -49,6 +49,8 @@ class PromptTokens:
             raise LanguageModelError(
                 f"{tokenizer.__class__.__name__}: a fast tokenizer is needed (a tokenizer.json in the model's folder)"
             )
+        if chat and not tokenizer.chat_template:
+            raise LanguageModelError("the tokenizer has no chat template: a base model? Ask it without chat")
         self.chat = chat
         self.tokenizer = tokenizer
         self._plain = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
@@ -145,8 +147,6 @@ class PromptTokens:
             with_special = self.tokenizer("a").input_ids
             begins = with_special[:1] == [self.tokenizer.bos_token_id]
             return ([self.tokenizer.bos_token_id] if begins else []), []
-        if not self.tokenizer.chat_template:
-            raise LanguageModelError("the tokenizer has no chat template: a base model? Ask it without chat")
         template = self.tokenizer.get_chat_template()
         template = SAME_DAY + template if "strftime_now" in template else template
         content = [*[{"type": "image"}] * images, {"type": "text", "text": MESSAGE}] if images else MESSAGE

@@ -125,8 +125,10 @@ class Extract(Rewrite):
     def figures(cls, report: Report) -> StageFigures | None:
         pages, noted = report.get("pages"), report.get("noted", {})
         if noted.get("pdf_files"):
-            pdfs: list[Block] = [FactList("PDF files", pdf_facts(noted)), *([PagePairs(pages)] if pages else [])]
-            return StageFigures("Pages, extracted and whole; PDF files", pdfs)
+            blocks: list[Block] = [FactList("PDF files", pdf_facts(noted))]
+            if pages:
+                blocks.append(PagePairs(pages))
+            return StageFigures("Pages, extracted and whole; PDF files", blocks)
         return StageFigures("Pages, extracted and whole", [PagePairs(pages)]) if pages else None
 
     @model_validator(mode="after")

@@ -23,6 +23,9 @@ LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "f
 UNSEEN = dict.fromkeys((*range(9), *range(11, 32), 127, 65279, 8203))
 CLEANED = {**UNSEEN, **LIGATURES}
 HYPHEN = re.compile(r"(\w+)[-\u00ad\u2010]$")
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
+)  # scripts without spaces
 FIRST_WORD = re.compile(r"\w+")
 WORD = re.compile(r"\w+(?:[-\u2010]\w+)*")
 ITEM = re.compile(r"[•◦▪‣●○■–*]\s|\(?\d{1,3}[.)]\s|\(?[a-z][.)]\s")
@@ -56,6 +59,7 @@ MOST_NOISE = 0.3  # of a page's characters without a meaning
 ENOUGH = 200  # characters to judge letters by
 LEAST_LETTERS, LEAST_VOWELS = 0.35, 0.14
 WIDE_GAP = 1.35  # of the usual distance of lines, between paragraphs
+LEAST_STRETCHED = 0.72  # of a line's width, drawn: a line of text with wide gaps, and no row of a table
 LARGER = 1.12  # of the usual height: a heading
 SURE = 25  # letters of which some are high and some are low
 
@@ -204,7 +208,7 @@ def blocks_of(lines: list[Line]) -> Iterator[Block]:
 
 def table_rows(lines: Sequence[Line]) -> list[bool]:
     """Lines of several cells that follow each other, three at least or two of three cells."""
-    cells = [len(line.cells) for line in lines]
+    cells = [len(line.cells) if line.drawn_share < LEAST_STRETCHED else 1 for line in lines]
     found = [False] * len(lines)
     start = 0
     while start < len(lines):
@@ -284,6 +288,8 @@ def vocabulary(pieces: list[Piece]) -> set[str]:
 
 def with_line(text: str, line: str, words: set[str]) -> str:
     """A line put behind a text, and a word together that was cut between them."""
+    if UNSPACED.match(text[-1:]) and UNSPACED.match(line):
+        return text + line
     cut, first = HYPHEN.search(text), FIRST_WORD.match(line)
     if cut is None or first is None:
         return f"{text} {line}"

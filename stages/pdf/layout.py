@@ -9,6 +9,7 @@ Text that stands at another angle than most of the page is read after it, turned
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,9 @@ BULLETS = (0xF0B7, 0xF0A7, 0xF076)  # of Symbol and Wingdings, which have no cod
 LOST = 0xFFFD
 CELL_GAP = 1.0  # of a line's height, between two runs
 SPACE_GAP, WORD_GAP = 0.3, 0.12  # within a run, where PDFium saw none; between two runs of a line
+COMPLEX_SPACE = 0.2  # of the height, between words of scripts of India
+RTL_SPACE = 0.18  # of the height, between words from right to left
+BRACKETS = ("()", "[]", "{}", "«»", "‹›")
 LEAST_LINES = 3  # of a column
 FILLED = 0.55  # of a column's width, of a line that fills it
 SPANS = 0.2  # of each column's width, that a line covers which spans both
@@ -75,6 +79,11 @@ class Line:
         return [cell for cell in cells if cell]
 
     @property
+    def drawn_share(self) -> float:
+        """Of its width, less the gaps between its runs."""
+        return sum(run.right - run.left for run in self.runs) / max(self.right - self.left, 0.1)
+
+    @property
     def text(self) -> str:
         return " ".join(self.cells)
 
@@ -97,14 +106,23 @@ def runs_of(page: Page) -> list[list[Run]]:
     beside_the_letter_before(codes, boxes, places)
     space = np.zeros(len(visible), bool)
     space[1:] = np.diff(visible) > 1
-    turns = (
-        -np.rint(np.clip(page.angles_N[visible], -10, 10) / (np.pi / 2)).astype(np.int64) % 4
-    )  # PDFium's go clockwise
+    clockwise = np.rint(np.clip(page.angles_N[visible], -10, 10) / (np.pi / 2)).astype(np.int64)
+    turns = -clockwise % 4
     upright: list[tuple[int, list[Run]]] = []
     for turn in np.unique(turns):
         rows = np.flatnonzero(turns == turn)
         left, right, low, high, base = turned(boxes[rows], places[rows], int(turn))
-        upright.append((len(rows), list(runs(codes[rows], space[rows], left, right, low, high, base))))
+        letters, spaces = codes[rows], space[rows]
+        if from_right_to_left(letters):
+            left, right = -right, -left
+            low, high = at_least_usual(low, high, base)
+            order, left, right, spaces = in_order(letters, left, right, low, high, base)
+            letters, low, high, base = letters[order], low[order], high[order], base[order]
+        elif 2 * is_complex(letters).sum() > len(letters):  # PDFium gives letters of a cluster a part of its width
+            gaps = np.concatenate([[0.0], left[1:] - right[:-1]])
+            low, high = at_least_usual(low, high, base)
+            spaces = gaps > COMPLEX_SPACE * (high - low)
+        upright.append((len(rows), list(runs(letters, spaces, left, right, low, high, base))))
     return [found for _, found in sorted(upright, key=lambda pair: -pair[0])]
 
 
@@ -113,6 +131,58 @@ def beside_the_letter_before(codes: Any, boxes: Any, places: Any) -> None:
     for row in np.flatnonzero((codes == SOFT_HYPHEN) & ~boxes.any(axis=1)).tolist():
         if row:
             boxes[row], places[row] = boxes[row - 1], places[row - 1]
+
+
+def from_right_to_left(codes: Any) -> bool:
+    """Is most of it in Hebrew, Arabic and their like?"""
+    return bool(2 * is_rtl(codes).sum() > len(codes))
+
+
+def is_rtl(codes: Any) -> Any:
+    return ((codes >= 0x590) & (codes <= 0x8FF)) | ((codes >= 0xFB1D) & (codes <= 0xFDFF)) | (
+        (codes >= 0xFE70) & (codes <= 0xFEFC)
+    )  # fmt: skip
+
+
+def at_least_usual(low: Any, high: Any, base: Any) -> tuple[Any, Any]:
+    """Heights of letters as those of a line: PDFium gives low letters less in fonts that do not say their height."""
+    below, above = np.percentile(base - low, 90), np.percentile(high - base, 90)
+    return np.minimum(low, base - below), np.maximum(high, base + above)
+
+
+def is_complex(codes: Any) -> Any:
+    """Scripts of India and its neighbours, whose letters join to clusters."""
+    return (codes >= 0x900) & (codes <= 0xFFF)
+
+
+def in_order(codes: Any, left: Any, right: Any, low: Any, high: Any, base: Any) -> tuple[Any, Any, Any, Any]:
+    """Characters of mirrored text by their places, for PDFium's order is neither that of the eye nor of the reader:
+    their order, left and right in it, and which have white before them. Words of other scripts and numbers go from left
+    to right, so they are mirrored back."""
+    height = np.maximum(high - low, 0.5)
+    lines = np.concatenate([[0], np.cumsum(np.abs(np.diff(base)) > SAME_LINE * np.maximum(height[1:], height[:-1]))])
+    kinds = [unicodedata.category(chr(int(code))) for code in codes]
+    mark, wordlike = np.array([kind == "Mn" for kind in kinds]), np.array([kind[0] in "LN" for kind in kinds])
+    order = np.lexsort((mark, left, lines))
+    np.maximum.at(tallest := np.zeros(int(lines[-1]) + 1), lines, height)
+    left, right, lines, mark = left[order], right[order], lines[order], mark[order]
+    space = np.concatenate([[False], (left[1:] - right[:-1] > RTL_SPACE * tallest[lines[1:]]) & ~mark[1:]])
+    foreign = (wordlike & ~is_rtl(codes))[order]
+    foreign[1:-1] |= foreign[:-2] & foreign[2:]  # the point in a number
+    for one, other in BRACKETS:  # drawn by the glyph of the other
+        here, there = ((codes[order] == ord(bracket)) & ~foreign for bracket in (one, other))
+        codes[order[here]], codes[order[there]] = ord(other), ord(one)
+    line_ends = np.concatenate([[True], np.diff(lines) > 0])
+    starts = np.flatnonzero(foreign & (line_ends | ~np.concatenate([[False], foreign[:-1]])))
+    for start in starts.tolist():
+        end = start + 1
+        while end < len(order) and foreign[end] and not line_ends[end]:
+            end += 1
+        order[start:end] = order[start:end][::-1]
+        sides = left[start] + right[start:end].max()
+        left[start:end], right[start:end] = (sides - right[start:end])[::-1], (sides - left[start:end])[::-1]
+        space[start + 1 : end] = space[start + 1 : end][::-1]
+    return order, left, right, space
 
 
 def turned(boxes: Any, places: Any, turn: int) -> tuple[Any, ...]:
@@ -268,11 +338,10 @@ def is_filled(some: list[Run], gutter: float, first: float, last: float) -> bool
         if len(side) < LEAST_LINES:
             return False
         start, end = min(run.left for run in side), max(run.right for run in side)
-        wide = sum(
-            len(run.text) for run in side if run.right - run.left > FILLED * (end - start) and len(run.text) > 12
-        )
+        rows = [(sum(run.right - run.left for run in row), sum(len(run.text) for run in row)) for row in rows_of(side)]
+        wide = sum(letters for drawn, letters in rows if drawn > FILLED * (end - start) and letters > 12)
         if end - start < 0.15 * (last - first):
             return False
-        if wide < 0.5 * sum(len(run.text) for run in side) and gutter_of(side) is None:  # it may be two columns itself
+        if wide < 0.5 * sum(letters for _, letters in rows) and gutter_of(side) is None:  # it may be two columns itself
             return False
     return True

@@ -145,6 +145,30 @@ def test_texts_given_for_pages_stand_in_their_places():
     assert made.text == "First page.\n\nRead from\nthe picture.\n\nTwice.\n\nLast page." and made.unread == []
 
 
+def drawn_page(lines: list[list[tuple[str, float]]]) -> Page:
+    """Letters of 10 points, each with its left edge, a line below the other."""
+    letters = [(letter, left, 700 - 14 * n) for n, line in enumerate(lines) for letter, left in line]
+    boxes = np.array([(left, base + 9, left + 6, base - 3) for _, left, base in letters], np.float32)
+    places = np.array([(left, base) for _, left, base in letters], np.float32)
+    codes = np.array([ord(letter) for letter, _, _ in letters], np.uint32)
+    return Page(595, 842, codes, boxes, places, np.zeros(len(letters), np.float32))
+
+
+def test_text_from_right_to_left_is_put_in_order_by_its_places():
+    hebrew, end = "\u05e9\u05dc\u05d5\u05dd", 500.0
+    first = [(letter, end - 6 * i) for i, letter in enumerate(hebrew)]  # each letter left of the one before it
+    number = [(digit, 450.0 + 6 * i) for i, digit in enumerate("1948")]
+    second = [(letter, 430.0 - 6 * i) for i, letter in enumerate(hebrew)]
+    for line in ([*first, *number, *second], [*reversed(first), *number, *reversed(second)]):  # either order is met
+        assert text_of(Opened(1, {}, [drawn_page([line])])).text == f"{hebrew} 1948 {hebrew}"
+
+
+def test_lines_of_scripts_without_spaces_are_joined_without_one():
+    line = [(letter, 60.0 + 6 * i) for i, letter in enumerate("\u6c34\u8eca\u304c\u56de\u308b" * 8)]
+    made = text_of(Opened(1, {}, [drawn_page([line, line])])).text
+    assert made == "\u6c34\u8eca\u304c\u56de\u308b" * 16
+
+
 numbers = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
 
