@@ -22,7 +22,8 @@ class VisionModel:
         except ImportError as error:
             raise LanguageModelError(INSTALL) from error
         options = {"revision": revision, "trust_remote_code": False}
-        self._processor: Any = AutoProcessor.from_pretrained(model, **options)
+        processors: Any = AutoProcessor
+        self._processor = processors.from_pretrained(model, **options)
         loaded: Any = AutoModelForImageTextToText.from_pretrained(model, dtype=dtype, use_safetensors=True, **options)
         self._model = loaded.to(device).eval()
         self._name, self._device = model, device

@@ -48,11 +48,10 @@ NOTED = ("charset_overruled", "charset_detected", "replacement_characters")
 
 
 class Extract(Rewrite):
-    """Main text out of HTML and PDF files: fills `text`, adds what the page says of itself to `meta`, removes `html`
-    and `charset`; drops pages that are none.
+    """Main text out of HTML and PDF files: fills `text`, adds to `meta`, removes `html` and `charset`; drops non-pages.
 
     Texts pass untouched, but for those that begin as markup does: pages whose reader was not told of `html`. What the
-    reader put into `meta` wins over what the page says.
+    reader put into `meta` wins over what the page says of itself.
     """
 
     engine: Annotated[
@@ -255,7 +254,9 @@ def pdf_facts(noted: Mapping[str, int]) -> list[tuple[str, str]]:
     facts += [("pages beyond `max_pdf_pages`", f"{left_out:,}")] if left_out else []
     facts.append(("pages that need OCR", f"{needed:,}"))
     if needed:
-        facts.append(("OCR of these, about", f"${cost:,.2f} (${1e6 * cost / needed:,.0f} a million pages)"))
+        facts.append(
+            ("OCR of these, about", f"${cost:,.{2 if cost >= 1 else 4}f} (${1e6 * cost / needed:,.0f} a million pages)")
+        )
     return facts
 
 

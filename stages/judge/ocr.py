@@ -130,7 +130,12 @@ class Ocr(OcrBackEnd, Rewrite):
             ("pages without an answer", f"{noted.get('ocr_failed_pages', 0):,}"),
             ("answers cut at max_tokens", f"{noted.get('ocr_cut_pages', 0):,}"),
             ("tokens", f"{noted.get('ocr_prompt_tokens', 0):,} of prompts, {noted.get('ocr_tokens', 0):,} of answers"),
-            ("dollars", f"{cost:,.2f}, {1e6 * cost / asked:,.2f} a million pages" if cost else "no price was given"),
+            (
+                "dollars",
+                f"{cost:,.{2 if cost >= 1 else 4}f}, {1e6 * cost / asked:,.2f} a million pages"
+                if cost
+                else "no price was given",
+            ),
         ]
         return StageFigures("OCR", [FactList("", facts)])
 

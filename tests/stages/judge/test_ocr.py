@@ -71,7 +71,7 @@ def test_only_pages_without_text_are_asked_for_and_other_files_pass_untouched():
     }  # fmt: skip
     assert done.verdict.kept.all()
     facts = dict(Ocr.figures({"noted": dict(done.noted)}).blocks[0].pairs)
-    assert facts["pages"].startswith("2,") and facts["dollars"] == "0.00, 13.00 a million pages"
+    assert facts["pages"].startswith("2,") and facts["dollars"] == "0.0000, 13.00 a million pages"
     after = Extract().apply(done.batch)
     assert after.verdict.reason(4) == "pdf_encrypted" and after.batch.column("text")[2].as_py() == " ".join(prose(80))
     assert after.batch.column("text")[1].as_py().endswith("The text of a picture.")
