@@ -19,6 +19,7 @@ from gristmill.stages.extract.stage import Extract as Extract
 from gristmill.stages.from_meta import FromMeta as FromMeta
 from gristmill.stages.judge.judge import Judge as Judge, KeepWhere as KeepWhere
 from gristmill.stages.judge.llm_score import LlmScore as LlmScore
+from gristmill.stages.judge.ocr import Ocr as Ocr
 from gristmill.stages.judge.quantile_buckets import QuantileBuckets as QuantileBuckets
 from gristmill.stages.judge.threshold import Threshold as Threshold
 from gristmill.stages.limits import above as above, below as below
@@ -27,7 +28,7 @@ from gristmill.stages.others.nemo import Nemo as Nemo
 from gristmill.stages.paths import RecipePath as RecipePath
 from gristmill.stages.read.arrow import Arrow as Arrow
 from gristmill.stages.read.cc import Cc as Cc
-from gristmill.stages.read.html import Html as Html
+from gristmill.stages.read.html import Html as Html, Pdf as Pdf
 from gristmill.stages.read.jsonl import Jsonl as Jsonl
 from gristmill.stages.read.parquet import Parquet as Parquet
 from gristmill.stages.read.plain import Plain as Plain

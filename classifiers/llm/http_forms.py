@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -57,7 +58,7 @@ class ChatForm:
     def bodies(self, request: Request) -> list[dict[str, Any]]:
         body = {
             **self._fixed,
-            "messages": [{"role": "user", "content": request.shared + request.own}],
+            "messages": [{"role": "user", "content": content_of(request)}],
             "temperature": request.temperature,
         }
         if request.labels:
@@ -81,6 +82,21 @@ class ChatForm:
         return _answer(text or "", choice, replies, by_text(likely, request.labels))
 
 
+def content_of(request: Request) -> str | list[dict[str, Any]]:
+    """A message's text, behind its images where there are any."""
+    text = request.shared + request.own
+    if not request.images:
+        return text
+    addresses = ["data:image/png;base64," + base64.b64encode(image).decode("ascii") for image in request.images]
+    images: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": address}} for address in addresses]
+    return [*images, {"type": "text", "text": text}]
+
+
+def no_images(request: Request, form: str) -> None:
+    if request.images:
+        raise LanguageModelError(f"form `{form}` takes no images; use `chat`")
+
+
 class ThinkingForm(ChatForm):
     """OpenAI's models that think before they answer take another name for the limit, which counts the thinking too, and
     neither temperature nor label probabilities."""
@@ -88,7 +104,7 @@ class ThinkingForm(ChatForm):
     def bodies(self, request: Request) -> list[dict[str, Any]]:
         if request.labels:
             raise LanguageModelError("form `thinking` gives no label probabilities; take the reading `reasoned`")
-        messages = [{"role": "user", "content": request.shared + request.own}]
+        messages = [{"role": "user", "content": content_of(request)}]
         return [{**self._fixed, "messages": messages, "max_completion_tokens": request.max_tokens}]
 
 
@@ -100,6 +116,7 @@ class TextForm:
         self._top = top
 
     def bodies(self, request: Request) -> list[dict[str, Any]]:
+        no_images(request, "completions")
         body = {
             **self._fixed,
             "prompt": request.shared + request.own + request.opening,
@@ -124,6 +141,7 @@ class TokenForm:
         self._tokens = tokens
 
     def bodies(self, request: Request) -> list[dict[str, Any]]:
+        no_images(request, "tokens")
         prompt = self._tokens.prompts([request])[0]
         body = {**self._fixed, "temperature": request.temperature}
         if not request.labels:

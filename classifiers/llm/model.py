@@ -39,6 +39,7 @@ class Request:
     max_tokens: int = 1024
     temperature: float = 0.0
     labels: tuple[str, ...] = ()
+    images: tuple[bytes, ...] = ()  # PNG files, which stand before the text; for chat alone
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1 or not all(self.labels):
@@ -85,7 +86,7 @@ class LanguageModel(Protocol):
 
 def request_key(request: Request, identity: Mapping[str, Any]) -> str:
     """sha256 of all that decides an answer."""
-    asked = [
+    asked: list[Any] = [
         request.shared,
         request.own,
         request.opening,
@@ -93,6 +94,8 @@ def request_key(request: Request, identity: Mapping[str, Any]) -> str:
         request.temperature,
         list(request.labels),
     ]
+    if request.images:  # without any, a kept answer's key is what it was before there were images
+        asked.append([hashlib.sha256(image).hexdigest() for image in request.images])
     text = json.dumps([KEY_VERSION, asked, identity], sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

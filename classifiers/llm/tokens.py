@@ -49,6 +49,8 @@ class PromptTokens:
             raise LanguageModelError(
                 f"{tokenizer.__class__.__name__}: a fast tokenizer is needed (a tokenizer.json in the model's folder)"
             )
+        if chat and not tokenizer.chat_template:
+            raise LanguageModelError("the tokenizer has no chat template: a base model? Ask it without chat")
         self.chat = chat
         self.tokenizer = tokenizer
         self._plain = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
@@ -61,7 +63,7 @@ class PromptTokens:
             content: number for content, number in added.items() if content[:1] in "<[" and content[-1:] in ">]"
         }
         self._control_ids = frozenset(self._control.values())
-        self._head, self._tail = self._frame()
+        self._frames: dict[int, tuple[list[int], list[int]]] = {}
         self._shared = lru_cache(maxsize=KEPT_PREFIXES)(lambda text: tuple(self.plain([text])[0]))
 
     @staticmethod
@@ -78,7 +80,7 @@ class PromptTokens:
     @cached_property
     def fingerprint(self) -> str:
         """Of all that turns a request into token ids: the tokenizer and the frame."""
-        content = json.dumps([self._plain.to_str(), self._head, self._tail, sorted(self._control.items())])
+        content = json.dumps([self._plain.to_str(), *self.frame(0), sorted(self._control.items())])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def prompts(self, requests: Sequence[Request]) -> list[list[int]]:
@@ -87,8 +89,15 @@ class PromptTokens:
         for request, own in zip(requests, owns, strict=True):
             shared = self._shared(request.shared) if request.shared else ()
             opening = self._shared(request.opening) if request.opening else ()
-            prompts.append([*self._head, *shared, *own, *self._tail, *opening])
+            head, tail = self.frame(len(request.images))
+            prompts.append([*head, *shared, *own, *tail, *opening])
         return prompts
+
+    def frame(self, images: int) -> tuple[list[int], list[int]]:
+        """What stands before and behind the text of a message with so many images."""
+        if images not in self._frames:
+            self._frames[images] = self._frame(images)
+        return self._frames[images]
 
     def plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of texts, none of them a control token."""
@@ -131,17 +140,18 @@ class PromptTokens:
                 return list(ids)
             text = text.replace("<", "< ").replace("[", "[ ")
 
-    def _frame(self) -> tuple[list[int], list[int]]:
+    def _frame(self, images: int) -> tuple[list[int], list[int]]:
         if not self.chat:
+            if images:
+                raise LanguageModelError("images are for chat; a base model takes none")
             with_special = self.tokenizer("a").input_ids
             begins = with_special[:1] == [self.tokenizer.bos_token_id]
             return ([self.tokenizer.bos_token_id] if begins else []), []
-        if not self.tokenizer.chat_template:
-            raise LanguageModelError("the tokenizer has no chat template: a base model? Ask it without chat")
         template = self.tokenizer.get_chat_template()
         template = SAME_DAY + template if "strftime_now" in template else template
+        content = [*[{"type": "image"}] * images, {"type": "text", "text": MESSAGE}] if images else MESSAGE
         rendered = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": MESSAGE}], chat_template=template, tokenize=False, add_generation_prompt=True
+            [{"role": "user", "content": content}], chat_template=template, tokenize=False, add_generation_prompt=True
         )  # fmt: skip
         head, message, tail = rendered.partition(MESSAGE)
         if not message or MESSAGE in tail:

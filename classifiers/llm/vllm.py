@@ -8,6 +8,7 @@ log-probabilities differ by some 1e-2 between runs.
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -207,8 +208,7 @@ class _Feed:
         try:
             for part, (path, wanted) in enumerate(asked):
                 name = f"{self.name}/{i}/{part}"
-                prompt_ids = {"type": "token", "prompt_token_ids": [*prompt, *path]}
-                self.engine.add_request(name, prompt_ids, self.sampling(request, wanted))
+                self.engine.add_request(name, engine_prompt([*prompt, *path], request), self.sampling(request, wanted))
                 added.append(name)
         except ValueError as error:  # too long, mostly
             if added:
@@ -253,6 +253,16 @@ class _Feed:
             seconds=seconds,
             finish=first.finish_reason,
         )
+
+
+def engine_prompt(ids: list[int], request: Request) -> dict[str, Any]:
+    """Ids, and images for the places that the chat template left for them: vLLM widens each to the image's tokens."""
+    if not request.images:
+        return {"type": "token", "prompt_token_ids": ids}
+    from PIL import Image
+
+    images = [Image.open(io.BytesIO(image)).convert("RGB") for image in request.images]
+    return {"prompt_token_ids": ids, "multi_modal_data": {"image": images}}
 
 
 def _recorded(options: Mapping[str, Any]) -> Any:

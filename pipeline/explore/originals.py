@@ -25,6 +25,7 @@ from gristmill.pipeline.inputs.files import REMEMBERED, open_input, remembered_i
 from gristmill.pipeline.look.history import FileSpan, Story
 from gristmill.pipeline.recipe import registry
 from gristmill.stages.read.charset import decode_page
+from gristmill.stages.read.payload import is_pdf
 from gristmill.stages.stage import Origin, Reader
 
 SHOWN = 4 << 20  # characters of markup in a frame
@@ -183,6 +184,8 @@ def in_file(
                 html = row.get("html")
                 if html is None:
                     raise NoOriginal("this record was a text already: there is no markup")
+                if is_pdf(html):
+                    raise NoOriginal("this record is a PDF file, which is not shown here")
                 page = decode_page(html, row.get("charset"))
                 return Original(page.text, len(html), page.codec, span.path)
             if turn.over:

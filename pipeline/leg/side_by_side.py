@@ -23,6 +23,7 @@ from gristmill.pipeline.store.parts import identity, read_part
 from gristmill.pipeline.store.records import PageSample, PagesFile, PagesTask, Part, Result
 from gristmill.pipeline.store.sinks import as_lying
 from gristmill.pipeline.store.store import Store
+from gristmill.stages.read.payload import is_pdf
 from gristmill.stages.stage import Reader
 
 PAGES = 3
@@ -113,7 +114,7 @@ def samples_of(pages: pa.RecordBatch, extracted: Mapping[int, ExtractedPage]) ->
     rows = {uid: row for row, uid in enumerate(pages.column("uid").to_pylist()) if uid in extracted}
     for uid, row in sorted(rows.items()):
         html = pages.column("html")[row].as_py()
-        if html is None or len(html) > LARGEST_PAGE:
+        if html is None or len(html) > LARGEST_PAGE or is_pdf(html):
             continue
         document = extracted[uid]
         text = document["text"] or ""

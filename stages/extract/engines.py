@@ -31,7 +31,10 @@ from gristmill.stages.extract.metadata import absolute, metadata
 from gristmill.stages.extract.pages import no_page
 from gristmill.stages.extract.render import Form
 from gristmill.stages.extract.views import View
+from gristmill.stages.pdf.files import USUAL, Limits
+from gristmill.stages.pdf.pages import MOST_UNREAD, PdfFacts, read_page
 from gristmill.stages.read.charset import decode_html
+from gristmill.stages.read.payload import is_pdf
 
 EngineName = Literal["gristmill", "resiliparse", "trafilatura", "plain"]
 OURS: EngineName = "gristmill"
@@ -53,9 +56,11 @@ class Extracted:
     comments: str | None = None  # what readers wrote, where it is asked for apart
     precise: str | None = None  # the precise view beside the full one, where it is asked for and has less
     no_page: str | None = (
-        # why this is no page with text of its own, where it is none: one of gristmill.stages.extract.pages.REASONS
+        # why this is no page with text of its own, where it is none: one of gristmill.stages.extract.pages.REASONS, or
+        # of gristmill.stages.pdf.files.REASONS
         None
     )
+    pdf: PdfFacts | None = None  # what only a PDF file has
 
 
 class ExtractionEngine(Protocol):
@@ -72,7 +77,9 @@ def extract(
     views: Sequence[View] = ("full",),
 ) -> Extracted:
     """The text of one page and what it says of itself; `charset` is the one its HTTP header named. Only ours writes
-    markdown, knows readers' comments from the text, and has views."""
+    markdown, knows readers' comments from the text, and has views. A PDF file is read as such."""
+    if isinstance(html, bytes) and is_pdf(html):
+        return pdf_page(html, form)
     if engine == OURS:
         return gristmill(utf8(html, charset), url, form, comments, views)
     if engine not in ENGINES:
@@ -118,6 +125,21 @@ def gristmill(
         canonical=facts.canonical,
         kind=facts.kind,
         no_page=no_page(seen),
+    )
+
+
+def pdf_page(data: bytes, form: Form, limits: Limits = USUAL, most_unread: float = MOST_UNREAD) -> Extracted:
+    """A PDF file as a page; `most_unread` is the share of pages without text beyond which it is none."""
+    made, facts, no_page = read_page(data, form, limits, most_unread)
+    if made is None:
+        return Extracted("", no_page=no_page, pdf=facts)
+    return Extracted(
+        clean(made.text),
+        title=made.facts.get("title"),
+        author=made.facts.get("author"),
+        date=made.facts.get("published"),
+        no_page=no_page,
+        pdf=facts,
     )
 
 
@@ -222,6 +244,5 @@ def first_of(values: dict[str, str], names: tuple[str, ...]) -> str | None:
 
 __all__ = [
     "ENGINES", "OURS", "TextBlock", "EngineName", "Extracted", "Form", "absolute", "check_engine", "compare",
-    "extract", "extract_blocks", "gristmill", "markup",
-    "utf8",
+    "extract", "extract_blocks", "gristmill", "markup", "pdf_page", "utf8",
 ]  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +27,17 @@ from gristmill.stages.extract.engines import (
     extract,
     gristmill,
     markup,
+    pdf_page,
 )
 from gristmill.stages.extract.nesting import nests_deeper
 from gristmill.stages.extract.pages import REASONS
 from gristmill.stages.extract.views import View, each_once, other_uids
-from gristmill.stages.figures import PagePairs, Report, StageFigures
+from gristmill.stages.figures import Block, FactList, PagePairs, Report, StageFigures
+from gristmill.stages.pdf.files import NEEDS_OCR, REASONS as PDF_REASONS, Limits
+from gristmill.stages.pdf.pages import MOST_UNREAD, PdfFacts
 from gristmill.stages.read.charset import Decoded, decode_page
 from gristmill.stages.read.markup import MARKUP, rows_of_markup
+from gristmill.stages.read.payload import is_pdf
 from gristmill.stages.stage import Applied, CannotRun, Made, Rewrite, Signals, Verdict, with_columns
 
 PAGES = "pages"  # under which documents with html are counted
@@ -43,11 +48,10 @@ NOTED = ("charset_overruled", "charset_detected", "replacement_characters")
 
 
 class Extract(Rewrite):
-    """Main text out of HTML: fills `text`, adds what the page says of itself to `meta`, removes `html` and `charset`;
-    drops pages that are none.
+    """Main text out of HTML and PDF files: fills `text`, adds to `meta`, removes `html` and `charset`; drops non-pages.
 
     Texts pass untouched, but for those that begin as markup does: pages whose reader was not told of `html`. What the
-    reader put into `meta` wins over what the page says.
+    reader put into `meta` wins over what the page says of itself.
     """
 
     engine: Annotated[
@@ -85,6 +89,21 @@ class Extract(Rewrite):
             ge=1,
         ),
     ] = 1000
+    max_pdf_seconds: Annotated[float, Field(description="processor time of a PDF file; it is dropped beyond", gt=0)] = (
+        30.0
+    )
+    max_pdf_pages: Annotated[
+        int, Field(description="pages of a PDF file that are read; `meta` counts others", ge=1)
+    ] = 2000
+    max_unread_share: Annotated[
+        float,
+        Field(
+            description="of a PDF file's pages without text, or with noise for text; beyond, it needs OCR", ge=0, le=1
+        ),
+    ] = MOST_UNREAD
+    ocr_price: Annotated[
+        float, Field(description="dollars for OCR of a million pages, for estimates; olmOCR states 176 to 190", ge=0)
+    ] = 190.0
 
     needs: ClassVar[tuple[str, ...]] = ("html", "charset", "text", "url", "meta")
     costly: ClassVar[bool] = True
@@ -103,7 +122,12 @@ class Extract(Rewrite):
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
-        pages = report.get("pages")
+        pages, noted = report.get("pages"), report.get("noted", {})
+        if noted.get("pdf_files"):
+            blocks: list[Block] = [FactList("PDF files", pdf_facts(noted))]
+            if pages:
+                blocks.append(PagePairs(pages))
+            return StageFigures("Pages, extracted and whole; PDF files", blocks)
         return StageFigures("Pages, extracted and whole", [PagePairs(pages)]) if pages else None
 
     @model_validator(mode="after")
@@ -135,7 +159,8 @@ class Extract(Rewrite):
         markup_rows = set(rows_of_markup(columns.column("text"))) - set(np.flatnonzero(pages.is_valid()).tolist())
         no_source, too_deep, empty = (np.zeros(len(batch), dtype=bool) for _ in range(3))
         noted = {name: np.zeros(len(batch), dtype=bool) for name in NOTED}
-        no_page = {reason: np.zeros(len(batch), dtype=bool) for reason in REASONS}
+        no_page = {reason: np.zeros(len(batch), dtype=bool) for reason in (*REASONS, *PDF_REASONS)}
+        details, pdfs = [""] * len(batch), Counter[str]()
         seconds = np.zeros(len(batch))
         precise: list[str | None] = [None] * len(batch)
         for row, text in enumerate(texts):
@@ -147,8 +172,8 @@ class Extract(Rewrite):
             if html is None:
                 no_source[row] = not text
                 continue
-            page = decode_page(html, charset)
-            extracted = self.read(page, urls[row])
+            page = None if is_pdf(html) else decode_page(html, charset)
+            extracted = self.read_pdf(html) if page is None else self.read(page, urls[row])
             seconds[row] = time.perf_counter() - start
             if extracted is None:
                 too_deep[row], texts[row] = True, None
@@ -158,7 +183,14 @@ class Extract(Rewrite):
             if extracted.no_page:
                 no_page[extracted.no_page][row] = True
             empty[row] = not extracted.text
-            facts = (page.overruled, page.detected, "\ufffd" in extracted.text)
+            if extracted.pdf is not None:
+                pdfs.update(extracted.pdf.counts)
+                details[row] = self.detail_of(extracted.pdf, extracted.no_page)
+            facts = (
+                page is not None and page.overruled,
+                page is not None and page.detected,
+                "\ufffd" in extracted.text,
+            )
             for name, holds in zip(NOTED, facts, strict=True):
                 noted[name][row] = holds
         verdict = (
@@ -167,7 +199,7 @@ class Extract(Rewrite):
             .drop(too_deep, "nested_too_deep", [f"more than {self.max_nesting:,} elements open at once"] * len(batch))
         )
         for reason, where in no_page.items():
-            verdict.drop(where, reason)
+            verdict.drop(where, reason, details if reason in PDF_REASONS else None)
         verdict.drop(empty, "no_text")
         done = with_columns(batch, {"text": column_of(texts, pa.string()), "meta": column_of(metas, pa.string())})
         done, more = done.drop_columns(PAGE.names), None
@@ -176,7 +208,8 @@ class Extract(Rewrite):
             done = with_columns(done, {"view": pc.if_else(pa.array(is_page), "full", pa.scalar(None, pa.string()))})
             more = precise_views(done, precise, verdict.kept)
         counts = {name: int(np.count_nonzero(rows & verdict.kept)) for name, rows in noted.items()}
-        counts |= {PAGES: len(batch) - pages.null_count, MARKUP: len(markup_rows)}
+        counts |= {PAGES: len(batch) - pages.null_count, MARKUP: len(markup_rows), **pdfs}
+        counts["ocr_microdollars"] = round(pdfs["needs_ocr_pages"] * self.ocr_price)
         return Applied(done, verdict, seconds, {name: count for name, count in counts.items() if count}, more)
 
     def alarms(self, source: str, documents: int, noted: Mapping[str, int]) -> list[str]:
@@ -195,12 +228,36 @@ class Extract(Rewrite):
             ]
         return []
 
+    def read_pdf(self, data: bytes) -> Extracted:
+        return pdf_page(data, self.form, Limits(self.max_pdf_seconds, self.max_pdf_pages), self.max_unread_share)
+
+    def detail_of(self, pdf: PdfFacts, no_page: str | None) -> str:
+        """More of why a PDF file is dropped, and what OCR would cost."""
+        if no_page != NEEDS_OCR:
+            return pdf.detail
+        price = pdf.unread * self.ocr_price / 1e6
+        return f"{pdf.unread:,} of {pdf.pages - pdf.left_out:,} pages have no text; OCR costs about ${price:.6f}"
+
     def read(self, page: Decoded, url: str | None) -> Extracted | None:
         """What the engine makes of one page; None where it is nested too deep for it."""
         if self.engine == OURS:
             return gristmill(page.utf8, url, self.form, self.comments, self.views)
         html = markup(page.text)
         return None if nests_deeper(html, self.max_nesting) else ENGINES[self.engine](html, url)
+
+
+def pdf_facts(noted: Mapping[str, int]) -> list[tuple[str, str]]:
+    """What a run met of PDF files, for the report."""
+    needed, cost = noted.get("needs_ocr_pages", 0), noted.get("ocr_microdollars", 0) / 1e6
+    left_out = noted.get("pdf_pages_left_out", 0)
+    facts = [("files", f"{noted['pdf_files']:,}"), ("pages read", f"{noted.get('pdf_pages', 0):,}")]
+    facts += [("pages beyond `max_pdf_pages`", f"{left_out:,}")] if left_out else []
+    facts.append(("pages that need OCR", f"{needed:,}"))
+    if needed:
+        facts.append(
+            ("OCR of these, about", f"${cost:,.{2 if cost >= 1 else 4}f} (${1e6 * cost / needed:,.0f} a million pages)")
+        )
+    return facts
 
 
 def precise_views(done: pa.RecordBatch, texts: list[str | None], kept: Array) -> Made | None:
@@ -230,5 +287,7 @@ def merged(meta: str | None, page: Extracted) -> str | None:
         "kind": page.kind,
         "comments": page.comments,
     }
-    stated = {name: value for name, value in facts.items() if value is not None}
+    stated: dict[str, Any] = {name: value for name, value in facts.items() if value is not None}
+    if page.pdf is not None:
+        stated |= page.pdf.meta
     return as_json(stated | (json.loads(meta) if meta else {})) if stated else meta

@@ -1,4 +1,4 @@
-"""Pages from files in a folder, one page a file: plain, gzip or zstd. What `wget -r`, a site generator or a browser
+"""Pages and PDF files in a folder, one a file: plain, gzip or zstd. What `wget -r`, a site generator or a browser
 saves.
 
 The url is known only where the path tells it: `wget -r` writes HOST/PATH, or https/HOST/PATH.
@@ -13,7 +13,8 @@ from urllib.parse import quote
 from pydantic import Field, field_validator
 
 from gristmill.stages.documents import Collector
-from gristmill.stages.read.payload import HTML_TYPES, not_html
+from gristmill.stages.read.other_formats import OTHERS, PDF
+from gristmill.stages.read.payload import HTML_TYPES, is_pdf, not_html
 from gristmill.stages.read.plain import WholeFiles
 from gristmill.stages.stage import Origin
 
@@ -79,6 +80,21 @@ class Html(WholeFiles):
         if not slash or not HOST.fullmatch(host):
             return None
         return f"{scheme}://{host.replace('+', ':')}/{as_in_url(page)}"
+
+
+class Pdf(Html):
+    """PDF files, one document a file, for `extract`; its id is its path below the source. .gz and .zst are unpacked."""
+
+    suffixes: ClassVar[tuple[str, ...]] = tuple(".pdf" + packed for packed in ("", *PACKED))
+    holds: ClassVar[str] = "PDF"
+    others: ClassVar[tuple[tuple[bytes, str, str], ...]] = tuple(other for other in OTHERS if other is not PDF)
+
+    def add(self, data: bytes, origin: Origin, collector: Collector) -> None:
+        url = self.url_of(origin.path)
+        if is_pdf(data):
+            collector.add(0, html=data, id=origin.path, url=url)
+        else:
+            collector.skip("not_pdf" if data else "empty_page", url or origin.path)
 
 
 def unpacked_name(path: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from gristmill.stages.read.members import PROBE, Codec, Damaged, Window
 
 UNPACK = "unpack it first, or pack it as gzip or zstd"
+PDF = (rb"%PDF-\d", "PDF", "read it with `pdf`")
 OTHERS = (
     (rb"WARC/[01]\.", "WARC", "read it with `warc`"),
     (rb"filedesc:", "ARC", "read it with `warc`"),
@@ -20,7 +21,7 @@ OTHERS = (
     (rb"PK\x03\x04", "a zip archive", UNPACK),
     (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK),
     (rb"\x1f\x8b\x08|\x28\xb5\x2f\xfd", "something packed twice", UNPACK),
-    (rb"%PDF-\d", "PDF", "extract its text first"),
+    PDF,
 )
 # What text may well begin with, but a row of JSON lines never does.
 NO_ROWS = (

@@ -85,6 +85,11 @@ def not_html(kind: str, payload: bytes) -> str | None:
     return kind or "no type"
 
 
+def is_pdf(payload: bytes) -> bool:
+    """By its first bytes, whatever its type; white space and a byte order mark may stand before the mark."""
+    return payload.startswith(b"%PDF-") or payload[:1024].lstrip(b"\xef\xbb\xbf\0\t\n\x0b\x0c\r ").startswith(b"%PDF-")
+
+
 def is_plain_text(kind: str, payload: bytes) -> bool:
     """Is it text/plain, and not what servers only call so, such as a picture?"""
     return kind == PLAIN_TYPE and not payload.startswith(tuple(mark for mark, _ in SURELY_NOT)) and not no_text(payload)

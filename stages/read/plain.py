@@ -14,7 +14,7 @@ from pydantic import Field
 from gristmill.stages.documents import EMPTY, Collector, Reading
 from gristmill.stages.read.charset import decode_labelled
 from gristmill.stages.read.members import Codec, Damaged, Unpacked, Window, codec_for, plain_chunks
-from gristmill.stages.read.other_formats import other_format
+from gristmill.stages.read.other_formats import OTHERS, other_format
 from gristmill.stages.read.warc import MAX_RECORD
 from gristmill.stages.stage import Origin, Reader
 
@@ -24,12 +24,15 @@ class WholeFiles(Reader):
 
     max_record_bytes: Annotated[int, Field(description="larger files are skipped, unpacked size", gt=0)] = MAX_RECORD
     holds: ClassVar[str]  # what its files hold, for people
+    others: ClassVar[tuple[tuple[bytes, str, str], ...]] = OTHERS  # what they may be instead
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
         collector = Collector(origin.source, origin.path, pages=self.gives_pages)
         window = Window(file)
         codec = codec_for(window, origin.path)
-        wrong = EMPTY if codec is not None and origin.size == 0 else other_format(window, codec, self.holds)
+        wrong = (
+            EMPTY if codec is not None and origin.size == 0 else other_format(window, codec, self.holds, self.others)
+        )
         if wrong is not None:
             collector.damage(0, origin.size, wrong)
         else:

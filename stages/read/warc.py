@@ -27,6 +27,7 @@ from gristmill.stages.read.payload import (
     PayloadTooLarge,
     Undecodable,
     decoded_payload,
+    is_pdf,
     is_plain_text,
     kind_of,
     not_html,
@@ -222,6 +223,10 @@ class Warc(Archive):
             )
         ),
     ] = False
+    keep_pdf: Annotated[
+        bool,
+        Field(description="take PDF files as documents too; `extract` makes text of them (pip install gristmill[pdf])"),
+    ] = False
     suffixes: ClassVar[tuple[str, ...]] = WARC_SUFFIXES
     pages: ClassVar[bool] = True
 
@@ -264,6 +269,8 @@ class Warc(Archive):
             text = decode_text(payload, charset).replace("\0", "")
             return add_document(collector, place, fields, meta, url=url, text=text)
         other = not_html(kind, payload)
+        if other is not None and self.keep_pdf and is_pdf(payload):
+            return add_document(collector, place, fields, meta, url=url, html=payload)
         if other is not None:
             return collector.skip("not_html", url, other)
         add_document(collector, place, fields, meta, url=url, html=payload, charset=charset)

@@ -11,12 +11,19 @@ import pyarrow as pa
 import pytest
 
 from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
-from gristmill.classifiers.llm import http as llm_http, transformers as llm_transformers, vllm as llm_vllm
-from gristmill.stages import LlmScore
-from gristmill.stages.judge import llm_score
+from gristmill.classifiers.llm import (
+    http as llm_http,
+    transformers as llm_transformers,
+    vision as llm_vision,
+    vllm as llm_vllm,
+)
+from gristmill.stages import LlmScore, Ocr
+from gristmill.stages.judge import llm_score, ocr
+from gristmill.stages.judge.back_end import BackEnd
 from gristmill.stages.stage import Stage
 from tests.classifiers.labelled import QUALITY, two_kinds
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of, text_reply
+from tests.stages.pdf.made_pdfs import SCAN, column, pdf, prose
 from tests.stages.settings_shown import Lab, Subject, batch_of, to
 
 TEXTS = {
@@ -83,11 +90,51 @@ def asked_twice(lab: Lab, stage: Stage, given: Any) -> int:
 
 def opened(lab: Lab, stage: Stage, given: Any) -> Any:
     """Which model is opened, and with what."""
-    assert isinstance(stage, LlmScore)
+    assert isinstance(stage, BackEnd)
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((llm_http, "HttpModel"), (llm_vllm, "VllmModel"), (llm_transformers, "TransformersModel")):
+        for module, name in (
+            (llm_http, "HttpModel"),
+            (llm_vllm, "VllmModel"),
+            (llm_transformers, "TransformersModel"),
+            (llm_vision, "VisionModel"),
+        ):
             patch.setattr(module, name, lambda *given, name=name, **settings: (name, given, settings))
         return stage.opened()
+
+
+def drawn(lab: Lab, stage: Stage, given: Any) -> Any:
+    """What becomes of scans, what is noted of them, and what the endpoint was asked."""
+    assert isinstance(stage, Ocr)
+    with pytest.MonkeyPatch.context() as patch, LanguageServer(by_picture) as server:
+        patch.setenv("OWN_KEY", "sesame")
+        done = stage.model_copy(update={"endpoint": server.url}).apply(batch_of(given))
+        ocr.opened_once.cache_clear()
+        headers = sorted(str(one["Authorization"]) for one in server.headers)
+        asked = sorted(json.dumps(body, sort_keys=True) for body in server.bodies)
+        return done.batch.to_pylist(), done.verdict.details, dict(done.noted), asked, headers
+
+
+def drawn_twice(lab: Lab, stage: Stage, given: Any) -> int:
+    """How many requests two runs over the same scans take."""
+    assert isinstance(stage, Ocr)
+    with pytest.MonkeyPatch.context() as patch, LanguageServer(by_picture) as server:
+        patch.setattr(ocr, "opened_once", lambda back_end: back_end.opened())
+        stage = stage.model_copy(update={"endpoint": server.url})
+        for _ in range(2):
+            stage.apply(batch_of(given))
+        return len(server.bodies)
+
+
+def by_picture(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    if "unanswerable" in prompt_of(body):
+        return {"choices": [{"index": 0, "message": {}, "finish_reason": "content_filter"}]}
+    return chat_reply(f"Read by {body['model']}.")
+
+
+def scanned(pages: int) -> pa.Table:
+    texts = {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")}
+    slow = [column(prose(600, n), 72, 800, 80, 9)[0] for n in range(12)]
+    return pa.table({"html": pa.array([pdf([SCAN, *slow[: pages - 1]])], pa.binary()), **texts})
 
 
 AT: dict[str, Any] = {"endpoint": "http://localhost:1/v1"}
@@ -132,5 +179,34 @@ JUDGES = [
         given=TEXTS,
         base={"model": "m", "rubric": "Is it useful?", "most_failures": 1.0},
         see=asked,
+    ),
+    Subject(
+        "Ocr",
+        {
+            "model": to("another"),
+            "model_path": to("folder", along={"model": ""}, endpoint="", see=opened),
+            "endpoint": to("http://localhost:2/v1", see=opened),
+            "engine": to("transformers", endpoint="", see=opened),
+            "form": to("thinking"),
+            "revision": to("abc", see=opened),
+            "quantization": to("fp8", endpoint="", see=opened),
+            "longest_prompt": to(4096, endpoint="", see=opened),
+            "key_variable": to("OWN_KEY"),
+            "connections": to(2, see=opened),
+            "timeout": to(9.0, see=opened),
+            "device": to("cuda", engine="transformers", device="cpu", endpoint="", see=opened),
+            "prompt": to("Read it."),
+            "longest_side": to(100),
+            "max_tokens": to(9),
+            "max_pdf_seconds": to(0.01, given=lambda lab: scanned(13)),
+            "max_pdf_pages": to(1, given=lambda lab: scanned(2)),
+            "prompt_price": to(1.0),
+            "completion_price": to(1.0),
+            "most_failures": to(0.0, prompt="unanswerable", refuses="no answer"),
+            "cache_path": to(lambda lab: str(lab.folder / "kept_pages"), see=drawn_twice),
+        },
+        given=lambda lab: scanned(1),
+        base={"model": "m", "most_failures": 1.0, "longest_side": 64, **AT},
+        see=drawn,
     ),
 ]

@@ -20,6 +20,7 @@ from gristmill.pipeline.inputs.files import files_at
 from gristmill.stages import Cc, TextSignals
 from gristmill.stages.stage import Reader, Stage
 from tests.pipeline.inputs.false_crawl import DUMP, make_crawl, write_list
+from tests.stages.pdf.made_pdfs import SCAN, column, pdf, prose
 from tests.stages.settings_shown import Change, Elsewhere, Lab, Subject, batch_of, to
 
 # --- readers
@@ -138,6 +139,7 @@ def of_crawls() -> Subject:
     page = gzip.compress(record("response", PAGE, Content_Type=HTTP), mtime=0)
     text = gzip.compress(record("conversion", b"A text.", Content_Type="text/plain") + record("response", PAGE, Content_Type=HTTP), mtime=0)  # fmt: skip
     note = gzip.compress(record("response", NOTE, Content_Type=HTTP), mtime=0)
+    paper = gzip.compress(record("response", PAPER, Content_Type=HTTP), mtime=0)
     cut = gzip.compress(record("response", PAGE, Content_Type=HTTP, WARC_Truncated="length"), mtime=0)
     changes: dict[str, Change | Elsewhere] = {
         "path": to("*-00001.*", **found),
@@ -162,11 +164,13 @@ def of_crawls() -> Subject:
         "max_record_bytes": to(20),
         "keep_truncated": to(False, given=(cut, "a.warc.gz")),
         "keep_plain_text": to(True, given=(note, "a.warc.gz")),
+        "keep_pdf": to(True, given=(paper, "a.warc.gz")),
     }
     return Subject("Cc", changes, given=(page, "a.warc.gz"), base={"dump": DUMP})
 
 
 NOTE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nA note of some words."
+PAPER = b"HTTP/1.1 200 OK\r\nContent-Type: application/pdf\r\n\r\n" + pdf([[]])
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><p>A page of some words.</p></html>"
 READERS = [
     row_reader("Jsonl", ".jsonl", as_jsonl),
@@ -191,10 +195,32 @@ READERS = [
         PAGE,
         HTTP,
         keep_plain_text=to(True, given=(record("response", NOTE, Content_Type=HTTP), "a.warc")),
+        keep_pdf=to(True, given=(record("response", PAPER, Content_Type=HTTP), "a.warc")),
+    ),
+    Subject(
+        "Pdf",
+        {"path": path_change(".pdf"), "base_url": to("https://a.example/"), "max_record_bytes": to(2)},
+        given=(pdf([[]]), "a.pdf"),
+        base={"path": "x"},
     ),
     of_crawls(),
     archive("Wet", ".warc.wet", "conversion", b"A text of some words.", "text/plain"),
 ]
+
+
+def papers(lab: Lab) -> pa.Table:
+    """A PDF file that takes some tenths of a second."""
+    return paper([column(prose(600, n), 72, 800, 80, 9)[0] for n in range(12)])
+
+
+def scans(lab: Lab) -> pa.Table:
+    return paper([column(prose(80), 72, 740)[0], SCAN])
+
+
+def paper(pages: list[Any]) -> pa.Table:
+    texts = {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")}
+    return pa.table({"html": pa.array([pdf(pages)], pa.binary()), **texts})
+
 
 # --- text
 #   --------------------------------------------------------------------------------------------------------------
@@ -421,6 +447,10 @@ TEXT = [
             "comments": to("keep", given=pa.table({"html": pa.array([COMMENTED], pa.large_binary())} | {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")})),
             "views": to(["precise"], given=pa.table({"html": pa.array([BESIDE], pa.binary())} | {name: pa.array([None], pa.string()) for name in ("charset", "text", "url", "meta")})),
             "max_nesting": to(2, engine="plain"),  # gristmill's own engine takes any
+            "max_pdf_seconds": to(0.01, given=papers),
+            "max_pdf_pages": to(1, given=papers),
+            "max_unread_share": to(0.9, given=scans),
+            "ocr_price": to(100.0, given=scans),
         },
         given=pa.table(
             {

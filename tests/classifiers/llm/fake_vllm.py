@@ -68,10 +68,14 @@ class Engine:
     seen: set[int] = field(default_factory=set)
     added: int = 0
     aborted: list[str] = field(default_factory=list)
+    pictures: list[Any] = field(default_factory=list)
 
     def add_request(self, request_id: str, prompt: dict[str, Any], params: SamplingParams) -> str:
         ids = prompt["prompt_token_ids"]
-        assert prompt["type"] == "token" and all(type(i) is int for i in ids)
+        pictures = prompt.get("multi_modal_data", {}).get("image", [])
+        assert prompt.keys() == ({"prompt_token_ids", "multi_modal_data"} if pictures else {"type", "prompt_token_ids"})
+        assert prompt.get("type", "token") == "token" and all(type(i) is int for i in ids)
+        self.pictures += pictures
         if len(ids) + (params.max_tokens or 1) > self.longest:
             raise ValueError(f"the prompt of {len(ids)} tokens is longer than the model's {self.longest}")
         assert request_id not in self.waiting

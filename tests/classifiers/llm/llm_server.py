@@ -100,7 +100,10 @@ class LanguageServer:
 
 
 def prompt_of(body: Reply) -> str:
-    return body["messages"][-1]["content"] if "messages" in body else json.dumps(body["prompt"])
+    if "messages" not in body:
+        return json.dumps(body["prompt"])
+    content = body["messages"][-1]["content"]  # a text, or parts, of which some are pictures
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 def send(http: BaseHTTPRequestHandler, status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> None:

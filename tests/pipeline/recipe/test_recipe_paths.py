@@ -73,6 +73,8 @@ SETTINGS = {
         )
     },
     "nemo.files": ("nemo: {filter: 'blocks_of_ours:Marked', files: {words_file: kept}}", "kept", "mill\n", "dog\n"),
+    "ocr.cache_path": ("ocr: {model: m, cache_path: kept}", "kept/answers", "", ""),
+    "ocr.model_path": ("ocr: {model_path: kept}", "kept/config.json", "{}", "{} "),
     "paragraph_languages.model_file": ("paragraph_languages: {model_file: kept.bin}", "kept.bin", "a model", "another"),
     "text_signals.stop_words_file": ("text_signals: {stop_words_file: kept.json}", "kept.json", '{"de": ["der"]}', '{"de": ["die"]}'),
     "tokenize.tokenizer": ("tokenize: {tokenizer: tok.json, eos: false}", "tok.json", "TOKENIZER", "OTHER TOKENIZER"),
@@ -89,7 +91,7 @@ SETTINGS = {
 # own account.
 ENGINES = {
     *(f"{stage}.{setting}" for stage in ("exact_dedup", "minhash_dedup") for setting in ("against", "save_index")),
-    *(f"{reader}.path" for reader in ("arrow", "html", "jsonl", "parquet", "plain", "warc", "wet")),
+    *(f"{reader}.path" for reader in ("arrow", "html", "jsonl", "parquet", "pdf", "plain", "warc", "wet")),
 }
 
 GLOBS = {"cc.path"}  # of names in a list, and none of files
@@ -153,13 +155,13 @@ def test_a_path_is_looked_for_beside_the_recipe_and_known_by_what_it_holds(
     assert (fingerprint.of_stage(again.stage, again.spec) != before) == (first != second)
 
 
-@pytest.mark.parametrize("setting", [name for name in SETTINGS if name != "llm_score.model_path"])
+@pytest.mark.parametrize("setting", [name for name in SETTINGS if not name.endswith(".model_path")])
 def test_a_file_of_that_name_beside_the_shell_is_not_taken(
     setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizers: tuple[str, str]
 ) -> None:
     beside(tmp_path / "shell", setting, contents_of(setting, tokenizers)[0])
     (tmp_path / "home").mkdir()
-    if setting == "llm_score.cache_path":
+    if setting.endswith(".cache_path"):
         pytest.skip("a folder that is not beside the recipe is refused by name: test_llm_score")
     monkeypatch.chdir(tmp_path / "shell")
     with pytest.raises(RecipeError, match=str(tmp_path / "home")):
