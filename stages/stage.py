@@ -203,6 +203,8 @@ class Annotate(Map):
         False  # an alarm sounds where a signal of it is null for every document of a source
     )
 
+    reads_headers: ClassVar[bool] = False  # of the answers that pages came in (`Reader.with_headers`)
+
     @property
     def from_input(self) -> Mapping[str, str]:
         """Signals that are taken as the input has them, each with its field there. None may bear the name of a signal
@@ -274,8 +276,13 @@ class Rule(Map):
         """The rows whose bound is the limit's own setting, and not that of a table, say."""
         return np.ones(len(signals), bool)
 
+    def tally(self, signals: Signals, verdict: Verdict, alive: Mask) -> Mapping[str, int]:
+        """What its report counts of the documents that came to it (`alive`), by name (`Applied.noted`)."""
+        return {}
+
     def apply(self, batch: pa.RecordBatch) -> Applied:
-        return Applied(batch, self.verdict(Signals(batch)))
+        verdict = self.verdict(signals := Signals(batch))
+        return Applied(batch, verdict, noted=self.tally(signals, verdict, np.ones(len(batch), bool)))
 
 
 class Rewrite(Map):
@@ -337,6 +344,10 @@ class Reader(Stage):
     def instead_for_text(self) -> str:
         """What to write where the files of a reader of pages hold text already, for an error message."""
         return f"files that hold text already are read by `wet`, not `{self.recipe_name()}`"
+
+    def with_headers(self) -> Self:
+        """The reader as it also keeps headers that state terms of use, where its files have any."""
+        return self
 
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
         """Byte ranges of about `target` bytes in which the file can be read apart; the whole file unless the format

@@ -123,6 +123,10 @@ READERS = [
         PAGE,
         HTTP,
         keep_plain_text=to(True, given=(record("response", NOTE, Content_Type=HTTP), "a.warc")),
+        keep_headers=to(
+            True,
+            given=(record("response", PAGE.replace(b"OK", b"OK\r\nX-Robots-Tag: noai"), Content_Type=HTTP), "a.warc"),
+        ),
     ),
     archive("Wet", ".warc.wet", "conversion", b"A text of some words.", "text/plain"),
 ]

@@ -71,6 +71,13 @@ SETTINGS = {
             ("most_utility", "utilities_file", "", UTILITIES, "0.5", "0.4"), ("utilimax", "utilities_file", "", UTILITIES, "0.5", "0.4"),
         )
     },
+    **{
+        f"opt_out.{name}": (f"opt_out: {{{name}: {'[kept.txt]' if name == 'urls_file' else 'kept.txt'}}}", "kept.txt", "b.com\n", "c.com\n")
+        for name in ("domains_file", "urls_file")
+    },
+    "opt_out.site_files": (
+        "opt_out: {site_files: kept.jsonl}", "kept.jsonl", '{"host": "b.com", "body": "a"}', '{"host": "b.com", "body": "b"}',
+    ),
     "paragraph_languages.model_file": ("paragraph_languages: {model_file: kept.bin}", "kept.bin", "a model", "another"),
     "text_signals.stop_words_file": ("text_signals: {stop_words_file: kept.json}", "kept.json", '{"de": ["der"]}', '{"de": ["die"]}'),
     "tokenize.tokenizer": ("tokenize: {tokenizer: tok.json, eos: false}", "tok.json", "TOKENIZER", "OTHER TOKENIZER"),
@@ -87,7 +94,7 @@ SETTINGS = {
 # own account.
 ENGINES = {
     *(f"{stage}.{setting}" for stage in ("exact_dedup", "minhash_dedup") for setting in ("against", "save_index")),
-    *(f"{reader}.path" for reader in ("arrow", "html", "jsonl", "parquet", "plain", "warc", "wet")),
+    *(f"{reader}.path" for reader in ("arrow", "html", "jsonl", "parquet", "plain", "site_files", "warc", "wet")),
 }
 
 
