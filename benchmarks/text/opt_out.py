@@ -44,14 +44,16 @@ def main() -> None:
     if options.protego is not None:
         cases(options.protego)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
         speed(Path(folder), options.domains, options.sites, options.urls)
 
 
 def speed(folder: Path, domains: int, sites: int, urls: int) -> None:
     chance = random.Random(1)
     listed = folder / "domains.txt"
-    listed.write_text("".join(f"site-{n * 2654435761 % 2**32:x}.example\n" for n in range(domains)))
+    # a list of its own each time: no cache of an earlier run is read
+    listed.write_text(
+        f"# {time.time_ns()}\n" + "".join(f"site-{n * 2654435761 % 2**32:x}.example\n" for n in range(domains))
+    )
     numbers = [chance.randrange(2 * domains) for _ in range(urls)]
     asked = [f"https://www.site-{n * 2654435761 % 2**32:x}.example/a/{n}.html" for n in numbers]
     rows = {"url": pa.array(asked), "date": pa.array(["2024-01-01"] * urls)}

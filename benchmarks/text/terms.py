@@ -36,7 +36,7 @@ def main() -> None:
     stage.prepare()
     table = pa.table({"html": pa.array(pages, pa.large_binary())})
     start = time.process_time()
-    found = stage(table)
+    found = stage.annotate(table.combine_chunks().to_batches()[0])
     seconds = time.process_time() - start
     licences = [row for row in found["licence"].to_pylist() if row]
     reserved = Counter(word for row in found["reservations"].to_pylist() if row for word in row.split())
@@ -51,7 +51,7 @@ def main() -> None:
     part = pa.table({"html": pa.array(some, pa.large_binary())})
     gristmill.extract(some[0], None)
     start = time.process_time()
-    stage(part)
+    stage.annotate(part.combine_chunks().to_batches()[0])
     terms = time.process_time() - start
     start = time.process_time()
     for page in some:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
-import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.base.columns import text_column
@@ -43,7 +42,6 @@ from gristmill.stages.text.url_lists import WantedLists, mended_urls, url_lists
 Reservation = Literal[
     "robots_txt", "content_signal", "ai_txt", "trust_txt", "tdm", "x_robots_tag", "meta_robots",
 ]  # fmt: skip
-OF_SITES = ("robots_txt", "content_signal", "ai_txt", "trust_txt", "tdm")  # what files of sites may say
 OF_PAGES = ("content_signal", "tdm", "x_robots_tag", "meta_robots")  # what pages and headers may
 DOMAINS_LISTED, URLS_LISTED = "listed_domain", "listed_url"
 REASONS = (DOMAINS_LISTED, URLS_LISTED, "robots_txt", "content_signal", "ai_txt", "trust_txt",
@@ -286,6 +284,3 @@ def lower(agents: tuple[str, ...]) -> frozenset[str]:
 
 def each(files: Files) -> list[str]:
     return [] if files is None else [files] if isinstance(files, str) else list(files)
-
-
-__all__ = ["OF_SITES", "REASONS", "OptOut", "pa"]
