@@ -90,6 +90,11 @@ class Stage(Settings, ABC):
         """The signals of `adds` that this one leaves: those that a setting `only` names, if it has one."""
         return tuple(getattr(self, "only", ())) or self.adds
 
+    @property
+    def code_beside(self) -> tuple[str, ...]:
+        """Modules besides the stage's own whose code decides what it does: that of a class which a setting names."""
+        return ()
+
     # --- hooks: what the engine and the report ask of every stage; none changes a result ------------------------------
 
     def check_recipe(self, context: RecipeContext) -> list[Complaint]:
@@ -186,12 +191,10 @@ class Applied:
 
     batch: pa.RecordBatch
     verdict: Verdict
-    seconds: np.ndarray[Any, np.dtype[np.float64]] | None = (
-        None  # on each row, of a stage that works row by row: the slowest are reported
-    )
-    noted: Mapping[str, int] = field(
-        default_factory=dict
-    )  # by name, how many of the documents kept have what the run's record should tell of
+    # on each row, of a stage that works row by row: the slowest are reported
+    seconds: np.ndarray[Any, np.dtype[np.float64]] | None = None
+    # by name, how many of the documents kept have what the run's record should tell of
+    noted: Mapping[str, int] = field(default_factory=dict)
     made: Made | None = None  # more documents, beside these
 
 
@@ -346,7 +349,7 @@ class Reader(Stage):
         return f"files that hold text already are read by `wet`, not `{self.recipe_name()}`"
 
     def with_headers(self) -> Self:
-        """The reader as it also keeps headers that state terms of use, where its files have any."""
+        """The reader as it also keeps headers that state terms of use."""
         return self
 
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
@@ -435,10 +438,7 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Reco
     """The batch with columns added, or replaced where they are there already."""
     for name, values in columns.items():
         index = batch.schema.get_field_index(name)
-        if index < 0:
-            batch = batch.append_column(name, values)
-        else:
-            batch = batch.set_column(index, name, values)
+        batch = batch.append_column(name, values) if index < 0 else batch.set_column(index, name, values)
     return batch
 
 
