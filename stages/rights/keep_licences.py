@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
+from gristmill.kernels.base.types import Mask
+from gristmill.stages.figures import LICENCE
 from gristmill.stages.stage import Rule, Signals, Verdict
 
 Source = Literal["rel", "json_ld", "meta", "text", "link"]  # what `page_terms` writes
+
+NOT_STATED = "not stated"
 
 
 class KeepLicences(Rule):
@@ -42,6 +47,12 @@ class KeepLicences(Rule):
             stated & ~stays, "other_licence", [names[code] or "" for code in codes.tolist()]
         )
         return verdict if self.unstated else verdict.drop(~stated, "no_licence")
+
+    def tally(self, signals: Signals, verdict: Verdict, alive: Mask) -> Mapping[str, int]:
+        """Documents that stay by the licence that they state, for the dataset card."""
+        names, codes = signals.coded("licence")
+        counts = np.bincount(codes[alive & verdict.kept], minlength=len(names)).tolist()
+        return {f"{LICENCE}{name or NOT_STATED}": count for name, count in zip(names, counts, strict=True) if count}
 
     def wants(self, name: str) -> bool:
         return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in self.licences)

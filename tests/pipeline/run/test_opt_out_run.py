@@ -65,6 +65,8 @@ stages:
   - opt_out: {site_files: files/write, domains_file: domains.txt, urls_file: urls.txt}
   - keep_licences: {unstated: true}
   - write
+  - tokenize: {vocab_size: 300}
+  - pack: {row_length: 64, window_tokens: 1024}
 """
 
 
@@ -94,6 +96,9 @@ def test_each_reservation_of_a_crawl_is_honoured_and_counted_by_language(tmp_pat
     counted = report["noted"]
     assert (counted["en/"], counted["en/any"], counted["de/"], counted["de/any"]) == (13, 11, 2, 1)
     assert counted["de/robots_txt"] == counted["en/robots_txt"] == 1
+    card = (tmp_path / "out" / "shards" / "README.md").read_text()
+    assert "licences that pages state" in card
+    assert "not stated 2 (66.67%), CC-BY-4.0 1 (33.33%)" in card.replace("\\", "")
     html = (tmp_path / "out" / "report.html").read_text()
     assert "What opt-outs take of each language" in html
 
