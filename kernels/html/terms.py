@@ -4,7 +4,7 @@ A search for a few words comes first, 32 bytes at a time; only a page that has o
 inside comments, styles and scripts other than JSON-LD counts for nothing. The places are only candidates: whoever reads
 them decides what they say (gristmill/stages/rights/page_terms.py).
 
-Measured on 4,726 real pages: 1.1 GB/s, 3.6 % of the time of extraction (benchmarks/text/terms.py).
+Measured on 4,726 real pages: 1.2 GB/s, 3 to 5 % of the time of extraction (benchmarks/text/terms.py).
 """
 
 # ruff: noqa: SIM102 (compiled; one condition a line)

@@ -2,7 +2,7 @@
 
 Rows come from JSON lines (`.gz` and `.zst` too) or Parquet, a file or a folder of them: `url` of the file, or `host`
 (a robots.txt then), `date` and `body` (or `text`, as the reader `site_files` gives it). Bodies that are equal are kept
-once. Measured: 50,000 files in 6 s on a busy machine (benchmarks/text/opt_out.py).
+once. Measured: 50,000 files in 1 s (benchmarks/text/opt_out.py).
 """
 
 from __future__ import annotations
