@@ -39,12 +39,16 @@ LICENSES = """
 """
 
 
+MOST_LICENCES = 8  # of a source, by name
+
+
 class SourceFacts(TypedDict, total=False):
     """One source of documents. `documents` and `tokens` are those in the shards, with copies."""
 
     name: str
     url: str
     license: str
+    page_licences: Mapping[str, int]  # documents by the licence that their page states, where a rule looked
     documents: int
     tokens: int
     weight: float  # of all tokens, as the mix asked for
@@ -207,7 +211,18 @@ def _sources(sources: Sequence[SourceFacts]) -> str:
         for source in sources
     ]
     header = ["source", "licence", "documents:", "tokens:", "share of tokens:", "weight asked for:", "epochs:"]
+    if any(source.get("page_licences") for source in sources):
+        header.append("licences that pages state")
+        rows = [[*row, _page_licences(source)] for row, source in zip(rows, sources, strict=True)]
     return "## Sources and mix\n\n" + table(header, rows)
+
+
+def _page_licences(source: SourceFacts) -> str:
+    """The most frequent ones, with their shares of the documents that the rule on licences kept."""
+    counts = sorted(source.get("page_licences", {}).items(), key=lambda item: (-item[1], item[0]))
+    whole = sum(count for _, count in counts)
+    named = [f"{plain(name)} {number(count)} ({share(count, whole)})" for name, count in counts[:MOST_LICENCES]]
+    return ", ".join([*named, *([f"{len(counts) - MOST_LICENCES} more"] if len(counts) > MOST_LICENCES else [])]) or "–"
 
 
 def _funnel(stages: Sequence[StageFacts]) -> str:

@@ -32,8 +32,12 @@ from gristmill.stages.read.html import Html as Html, Pdf as Pdf
 from gristmill.stages.read.jsonl import Jsonl as Jsonl
 from gristmill.stages.read.parquet import Parquet as Parquet
 from gristmill.stages.read.plain import Plain as Plain
+from gristmill.stages.read.site_files import SiteFiles as SiteFiles
 from gristmill.stages.read.warc import Warc as Warc
 from gristmill.stages.read.wet import Wet as Wet
+from gristmill.stages.rights.keep_licences import KeepLicences as KeepLicences
+from gristmill.stages.rights.opt_out import OptOut as OptOut
+from gristmill.stages.rights.page_terms import PageTerms as PageTerms
 from gristmill.stages.rules.c4 import C4Lines as C4Lines, C4Quality as C4Quality
 from gristmill.stages.rules.dolma import DolmaGopher as DolmaGopher
 from gristmill.stages.rules.fineweb import FinewebQuality as FinewebQuality

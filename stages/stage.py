@@ -191,12 +191,10 @@ class Applied:
 
     batch: pa.RecordBatch
     verdict: Verdict
-    seconds: np.ndarray[Any, np.dtype[np.float64]] | None = (
-        None  # on each row, of a stage that works row by row: the slowest are reported
-    )
-    noted: Mapping[str, int] = field(
-        default_factory=dict
-    )  # by name, how many of the documents kept have what the run's record should tell of
+    # on each row, of a stage that works row by row: the slowest are reported
+    seconds: np.ndarray[Any, np.dtype[np.float64]] | None = None
+    # by name, how many of the documents kept have what the run's record should tell of
+    noted: Mapping[str, int] = field(default_factory=dict)
     made: Made | None = None  # more documents, beside these
 
 
@@ -207,6 +205,8 @@ class Annotate(Map):
     expects_values: ClassVar[bool] = (
         False  # an alarm sounds where a signal of it is null for every document of a source
     )
+
+    reads_headers: ClassVar[bool] = False  # of the answers that pages came in (`Reader.with_headers`)
 
     @property
     def from_input(self) -> Mapping[str, str]:
@@ -279,8 +279,13 @@ class Rule(Map):
         """The rows whose bound is the limit's own setting, and not that of a table, say."""
         return np.ones(len(signals), bool)
 
+    def tally(self, signals: Signals, verdict: Verdict, alive: Mask) -> Mapping[str, int]:
+        """What its report counts of the documents that came to it (`alive`), by name (`Applied.noted`)."""
+        return {}
+
     def apply(self, batch: pa.RecordBatch) -> Applied:
-        return Applied(batch, self.verdict(Signals(batch)))
+        verdict = self.verdict(signals := Signals(batch))
+        return Applied(batch, verdict, noted=self.tally(signals, verdict, np.ones(len(batch), bool)))
 
 
 class Rewrite(Map):
@@ -342,6 +347,10 @@ class Reader(Stage):
     def instead_for_text(self) -> str:
         """What to write where the files of a reader of pages hold text already, for an error message."""
         return f"files that hold text already are read by `wet`, not `{self.recipe_name()}`"
+
+    def with_headers(self) -> Self:
+        """The reader as it also keeps headers that state terms of use."""
+        return self
 
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
         """Byte ranges of about `target` bytes in which the file can be read apart; the whole file unless the format
@@ -429,10 +438,7 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Reco
     """The batch with columns added, or replaced where they are there already."""
     for name, values in columns.items():
         index = batch.schema.get_field_index(name)
-        if index < 0:
-            batch = batch.append_column(name, values)
-        else:
-            batch = batch.set_column(index, name, values)
+        batch = batch.append_column(name, values) if index < 0 else batch.set_column(index, name, values)
     return batch
 
 

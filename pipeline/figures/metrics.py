@@ -56,4 +56,5 @@ def kept_figures(kind: type[Stage], report: Report) -> dict[str, Any]:
 
 
 def _stage_that_told(stage: str, report: Report) -> type[Stage] | None:
-    return registry.find(stage) if stage in registry.names() and report.keys() - COUNTED else None
+    told = report.keys() - COUNTED or (report.get("kind") == "rule" and report.get("noted"))  # `Rule.tally`
+    return registry.find(stage) if stage in registry.names() and told else None

@@ -29,7 +29,7 @@ from gristmill.pipeline.store.records import Files, Part, Result, RuleSpec, Rule
 from gristmill.pipeline.store.rejects import QUARANTINED, RejectsWriter, error_detail
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.store.writing import PartWriter, part_writers, write_every_row
-from gristmill.stages.stage import CannotRun, NoSuchSignal, Rule, Verdict, with_columns
+from gristmill.stages.stage import CannotRun, NoSuchSignal, Rule, Signals, Verdict, with_columns
 
 KEPT, BROKE = -1, -2  # what a document came to, where it is no index of a reason
 
@@ -211,6 +211,9 @@ class _Decision:
             outcome = outcome_with_care(deciding.rule, view, self.care, self.batch_number)
             count = self.counts[called]
             count.docs_in += int(alive.sum())
+            if type(deciding.rule).tally is not Rule.tally:
+                came = alive & (outcome.first != BROKE)
+                count.noted.update(deciding.rule.tally(Signals(view), outcome.verdict, came))
             count.bytes_in += view.nbytes - (view.column("text").nbytes if "text" in view.schema.names else 0)
             self.note_all(called, outcome.verdict, rows)
             gone = alive & (outcome.first != KEPT)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.plan.final_stages import check_nothing_leaks
+from gristmill.pipeline.plan.page_signals import with_page_signals
 from gristmill.pipeline.plan.signals import (
     decides_on_the_spot,
     measured_again,
@@ -157,7 +158,7 @@ class Plan:
 
 def make_plan(recipe: Recipe) -> Plan:
     check_nothing_leaks(recipe)
-    written, recipe = recipe, with_measures(with_rules_at_once(recipe))
+    written, recipe = recipe, with_measures(with_page_signals(with_rules_at_once(recipe)))
     check_pages_become_text(recipe, written)
     check_something_stays(recipe)
     steps = recipe.steps

@@ -22,6 +22,11 @@ HEADER_END = re.compile(rb"\n\r?\n")
 CHUNK_LINE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]{0,1000})?\r?\n")
 BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 TYPE = re.compile(r"[\s\"']*([\w.+*-]{1,100}/[\w.+*-]{1,100})", re.ASCII)
+TERMS = re.compile(
+    rb"(?<=\n)(X-Robots-Tag|TDM-Reservation|TDM-Policy|Content-Usage)[ \t]*:([^\r\n]*(?:\r?\n[ \t][^\r\n]*)*)",
+    re.IGNORECASE,
+)
+MOST_TERMS, LONGEST_TERM = 20, 1000
 MOST_ENCODINGS = 4  # that servers put on a payload: two now and then, by mistake
 PLAIN_TYPE = "text/plain"
 HTML_TYPES = ("text/html", "application/xhtml+xml")
@@ -66,6 +71,17 @@ def response_of(body: bytes) -> Response:
     gap = HEADER_END.search(body)
     end, start = gap.span() if gap else (len(body), len(body))
     return Response(int(status[1]), status[2].decode("latin-1").strip(), fields_of(body[:end]), body[start:])
+
+
+def stated_terms(body: bytes) -> dict[str, str]:
+    """Headers that state terms of use, by their names in `meta`; those that are repeated are joined."""
+    gap = HEADER_END.search(body)
+    found: dict[str, list[str]] = {}
+    for name, value in TERMS.findall(body, 0, gap.start() + 1 if gap else len(body)):
+        text = " ".join(value.decode("utf-8", "replace").split())[:LONGEST_TERM]
+        if text:
+            found.setdefault(name.decode("ascii").lower().replace("-", "_"), []).append(text)
+    return {name: "; ".join(values[:MOST_TERMS]) for name, values in found.items()}
 
 
 def kind_of(content_type: bytes | None) -> str:

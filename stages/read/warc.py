@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, BinaryIO, ClassVar
+from typing import Annotated, Any, BinaryIO, ClassVar, Self
 
 from pydantic import Field
 
@@ -32,6 +32,7 @@ from gristmill.stages.read.payload import (
     kind_of,
     not_html,
     response_of,
+    stated_terms,
 )
 from gristmill.stages.read.records import Broken, FileInflow, Inflow, Record, begins, records
 from gristmill.stages.read.zipped import WRONG_SUM, BrokenZip, Entry, archives_in, is_zip, opened, spans_of_zip
@@ -227,8 +228,18 @@ class Warc(Archive):
         bool,
         Field(description="take PDF files as documents too; `extract` makes text of them (pip install gristmill[pdf])"),
     ] = False
+    keep_headers: Annotated[
+        bool,
+        Field(
+            description="keep X-Robots-Tag, TDM-Reservation, TDM-Policy and Content-Usage of a page's answer in `meta`; "
+            "on by itself where `opt_out` looks at them"
+        ),
+    ] = False
     suffixes: ClassVar[tuple[str, ...]] = WARC_SUFFIXES
     pages: ClassVar[bool] = True
+
+    def with_headers(self) -> Self:
+        return self.model_copy(update={"keep_headers": True})
 
     def account_page(self, record: Record, body: bytes, place: str, url: str | None, collector: Collector) -> None:
         fields, whole = record.fields, True
@@ -263,6 +274,8 @@ class Warc(Archive):
             return collector.skip("empty_page", url)
         charset = charset_in((declared or b"").decode("latin-1"))
         meta = meta_of(fields, kind) | ({} if whole else {"truncated": "content-encoding"})
+        if self.keep_headers and body is not payload:
+            meta |= stated_terms(body)
         if (
             self.keep_plain_text and is_plain_text(kind, payload) and not (url or "").startswith("urn:")
         ):  # a crawler's notes on a page

@@ -254,6 +254,12 @@ def _opened(path: str) -> IO[bytes]:
     return Path(path).open("rb")
 
 
+def lines_of(path: str) -> Iterator[bytes]:
+    """The lines of a text file, which may be compressed."""
+    with _opened(path) as file:
+        yield from file
+
+
 def _members(path: str) -> Iterator[tuple[str, IO[bytes]]]:
     """Lists of a collection by their name in it; nothing is unpacked to disk."""
     if Path(path).is_dir():

@@ -171,6 +171,18 @@ def test_the_tables_tell_sources_funnel_and_packing() -> None:
     assert all(compile(token.content, "card", "exec") for token in tokens if token.info == "python")
 
 
+def test_licences_that_pages_state_have_a_column_of_their_own() -> None:
+    counts = {f"CC-BY-{number}.0": number for number in range(1, 10)}
+    sources = [{"name": "web", "documents": 45, "tokens": 9, "page_licences": counts}, {"name": "books"}]
+    _, tokens = parts(dataset_card({"sources": sources}))  # type: ignore[typeddict-item]
+    found = cells(tokens)
+    assert "licences that pages state" in found
+    stated = next(cell for cell in found if cell.startswith("CC-BY-9.0"))
+    assert stated.startswith("CC-BY-9.0 9 (20.00%), CC-BY-8.0 8 (17.78%), ")
+    assert stated.endswith(", CC-BY-2.0 2 (4.44%), 1 more")
+    assert found[-1] == "–"
+
+
 def test_a_card_of_nothing_invents_nothing() -> None:
     front, tokens = parts(dataset_card({}))
     assert (

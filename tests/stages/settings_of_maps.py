@@ -140,6 +140,7 @@ def of_crawls() -> Subject:
     text = gzip.compress(record("conversion", b"A text.", Content_Type="text/plain") + record("response", PAGE, Content_Type=HTTP), mtime=0)  # fmt: skip
     note = gzip.compress(record("response", NOTE, Content_Type=HTTP), mtime=0)
     paper = gzip.compress(record("response", PAPER, Content_Type=HTTP), mtime=0)
+    reserved = gzip.compress(record("response", RESERVED, Content_Type=HTTP), mtime=0)
     cut = gzip.compress(record("response", PAGE, Content_Type=HTTP, WARC_Truncated="length"), mtime=0)
     changes: dict[str, Change | Elsewhere] = {
         "path": to("*-00001.*", **found),
@@ -165,6 +166,7 @@ def of_crawls() -> Subject:
         "keep_truncated": to(False, given=(cut, "a.warc.gz")),
         "keep_plain_text": to(True, given=(note, "a.warc.gz")),
         "keep_pdf": to(True, given=(paper, "a.warc.gz")),
+        "keep_headers": to(True, given=(reserved, "a.warc.gz")),
     }
     return Subject("Cc", changes, given=(page, "a.warc.gz"), base={"dump": DUMP})
 
@@ -172,6 +174,7 @@ def of_crawls() -> Subject:
 NOTE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nA note of some words."
 PAPER = b"HTTP/1.1 200 OK\r\nContent-Type: application/pdf\r\n\r\n" + pdf([[]])
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><p>A page of some words.</p></html>"
+RESERVED = PAGE.replace(b"OK", b"OK\r\nX-Robots-Tag: noai")
 READERS = [
     row_reader("Jsonl", ".jsonl", as_jsonl),
     row_reader("Parquet", ".parquet", as_parquet),
@@ -196,6 +199,10 @@ READERS = [
         HTTP,
         keep_plain_text=to(True, given=(record("response", NOTE, Content_Type=HTTP), "a.warc")),
         keep_pdf=to(True, given=(record("response", PAPER, Content_Type=HTTP), "a.warc")),
+        keep_headers=to(
+            True,
+            given=(record("response", RESERVED, Content_Type=HTTP), "a.warc"),
+        ),
     ),
     Subject(
         "Pdf",

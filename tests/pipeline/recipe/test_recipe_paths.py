@@ -75,6 +75,13 @@ SETTINGS = {
     "nemo.files": ("nemo: {filter: 'blocks_of_ours:Marked', files: {words_file: kept}}", "kept", "mill\n", "dog\n"),
     "ocr.cache_path": ("ocr: {model: m, cache_path: kept}", "kept/answers", "", ""),
     "ocr.model_path": ("ocr: {model_path: kept}", "kept/config.json", "{}", "{} "),
+    **{
+        f"opt_out.{name}": (f"opt_out: {{{name}: {'[kept.txt]' if name == 'urls_file' else 'kept.txt'}}}", "kept.txt", "b.com\n", "c.com\n")
+        for name in ("domains_file", "urls_file")
+    },
+    "opt_out.site_files": (
+        "opt_out: {site_files: kept.jsonl}", "kept.jsonl", '{"host": "b.com", "body": "a"}', '{"host": "b.com", "body": "b"}',
+    ),
     "paragraph_languages.model_file": ("paragraph_languages: {model_file: kept.bin}", "kept.bin", "a model", "another"),
     "text_signals.stop_words_file": ("text_signals: {stop_words_file: kept.json}", "kept.json", '{"de": ["der"]}', '{"de": ["die"]}'),
     "tokenize.tokenizer": ("tokenize: {tokenizer: tok.json, eos: false}", "tok.json", "TOKENIZER", "OTHER TOKENIZER"),
@@ -91,7 +98,10 @@ SETTINGS = {
 # own account.
 ENGINES = {
     *(f"{stage}.{setting}" for stage in ("exact_dedup", "minhash_dedup") for setting in ("against", "save_index")),
-    *(f"{reader}.path" for reader in ("arrow", "html", "jsonl", "parquet", "pdf", "plain", "warc", "wet")),
+    *(
+        f"{reader}.path"
+        for reader in ("arrow", "html", "jsonl", "parquet", "pdf", "plain", "site_files", "warc", "wet")
+    ),
 }
 
 GLOBS = {"cc.path"}  # of names in a list, and none of files

@@ -1,0 +1,109 @@
+"""Which licence an address or a phrase names, as SPDX writes it: `CC-BY-SA-4.0`, `CC0-1.0`, `GFDL-1.3`.
+
+Creative Commons is read in any of its spellings; the port to a country is left out, and so is a version that nobody
+states. A few other licences of texts and data are known by their addresses.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+PARTS = r"by|nc|nd|sa"
+CC_URL = re.compile(
+    rf"creativecommons\.org/(?:licen[cs]es/((?:{PARTS})(?:-(?:{PARTS}))*+|publicdomain)|publicdomain/(zero|mark))"
+    r"(?![\w-])(?:/([0-9]\.[0-9]))?",
+    re.IGNORECASE,
+)
+CC_CODE = re.compile(
+    rf"\bcc(?:[ -](by(?:-(?:{PARTS}))*+)|0)(?![\w-])(?:[ -]?v?([0-9]\.[0-9]))?", re.IGNORECASE
+)  # CC BY-SA 4.0, CC0 1.0
+CC_NAME = re.compile(
+    r"creative[ -]commons[ -](?:(?:public domain|cc0)?[ -]?(zero|public domain mark)"
+    r"|(attribution(?:[ /–-]{1,3}(?:non-?commercial|no-?deriv(?:ative)?s?(?: works)?|share-?alike))*+))"
+    r"(?:[^.<>\d]{0,40}?([0-9]\.[0-9]))?",
+    re.IGNORECASE,
+)
+# A phrase grants a licence where one of these stands before it in its sentence, or `licence` right behind it.
+GRANTS = re.compile(
+    r"\b(?:licen[cs]ed?|available|released|published|distributed|shared|provided|offered)\b[^.!?]{0,80}?"
+    r"\b(?:under|by|with|via|as)\b[^.!?]{0,60}$|\b(?:under|licen[cs]e:)[^.!?]{0,40}$",
+    re.IGNORECASE,
+)
+GRANTED = re.compile(
+    r"[^.!?]{0,60}?(?:\d\.\d)?[^.!?]{0,30}?\b(?:licen[cs]ed?\b|\(?CC\b|unless otherwise|applies\b)", re.IGNORECASE
+)
+OTHERS = (
+    (re.compile(r"gnu\.org/(?:copyleft|licenses)/(?:old-licenses/)?fdl(?:-(1\.[0-3]))?", re.IGNORECASE), "GFDL"),
+    (re.compile(r"gnu\.org/(?:copyleft|licenses)/(?:old-licenses/)?gpl(?:-([123]\.0))?", re.IGNORECASE), "GPL"),
+    (re.compile(r"apache\.org/licenses/license-(2\.0)", re.IGNORECASE), "Apache"),
+    (re.compile(r"opensource\.org/licen[cs]es?/mit\b()", re.IGNORECASE), "MIT"),
+    (re.compile(r"opendatacommons\.org/licenses/odbl(?:/(?:summary|(1[.-]0)))?", re.IGNORECASE), "ODbL"),
+    (re.compile(r"opendatacommons\.org/licenses/by()", re.IGNORECASE), "ODC-By"),
+    (
+        re.compile(r"nationalarchives\.gov\.uk/doc/open-government-licence(?:/version/([123]))?", re.IGNORECASE),
+        "OGL-UK",
+    ),
+)
+OTHER = "other"  # a licence is stated, and it is none of these
+SEVERAL = "several"
+LONGEST = 2000  # characters of an address or phrase that are looked at
+
+
+def licence_of_address(address: str) -> str | None:
+    """The licence that an address names; None where it names none that is known."""
+    address = unquote(address[:LONGEST])
+    if match := CC_URL.search(address):
+        if match[2]:
+            return spdx("zero" if match[2].lower() == "zero" else "mark", match[3])
+        return spdx(match[1].lower(), match[3])
+    for pattern, name in OTHERS:
+        if match := pattern.search(address):
+            return f"{name}-{match[1].replace('-', '.')}" if match[1] else name
+    return None
+
+
+def licence_in_words(text: str) -> str | None:
+    """The licence that a phrase names, whether it grants it or not."""
+    text = text[:LONGEST]
+    if named := licence_of_address(text):
+        return named
+    code, name = CC_CODE.search(text), CC_NAME.search(text)
+    if name and (code is None or name.start() <= code.start()):
+        if name[1]:
+            return spdx("zero" if name[1].lower() == "zero" else "mark", name[3])
+        return spdx(elements(name[2]), name[3])
+    if code is None:
+        return None
+    return spdx(code[1].lower() if code[1] else "zero", code[2])
+
+
+def licence_granted(before: str, phrase: str) -> str | None:
+    """The licence under which a text says that something is, not one that it only speaks of; `phrase` begins with its
+    name, and `before` is what stands in front."""
+    named = CC_NAME.match(phrase) or CC_CODE.match(phrase)
+    if named is None:
+        return None
+    granted = GRANTS.search(before[-160:]) or GRANTED.match(phrase, named.end(), named.end() + 120)
+    return licence_in_words(named[0]) if granted else None
+
+
+def elements(words: str) -> str:
+    """`Attribution-NonCommercial` as `by-nc`."""
+    words = words.lower()
+    parts = [
+        code
+        for code, of in (("by", "attribution"), ("nc", "commercial"), ("nd", "deriv"), ("sa", "alike"))
+        if of in words
+    ]
+    return "-".join(parts)
+
+
+def spdx(kind: str, version: str | None) -> str:
+    if kind == "zero":
+        return "CC0-1.0"
+    if kind in ("mark", "publicdomain"):
+        return "CC-PDM-1.0"
+    parts = kind.split("-")
+    ordered = "-".join(part for part in ("by", "nc", "nd", "sa") if part in parts).upper()
+    return f"CC-{ordered}-{version}" if version else f"CC-{ordered}"
