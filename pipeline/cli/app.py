@@ -22,6 +22,7 @@ from gristmill.pipeline.cli import (
     judging as cli_judging,
     report as cli_report,
     shards as cli_shards,
+    summary as cli_summary,
     warm as cli_warm,
 )
 from gristmill.pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words, of_storage
@@ -307,6 +308,7 @@ app.command("verify")(cli_shards.verify)
 app.command("export")(cli_shards.export)
 app.command("inspect")(cli_report.inspect)
 app.command("report")(cli_report.report)
+app.command("summary")(cli_summary.summary)
 app.command("train-judge")(cli_judging.train_judge)
 app.command("judge")(cli_judging.judge)
 app.command("medu")(cli_judging.medu)

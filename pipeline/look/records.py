@@ -27,6 +27,7 @@ class CountEntry(TypedDict, total=False):
     bytes_in: int
     bytes_out: int
     text_bytes: int
+    noted: dict[str, int]  # what readers and stages had to say of documents, by name
 
 
 class SlowEntry(TypedDict):

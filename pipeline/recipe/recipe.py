@@ -25,7 +25,7 @@ from gristmill.stages.stage import PLACEMENT, Global, Map, Reader, Settings, Sin
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # Of a run, which what a stage writes must not fall into.
-FOLDERS = ("ablations", "flow", "index", "journal", "legs", "logs", "shards", "stages")
+FOLDERS = ("ablations", "flow", "index", "journal", "legs", "logs", "shards", "stages", "summary")
 A_NAME = "letters, digits, '-', '_' and '.', at most 100 and the first a letter or digit,"
 
 
