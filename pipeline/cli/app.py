@@ -330,11 +330,14 @@ def doctor() -> None:
 def init(
     folder: Annotated[Path, typer.Argument(help="the folder with your data", show_default=False)],
     recipe: Annotated[Path, typer.Option("--recipe", help="the recipe to write")] = Path("recipe.yaml"),
+    like: Annotated[
+        str | None, typer.Option("--like", help="with the steps of a shipped recipe: fineweb, dclm, …")
+    ] = None,
 ) -> None:
     """Write a recipe for a folder of data."""
     from gristmill.pipeline.cli.upkeep import start_recipe
 
-    console().print(escape(start_recipe(folder, recipe)))
+    console().print(escape(start_recipe(folder, recipe, like)))
 
 
 @app.command()

@@ -71,6 +71,7 @@ class RecipeEntry(TypedDict, total=False):
     rejects: ReadRejectsSettings
     sources: dict[str, JSONObject]
     stages: list[JSON]
+    published: JSONObject | None  # what its publisher reports
 
 
 class ReadRunRecord(TypedDict, total=False):

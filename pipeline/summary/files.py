@@ -42,7 +42,7 @@ def write_summary(
     if unknown := [name for name in synthetic if name not in known]:
         raise RecipeError(f"--synthetic {unknown[0]}: no such source; there is {', '.join(known)}")
     content = content_of(folder, run, sink)
-    reports = reports_of(folder, record)
+    reports = reports_of(folder, record, kind=None)
     summary = summary_of(record, reports, content, synthetic)
     summary.run[FILES_HASH] = names_hash(content.files)
     packed = [report["packing"] for report in reports.values() if isinstance(report.get("packing"), dict)]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from gristmill.pipeline.figures import recipe_name_of
+from gristmill.pipeline.figures import Figures, figures_of, recipe_name_of
 from gristmill.pipeline.look.records import ReadRunRecord, StageEntry
 from gristmill.pipeline.look.volume import Told
 from gristmill.pipeline.summary.content import UNNAMED, Content, Total, Totals
@@ -291,13 +291,17 @@ def reservations(stages: Sequence[StageEntry], reports: Mapping[str, Told]) -> P
         for reason, gone in by_count(entry.get("dropped") or {}):
             if recipe_name_of(entry) == "opt_out" or reason == FORGOTTEN:
                 rows.append((name, reason, gone, gone / came if came else 0.0))
-    asked = any(recipe_name_of(entry) == "opt_out" for entry in stages)
+    asking = [entry for entry in stages if recipe_name_of(entry) == "opt_out"]
+    asked = bool(asking)
     gone = sum(int(row[2] or 0) for row in rows)
     facts: list[tuple[str, Cell]] = [("documents left out", gone if asked or rows else None)]
     notes = [] if asked else ["No stage `opt_out` is in the recipe."]
     head = ("stage", "reason", "documents", "share")
     table = Table("Documents left out, by reservation", head, rows, 2, ("share",))
-    return Point("reservations", "Reservations of rights that were honoured", facts, [table], notes)
+    told = [figures_of("opt_out", reports.get(str(entry["name"])) or {}) for entry in asking]
+    blocks = [block for each in told if each is not None for block in each.blocks if isinstance(block, Figures)]
+    tables = [table, *(Table(block.title, block.head, block.rows, block.words) for block in blocks)]
+    return Point("reservations", "Reservations of rights that were honoured", facts, tables, notes)
 
 
 def processing(stages: Sequence[StageEntry]) -> Point:
