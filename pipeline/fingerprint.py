@@ -99,6 +99,8 @@ def of_stage(stage: Stage, spec: StageSpec) -> str:
         code = {"outside": code_in(spec["code"]).hash, **code_of_source(spec["code"]), **spec.get("helpers", {})}
     else:
         code = code_of_class(type(stage).__module__)
+    for module in stage.code_beside:
+        code = code | code_of_class(module)
     for name in [
         name
         for name, value in settings.items()

@@ -22,6 +22,8 @@ from gristmill.stages.judge.llm_score import LlmScore as LlmScore
 from gristmill.stages.judge.quantile_buckets import QuantileBuckets as QuantileBuckets
 from gristmill.stages.judge.threshold import Threshold as Threshold
 from gristmill.stages.limits import above as above, below as below
+from gristmill.stages.others.datatrove import Datatrove as Datatrove
+from gristmill.stages.others.nemo import Nemo as Nemo
 from gristmill.stages.paths import RecipePath as RecipePath
 from gristmill.stages.read.arrow import Arrow as Arrow
 from gristmill.stages.read.html import Html as Html

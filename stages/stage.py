@@ -90,6 +90,11 @@ class Stage(Settings, ABC):
         """The signals of `adds` that this one leaves: those that a setting `only` names, if it has one."""
         return tuple(getattr(self, "only", ())) or self.adds
 
+    @property
+    def code_beside(self) -> tuple[str, ...]:
+        """Modules besides the stage's own whose code decides what it does: that of a class which a setting names."""
+        return ()
+
     # --- hooks: what the engine and the report ask of every stage; none changes a result ------------------------------
 
     def check_recipe(self, context: RecipeContext) -> list[Complaint]:

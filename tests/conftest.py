@@ -1,7 +1,9 @@
 """Settings of all tests."""
 
+import importlib.util
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,11 @@ os.environ.setdefault("MKL_CBWR", "AUTO")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.pop("COLUMNS", None)  # what a terminal's width is said to be; tests read whole lines
+
+# Blocks of other programs that tests name: some of our own, and the classes of NeMo Curator that they extend, where it
+# is not installed. Workers find them by the same path.
+MIMICS = Path(__file__).parent / "mimics"
+sys.path += [str(MIMICS / "own"), *([str(MIMICS)] if importlib.util.find_spec("nemo_curator") is None else [])]
 
 # A kernel's first call compiles it; that says nothing of the example. The same examples in every run, so that a change
 # is red for what it does; new ones are looked for by `pytest --soak 20`.

@@ -31,6 +31,8 @@ from gristmill.stages.stage import Reader
 
 OPTIONAL = {
     "trafilatura": ("extract: {engine: trafilatura}", "gristmill[trafilatura]"),
+    "datatrove": ("blocks of DataTrove", "gristmill[datatrove]"),
+    "nemo_curator": ("filters of NeMo Curator", "nemo_curator"),
     "uvicorn": ("exploring a run in the browser", "gristmill[explore]"),
     "s3fs": ("s3:// addresses", "gristmill[cluster]"),
     "gcsfs": ("gs:// addresses", "gristmill[cluster]"),

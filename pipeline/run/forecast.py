@@ -21,7 +21,7 @@ from gristmill.pipeline.run.record import puts_and_gets
 from gristmill.pipeline.store.parts import buckets_for
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 
-TASK_SECONDS = 0.001  # of the driver for a task (docs/scale.md)
+TASK_SECONDS, TASK_SECONDS_A_WORKER = 1.1e-3, 4.5e-7  # of driver and scheduler for a task (docs/scale.md)
 ROUND_SECONDS = 0.1  # until the last task of a round has let the first of the next begin
 READ_AT_ONCE = 5 << 20  # bytes of an input that one request brings (fsspec's block)
 FILES_A_PART = 3  # a leg writes documents, verdicts and signals; sinks and rejects are counted apart
@@ -29,6 +29,11 @@ FILES_A_PART = 3  # a leg writes documents, verdicts and signals; sinks and reje
 # again: times lie within this factor of the estimate, either way, beside the interval of documents.
 UNSURE = 1.25
 SPARE_MEMORY = 2  # times the largest process of the sample, whose parts are smaller (docs/log.md)
+
+
+def steering(tasks: int, workers: int) -> float:
+    """Seconds that driver and scheduler take for some tasks, however short these are."""
+    return tasks * (TASK_SECONDS + min(workers, tasks) * TASK_SECONDS_A_WORKER)
 
 
 @dataclass(frozen=True)
@@ -114,12 +119,12 @@ class Work:
 
     def steps(self, workers: int) -> list[Step]:
         costs = [size * self.local[name] / max(1, sum(sizes)) for name, sizes in self.parts.items() for size in sizes]
-        wall = max(makespan(costs, workers), len(costs) * TASK_SECONDS)
+        wall = max(makespan(costs, workers), steering(len(costs), workers))
         steps = [Step("parts", sum(costs), len(costs), self.longest_part, wall)]
         for name, seconds in self.globals.items():
             buckets = buckets_for(self.documents[name], ROWS_A_BUCKET, MOST_BUCKETS)
             width = max(self.width, buckets)
-            wall = max(seconds / min(workers, width), width * TASK_SECONDS) + ROUND_SECONDS
+            wall = max(seconds / min(workers, width), steering(width, workers)) + ROUND_SECONDS
             steps.append(Step(name, seconds, width, seconds / width, wall))
         return steps
 

@@ -248,6 +248,16 @@ TEXT = [
         base=WITH_BENCHMARKS,
     ),
     Subject(
+        "Datatrove",
+        {
+            "block": to("blocks_of_ours:Broken", along={"settings": {}}),
+            "settings": to({"regex_exp": "dog"}),
+            "files": to(lambda lab: {"words_file": lab.file("w2", "dog")}, block="blocks_of_ours:Listed", settings={}, files=lambda lab: {"words_file": lab.file("w", "mill")}),
+        },
+        given=texts("A mill", "A dog, a bad one", uid=[1, 2]),
+        base={"block": "datatrove.pipeline.filters:RegexFilter", "settings": {"regex_exp": "mill"}},
+    ),
+    Subject(
         "Decontaminate",
         {"at_least": to(0.3), "min_ngrams": to(5, at_least=0.3)},
         given=signals(contamination=0.4, contaminated_by="b/0/q", contaminated_ngrams=3, contamination_start=0, contamination_end=9),
@@ -358,6 +368,7 @@ TEXT = [
 # --- rules
 #   -------------------------------------------------------------------------------------------------------------
 
+NEMO = "nemo_curator.stages.text.filters"
 FAR = {"en": {"min_words": 10**6, "max_top_2gram_share": 0, "min_terminal_line_share": 1}}
 
 
@@ -383,6 +394,16 @@ RULES = [
         "GopherRepetition",
         ["max_duplicate_paragraph_share", "max_duplicate_paragraph_character_share", "max_duplicate_line_share", "max_duplicate_line_character_share",
          *(f"max_top_{n}gram_share" for n in (2, 3, 4)), *(f"max_duplicate_{n}gram_share" for n in range(5, 11))],
+    ),
+    Subject(
+        "Nemo",
+        {
+            "filter": to(f"{NEMO}.heuristic:MeanWordLengthFilter"),
+            "settings": to({"min_words": 3}),
+            "files": to(lambda lab: {"words_file": lab.file("w2", "dog")}, filter="blocks_of_ours:Marked", files=lambda lab: {"words_file": lab.file("w", "mill")}),
+        },
+        given=texts("A mill", "A dog, a bad one", uid=[1, 2]),
+        base={"filter": f"{NEMO}.heuristic:WordCountFilter"},
     ),
     Subject("FewReplacementCharacters", {"max_share": to(1)}, given=signals(replacement_share=0.1)),
     Subject(

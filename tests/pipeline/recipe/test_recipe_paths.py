@@ -46,6 +46,7 @@ SETTINGS = {
     "cut_contamination.common_phrases_file": (
         f"cut_contamination: {{{BENCHMARKS}, common_phrases_file: phrases}}", "phrases", "a proverb\n", "another\n",
     ),
+    "datatrove.files": ("datatrove: {block: 'blocks_of_ours:Listed', files: {words_file: kept}}", "kept", "mill\n", "dog\n"),
     "difficulty.common_words": ("difficulty: {common_words: kept}", "kept", "the\nof\n", "of\nthe\n"),
     "fineweb_quality.thresholds_file": (
         "fineweb_quality: {thresholds_file: kept.json}", "kept.json", '{"de": {"max_newlines_per_word": 0.2}}', '{"de": {"max_newlines_per_word": 0.3}}',
@@ -71,6 +72,7 @@ SETTINGS = {
             ("most_utility", "utilities_file", "", UTILITIES, "0.5", "0.4"), ("utilimax", "utilities_file", "", UTILITIES, "0.5", "0.4"),
         )
     },
+    "nemo.files": ("nemo: {filter: 'blocks_of_ours:Marked', files: {words_file: kept}}", "kept", "mill\n", "dog\n"),
     "paragraph_languages.model_file": ("paragraph_languages: {model_file: kept.bin}", "kept.bin", "a model", "another"),
     "text_signals.stop_words_file": ("text_signals: {stop_words_file: kept.json}", "kept.json", '{"de": ["der"]}', '{"de": ["die"]}'),
     "tokenize.tokenizer": ("tokenize: {tokenizer: tok.json, eos: false}", "tok.json", "TOKENIZER", "OTHER TOKENIZER"),
@@ -139,7 +141,7 @@ def test_a_path_is_looked_for_beside_the_recipe_and_known_by_what_it_holds(
     step = step_of(recipe_with(home, SETTINGS[setting][0]))
     found = reduce(lambda settings, name: settings[name], names, step.stage.model_dump())
     assert step.stage.recipe_name() == stage
-    [path] = [found] if isinstance(found, str) else found
+    [path] = [found] if isinstance(found, str) else found.values() if isinstance(found, dict) else found
     assert Path(path).is_absolute() and Path(path).is_relative_to(home) and Path(path).exists()
     before = fingerprint.of_stage(step.stage, step.spec)
     elsewhere = step_of(recipe_with(moved, SETTINGS[setting][0]))

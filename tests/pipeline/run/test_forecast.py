@@ -97,7 +97,9 @@ def test_the_longest_part_binds() -> None:
     work = Work({"a": 100.0}, {"a": [97, 1, 1, 1]}, {}, {}, 1, 0.0)
     assert work.longest_part == 97 and work.wall(1) == 100 and work.wall(4) == work.wall(1000) == 97
     assert work.useful() == 1
-    assert replace(work, parts={"a": [1] * 4096}).useful() == 32, "a millisecond of the driver for each of 4,096 tasks"
+    assert replace(work, parts={"a": [1] * 4096}).useful() == 32, (
+        "a millisecond of driver and scheduler for each of 4,096 tasks"
+    )
     assert replace(work, local={"a": 1e5}, parts={"a": [1] * 4096}).useful() > 1000
 
 

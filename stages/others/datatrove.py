@@ -1,0 +1,178 @@
+"""Filters, formatters and extractors of DataTrove as a stage, with the verdicts and texts that DataTrove gives alone
+(docs/coming_from.md).
+
+A block sees one document at a time, and nothing of those before it: random numbers follow from the document's uid,
+PIIFormatter begins with its first replacement, Trafilatura's deduplication forgets other pages.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from gristmill.stages.documents import PAGE, as_json, column_of
+from gristmill.stages.others.blocks import BlockAddress, Draws, Library, OtherBlock, Result, drop_by_result
+from gristmill.stages.read.charset import decode_page
+from gristmill.stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
+
+if TYPE_CHECKING:
+    from datatrove.data import Document
+
+DATATROVE = Library(
+    "DataTrove",
+    "datatrove",
+    "pip install 'gristmill[datatrove]'",
+    (
+        "datatrove.pipeline.filters.base_filter:BaseFilter",
+        "datatrove.pipeline.formatters.base:BaseFormatter",
+        "datatrove.pipeline.extractors.base:BaseExtractor",
+    ),
+)
+# Columns that a block finds in a document's metadata, beside what is in `meta`.
+METADATA = ("url", "date", "language", "language_score")
+
+
+class Datatrove(OtherBlock, Rewrite):
+    """Run a block of DataTrove: a filter, a formatter or an extractor, yours too if it extends one of these.
+
+    Its reasons are the stage's; what it adds to a document's metadata is put into `meta`. A document on which it raises
+    is quarantined. An extractor reads pages as `extract` does; its `timeout` is not applied, the run's own is.
+    """
+
+    block: Annotated[
+        BlockAddress, Field(description="its module and class: datatrove.pipeline.filters:GopherQualityFilter")
+    ]
+
+    library: ClassVar[Library] = DATATROVE
+
+    @property
+    def address(self) -> str:
+        return self.block
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]  # what it reads follows from its block
+        return ("uid", "id", "text", "meta", *METADATA, *(PAGE.names if self.does is run_extractor else ()))
+
+    @property
+    def does(self) -> Callable[[Any, list[Document]], list[Result]]:
+        return next(WORK[base.__name__] for base in self.kind.__mro__ if base.__name__ in WORK)
+
+    def rewrite(self, batch: pa.RecordBatch) -> Applied:
+        block, work = self.built(), self.does
+        rows = Rows(batch, pages=work is run_extractor)
+        size = max(1, getattr(block, "batch_size", 1))
+        results: dict[int, Result] = {}
+        seconds = np.zeros(len(batch))
+        with Draws(block, self.model_dump_json(include={"block", "settings"})).apart() as draws:
+            for start in range(0, len(rows.work), size):
+                begun = time.perf_counter()
+                chunk = rows.work[start : start + size]
+                documents = [rows.document(row) for row in chunk]
+                draws.seed(rows.identity(chunk[0]))
+                forget(block)
+                for row, document, result in zip(chunk, documents, work(block, documents), strict=True):
+                    rows.take(row, document)
+                    results[row] = result
+                seconds[chunk] = (time.perf_counter() - begun) / len(chunk)
+        verdict = Verdict.keep(len(batch)).drop(rows.without_text, "no_text_in_source")
+        return Applied(rows.answer(), drop_by_result(verdict, results, self.kind), seconds)
+
+
+class Rows:
+    """A batch as documents of DataTrove, one at a time, and the columns that come back."""
+
+    def __init__(self, batch: pa.RecordBatch, pages: bool) -> None:
+        self.batch = batch
+        there = Signals(batch)
+        self.columns: dict[str, list[Any]] = {
+            name: there.column(name).to_pylist() if name in batch.schema.names else [None] * len(batch)
+            for name in ("uid", "id", "text", "meta", "charset", *METADATA)
+        }
+        self.texts, self.metas = self.columns["text"], self.columns["meta"]
+        self.html = there.column("html") if pages and "html" in batch.schema.names else None
+        is_page = np.zeros(len(batch), bool) if self.html is None else self.html.is_valid().to_numpy(False)
+        self.pages = pages
+        self.work: list[int] = np.flatnonzero(is_page).tolist() if pages else list(range(len(batch)))
+        self.without_text = ~is_page & np.array([pages and not text for text in self.texts], bool)
+        self.given: dict[str, Any] = {}
+
+    def identity(self, row: int) -> object:
+        """What tells a document from others: a table without uids has texts."""
+        uid = self.columns["uid"][row]
+        return self.texts[row] if uid is None else uid
+
+    def document(self, row: int) -> Document:
+        from datatrove.data import Document
+
+        text = self.texts[row] or ""
+        if self.html is not None:
+            text = decode_page(self.html[row].as_py(), self.columns["charset"][row]).text
+        return Document(text=text, id=str(self.columns["id"][row] or self.identity(row)), metadata=self.metadata(row))
+
+    def metadata(self, row: int) -> dict[str, Any]:
+        meta = self.metas[row]
+        known = {name: self.columns[name][row] for name in METADATA}
+        return (json.loads(meta) if meta else {}) | {name: value for name, value in known.items() if value is not None}
+
+    def take(self, row: int, document: Document) -> None:
+        """What a block made of a document."""
+        if not isinstance(document.text, str):
+            raise TypeError(f"the block left {type(document.text).__name__} as the text")
+        if document.text or self.texts[row] is not None or self.html is not None:
+            self.texts[row] = document.text
+        given, meta = self.metadata(row), self.metas[row]
+        added = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in document.metadata.items()
+            if name not in given or as_json({name: value}) != as_json({name: given[name]})
+        }
+        if added:
+            self.metas[row] = as_json((json.loads(meta) if meta else {}) | added)
+
+    def answer(self) -> pa.RecordBatch:
+        kind = self.batch.schema.field("text").type
+        texts = column_of(self.texts, kind if pa.types.is_large_string(kind) else pa.string())
+        done = with_columns(self.batch, {"text": texts, "meta": column_of(self.metas, pa.string())})
+        return done.drop_columns([name for name in PAGE.names if name in done.schema.names]) if self.pages else done
+
+
+def run_filter(block: Any, documents: list[Document]) -> list[Result]:
+    answers = block.filter_batch(documents)
+    return [answer if isinstance(answer, tuple) else (answer, None) for answer in answers]
+
+
+def run_formatter(block: Any, documents: list[Document]) -> list[Result]:
+    for document in documents:
+        document.text = block.format(document.text)
+    return [(True, None)] * len(documents)
+
+
+def run_extractor(block: Any, documents: list[Document]) -> list[Result]:
+    for document in documents:
+        document.text = block.extract(document.text) or ""
+    return [(bool(document.text), "no_text") for document in documents]
+
+
+WORK: dict[str, Callable[[Any, list[Document]], list[Result]]] = {
+    "BaseFilter": run_filter,
+    "BaseFormatter": run_formatter,
+    "BaseExtractor": run_extractor,
+}
+
+
+def forget(block: Any) -> None:
+    """Blocks of DataTrove that remember documents: where PIIFormatter is in its round of replacements, and what
+    Trafilatura has seen on other pages."""
+    for part in vars(block).values():
+        if type(part).__name__ == "PIIReplacer":
+            part._replace_i = 0
+    seen = getattr(sys.modules.get("trafilatura.deduplication"), "LRU_TEST", None)
+    if seen is not None and type(block).__name__ == "Trafilatura":
+        seen.clear()
