@@ -140,8 +140,10 @@ class Collector:
     def remark(self, what: str) -> None:
         self._remarks.append(what)
 
-    def note(self, what: str) -> None:
-        self._noted[what] += 1
+    def note(self, what: str, names: int | None = None) -> None:
+        """`names`: no new name where there are that many. Names out of a file could be without number."""
+        if names is None or what in self._noted or len(self._noted) < names:
+            self._noted[what] += 1
 
     def add(
         self,

@@ -47,7 +47,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / name)
-    for name in FLOORS:
+    for name in (*FLOORS, "recipes"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
@@ -71,7 +71,7 @@ def test_the_wheel_has_one_name_and_all_files(wheel: Path) -> None:
     assert {name.split("/")[0] for name in packed} == {"gristmill"} and listed == [b"gristmill\n"]
     kept = {
         ("" if floor == "gristmill" else "gristmill/") + path.relative_to(ROOT).as_posix()
-        for floor in FLOORS
+        for floor in (*FLOORS, "recipes")
         for path in (ROOT / floor).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
@@ -118,6 +118,8 @@ def test_it_runs_beside_packages_named_like_its_folders(kind: str, source: Path,
     call(programs / "gristmill", "run", "recipe.yaml", "--out", "out", "--workers", "1", cwd=here)
     tables = [pq.read_table(path) for path in (here / "out" / "write").glob("*.parquet")]
     assert sorted(text for table in tables for text in table["text"].to_pylist()) == sorted(set(TEXTS))
+    call(programs / "gristmill", "init", "in", "--like", "fineweb", "--recipe", "like.yaml", cwd=here)
+    assert "name: fineweb\n" in (here / "like.yaml").read_text()
     kept, alone, place = call(programs / "python", "-c", PYTHON, cwd=here).split()[-3:]
     assert (kept, alone) == ("2", "2")
     assert Path(place).is_relative_to(tmp_path / "venv" if kind == "wheel" else source)

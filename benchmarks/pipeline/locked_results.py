@@ -4,8 +4,8 @@
     python -m benchmarks.pipeline.locked_results take FILE [--crawl FOLDER]
     python -m benchmarks.pipeline.locked_results hold FILE [--crawl FOLDER]
 
-Runs the demo, every shipped recipe on text and pages of the demo's crawl, a recipe of the stages that those leave out,
-and, where FOLDER is given, the demo's recipe on the crawl in it. Every file of `write/`, `shards/` and `rejects/`
+Runs the demo, every shipped recipe without judges on text and pages of the demo's crawl, a recipe of the stages that
+those leave out, and, where FOLDER is given, the demo's recipe on the crawl in it. Every file of `write/`, `shards/` and `rejects/`
 counts by its bytes, `run.json` by its counts. Commands alone are used.
 """
 
@@ -160,7 +160,9 @@ def on_small_inputs(recipe: Path, crawl: Path, texts: list[str], folder: Path) -
 
 def take(folder: Path, crawl: Path | None) -> dict[str, dict[str, str]]:
     pages, texts = inputs(folder)
-    made = [on_small_inputs(recipe, pages, texts, folder) for recipe in sorted(RECIPES.glob("*.yaml"))]
+    # Not those that ask for judges, which somebody has to train first.
+    shipped = [recipe for recipe in sorted(RECIPES.glob("*.yaml")) if "\n  - judge:" not in recipe.read_text()]
+    made = [on_small_inputs(recipe, pages, texts, folder) for recipe in shipped]
     write_texts(folder / "others", texts, "jsonl")
     made.append(folder / "all_else.yaml")
     made[-1].write_text(ALL_ELSE.replace("CRAWL", str(pages)).replace("TEXTS", str(folder / "others")))

@@ -24,6 +24,7 @@ from gristmill.pipeline.cli import (
     push as cli_push,
     report as cli_report,
     shards as cli_shards,
+    summary as cli_summary,
     warm as cli_warm,
 )
 from gristmill.pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words, of_storage
@@ -312,6 +313,7 @@ app.command("forget")(cli_forget.forget)
 app.command("find")(cli_forget.find)
 app.command("inspect")(cli_report.inspect)
 app.command("report")(cli_report.report)
+app.command("summary")(cli_summary.summary)
 app.command("train-judge")(cli_judging.train_judge)
 app.command("judge")(cli_judging.judge)
 app.command("medu")(cli_judging.medu)
@@ -333,11 +335,14 @@ def doctor() -> None:
 def init(
     folder: Annotated[Path, typer.Argument(help="the folder with your data", show_default=False)],
     recipe: Annotated[Path, typer.Option("--recipe", help="the recipe to write")] = Path("recipe.yaml"),
+    like: Annotated[
+        str | None, typer.Option("--like", help="with the steps of a shipped recipe: fineweb, dclm, …")
+    ] = None,
 ) -> None:
     """Write a recipe for a folder of data."""
     from gristmill.pipeline.cli.upkeep import start_recipe
 
-    console().print(escape(start_recipe(folder, recipe)))
+    console().print(escape(start_recipe(folder, recipe, like)))
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -25,6 +26,7 @@ from gristmill.pipeline.screen import escape
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.store import Store
+from gristmill.stages.checks import nearest
 from gristmill.stages.stage import Reader
 
 OPTIONAL = {
@@ -44,6 +46,11 @@ OPTIONAL = {
     "vllm": ("scoring by a language model", "gristmill[llm]"),
 }
 
+RECIPES = Path(__file__).parents[2] / "recipes"
+NO_CODE = shutil.ignore_patterns("__pycache__")
+# One source, and nothing but its reader.
+OF_SOURCES = re.compile(r"^sources:\n  \w+:\n    \w+: \{path: [^\n]*\}\nstages:", re.MULTILINE)
+OF_EXTRACTION = re.compile(r"^  - extract(?:: [^\n]*)?\n", re.MULTILINE)
 
 RULES = """\
   # - keep_languages: {languages: [en], at_least: 0.65}
@@ -126,8 +133,10 @@ def check_files(store: Store) -> tuple[int, list[str]]:
     ]
 
 
-def start_recipe(folder: Path, recipe: Path) -> str:
-    """Write a recipe for what lies in a folder; says what was found and what to do next."""
+def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
+    """Write a recipe for what lies in a folder, with plain steps or those of a recipe that is shipped; says what was
+    found and what to do next."""
+    shipped = shipped_recipe(like) if like is not None else None
     if recipe.exists():
         raise RecipeError(f"{recipe}: is there already; give another name with --recipe")
     if not folder.is_dir():
@@ -187,11 +196,33 @@ def start_recipe(folder: Path, recipe: Path) -> str:
         for name in sorted(files_of_reader)
     )
     first = "  - extract\n" if of_pages and not mixed else ""
-    recipe.write_text(
-        f"name: {folder.resolve().name.replace(' ', '-') or 'run'}\nsources:\n{sources}\nstages:\n{first}{RULES}  -"
-        " exact_dedup\n  - write\n",
-        encoding="utf-8",
-    )
+    name = folder.resolve().name.replace(" ", "-") or "run"
+    text = f"name: {name}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n"
+    if shipped is not None:
+        text = with_sources(shipped.read_text(encoding="utf-8"), sources, bool(first))
+        for tables in (path for path in shipped.parent.iterdir() if path.is_dir() and f"{path.name}/" in text):
+            shutil.copytree(tables, recipe.parent / tables.name, dirs_exist_ok=True, ignore=NO_CODE)
+    recipe.write_text(text, encoding="utf-8")
     counted = ", ".join(f"{n:,} {suffix}" for suffix, n in endings.most_common())
     not_read = f"\nPassed over: {in_words(by_ending(passed_over))}, which no reader knows." if passed_over else ""
     return f"{recipe} is written for {counted} in {data_folder}.{not_read}\nTry it: gristmill run {recipe} --limit 1000"
+
+
+def shipped_recipe(name: str) -> Path:
+    """A recipe that comes with the mill, by its name."""
+    there = sorted(path for path in RECIPES.glob("*.yaml"))
+    found = next((path for path in there if path.stem == name), None)
+    if found is None:
+        names = [path.stem for path in there]
+        near = nearest(name, names)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+        raise RecipeError(f"--like {name}: no recipe of that name comes with gristmill; {hint}")
+    return found
+
+
+def with_sources(shipped: str, sources: str, pages: bool) -> str:
+    """A shipped recipe on other sources. Texts have nothing to extract."""
+    text, replaced = OF_SOURCES.subn(lambda _: f"sources:\n{sources}\nstages:", shipped)
+    if not replaced:
+        raise RecipeError("this recipe has sources of its own for each of its weights; copy it and change them")
+    return text if pages else OF_EXTRACTION.sub("", text)

@@ -27,6 +27,7 @@ from gristmill.pipeline.formatting import (
     one_line,
 )
 from gristmill.pipeline.look.funnel import Funnel, SourceLevel
+from gristmill.pipeline.look.published import Beside, beside_published
 from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun, StageCount, by_size, grid, record_in
 from gristmill.pipeline.look.volume import Told, Volume, volumes
@@ -76,6 +77,7 @@ class Overview:
     totals: Totals
     funnel: Funnel
     costs: list[StageCost]
+    published: list[Beside]  # what the recipe's publisher reports, and this run
 
 
 def overview(out: str) -> Overview:
@@ -95,7 +97,8 @@ def reports_of(folder: Folder, record: ReadRunRecord, kind: str | None = "global
 
 def overview_of(record: ReadRunRecord, reports: Mapping[str, Told]) -> Overview:
     run = RecordedRun.of(record)
-    funnel = Funnel.of(run, volumes(record.get("stages") or [], reports))
+    volume = volumes(record.get("stages") or [], reports)
+    funnel = Funnel.of(run, volume)
     price = record.get("cost")
     last = funnel.steps[-1].volume if funnel.steps else Volume()
     memory = [stage.peak_memory for stage in run.stages if stage.peak_memory]
@@ -116,7 +119,7 @@ def overview_of(record: ReadRunRecord, reports: Mapping[str, Told]) -> Overview:
         cost=price.get("amount") if price else None,
         currency=price.get("currency") if price else None,
     )
-    return Overview(run, totals, funnel, [cost(stage) for stage in run.stages])
+    return Overview(run, totals, funnel, [cost(stage) for stage in run.stages], beside_published(record, volume))
 
 
 def cost(stage: StageCount) -> StageCost:
@@ -134,6 +137,7 @@ def plain(seen: Overview) -> Mapping[str, object]:
         "totals": dataclasses.asdict(seen.totals),
         "funnel": [dataclasses.asdict(level) for level in seen.funnel.levels],
         "costs": [dataclasses.asdict(cost) for cost in seen.costs],
+        "published": [dataclasses.asdict(beside) for beside in seen.published],
     }
 
 
@@ -169,6 +173,12 @@ def render(seen: Overview) -> RenderableType:
     tables = [grid("Stages", heads, (counts_of(stage, seen.funnel.levels) for stage in run.stages), 2)]
     if len(run.readers) > 1:
         tables.append(grid("Left of each source", *by_sources(seen)))
+    if seen.published:
+        rows = (
+            (b.what, b.measure, b.in_words(b.published), b.in_words(b.ours), "far off" if b.far else "")
+            for b in seen.published
+        )
+        tables.append(grid("Published", ("step", "figure", "published", "this run", ""), rows, 2))
     priced = totals.cost is not None
     head_of_time = ("stage", "seconds", "docs/s", "read", "read/s", "memory", *(["cost"] if priced else []))
     tables.append(grid("Time", head_of_time, (cost_of(cost)[: len(head_of_time)] for cost in seen.costs)))

@@ -27,6 +27,7 @@ class CountEntry(TypedDict, total=False):
     bytes_in: int
     bytes_out: int
     text_bytes: int
+    noted: dict[str, int]  # what readers and stages had to say of documents, by name
 
 
 class SlowEntry(TypedDict):
@@ -70,6 +71,7 @@ class RecipeEntry(TypedDict, total=False):
     rejects: ReadRejectsSettings
     sources: dict[str, JSONObject]
     stages: list[JSON]
+    published: JSONObject | None  # what its publisher reports
 
 
 class ReadRunRecord(TypedDict, total=False):

@@ -18,6 +18,7 @@ from gristmill.pipeline.json_types import JSON, JSONObject, StageSpec
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.first_mistakes import readers_hint, source_hint, stage_hint
 from gristmill.pipeline.recipe.memory_limit import check_memory
+from gristmill.pipeline.recipe.published import Published
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place
 from gristmill.pipeline.recipe.yaml_settings import YamlFile, beside, quoted
 from gristmill.stages.checks import RecipeContext, nearest
@@ -25,7 +26,7 @@ from gristmill.stages.stage import PLACEMENT, Global, Map, Reader, Settings, Sin
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # Of a run, which what a stage writes must not fall into.
-FOLDERS = ("ablations", "flow", "forgotten", "index", "journal", "legs", "logs", "shards", "stages")
+FOLDERS = ("ablations", "flow", "forgotten", "index", "journal", "legs", "logs", "shards", "stages", "summary")
 A_NAME = "letters, digits, '-', '_' and '.', at most 100 and the first a letter or digit,"
 
 
@@ -102,6 +103,10 @@ class RecipeHead(Settings):
     memory: Annotated[str, Field(description="memory limit of a worker", json_schema_extra=PLACEMENT)] = "auto"
     prices: Annotated[
         Prices | None, Field(description="what work costs, for the report", json_schema_extra=PLACEMENT)
+    ] = None
+    published: Annotated[
+        Published | None,
+        Field(description="what its publisher reports of this pipeline, for the report", json_schema_extra=PLACEMENT),
     ] = None
 
     @field_validator("workers")
@@ -282,6 +287,7 @@ class _Reader(YamlFile):
         )
         self.say_all()
         self.check_names(sources, steps)
+        self.check_published(heads[0], sources, steps)
         self.say_all()
         for i, step in enumerate(steps):
             place = ("stages", i, step.address)
@@ -338,6 +344,15 @@ class _Reader(YamlFile):
                 near = nearest(source.join, names)
                 hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
                 self.complain(("sources", source.name, "join"), f"no shared stage is called {source.join}; {hint}")
+
+    def check_published(self, head: RecipeHead, sources: tuple[Source, ...], steps: tuple[Step, ...]) -> None:
+        """A figure of a stage that is not there would be compared with nothing."""
+        names = [step.called for step in (*(x for s in sources for x in s.steps), *steps)]
+        for name in head.published.steps if head.published else ():
+            if name not in names:
+                near = nearest(name, names)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+                self.complain(("published", "steps", name), f"no stage is called {name}; {hint}")
 
 
 def context_of(place: int, sources: Sequence[Source], steps: Sequence[Step]) -> RecipeContext:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, as_requests, plain
 from gristmill.pipeline.inputs.notes import fetches_of, notes_of
 from gristmill.pipeline.look.overview import reports_of, written_each
+from gristmill.pipeline.look.published import beside_published, within_of
 from gristmill.pipeline.look.records import CostEntry, ReadRunRecord, StageEntry
 from gristmill.pipeline.look.run_folder import (
     DocumentCounts,
@@ -128,6 +129,8 @@ def page_of(
     values = {
         "run": run,
         "funnel": funnel(run, volume) if run.readers or run.stages else FunnelTable.empty(),
+        "published": beside_published(record, volume),
+        "within": within_of(record),
         "input_notes": [*fetches_of(record.get("inputs") or {}), *notes_of(record.get("inputs") or {})],
         "sources": [fate(run, reader) for reader in run.readers],
         "stages": [page for page in pages if page not in folded],

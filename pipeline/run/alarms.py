@@ -3,9 +3,17 @@ that are damaged or empty, and which of their files are the cause."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
+from gristmill.pipeline.look.published import alarms_of_published, beside_published
+from gristmill.pipeline.look.records import ReadRunRecord
+from gristmill.pipeline.look.volume import volumes
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe.recipe import Source
 from gristmill.pipeline.store.counts import Count, RunAccount
+from gristmill.pipeline.store.records import StageMetrics
+from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.stages.read.markup import MARKUP
 from gristmill.stages.stage import Map
 
@@ -87,6 +95,12 @@ def alarms_of_stages(plan: Plan, account: RunAccount) -> list[str]:
                     f"of {origin} that broke it"
                 )
     return raised
+
+
+def alarms_of_run(record: RunRecord, metrics: Mapping[str, StageMetrics]) -> list[str]:
+    """Where a run is far off what the publishers of its recipe report."""
+    seen = cast(ReadRunRecord, record)
+    return alarms_of_published(beside_published(seen, volumes(seen["stages"], metrics)))
 
 
 def alarms_of_notes(count: Count) -> list[str]:

@@ -31,7 +31,7 @@ from gristmill.pipeline.progress.progress_file import OnRecord, words_of
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
-from gristmill.pipeline.run.alarms import alarms
+from gristmill.pipeline.run.alarms import alarms, alarms_of_run
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.global_stage import run_global_stage
 from gristmill.pipeline.run.leg_tasks import documents_of, tasks_of_leg, tasks_of_rules
@@ -396,7 +396,7 @@ class Execution:
         disk_bytes = sum(size for path, size in self.store.files("").items() if path in stays)
         loud = [*alarms_of_inputs(self.inputs), *more_alarms]
         loud += alarms(self.plan, findings.account, ended=status == "done")
-        return record_of(
+        record = record_of(
             self.recipe,
             self.plan,
             findings,
@@ -412,6 +412,9 @@ class Execution:
                 "alarms": loud,
             },
         )
+        if status == "done" and self.recipe.head.published is not None:
+            record["alarms"] += alarms_of_run(record, findings.metrics)
+        return record
 
     def write_reports(self, record: RunRecord, pages: dict[str, list[PageSample]], look: Look) -> None:
         write_reports(

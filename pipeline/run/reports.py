@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypedDict, cast
 
 from gristmill.pipeline.figures import kept_figures
@@ -22,6 +22,8 @@ from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.store import Store, json_bytes
 from gristmill.pipeline.survey.tasks import Look
 from gristmill.stages.stage import Global, Stage
+
+SUMMARY = "summary"  # the folder of the public summary
 
 
 def write_reports(
@@ -70,6 +72,8 @@ def write_reports(
     if findings.log:
         lines = "".join(f"{one_line(line)}\n" for line in findings.log)
         store.write("logs/run.log", lines.encode("utf-8", "replace"))
+    if store.exists(SUMMARY):
+        remove_stale_summary(store, record, findings.sink_files, note)
     journal.keep("run.json", json_bytes(record))
     store.write("report.html", build_report(store.address).encode("utf-8", "replace"))
 
@@ -103,6 +107,19 @@ def card_again(store: Store, journal: Journal, name: str, record: RunRecord) -> 
             shared |= (store.read_json_if_whole(path_of(earlier)) or {"shared": {}})["shared"]
         text = stage.readme(outcome["metrics"], shared, passed)
         journal.keep(path, text.encode("utf-8", "replace"))
+
+
+def remove_stale_summary(
+    store: Store, record: RunRecord, sink_files: Collection[str], note: Callable[[str], None]
+) -> None:
+    """A public summary is of the documents and counts that it was made of, and of no others."""
+    from gristmill.pipeline.summary.files import files_of_other_documents
+
+    before = store.read_json_if_whole("run.json") or {}
+    counted_alike = without_times(before.get("stages")) == without_times(record["stages"])
+    if stale := files_of_other_documents(store, () if not counted_alike else sink_files):
+        store.remove(stale)
+        note("the public summary was of other documents and is removed; `gristmill summary` makes it again")
 
 
 def seen_of(

@@ -13,6 +13,7 @@ fastwarc stops at the first damaged member and cannot start inside a file, so th
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ from gristmill.stages.read.zipped import WRONG_SUM, BrokenZip, Entry, archives_i
 from gristmill.stages.stage import Origin, Reader
 
 MAX_RECORD = 64 << 20
+# What `warcinfo` records say of the crawler, which the public summary of a run names (gristmill summary).
+CRAWLER = "crawler"
+OF_CRAWLERS = ("software", "http-header-user-agent", "robots", "ispartof")
+LONGEST_WARCINFO, LONGEST_TOLD, MOST_CRAWLERS = 1 << 16, 200, 16
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".arc", ".arc.gz", ".wacz")
 
 
@@ -196,6 +201,8 @@ class Archive(Reader):
         fields = record.fields
         kind = fields.get(b"warc-type", b"").lower()
         url = text_of(without_angles(fields.get(b"warc-target-uri", b""))) or None
+        if kind == b"warcinfo":
+            collector.note(crawler_note(record.body or b""), MOST_CRAWLERS)
         if kind == b"revisit":
             collector.skip("revisit", url)
         elif kind not in (b"response", b"conversion", b"resource"):
@@ -316,6 +323,19 @@ def meta_of(fields: dict[bytes, bytes], kind: str) -> dict[str, str]:
     if cut := fields.get(b"warc-truncated"):
         meta["truncated"] = text_of(cut)
     return meta
+
+
+def crawler_note(body: bytes) -> str:
+    """The note (`Reading.noted`) of a record in which a crawler tells of itself: `CRAWLER` and JSON, without control
+    characters. Long values are cut."""
+    told: dict[str, str] = {}
+    for line in body[:LONGEST_WARCINFO].decode("utf-8", "replace").splitlines():
+        name, _, value = line.partition(":")
+        key = name.strip().lower()
+        said = "".join(c if c.isprintable() else " " for c in value).strip()[:LONGEST_TOLD]
+        if key in OF_CRAWLERS and said:
+            told.setdefault(key, said)
+    return f"{CRAWLER} {json.dumps(told, ensure_ascii=False, sort_keys=True)}"
 
 
 def without_angles(uri: bytes) -> bytes:

@@ -1,0 +1,134 @@
+"""A run beside what the publishers of its recipe report: share dropped by step, tokens a document, documents and tokens
+in all; and which of these are far off.
+
+FineWeb-2's published pipeline gave a thousandth of the published documents for months before anybody saw it. A share
+that a step dropped is far off where it differs by more than `within`, or where what stays differs threefold; and by
+more than chance (four standard errors) either way. Sizes are far off from a factor of three, tokens a document from
+two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gristmill.pipeline.formatting import as_number
+from gristmill.pipeline.look.funnel import Funnel, FunnelStep
+from gristmill.pipeline.look.records import ReadRunRecord
+from gristmill.pipeline.look.run_folder import RecordedRun
+from gristmill.pipeline.look.volume import Volumes
+
+WITHIN = 0.15  # of a share, unless the recipe says otherwise
+TIMES_STAYING, TIMES_SIZE, TIMES_LENGTH = 3.0, 3.0, 2.0
+ERRORS = 4.0  # standard errors
+ENOUGH = 100  # documents whose mean length means something
+STEP = "dropped"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One figure. None: not published, or not known of the run."""
+
+    what: str
+    measure: str
+    published: float | None
+    ours: float | None
+    source: str
+    far: bool = False
+
+    @property
+    def is_share(self) -> bool:
+        return self.measure.startswith(STEP)
+
+    def in_words(self, value: float | None) -> str:
+        return "–" if value is None else f"{value:.1%}" if self.is_share else as_number(round(value))
+
+
+def beside_published(record: ReadRunRecord, volumes: Volumes) -> list[Beside]:
+    """All figures, steps first, in the order of the run; none where the recipe tells of no publisher."""
+    told: Mapping[str, Any] = record.get("recipe", {}).get("published") or {}
+    if not told:
+        return []
+    run = RecordedRun.of(record)
+    funnel = Funnel.of(run, volumes)
+    return [*steps(told, run, funnel), *sizes(told, funnel)]
+
+
+def within_of(record: ReadRunRecord) -> float:
+    """How far a share may lie from the published one."""
+    told: Mapping[str, Any] = record.get("recipe", {}).get("published") or {}
+    return float(told.get("within") or WITHIN)
+
+
+def steps(told: Mapping[str, Any], run: RecordedRun, funnel: Funnel) -> Iterator[Beside]:
+    """Each stage that its publisher tells of, or that dropped any."""
+    within, published = float(told.get("within") or WITHIN), told.get("steps") or {}
+    came = {stage.name: stage.count.docs_in for stage in run.stages}
+    before: FunnelStep | None = None
+    for step in funnel.steps:
+        given = published.get(step.name) or {}
+        source = given.get("source") or (told.get("source", "") if given else "")
+        documents = came.get(step.name, 0)
+        ours = step.gone / documents if documents else None
+        if step.name in came and (
+            given.get("dropped") is not None or (step.gone and given.get("dropped_text") is None)
+        ):
+            theirs = given.get("dropped")
+            yield Beside(step.name, f"{STEP}, documents", theirs, ours, source, is_far(theirs, ours, documents, within))
+        if given.get("dropped_text") is not None:
+            theirs, ours = given["dropped_text"], text_dropped(before, step)
+            yield Beside(step.name, f"{STEP}, text", theirs, ours, source, is_far(theirs, ours, documents, within))
+        before = step
+
+
+def text_dropped(before: FunnelStep | None, step: FunnelStep) -> float | None:
+    came = before.volume.text_bytes if before is not None else None
+    left = step.volume.text_bytes
+    return max(0.0, 1 - left / came) if came and left is not None else None
+
+
+def is_far(theirs: float | None, ours: float | None, documents: int, within: float) -> bool:
+    """Do two shares of documents dropped differ, by much and by more than chance?"""
+    if theirs is None or ours is None or not documents:
+        return False
+    apart = abs(theirs - ours)
+    error = math.sqrt(max(theirs * (1 - theirs), ours * (1 - ours), 1 / documents) / documents)
+    stays = sorted((1 - theirs, 1 - ours))
+    other = stays[1] > TIMES_STAYING * stays[0]
+    return (apart > within or other) and apart > ERRORS * error
+
+
+def sizes(told: Mapping[str, Any], funnel: Funnel) -> Iterator[Beside]:
+    """Of the data set as a whole."""
+    share, source, of = told.get("input_share"), str(told.get("source") or ""), str(told.get("of") or "") or "in all"
+    last = funnel.steps[-1] if funnel.steps else None
+    ours = {"documents": last.kept if last else None, "tokens": last.volume.tokens if last else None}
+    theirs = {name: told.get(name) for name in ours}
+    if theirs["documents"] and theirs["tokens"]:
+        length = theirs["tokens"] / theirs["documents"]
+        mean = ours["tokens"] / ours["documents"] if ours["tokens"] and ours["documents"] else None
+        enough = (ours["documents"] or 0) >= ENOUGH
+        yield Beside(of, "tokens a document", length, mean, source, enough and differ(length, mean, TIMES_LENGTH))
+    for name, whole in theirs.items():
+        if whole:
+            expected = whole * share if share else None
+            far = differ(expected, ours[name], TIMES_SIZE)
+            measure = f"{name}, of {share:g} of the input" if share else f"{name}, of the whole input"
+            yield Beside(of, measure, expected if share else whole, ours[name], source, far)
+
+
+def differ(theirs: float | None, ours: float | None, times: float) -> bool:
+    if theirs is None or ours is None:
+        return False
+    return max(theirs, ours) > times * min(theirs, ours)
+
+
+def alarms_of_published(found: list[Beside]) -> list[str]:
+    return [
+        f"{each.what}: {each.measure}: {each.in_words(each.ours)}, where its publisher reports"
+        f" {each.in_words(each.published)} ({each.source})"
+        for each in found
+        if each.far
+    ]

@@ -1,0 +1,51 @@
+"""The public summary as one page of HTML, offline, and as a table for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.look.run_folder import grid
+from gristmill.pipeline.report.sections import environment
+from gristmill.pipeline.summary.points import DRAFT, LAW, NOT_VERIFIED, Cell, PublicSummary, Table
+
+MOST = 1000  # rows of a table for people; the JSON file has all
+
+
+def page_of(summary: PublicSummary) -> str:
+    jinja = environment()
+    jinja.filters |= {"shown": shown, "percent": percent}
+    values = {"summary": summary, "law": LAW, "draft": DRAFT, "missing": NOT_VERIFIED, "most": MOST}
+    return jinja.get_template("summary.html").render(values)
+
+
+def shown(value: Cell) -> str:
+    """A value as people read it; of a table's cell that is not known, a dash."""
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def percent(value: Cell) -> str:
+    return f"{value:.2%}" if isinstance(value, int | float) else shown(value)
+
+
+def cells(table: Table) -> Iterator[list[str]]:
+    """Rows for people, as text, on one line each."""
+    for row in table.rows[:MOST]:
+        named = zip(table.head, row, strict=True)
+        yield [one_line(percent(value) if head in table.shares else shown(value)) for head, value in named]
+
+
+def render(summary: PublicSummary) -> RenderableType:
+    rows = (
+        (
+            point.title,
+            point.status,
+            "; ".join(f"{name} {shown(value)}" for name, value in point.facts if value is not None),
+        )
+        for point in summary.points
+    )
+    head = Text.assemble((one_line(summary.name), "bold"), f"  {LAW['act']}")
+    return Group(head, Text(DRAFT, style="dim"), Text(), grid("", ("point", "status", "facts"), rows, 3))

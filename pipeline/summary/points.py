@@ -1,0 +1,336 @@
+"""The points of the public summary that Article 53(1)(d) of the European Union's AI Act asks for, filled from a run.
+
+What the template asks for is taken as the Commission's notice of 24 July 2025, C(2025) 8311, is reported: sources,
+modalities and sizes, crawl periods, the behaviour of crawlers, the top 10 % of domains by size of content, synthetic
+data. Nobody has checked it here against the official text. A value that the run does not know is None, and is shown as
+`NOT_VERIFIED`; none is guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from gristmill.pipeline.figures import Figures, figures_of, recipe_name_of
+from gristmill.pipeline.look.records import ReadRunRecord, StageEntry
+from gristmill.pipeline.look.volume import Told
+from gristmill.pipeline.summary.content import UNNAMED, Content, Total, Totals
+from gristmill.stages.read.warc import CRAWLER
+
+Cell = str | int | float | None
+
+NOT_VERIFIED = "not verified"
+FORGOTTEN = "forgotten"  # a reason of readers: the document was removed on request, and does not come back
+LAW = {
+    "act": "AI Act of the European Union, Article 53(1)(d)",
+    "template": "template for the public summary of training content, 24 July 2025, C(2025) 8311",
+    "applies": "duties since 2 August 2025; fines by the AI Office since 2 August 2026",
+}
+DRAFT = (
+    "A draft from the counts of one run. It is no legal advice, and Gristmill's authors have not checked it against the"
+    " official text of the template."
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first `words` columns are words, the others numbers. A `share` is from 0 to 1."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[Cell, ...]]
+    words: int = 1
+    shares: tuple[str, ...] = ()  # columns that are shares
+
+
+@dataclass(frozen=True)
+class Point:
+    """One thing that the template asks for. Of `facts` a value of None is not known."""
+
+    key: str
+    title: str
+    facts: list[tuple[str, Cell]] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        """`from the run`, `in part` where some of it is not known, `not verified` where nothing is."""
+        values = [value for _, value in self.facts]
+        known = any(value is not None for value in values) or any(table.rows for table in self.tables)
+        return NOT_VERIFIED if not known else "in part" if None in values else "from the run"
+
+
+@dataclass(frozen=True)
+class PublicSummary:
+    """All that is said of a run."""
+
+    name: str
+    run: dict[str, Cell]
+    points: list[Point]
+
+    def point(self, key: str) -> Point:
+        return next(point for point in self.points if point.key == key)
+
+    def plain(self) -> dict[str, object]:
+        """For the JSON file: a fact that is not known is null, a share is a number from 0 to 1."""
+        points = [
+            {
+                "key": point.key,
+                "title": point.title,
+                "status": point.status,
+                "facts": dict(point.facts),
+                "tables": [
+                    {"title": table.title, "rows": [dict(zip(table.head, row, strict=True)) for row in table.rows]}
+                    for table in point.tables
+                ],
+                "notes": point.notes,
+            }
+            for point in self.points
+        ]
+        return {"for": "eu", "law": LAW, "draft": DRAFT, "name": self.name, "run": self.run, "points": points}
+
+
+def summary_of(
+    record: ReadRunRecord, reports: Mapping[str, Told], content: Content, synthetic: Sequence[str]
+) -> PublicSummary:
+    """`synthetic` are sources that the team says hold synthetic data."""
+    stages = record.get("stages") or []
+    points = [
+        general(record, reports, content),
+        sources(record, reports, content),
+        periods(content),
+        crawlers(stages),
+        domains(content),
+        licences(content),
+        made_up(content, synthetic),
+        reservations(stages, reports),
+        processing(stages),
+        Point("rest", "Whatever else the template asks for", [("provider, model, other points", None)]),
+    ]
+    run: dict[str, Cell] = {
+        "finished": str(record.get("finished") or ""),
+        "gristmill": str(record.get("gristmill") or ""),
+        "documents written by": content.sink,
+    }
+    return PublicSummary(str(record.get("name") or ""), run, points)
+
+
+def packings(reports: Mapping[str, Told]) -> list[Told]:
+    return [report["packing"] for report in reports.values() if isinstance(report.get("packing"), dict)]
+
+
+def general(record: ReadRunRecord, reports: Mapping[str, Told], content: Content) -> Point:
+    """Modalities and sizes."""
+    whole = content.whole
+    packed = packings(reports)
+    tokens = content.tokens if content.columns and "token_count" in content.columns else None
+    facts: list[tuple[str, Cell]] = [
+        ("modality", "text"),
+        ("documents", whole.documents),
+        ("text, bytes of UTF-8", whole.text_bytes),
+        ("tokens", packed[-1]["tokens"] if packed else tokens),
+    ]
+    notes = ["Stages of Gristmill write text alone: images, sound and video of a source are not in the data."]
+    if packed:
+        notes.append("Tokens are those of the token shards, with the copies that `mix` drew.")
+    if any("estimate" in given for given in (record.get("inputs") or {}).values()):
+        notes.append("The run read a part of its inputs (--limit or --sample). These are the counts of that part.")
+    names = [str(entry["name"]) for entry in record.get("stages") or []]
+    after = (record.get("stages") or [])[names.index(content.sink) + 1 :] if content.sink in names else []
+    if later := {str(entry["name"]): gone for entry in after if (gone := gone_in(entry))}:
+        dropped = ", ".join(f"{name} {gone:,}" for name, gone in later.items())
+        notes.append(f"Stages after `{content.sink}` dropped documents that are counted here: {dropped}.")
+    tables = [table_of("Languages", "language", content.languages, whole)] if content.languages.named else []
+    return Point("content", "Modality and size", facts, tables, notes)
+
+
+def sources(record: ReadRunRecord, reports: Mapping[str, Told], content: Content) -> Point:
+    """Where documents come from, and how much of each source is left."""
+    inputs, whole = record.get("inputs") or {}, content.whole
+    packed = packings(reports)
+    tokens = packed[-1].get("sources") or {} if packed else {}
+    rows: list[tuple[Cell, ...]] = []
+    for entry in record.get("stages") or []:
+        if entry.get("kind") == "read":
+            name = str(entry["name"])
+            left, given = content.sources.get(name, Total()), inputs.get(name) or {}
+            rows.append(
+                (
+                    name,
+                    recipe_name_of(entry),
+                    given.get("files"),
+                    given.get("bytes"),
+                    entry.get("docs_in") or 0,
+                    left.documents,
+                    left.text_bytes,
+                    left.text_bytes / whole.text_bytes if whole.text_bytes else 0.0,
+                    (tokens.get(name) or {}).get("tokens"),
+                )
+            )
+    head = ("source", "kind", "files", "bytes", "records", "documents", "text bytes", "share", "tokens")
+    return Point("sources", "Sources", [("sources", len(rows))], [Table("Sources", head, rows, 2, ("share",))])
+
+
+def periods(content: Content) -> Point:
+    """When documents were fetched, or dated by their source."""
+    rows: list[tuple[Cell, ...]] = []
+    months: list[tuple[Cell, ...]] = []
+    for source, period in sorted(content.periods.items()):
+        dated = content.sources[source].documents - period.undated
+        rows.append((source, day(period.first), day(period.last), dated, period.undated))
+        named = sorted(period.months.named)
+        months += [(source, month, total.documents, total.text_bytes) for month, total in named]
+    known = [period for period in content.periods.values() if period.first is not None and period.last is not None]
+    facts: list[tuple[str, Cell]] = [
+        ("first", day(min((period.first or 0 for period in known), default=None))),
+        ("last", day(max((period.last or 0 for period in known), default=None))),
+    ]
+    tables = [
+        Table("By source", ("source", "first", "last", "dated documents", "undated documents"), rows, 3),
+        Table("By month", ("source", "month", "documents", "text bytes"), months, 2),
+    ]
+    note = "Dates are those that sources give: of a web archive the day of the fetch."
+    return Point("periods", "Periods of collection", facts, tables if known else [], [note])
+
+
+def day(moment: int | None) -> str | None:
+    """A date, of microseconds since 1970."""
+    if moment is None:
+        return None
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)).date().isoformat()
+    except OverflowError:
+        return None
+
+
+def crawlers(stages: Sequence[StageEntry]) -> Point:
+    """What web archives say of the crawler that made them."""
+    rows: list[tuple[Cell, ...]] = []
+    for entry in stages:
+        for note, times in sorted((entry.get("noted") or {}).items()):
+            if note.startswith(f"{CRAWLER} "):
+                told = json.loads(note.removeprefix(f"{CRAWLER} "))
+                named = (told.get(key) for key in ("software", "http-header-user-agent", "robots", "ispartof"))
+                rows.append((str(entry["name"]), *named, times))
+    head = ("source", "software", "user agent", "robots.txt", "part of", "archives")
+    facts: list[tuple[str, Cell]] = [
+        ("crawlers", len(rows) or None),
+        ("user agents", ", ".join(sorted({str(row[2]) for row in rows if row[2]})) or None),
+        ("treatment of robots.txt", ", ".join(sorted({str(row[3]) for row in rows if row[3]})) or None),
+    ]
+    notes = ["From the `warcinfo` records of web archives, as their maker wrote them."] if rows else []
+    return Point("crawlers", "Crawlers and their behaviour", facts, [Table("Crawlers", head, rows, 5)], notes)
+
+
+def domains(content: Content) -> Point:
+    """The top 10 % of domains by size of content; of a tenth that is no whole number, one more."""
+    named, unnamed = content.domains.named, content.domains.unnamed
+    top = named[: math.ceil(len(named) / 10)]
+    held, of_named = sum(total.text_bytes for _, total in top), sum(total.text_bytes for _, total in named)
+    rows: list[tuple[Cell, ...]] = [
+        (name, total.documents, total.text_bytes, total.text_bytes / of_named if of_named else 0.0)
+        for name, total in top
+    ]
+    facts: list[tuple[str, Cell]] = [
+        ("domains", len(named) or None),
+        ("domains in the top 10 %", len(top) or None),
+        ("text of the top 10 %, bytes", held if top else None),
+        ("share of the text of all domains", f"{held / of_named:.1%}" if of_named else None),
+        ("documents without an address", unnamed.documents),
+    ]
+    note = "Registered domains by the Public Suffix List, in the order of the text that was kept, largest first."
+    table = Table("Top 10 % of domains", ("domain", "documents", "text bytes", "share"), rows, 1, ("share",))
+    return Point("domains", "Top 10 % of domains by size of content", facts, [table], [note])
+
+
+def licences(content: Content) -> Point:
+    """What documents or sources state."""
+    known = content.licences.named
+    stated = sum(total.documents for _, total in known)
+    facts: list[tuple[str, Cell]] = [
+        ("documents with a stated licence", stated if known else None),
+        ("documents without", content.whole.documents - stated if known else None),
+    ]
+    tables = [table_of("Licences", "licence", content.licences, content.whole)] if known else []
+    note = "From the columns `licence` and `license`: what pages and sources say themselves, checked by nobody."
+    return Point("licences", "Licences", facts, tables, [note])
+
+
+def made_up(content: Content, synthetic: Sequence[str]) -> Point:
+    """Synthetic data: sources that the team names, documents whose column `synthetic` says so."""
+    named = [content.sources[name] for name in synthetic if name in content.sources]
+    declared = Total(sum(each.documents for each in named), sum(each.text_bytes for each in named))
+    by_column, whole = content.synthetic, content.whole
+    known = bool(synthetic) or "synthetic" in content.columns
+    text = declared.text_bytes if synthetic else by_column.text_bytes
+    facts: list[tuple[str, Cell]] = [
+        ("documents", (declared if synthetic else by_column).documents if known else None),
+        ("text, bytes of UTF-8", text if known else None),
+        ("share of the text", f"{text / whole.text_bytes if whole.text_bytes else 0.0:.1%}" if known else None),
+    ]
+    notes = ["No stage of Gristmill writes new text with a model."]
+    if synthetic:
+        notes.append(f"Sources that the team declares synthetic: {', '.join(sorted(synthetic))}.")
+    elif known:
+        notes.append("Documents whose column `synthetic` says so.")
+    else:
+        notes.append("Name synthetic sources with --synthetic SOURCE, or give documents a column `synthetic`.")
+    return Point("synthetic", "Synthetic data", facts, [], notes)
+
+
+def reservations(stages: Sequence[StageEntry], reports: Mapping[str, Told]) -> Point:
+    """Opt-outs that were honoured: documents that went, by the reason of the stage `opt_out`, and those that stayed
+    away because somebody asked."""
+    rows: list[tuple[Cell, ...]] = []
+    for entry in stages:
+        came, name = entry.get("docs_in") or 0, str(entry["name"])
+        for reason, gone in by_count(entry.get("dropped") or {}):
+            if recipe_name_of(entry) == "opt_out" or reason == FORGOTTEN:
+                rows.append((name, reason, gone, gone / came if came else 0.0))
+    asking = [entry for entry in stages if recipe_name_of(entry) == "opt_out"]
+    asked = bool(asking)
+    gone = sum(int(row[2] or 0) for row in rows)
+    facts: list[tuple[str, Cell]] = [("documents left out", gone if asked or rows else None)]
+    notes = [] if asked else ["No stage `opt_out` is in the recipe."]
+    head = ("stage", "reason", "documents", "share")
+    table = Table("Documents left out, by reservation", head, rows, 2, ("share",))
+    told = [figures_of("opt_out", reports.get(str(entry["name"])) or {}) for entry in asking]
+    blocks = [block for each in told if each is not None for block in each.blocks if isinstance(block, Figures)]
+    tables = [table, *(Table(block.title, block.head, block.rows, block.words) for block in blocks)]
+    return Point("reservations", "Reservations of rights that were honoured", facts, tables, notes)
+
+
+def processing(stages: Sequence[StageEntry]) -> Point:
+    """What was done to the documents, stage by stage."""
+    rows: list[tuple[Cell, ...]] = []
+    for entry in stages:
+        reasons = ", ".join(f"{reason} {gone:,}" for reason, gone in by_count(entry.get("dropped") or {}))
+        counts = (entry.get("docs_in") or 0, entry.get("kept") or 0, gone_in(entry))
+        rows.append((str(entry["name"]), str(entry.get("about") or ""), reasons, *counts))
+    head = ("stage", "what it does", "dropped, by reason", "in", "kept", "gone")
+    return Point("processing", "Processing", [("stages", len(rows))], [Table("Stages", head, rows, 3)])
+
+
+def gone_in(entry: StageEntry) -> int:
+    return sum((entry.get("dropped") or {}).values()) + (entry.get("quarantined") or 0)
+
+
+def by_count(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def table_of(title: str, name: str, totals: Totals, whole: Total) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            each or UNNAMED,
+            total.documents,
+            total.text_bytes,
+            total.text_bytes / whole.text_bytes if whole.text_bytes else 0.0,
+        )
+        for each, total in [*totals.named, *([("none stated", totals.unnamed)] if UNNAMED in totals else [])]
+    ]
+    return Table(title, (name, "documents", "text bytes", "share"), rows, 1, ("share",))
