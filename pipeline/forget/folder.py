@@ -13,11 +13,13 @@ import pyarrow.parquet as pq
 from gristmill.classifiers.artifact import DESCRIPTION as JUDGE
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.summary.files import CROISSANT, FOLDER as SUMMARY
 from gristmill.shards.index import FORMAT, NAME
 
 OWN = ("journal/", "forgotten/", ".lock")
 TEXTS = (".json", ".jsonl", ".txt", ".log", ".md", ".html", ".csv", ".tsv", ".yaml", ".yml", ".prom")
 PACKED = (".gz", ".zst")
+WHOLE = ("flow/", "index/find-", f"{SUMMARY}/")  # rows between rounds, search indexes, the public summary
 ROWS = 8192
 
 
@@ -26,7 +28,7 @@ class Files:
     """Paths by kind."""
 
     tables: list[str] = field(default_factory=list)  # Parquet
-    between: list[str] = field(default_factory=list)  # what global stages left between rounds, and search indexes
+    whole: list[str] = field(default_factory=list)  # what goes whole and can be made again
     sets: list[str] = field(default_factory=list)  # folders of token shards
     indexes: list[str] = field(default_factory=list)  # folders of rows for later runs
     texts: list[str] = field(default_factory=list)  # lines
@@ -54,8 +56,8 @@ def files_of(store: Store, skipped: Sequence[str] = ()) -> Files:
     for path in paths:
         folder = path.rpartition("/")[0]
         above = {folder, folder.rpartition("/")[0]} & owned.keys()
-        if path.startswith("flow/") or path.startswith("index/find-"):
-            files.between.append(path)
+        if path.startswith(WHOLE) or path == CROISSANT:
+            files.whole.append(path)
         elif above:
             continue  # token shards with their tokenizer, an index, a judge
         elif path.endswith(".parquet"):

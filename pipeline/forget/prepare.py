@@ -99,7 +99,12 @@ class Preparation:
         for folder in indexes:
             rows = rows_in_index(store_of(self.store, folder), everything)
             noted(self.found, "saved indexes", rows, bool(rows))
-        noted(self.found, "rows between rounds and search indexes, which go whole", 0, len(self.files.between))
+        noted(
+            self.found,
+            "rows between rounds, search indexes and public summaries, which go whole",
+            0,
+            len(self.files.whole),
+        )
         self.reports(ledger, scrubber)
         counts = fates(documents)
         forgotten = self.new_list([int(uid, 16) for uid, document in documents.items() if not document["copy"]])
@@ -126,7 +131,7 @@ class Preparation:
             "journal": hash_of_content(self.store.at(JOURNAL)),
             "documents": documents,
             "tables": tables,
-            "remove": self.files.between,
+            "remove": self.files.whole,
             "sets": [folder for folder, of in held.items() if of.counts],
             "indexes": indexes,
             "texts": {path: hash_of_content(edits.whole_path(self.store, path)) for path in lines},

@@ -146,7 +146,7 @@ def of_crawls() -> Subject:
         "path": to("*-00001.*", **found),
         "dump": to("CC-MAIN-2024-18", **found),
         "kind": to("wet", given=(text, "a.warc.wet.gz")),
-        "root": to(lambda lab: str(lab.folder / "other"), **found),
+        "root": to(lambda lab: str(lab.folder / "cc-other"), **found),
         "sample": to(0.5, **found),
         "index": to({"hosts": ["a.one.example"]}, **found),
         "index.languages": to(["deu"], **asking),

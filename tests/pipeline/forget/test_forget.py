@@ -23,6 +23,7 @@ from gristmill.pipeline.look.token_sets import exported, faults_of
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.summary.files import write_summary
 from gristmill.shards.export.export import Options
 from tests.pipeline.forget.forgetting import contents, documents, make_run, places, tokens_of, windows
 from tests.pipeline.runs import go, save
@@ -50,6 +51,14 @@ def check_whole(out: Path) -> None:
     assert files > 10 and faults == []
     sets = list(faults_of(str(out)))
     assert len(sets) == 1 and [fault for _, _, some in sets for fault in some] == []
+
+
+def test_a_public_summary_goes_with_them(out: Path) -> None:
+    _, files = write_summary(str(out), "eu")
+    assert len(files) == 5 and all((out / file).exists() for file in files)
+    assert ask(out, f"{documents(out)[0]['uid']:016x}")["documents"] == 1
+    assert not any((out / file).exists() for file in files)
+    check_whole(out)
 
 
 def test_documents_are_nowhere_and_all_else_is_as_it_was(out: Path) -> None:
