@@ -51,6 +51,7 @@ NO_CODE = shutil.ignore_patterns("__pycache__")
 # One source, and nothing but its reader.
 OF_SOURCES = re.compile(r"^sources:\n  \w+:\n    \w+: \{path: [^\n]*\}\nstages:", re.MULTILINE)
 OF_EXTRACTION = re.compile(r"^  - extract(?:: [^\n]*)?\n", re.MULTILINE)
+OF_OTHER_USE = ("cc", "site_files")  # readers of WARC files too: by name from afar, and of what sites say of their use
 
 RULES = """\
   # - keep_languages: {languages: [en], at_least: 0.65}
@@ -146,7 +147,11 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
             f"{folder}: this is the folder of a run; give the folder of its inputs, or a folder in it, such as"
             f" {folder / 'write'}"
         )
-    readers = [kind for kind in registry.built_in().values() if issubclass(kind, Reader)]
+    readers = [
+        kind
+        for kind in registry.built_in().values()
+        if issubclass(kind, Reader) and kind.recipe_name() not in OF_OTHER_USE
+    ]
     endings: Counter[str] = Counter()
     files_of_reader: Counter[str] = Counter()
     root = str(folder.resolve())
