@@ -26,6 +26,7 @@ from gristmill.kernels.duplicates.paragraphs import hashes_of_units, lines, para
 from gristmill.kernels.duplicates.simhash import fingerprints
 from gristmill.kernels.duplicates.suffix import suffix_array
 from gristmill.kernels.language.hashed_terms import term_column
+from gristmill.kernels.language.pooled_terms import CODES, Embeddings, pooled, term_rows
 from gristmill.kernels.rows.lay_rows import lay_rows
 from gristmill.kernels.rows.pack import best_fit, windows
 from gristmill.kernels.urls.keys import names_of, url_keys
@@ -163,6 +164,12 @@ def terms(seed: int) -> list[Any]:
     return list(term_column(column_of(seed), 16, 2, np.ones(1 << 16, np.float32)))
 
 
+def poolings(seed: int) -> list[Any]:
+    rows = term_rows(column_of(seed), 12)
+    drawn = np.random.RandomState(seed).randint(-127, 128, (1 << 12, 16)).astype(np.int8)
+    return [*rows, pooled(rows, Embeddings(drawn, np.linspace(0, 4, CODES, dtype=np.float32)))]
+
+
 ANSWERS: dict[str, Callable[[int], Any]] = {
     "minhash": minhash,
     "simhash": lambda seed: list(fingerprints(column_of(seed), 5, 128, seed)),
@@ -174,6 +181,7 @@ ANSWERS: dict[str, Callable[[int], Any]] = {
     "shuffled": shuffled,
     "urls": urls,
     "terms": terms,
+    "poolings": poolings,
     "repair": stage("Repair"),
     "personal_data": stage("PersonalData"),
     "c4_lines": stage("C4Lines"),

@@ -26,12 +26,12 @@ IS_LABEL = np.int64(-2)  # in place of a word's number
 
 
 @intrinsic
-def _fetch(typing: Any, data: Any, at: Any) -> Any:
-    """Prefetches the cache line of byte `at`."""
+def prefetch(typing: Any, data: Any, at: Any) -> Any:
+    """Prefetches the cache line of byte `at` of an array of any type."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        place = builder.gep(array.data, [arguments[1]])
+        place = builder.gep(builder.bitcast(array.data, ir.IntType(8).as_pointer()), [arguments[1]])
         number = ir.IntType(32)
         prefetch = builder.module.declare_intrinsic(
             "llvm.prefetch", [place.type], ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
@@ -66,8 +66,8 @@ def _number_of(file, places, slots, words, data, start, end, hash_):
 @inlined
 def _ask(source, at, size):
     for byte in range(0, size, 64):
-        _fetch(source, at + byte)
-    _fetch(source, at + size - 1)
+        prefetch(source, at + byte)
+    prefetch(source, at + size - 1)
 
 
 @helper

@@ -20,7 +20,7 @@ from pathlib import Path
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from gristmill.kernels.gpu import adamw, cross_entropy, packed_attention, rms_norm, rotary, swiglu
+from gristmill.kernels.gpu import adamw, cross_entropy, nearest, packed_attention, rms_norm, rotary, swiglu
 
 ROWS = {"rows": "i32", "eps": "fp32"}
 MATRIX = {"tokens": "i32", "inner": "i32"}
@@ -34,7 +34,10 @@ gates, _ = swiglu._shape(99, 8192, swiglu.TILE)
 TEXTS = {"cuts": "*i32", "firsts": "*fp32", "shrink": "*fp32", "scale": "fp32"} | {name: "i32" for name in ("texts", "stride", "width")}
 attention = {"SIZE": 64, "QUERIES": packed_attention.TILE.queries, "KEYS": packed_attention.TILE.keys}
 logits = {"VOCABULARY": 50_304, "BLOCK": cross_entropy.TILE.columns}
+NEAREST = {"vectors": "*i8", "centres": "*i8", "inverse": "*fp32", "place": "*i32", "best": "*fp32", "count": "i32", "of": "i32"}
+found = {"WIDTH": 256, "ROWS": nearest.TILE.rows, "CENTRES": nearest.TILE.centres, "NUMBERS": nearest.TILE.numbers}
 KERNELS = [
+    (nearest._nearest, NEAREST, found, nearest.TILE.warps),
     (rms_norm._normed, {"scales": "*fp32"} | ROWS, norm, rms_norm.FORWARD.warps),
     (rms_norm._sum_normed, {"scales": "*fp32"} | ROWS, norm, rms_norm.FORWARD.warps),
     (rms_norm._slopes, {"scales": "*fp32", "parts": "*fp32", "rows": "i32"}, back, rms_norm.BACKWARD.warps),
@@ -73,5 +76,5 @@ def test_every_kernel_compiles_for_hopper_in_bf16():
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = re.findall(r"^(\w+) (\d+) (\d+)$", ran.stdout, re.M)
-    assert len(found) == 13
+    assert len(found) == 14
     assert [name for name, wide, stack in found if int(wide) < 2 or int(stack)] == []
