@@ -11,7 +11,7 @@ Shapes: R runs, N sources, T tasks, K mixes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,9 +41,18 @@ class Ablations:
     tasks: tuple[str, ...]
     weights_RN: Floats
     losses_RT: Floats
+    runs_R: tuple[str, ...]  # names
 
     @classmethod
-    def of(cls, sources: tuple[str, ...], tasks: tuple[str, ...], weights_RN: Floats, losses_RT: Floats) -> Ablations:
+    def of(
+        cls,
+        sources: tuple[str, ...],
+        tasks: tuple[str, ...],
+        weights_RN: Floats,
+        losses_RT: Floats,
+        run_names: Sequence[str] | None = None,
+    ) -> Ablations:
+        """Runs without names are numbered from 1 as they come."""
         weights_RN, losses_RT = np.asarray(weights_RN, np.float64), np.asarray(losses_RT, np.float64)
         runs = len(weights_RN)
         if (
@@ -85,9 +94,15 @@ class Ablations:
                 f"{mixes} different mixes in {runs} runs; "
                 f"a fit that can be checked needs {FEWEST_MIXES} at the least, and one for each source to be worth much"
             )
-        order = np.lexsort(np.hstack([losses_RT[:, ::-1], weights_RN[:, ::-1]]).T)
+        named = [str(r + 1) for r in range(runs)] if run_names is None else list(run_names)
+        _, name_R = np.unique(named, return_inverse=True)
+        order = np.lexsort(np.hstack([name_R[:, None], losses_RT[:, ::-1], weights_RN[:, ::-1]]).T)
         return cls(
-            tuple(sources[i] for i in columns), tuple(tasks[t] for t in rows), weights_RN[order], losses_RT[order]
+            tuple(sources[i] for i in columns),
+            tuple(tasks[t] for t in rows),
+            weights_RN[order],
+            losses_RT[order],
+            tuple(named[r] for r in order),
         )
 
     def counted(self, given: dict[str, float] | None) -> tuple[Ablations, Floats]:
@@ -114,17 +129,37 @@ def mix_of_runs(weights_RN: Floats) -> Integers:
     return mix_R.reshape(-1)
 
 
-def left_out(weights_RN: Floats, losses_RT: Floats, fit: Fit) -> Floats:
-    """Predictions for each run by a fit that has not seen its mix (R, T)."""
+@dataclass(frozen=True)
+class LeftOut:
+    """Predictions for each run by a fit that has not seen its mix, and the fits."""
+
+    predicted_RT: Floats
+    fold_R: Integers
+    laws: list[Predict]  # one a fold
+
+    def at(self, mix_N: Floats) -> Floats:
+        """What the fit that has not seen run r's mix predicts for this mix (R, T)."""
+        predicted_RT: Floats = np.concatenate([law(mix_N[None]) for law in self.laws])[self.fold_R]
+        return predicted_RT
+
+
+def leave_out(weights_RN: Floats, losses_RT: Floats, fit: Fit) -> LeftOut:
     mix_R = mix_of_runs(weights_RN)
     fold_R = (
         mix_R if mix_R.max() < LEAVE_ONE_OUT else mix_R % FOLDS
     )  # neighbours are numbered in a row: a fold has mixes of all kinds
     predicted_RT = np.zeros_like(losses_RT)
+    laws = []
     for fold in range(fold_R.max() + 1):
         out = fold_R == fold
-        predicted_RT[out] = fit(weights_RN[~out], losses_RT[~out])(weights_RN[out])
-    return predicted_RT
+        laws.append(fit(weights_RN[~out], losses_RT[~out]))
+        predicted_RT[out] = laws[-1](weights_RN[out])
+    return LeftOut(predicted_RT, fold_R, laws)
+
+
+def left_out(weights_RN: Floats, losses_RT: Floats, fit: Fit) -> Floats:
+    """Predictions for each run by a fit that has not seen its mix (R, T)."""
+    return leave_out(weights_RN, losses_RT, fit).predicted_RT
 
 
 def trust(ablations: Ablations, task_weights_T: Floats, predicted_RT: Floats, predicted_R: Floats) -> dict[str, Any]:

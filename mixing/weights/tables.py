@@ -12,7 +12,7 @@ or one line for each source and task, as programs write it (any task name; `erro
     books,science,0.71,0.02
 
 Ablations, one line a run: weights of sources in sum 1, and for each task a loss, or a score in [0, 1], which counts as
-the loss 1 - score. Other columns (the name of the run, its seed) are left alone.
+the loss 1 - score. `run` is the run's name (its number, from 1, unless given). Other columns (its seed) are left alone.
 
     run,weight:books,weight:web,loss:science,score:quiz
     a,0.3,0.7,0.93,0.41
@@ -91,7 +91,8 @@ def ablations(text: str, name: str = "ablations") -> Ablations:
         ]
     names, tasks = _names(sources, "weight:", name), tuple(column.partition(":")[2] for column in losses)
     _check_tasks(tasks, name)
-    return Ablations.of(names, tasks, weights_RN, losses_RT)
+    runs = [line.cells.get("run") or str(r + 1) for r, line in enumerate(lines)]
+    return Ablations.of(names, tasks, weights_RN, losses_RT, runs)
 
 
 def _wide(columns: list[str], lines: list[Line], name: str) -> Utilities:
