@@ -65,6 +65,16 @@ class StageFacts(TypedDict, total=False):
     quarantined: int
 
 
+class Synthetic(TypedDict):
+    """What a model wrote, as the stage that asked it counted."""
+
+    stage: str
+    model: str
+    styles: Sequence[str]
+    documents: int
+    share: float  # of the text that left the stage
+
+
 class Tokenizer(TypedDict, total=False):
     name: str
     hash: str
@@ -104,6 +114,7 @@ class Facts(TypedDict, total=False):
     task_categories: Sequence[str]
     sources: Sequence[SourceFacts]
     stages: Sequence[StageFacts]
+    synthetic: Sequence[Synthetic]
     tokenizer: Tokenizer
     packing: Sequence[Packing]
     recipe: str  # as resolved, YAML
@@ -120,6 +131,7 @@ def dataset_card(facts: Facts) -> str:
         _size(facts),
         _license(facts),
         _sources(facts.get("sources", ())),
+        _synthetic(facts.get("synthetic", ())),
         _funnel(facts.get("stages", ())),
         _tokenizer(facts.get("tokenizer", {})),
         _packing(facts.get("packing", ())),
@@ -129,10 +141,15 @@ def dataset_card(facts: Facts) -> str:
     return front_matter(_front(facts)) + "\n" + "\n\n".join(part for part in parts if part) + "\n"
 
 
+def config_of(path: str) -> str:
+    """By the folder of a set: its row length, behind its cell where there are several."""
+    return path.removesuffix("/*.arrow").replace("/", "-")
+
+
 def configs(packing: Sequence[Packing]) -> list[dict[str, Any]]:
     """What a hub's viewer opens: one configuration for each row length, the first of them by default."""
     entries: list[dict[str, Any]] = [
-        {"config_name": str(rows["row_length"]), "data_files": [{"split": "train", "path": rows["path"]}]}
+        {"config_name": config_of(rows["path"]), "data_files": [{"split": "train", "path": rows["path"]}]}
         for rows in packing
         if "row_length" in rows and "path" in rows
     ]
@@ -192,6 +209,24 @@ def _license(facts: Facts) -> str:
         return "## Licence\n\nNot stated. Do not assume one: the sources below keep theirs."
     licence = link(facts["license"], facts.get("license_url", ""))
     return f"## Licence\n\nLicence: {licence}. The texts keep the licences of their sources."
+
+
+def _synthetic(written: Sequence[Synthetic]) -> str:
+    if not written:
+        return ""
+    rows = [
+        [
+            plain(one["stage"]),
+            plain(one["model"]),
+            plain(", ".join(one["styles"])),
+            number(one["documents"]),
+            share(one["share"], 1),
+        ]
+        for one in written
+    ]
+    head = ["stage", "model", "styles", "documents:", "share of the text there:"]
+    note = "Written by a model from documents of the sources; the share is of the text that left the stage."
+    return f"## Synthetic text\n\n{note}\n\n{table(head, rows)}"
 
 
 def _sources(sources: Sequence[SourceFacts]) -> str:
@@ -304,7 +339,7 @@ def _loading(facts: Facts) -> str:
     usable = [rows for rows in facts.get("packing", ()) if "row_length" in rows and "path" in rows]
     if not usable:
         return ""
-    path, config = usable[0]["path"], str(usable[0]["row_length"])
+    path, config = usable[0]["path"], config_of(usable[0]["path"])
     folder = path.rpartition("/")[0] or "."
     ours = (
         "from gristmill import Loader, open_shards\n\n"

@@ -145,11 +145,8 @@ def nominees(folder: Path, number: int, kept: Array) -> list[int]:
     documents = np.load(folder / f"documents-{number:05d}.npy", mmap_mode="r")
     left: set[int] | None = None
     for value in kept.tolist():
-        start, end = (
-            np.searchsorted(hashes, np.array([value], np.uint64)),
-            np.searchsorted(hashes, np.array([value], np.uint64), side="right"),
-        )
-        some = set(documents[int(start[0]) : int(end[0])].tolist())
+        start, end = np.searchsorted(hashes, np.uint64(value)), np.searchsorted(hashes, np.uint64(value), side="right")
+        some = set(documents[start:end].tolist())
         left = some if left is None else left & some
         if not left:
             return []

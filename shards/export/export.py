@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from gristmill.kernels.base.files import whole_folder
 from gristmill.shards.export.columns import FORMATS as FILES, SCHEMAS, columns_of, write_columns
+from gristmill.shards.export.datatrove import write_datatrove
 from gristmill.shards.export.hub import write_hub
 from gristmill.shards.export.mds import SHARD_BYTES, write_mds
 from gristmill.shards.export.megatron import rows_as_documents, write_megatron
@@ -40,7 +41,7 @@ class Options:
 
 
 class Exported(NamedTuple):
-    """What was written. `items` are documents for megatron and rows for all others."""
+    """What was written. `items` are documents for megatron and datatrove, rows for all others."""
 
     destination: Path
     items: int
@@ -77,18 +78,25 @@ def export(
     return Exported(target, items, size, kind.opens_with.format(str(target), shards.meta.row_length))
 
 
-def check_format(to: str, options: Options) -> None:
-    """Raises ExportError where there is no such format, or an option that it does not have."""
-    _format(to, options)
+def check_format(to: str, options: Options, others: tuple[str, ...] = ()) -> None:
+    """Raises ExportError where there is no such format, or an option that it does not have; `others` are formats of
+    another exporter."""
+    _format(to, options, others)
 
 
-def _format(to: str, options: Options) -> Format:
+def given_in(options: Options) -> list[str]:
+    """The options that are not None, by name."""
+    names = (field.name for field in dataclasses.fields(options))
+    return sorted(name for name in names if getattr(options, name) is not None)
+
+
+def _format(to: str, options: Options, others: tuple[str, ...] = ()) -> Format:
     if to not in FORMATS:
-        near = difflib.get_close_matches(to.lower(), FORMATS, 1, 0.4)
+        known = [*FORMATS, *others]
+        near = difflib.get_close_matches(to.lower(), known, 1, 0.4)
         hint = f"did you mean {near[0]}?" if near else "there are"
-        raise ExportError(f"unknown format {to!r}; {hint} ({', '.join(FORMATS)})")
-    given = {field.name for field in dataclasses.fields(options) if getattr(options, field.name) is not None}
-    foreign = sorted(given - FORMATS[to].options)
+        raise ExportError(f"unknown format {to!r}; {hint} ({', '.join(known)})")
+    foreign = [name for name in given_in(options) if name not in FORMATS[to].options]
     if foreign:
         users = ", ".join(name for name, kind in FORMATS.items() if foreign[0] in kind.options)
         raise ExportError(f"{foreign[0]} means nothing to {to}; it is an option of {users}")
@@ -121,6 +129,15 @@ def _mds(shards: ShardSet, folder: Path, options: Options, progress: Progress) -
     hashes = ("xxh64",) if options.hashes is None else options.hashes
     most = SHARD_BYTES if options.shard_bytes is None else options.shard_bytes
     return write_mds(folder, _told(shards, progress), shards.meta.row_length, shards.meta.dtype, hashes, most)
+
+
+def _datatrove(shards: ShardSet, folder: Path, options: Options, progress: Progress) -> int:
+    count = 0
+    for number in range(len(shards.index.shards)):
+        whole = documents([shards.shard(number).batches])
+        count += write_datatrove(folder, number, whole, shards.meta.dtype, shards.meta.tokenizer)
+        progress(shards.first_rows[number + 1], len(shards))
+    return count
 
 
 def _columns(names: str) -> Callable[[ShardSet, Path, Options, Progress], int]:
@@ -161,6 +178,7 @@ FORMATS = {
     "megatron": Format(_megatron, frozenset(), "--data-path {}/tokens"),
     "megatron-rows": Format(_megatron_rows, frozenset({"eod"}), "--data-path {0}/tokens --seq-length {1}"),
     "mds": Format(_mds, frozenset({"hashes", "shard_bytes"}), "StreamingDataset(local={!r})"),
+    "datatrove": Format(_datatrove, frozenset(), "DatatroveFolderDataset({0!r}, {1}, filename_pattern='*.ds')"),
     "trl": Format(_columns("trl"), frozenset({"files"}), "load_dataset({!r})"),
     "torchtune": Format(_columns("torchtune"), frozenset({"files"}), "load_dataset({!r})"),
     "hf": Format(_hub, frozenset(), "load_dataset({!r})"),

@@ -19,7 +19,8 @@ LARGE = 2000  # bytes from which on a file goes by LFS, but for text
 
 
 def environment(address: str) -> dict[str, str]:
-    return {"HF_ENDPOINT": address, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    told = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
+    return told | {"HF_ENDPOINT": address, "HF_TOKEN": TOKEN}
 
 
 class Hub(ThreadingHTTPServer):
