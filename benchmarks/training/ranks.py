@@ -2,15 +2,16 @@
 """Training over several GPUs: does every layout do what one GPU does, how much faster is it, and does memory go as
 predicted.
 
-    torchrun --standalone --nproc-per-node 2 -m benchmarks.training.ranks [--only smoke,scaling,memory] [--zero 0,1,2]
-      [--ways none/0,full/3] [--tokens 32768] [--tiny]
+    torchrun --standalone --nproc-per-node 2 -m benchmarks.training.ranks [--only smoke,scaling,memory,context]
+      [--zero 0,1,2] [--ways none/0,full/3] [--tokens 32768] [--long 65536] [--tiny]
 
 On two H200s: smoke about 80 s, scaling about 150 s, memory about 200 s (--seconds ends it earlier: ways that come too
 late are named and left out). Smoke: losses of a small decoder in each layout beside those of one rank over the same
 documents, in float32 too, and a checkpoint of zero 3 that one rank goes on from. Scaling: the shape 1.3b in bf16,
-compiled, packed rows of 4,096, the same tokens a rank; one GPU is measured in the same run, the others waiting. Memory:
-the most that was allocated in the second and third update beside `gristmill.trainer.step.memory`. Without torchrun,
-memory alone makes sense. A rank that fails alone ends the run after --silence seconds.
+compiled, packed rows of 4,096, the same tokens a rank; one GPU is measured in the same run, the others waiting.
+Context: rows of --long tokens, each shared by all ranks, of one document and of many, beside one GPU. Memory: the most
+that was allocated in the second and third update beside `gristmill.trainer.step.memory`. Without torchrun, memory alone
+makes sense. A rank that fails alone ends the run after --silence seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.training.speed import VOCABULARY, batches_on, decoder_on, say, seconds_each
+from benchmarks.training.speed import VOCABULARY, batches_on, decoder_on, documents, say, seconds_each
 from benchmarks.training.work import reason, scratch, tidy
 from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.packed import PackedTokens, pack_documents
@@ -49,6 +50,9 @@ SMOKE_UPDATES = 6
 class Way:
     zero: int = 0
     tensor: int = 1
+    context: int = 1
+    pipeline: int = 1
+    schedule: Any = "1f1b"
     offload: bool = False
     precision: Any = "bf16"
     recompute: Any = "none"
@@ -74,7 +78,8 @@ class Bench:
     def stepper(self, shape: DecoderShape, way: Way, ranks: RankGroup, seed: int = 0) -> Stepper:
         model = decoder_on(self.device, shape, fastest(self.device), seed)
         return stepper_of(
-            model, ADAMW, way.precision, way.zero, ranks, tensor=way.tensor, offload=way.offload,
+            model, ADAMW, way.precision, way.zero, ranks, tensor=way.tensor, context=way.context,
+            pipeline=way.pipeline, schedule=way.schedule, offload=way.offload,
             recompute=way.recompute, compile=way.compile,
             device=self.device,
         )  # fmt: skip
@@ -107,6 +112,7 @@ class Bench:
             alone[precision] = self.ranks.gather(found)[0]
         ways = [Way(zero=zero) for zero in (0, 1, 2, 3)] + [
             Way(tensor=2),
+            Way(context=2),
             Way(offload=True),
             Way(zero=3, offload=True),
             Way(precision="fp16"),
@@ -116,12 +122,16 @@ class Bench:
             {"zero": 2, "offload": True},
             {"zero": 1, "tensor": 2},
             {"zero": 3, "recompute": "full"},
+            {"context": 2},
+            {"context": 2, "zero": 3},
+            {"pipeline": 2},
+            {"pipeline": 2, "schedule": "zb1p"},
         ]
         ways += [
             Way(precision="float32", **layout) for layout in exact
         ]  # bf16's roundings grow with every update, these do not
         for way in [*ways, Way(zero=3, precision="fp16"), Way(zero=1, tensor=2), Way(zero=2, recompute="full")]:
-            if self.ranks.count % way.tensor == 0:
+            if self.ranks.count % (way.tensor * way.context * way.pipeline) == 0:
                 self.tried("smoke", lambda w=way: self._beside(shape, w, alone[w.precision]), way=way.facts())
         self.tried("saved under zero 3, loaded alone", lambda: self._saved(shape))
 
@@ -147,14 +157,13 @@ class Bench:
         for update in updates:
             pieces = self._pieces(update, shape.vocabulary)
             counted = sum(piece.counted for piece in pieces)
-            mine = list(stepper.ranks.data.own_share(pieces))
-            total = torch.zeros((), device=self.device)
-            for at, piece in enumerate(mine):
-                loss = stepper.loss(piece.to(self.device)) / counted
-                stepper.backward(loss, last=at == len(mine) - 1)
-                total += loss.detach()
+            grid = stepper.ranks
+            mine = list(pieces[grid.data.rank // grid.context.count :: grid.readers])
+            parts = [stepper.part_of(piece).to(self.device) for piece in mine]
+            steps = [(part, number == len(parts)) for number, part in enumerate(parts, 1)]
+            total = stepper.accumulate(steps, torch.tensor(counted, device=self.device))
             norm = stepper.step(1.0)
-            losses.append(round(float(stepper.ranks.data.all_reduce(total)), 6))
+            losses.append(round(float(total) / counted, 6))
             norms.append(round(float(norm), 6))
         return losses, norms
 
@@ -234,6 +243,58 @@ class Bench:
             else shape_named("1.3b", VOCABULARY, context=self.row)
         )
 
+    # Context
+
+    def context(self) -> None:
+        """One row an update, which one GPU holds and all ranks share."""
+        self.begins("context", 120)
+        row = 1024 if self.args.tiny else self.args.long
+        for recompute in self.args.context.split(","):
+            for name, mean in (("one document", 1e9), ("documents of 16,000", 16e3), ("documents of 900", 900.0)):
+                alone: list[float] = []
+                way = Way(recompute=recompute, compile=not self.args.eager)
+                one = replace(way)
+                self.tried(
+                    "context",
+                    lambda m=mean, w=one, a=alone: a.append(self._shared(w, ALONE, row, m)) if self.ranks.first else None,
+                    documents=name, recompute=recompute, alone=True,
+                )  # fmt: skip
+                of_one = self.ranks.gather(alone[0] if alone else None)[0]
+                together = replace(way, context=self.ranks.count)
+                self.tried(
+                    "context", lambda m=mean, w=together, o=of_one: self._shared(w, self.ranks, row, m, o),
+                    documents=name, recompute=recompute,
+                )  # fmt: skip
+
+    def _shared(self, way: Way, ranks: RankGroup, row: int, mean: float, one: float | None = None) -> float:
+        way = replace(way, compile=way.compile and self.device.type == "cuda")
+        shape = replace(self._large_shape(), context=row)
+        stepper = self.stepper(shape, way, ranks)
+        lines = [documents(row, row, mean, seed) for seed in range(4)]
+        parts = [stepper.part_of(line).to(self.device) for line in lines]
+        for part in parts:
+            for cuts in part.all_cuts():
+                torch._dynamo.maybe_mark_dynamic(cuts, 0)
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+
+        def update(part: PackedTokens, line: PackedTokens) -> None:
+            stepper.backward(stepper.loss(part) / line.counted, last=True)
+            stepper.step(0.1)
+
+        updates = (update(part, line) for part, line in itertools.cycle(zip(parts, lines, strict=True)))
+        median, spread = seconds_each(lambda: next(updates), self.device, warm=2, rounds=2, steps=2)
+        if ranks.count > 1:
+            median = self.largest(median)
+        speed = row / median
+        memory = round(torch.cuda.max_memory_allocated() / GIB, 1) if self.device.type == "cuda" else None
+        self.say(
+            "context", gpus=ranks.count, row=row, mean=mean, recompute=way.recompute, tokens_per_second=round(speed),
+            spread=round(spread, 3), gib=memory, shared=[part.shared.tokens if part.shared else 0 for part in parts],
+            ratio=one and round(speed / one, 3),
+        )  # fmt: skip
+        return speed
+
     # Memory
 
     def memory(self) -> None:
@@ -290,6 +351,8 @@ def main() -> None:
     parser.add_argument("--ways", default=WAYS, help="of memory: recompute/zero, those first that matter most")
     parser.add_argument("--seconds", type=float, default=240, help="after which memory begins no other way")
     parser.add_argument("--tokens", type=int, default=32_768, help="a rank and update, of scaling and memory")
+    parser.add_argument("--long", type=int, default=65_536, help="tokens of a row, of context")
+    parser.add_argument("--context", default="none", help="of context: recompute none, selective, full")
     parser.add_argument("--eager", action="store_true", help="memory without torch.compile")
     parser.add_argument("--silence", type=float, default=180)
     parser.add_argument("--tiny", action="store_true")
@@ -301,7 +364,7 @@ def main() -> None:
         bench.say(
             "machine", device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu", torch=torch.__version__
         )
-        sections = {"smoke": bench.smoke, "scaling": bench.scaling, "memory": bench.memory}
+        sections = {"smoke": bench.smoke, "scaling": bench.scaling, "memory": bench.memory, "context": bench.context}
         for name in args.only.split(","):
             sections[name]()
         bench.say("ended", seconds=round(time.perf_counter() - bench.began, 1))

@@ -110,7 +110,9 @@ def decoder_on(device: torch.device, shape: DecoderShape, attention: Attend, see
     generator = torch.Generator(device).manual_seed(seed)
     for name, parameter in model.named_parameters():
         if parameter.ndim > 1:
-            narrower = 1 / math.sqrt(2 * shape.layers) if name.endswith(("out.weight", "down.weight")) else 1.0
+            narrower = (
+                1 / math.sqrt(2 * shape.layers) if name.endswith(("out.weight", "down.weight", "experts.down")) else 1.0
+            )
             parameter.normal_(0.0, 0.02 * narrower, generator=generator)
     return model
 

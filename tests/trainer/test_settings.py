@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.guard import Guard
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import WAYS, Training, differences
@@ -55,6 +56,10 @@ def test_plain_facts_are_enough() -> None:
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
+        (
+            {"replica_gradients": "int8", "precision": "fp16"},
+            r"training: replica_gradients 'int8' do not go with precision 'fp16'",
+        ),
         ({"update": 3}, r"training\.update: no such field; did you mean updates\?"),
         ({"guard": {"windov": 3}}, r"training\.guard\.windov: no such field; did you mean window\?"),
         ({"optimizer": {"name": "sgd"}}, r"optimizer\.name 'sgd': there are adamw, muon"),
@@ -143,6 +148,9 @@ def test_how_the_machine_does_it_is_not_what_the_run_is() -> None:
         recompute="none",
         zero=0,
         tensor=2,
+        context=2,
+        replicas=2,
+        experts=2,
         offload=True,
         compile=True,
         deterministic=False,
@@ -152,13 +160,17 @@ def test_how_the_machine_does_it_is_not_what_the_run_is() -> None:
         tensorboard=True,
         grams_per_kwh=400.0,
     )
-    assert other != training and other.identity() == training.identity()
-    assert all(getattr(other, name) != getattr(training, name) for name in WAYS)  # none is forgotten here
+    staged = dataclasses.replace(other, replicas=1, pipeline=2, pipeline_schedule="interleaved")
+    assert other != training and other.identity() == staged.identity() == training.identity()
+    for name in WAYS:  # none is forgotten here
+        assert {repr(getattr(one, name)) for one in (other, staged)} != {repr(getattr(training, name))}
     assert differences(FULL.identity(), dataclasses.replace(FULL, seed=3, optimizer=AdamW(rate=0.02)).identity()) == [
         "optimizer.faster is [['head.', 2.0]], there it is []",
         "optimizer.rate is 0.01, there it is 0.02",
         "seed is 0, there it is 3",
     ]
+    narrow = dataclasses.replace(FULL, precision="bf16", replica_gradients="int8").identity()
+    assert "replica_gradients" in narrow and "replica_gradients" not in FULL.identity()
 
 
 @pytest.mark.parametrize("change", [{"average": 2}, {"guard": Guard("back", around=1)}])
@@ -172,3 +184,22 @@ def test_when_checkpoints_are_made_is_what_the_run_is_where_the_model_shows_it(c
 def test_checkpoints_are_due_at_the_end_too() -> None:
     assert [made for made in range(1, 15) if Training(14, 8, checkpoint_every=4).checkpoint_due(made)] == [4, 8, 12, 14]
     assert not any(Training(14, 8, checkpoint_every=None).checkpoint_due(made) for made in range(1, 15))
+
+
+def test_pipelines_read_the_same_rows_and_choose_their_schedule() -> None:
+    training = Training(5, 64, precision="float32", pipeline=2, tensor=2)
+    readers = [training.reader(rank, 16) for rank in range(16)]
+    assert readers == [(rank % 8 // 2, 4) for rank in range(16)] and training.most_step_rows(4) == 2
+    shape = DecoderShape(97, 32, 8, 4, 2, 48, context=64)
+    assert training.schedule_for(shape, 4) == "interleaved"  # 8 micro-batches
+    assert dataclasses.replace(training, rows_per_step=32).schedule_for(shape, 4) == "zbv"
+    assert dataclasses.replace(training, compile=True, rows_per_step=32).schedule_for(shape, 4) == "interleaved"
+    assert dataclasses.replace(training, pipeline_schedule="1f1b").schedule_for(shape, 4) == "1f1b"
+    for wrong, match in (
+        ({"zero": 2}, "zero 0 or 1"),
+        ({"pipeline": 1, "pipeline_schedule": "1f1b"}, "but pipeline is 1"),
+        ({"precision": "fp16", "pipeline_schedule": "zbv"}, "take '1f1b' or 'interleaved'"),
+        ({"precision": "bf16", "linears": "fp8", "pipeline_schedule": "zb1p"}, "neither fp8"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            dataclasses.replace(training, **wrong)

@@ -28,9 +28,17 @@ def test_layouts_do_what_one_rank_does() -> None:
     lines = said([*TORCHRUN, "-m", "benchmarks.training.ranks", "--tiny", "--only", "smoke,memory", "--ways", "full/3"])
     beside = [(line.get("way", {}).get("precision"), line["off"]) for line in lines if "off" in line]
     exact = [off for precision, off in beside if precision == "float32"]
-    assert (len(beside), len(exact)) == (20, 8)
+    assert (len(beside), len(exact)) == (25, 12)
     assert max(off for _, off in beside) < 1e-3 and max(exact) < 1e-6
     assert [(line["recompute"], line["zero"]) for line in lines if "predicted_gib" in line] == [("full", 3)]
+
+
+@pytest.mark.slow
+def test_every_schedule_is_measured_beside_others() -> None:
+    lines = said([*TORCHRUN, "-m", "benchmarks.training.pipelines", "--tiny"])
+    ways = [line["way"] for line in lines if "tokens_per_second" in line]
+    assert ways == ["one", "zero 2", "zero 3", "1f1b", "interleaved", "zb1p", "zbv"]
+    assert max(line["off"] for line in lines if "off" in line) < 1e-4
 
 
 @pytest.mark.slow
@@ -54,6 +62,19 @@ def test_curves_of_fp8_lie_beside_those_of_bf16() -> None:
 
 
 @pytest.mark.slow
+def test_a_mixture_is_measured_beside_a_dense_decoder() -> None:
+    lines = said([sys.executable, "-m", "benchmarks.training.experts", "--tiny"])
+    assert [(line["experts"], line["tokens_per_second"] > 0) for line in lines if line["what"] == "ours"] == [
+        (None, True),
+        (8, True),
+    ]
+    assert [line["ratio"] > 0 for line in lines if "ratio" in line] == [True]
+    assert [line["tokens_per_second"] > 0 for line in lines if line["what"] == "transformers"] == [True]
+    loads = [(line["router"], line["dropped"]) for line in lines if line["what"] == "load"]
+    assert loads == [("sigmoid", 0), ("softmax", 0)]
+
+
+@pytest.mark.slow
 def test_every_kernel_is_measured() -> None:
     sections = [
         "rms_norm",
@@ -67,3 +88,15 @@ def test_every_kernel_is_measured() -> None:
     ]
     lines = said([sys.executable, "-m", "benchmarks.training.gpu_kernels", "--tiny", "--only", *sections])
     assert [line["what"].partition(": section ")[2] for line in lines if "seconds" in line] == sections
+
+
+@pytest.mark.slow
+def test_replicas_learn_the_same_and_send_less() -> None:
+    """Bytes are counted where network namespaces can be made."""
+    lines = said([sys.executable, "-m", "benchmarks.training.hosts", "--tiny"])
+    ways = {(line["zero"], line["gradients"], line["feedback"]): line for line in lines if line["what"] == "hosts"}
+    assert len(ways) == 8
+    assert all(line["difference"] < (1e-6 if way[1] in ("flat", "float32") else 1e-3) for way, line in ways.items())
+    for zero in (0, 3):
+        flat, whole, narrow = (ways[zero, gradients, True]["megabytes"] for gradients in ("flat", "float32", "int8"))
+        assert flat is None or flat > 1.3 * whole > 3 * narrow

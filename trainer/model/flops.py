@@ -98,9 +98,9 @@ def flops_of(shape: DecoderShape, lengths: Lengths) -> Flops:
 
 
 def weights_per_token(shape: DecoderShape) -> int:
-    """Entries of all matrices that each token is multiplied by, the head among them."""
-    attention = shape.hidden * shape.head_size * (2 * shape.heads + 2 * shape.kv_heads)
-    return shape.layers * (attention + 3 * shape.hidden * shape.mlp) + shape.vocabulary * shape.hidden
+    """Entries of all matrices that each token is multiplied by, the head among them; of its own experts alone."""
+    active = None if shape.experts is None else shape.experts.active
+    return sum(shape.matrices(layer, active) for layer in range(shape.layers)) + shape.vocabulary * shape.hidden
 
 
 def pairs(lengths: Lengths, window: int = 0) -> int:

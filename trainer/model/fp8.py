@@ -14,15 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from gristmill.kernels.gpu.fp8 import largest, rounded_both, scale_of
+from gristmill.trainer.model.experts import Experts
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 
 
 def use_fp8(model: nn.Module) -> None:
-    """Changes the blocks' linear layers in place; parameters and their names stay. Sizes that fp8 matmuls cannot take
-    (not multiples of 16) stay in bf16."""
+    """Changes the blocks' linear layers, and their experts, in place; parameters and their names stay. Sizes that fp8
+    matmuls cannot take (not multiples of 16) stay in bf16."""
     for block in model.blocks:  # type: ignore[union-attr]
         for child in block.children():
+            if isinstance(child, Experts):
+                child.fp8 = not any(size % 16 for size in child.down.shape[1:])
             if type(child) is nn.Linear and child.bias is None and not any(size % 16 for size in child.weight.shape):
                 child.__class__ = Fp8Linear
 

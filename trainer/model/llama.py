@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gristmill.trainer.model.attention import Attend, attend
-from gristmill.trainer.model.llama_config import LlamaError, config_of, shape_of
+from gristmill.trainer.model.llama_config import LlamaError, config_of, family_of, shape_of
 from gristmill.trainer.model.llama_files import (
     CONFIG,
     INDEX,
@@ -34,29 +34,42 @@ from gristmill.trainer.model.llama_files import (
     write_folder,
 )
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.model.shapes import DecoderShape, Mixture
 
 LARGEST_FILE = 5_000_000_000  # bytes, as transformers cuts
+Names = tuple[str, str, str]
+NAMES: Names = ("gate_proj", "up_proj", "down_proj")
 FLOATS = ("F64", "F32", "BF16", "F16")
 NOT_WEIGHTS = re.compile(r".*\.rotary_emb\.inv_freq")  # old folders store what follows from config.json
 SIGNS = {  # of tensors that a decoder of this family does not have
-    r".*(experts?|router|gate)\.\d*.*": "a mixture of experts is not read here",
-    r".*\.[qk]_norm\..*": "normed queries and keys are not read here",
+    r".*(experts?|router|gate)\.\d*.*": "experts, and config.json speaks of none here",
+    r".*\.[qk]_norm\..*": "normed queries and keys, and config.json speaks of none",
     r".*\.bias": "biases are not read here",
     r".*(_scale|_scale_inv|zeros|scales|absmax|lora_.*)": "quantised or adapted weights are not read here",
 }
 
 
 class TensorMapping(NamedTuple):
-    """One tensor of a Hugging Face folder, and which rows of one of our tensors it is."""
+    """One tensor of a Hugging Face folder, and which rows of one of our tensors it is; of an expert's where ours holds
+    all experts."""
 
     theirs: str
     ours: str
     first: int
     shape: tuple[int, ...]
+    expert: int | None = None
 
     def of(self, tensor: Tensor) -> Tensor:
+        if 0 in self.shape:  # shared experts of a folder that has none: transformers wants tensors without numbers
+            return tensor.new_empty(self.shape)
+        tensor = tensor if self.expert is None else tensor[self.expert]
         return tensor[self.first : self.first + self.shape[0]]
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The shape of our tensor, if this is the last of its parts."""
+        rows = (self.first + self.shape[0], *self.shape[1:])
+        return rows if self.expert is None else (self.expert + 1, *rows)
 
 
 def load_llama(
@@ -74,9 +87,11 @@ def load_llama(
         with torch.device("meta"):
             model = Decoder(shape, attend)
         model = model.to(dtype).to_empty(device=device)
-        parameters = dict(model.named_parameters())
+        tensors = model.state_dict()
         for mapping in mappings:
-            _fill(mapping.of(parameters[mapping.ours].detach()), stored[mapping.theirs])
+            _fill(mapping.of(tensors[mapping.ours]), stored[mapping.theirs])
+        for router in model.routers:
+            router.reset()
     return model
 
 
@@ -87,8 +102,8 @@ def save_llama(
     tokenizer: Path | None = None,
     largest_file: int = LARGEST_FILE,
 ) -> None:
-    """Writes what transformers' LlamaForCausalLM reads (MistralForCausalLM or MinistralForCausalLM where there are
-    windows), whole or not at all.
+    """Writes what transformers reads as the family that has such a shape (`gristmill.trainer.model.llama_config`),
+    whole or not at all.
 
     `weights` by a Decoder's names, in the dtype to be written. `tokenizer` is a `tokenizer.json` or the folder that
     holds it.
@@ -116,8 +131,9 @@ def check_save(shape: DecoderShape, folder: Path, tokenizer: Path | None = None)
 
 def tensor_mappings(shape: DecoderShape) -> Iterator[TensorMapping]:
     """All tensors of a folder, in the order in which they are written."""
-    C, M, D = shape.hidden, shape.mlp, shape.head_size
+    C, D = shape.hidden, shape.head_size
     q, k = shape.heads * D, shape.kv_heads * D
+    kind = family_of(shape)
     yield TensorMapping("model.embed_tokens.weight", "embedding.weight", 0, (shape.vocabulary, C))
     for layer in range(shape.layers):
         theirs, ours = f"model.layers.{layer}.", f"blocks.{layer}."
@@ -127,12 +143,43 @@ def tensor_mappings(shape: DecoderShape) -> Iterator[TensorMapping]:
         yield TensorMapping(theirs + "self_attn.v_proj.weight", ours + "qkv.weight", q + k, (k, C))
         yield TensorMapping(theirs + "self_attn.o_proj.weight", ours + "out.weight", 0, (C, q))
         yield TensorMapping(theirs + "post_attention_layernorm.weight", ours + "mlp_norm.weight", 0, (C,))
-        yield TensorMapping(theirs + "mlp.gate_proj.weight", ours + "gate_up.weight", 0, (M, C))
-        yield TensorMapping(theirs + "mlp.up_proj.weight", ours + "gate_up.weight", M, (M, C))
-        yield TensorMapping(theirs + "mlp.down_proj.weight", ours + "down.weight", 0, (C, M))
+        for role, numbers in zip("qk", shape.qk_norm_widths, strict=True):
+            if numbers:
+                yield TensorMapping(
+                    theirs + f"self_attn.{role}_norm.weight", ours + f"{role}_norm.weight", 0, (numbers,)
+                )
+        if (experts := shape.experts_of(layer)) is None:
+            yield from _mlp(theirs + "mlp.", ours, ".weight", shape.mlp, C)
+        else:
+            yield from _experts(theirs, ours, experts, C, kind)
     yield TensorMapping("model.norm.weight", "norm.weight", 0, (C,))
     if not shape.tied:
         yield TensorMapping("lm_head.weight", "head.weight", 0, (shape.vocabulary, C))
+
+
+def _mlp(
+    theirs: str, ours: str, weight: str, M: int, C: int, expert: int | None = None, names: Names = NAMES
+) -> Iterator[TensorMapping]:
+    gate, up, down = (theirs + name + ".weight" for name in names)
+    yield TensorMapping(gate, ours + "gate_up" + weight, 0, (M, C), expert)
+    yield TensorMapping(up, ours + "gate_up" + weight, M, (M, C), expert)
+    yield TensorMapping(down, ours + "down" + weight, 0, (C, M), expert)
+
+
+def _experts(theirs: str, ours: str, experts: Mixture, C: int, kind: str) -> Iterator[TensorMapping]:
+    E, mixtral = experts.number, kind == "mixtral"
+    theirs += "block_sparse_moe." if mixtral else "mlp."
+    yield TensorMapping(theirs + "gate.weight", ours + "router.weight", 0, (E, C))
+    if experts.router == "sigmoid":
+        yield TensorMapping(theirs + "gate.e_score_correction_bias", ours + "router.bias", 0, (E,))
+    for expert in range(E):
+        names = ("w1", "w3", "w2") if mixtral else NAMES
+        yield from _mlp(f"{theirs}experts.{expert}.", ours + "experts.", "", experts.width, C, expert, names)
+    if experts.shared:
+        yield from _mlp(theirs + "shared_experts.", ours, ".weight", experts.shared * experts.width, C)
+    elif experts.router == "sigmoid":
+        for name, shape in zip(NAMES, ((0, C), (0, C), (C, 0)), strict=True):
+            yield TensorMapping(f"{theirs}shared_experts.{name}.weight", ours + "router.weight", 0, shape)
 
 
 def _check(
@@ -175,7 +222,8 @@ def _check_tied(head: Stored, embedding: Stored | None) -> None:
 def _check_weights(weights: Mapping[str, Tensor], mappings: list[TensorMapping]) -> None:
     wanted: dict[str, tuple[int, ...]] = {}
     for mapping in mappings:
-        wanted[mapping.ours] = (mapping.first + mapping.shape[0], *mapping.shape[1:])
+        if 0 not in mapping.shape:
+            wanted[mapping.ours] = mapping.whole
     if unexpected := sorted(weights.keys() ^ wanted.keys()):
         raise LlamaError(
             f"{unexpected[0]}: "

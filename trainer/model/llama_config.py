@@ -3,7 +3,12 @@ are not.
 
 Missing keys have the defaults of transformers. Positions are read in the old form (`rope_theta`, `rope_scaling`) and in
 that of transformers 5 (`rope_parameters`); both are written. `llama` has no windows, `mistral` one for all layers,
-`ministral` one for some of them.
+`ministral` one for some of them. `qwen3` norms queries and keys, each head by itself. Mixtures of experts:
+
+    mixtral     a softmax router whose weights sum to 1; experts in every layer
+    qwen3_moe   a softmax router; queries and keys normed by head; any layers may be dense
+    olmoe       a softmax router; queries and keys normed over all heads; experts in every layer
+    glm4_moe    a sigmoid router with a bias for each expert; shared experts; the first layers may be dense
 """
 
 from __future__ import annotations
@@ -11,23 +16,42 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from gristmill.trainer.model.shapes import DecoderShape, RopeScaling
+from gristmill.trainer.model.shapes import DecoderShape, Mixture, RopeScaling
 
 Json = Mapping[str, Any]
 
 # Where config.json does not say; None: as many as query heads.
-KEY_VALUE_HEADS = {"llama": None, "mistral": 8, "ministral": 8}
-CONTEXTS = {"llama": 2048, "mistral": 131_072, "ministral": 131_072}
+KEY_VALUE_HEADS = {
+    "llama": None, "mistral": 8, "ministral": 8, "qwen3": 32, "mixtral": 8, "qwen3_moe": 4, "olmoe": None,
+    "glm4_moe": 8,
+}  # fmt: skip
+CONTEXTS = {
+    "llama": 2048, "mistral": 131_072, "ministral": 131_072, "qwen3": 32_768, "mixtral": 131_072, "qwen3_moe": 32_768,
+    "olmoe": 4096, "glm4_moe": 131_072,
+}  # fmt: skip
+EPS = {"mixtral": 1e-5, "olmoe": 1e-5, "glm4_moe": 1e-5}  # elsewhere 1e-6
+ROPE_BASES = {"mixtral": 1e6}  # elsewhere 1e4
 LARGEST = sys.float_info.max  # JSON has whole numbers beyond it
 MOST_LAYERS = 10_000  # before anything is made for each of them
 WINDOW = 4096  # of a mistral that does not say
-CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "ministral": "MinistralForCausalLM"}
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "ministral": "MinistralForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "olmoe": "OlmoeForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+}
+MIXTURES = ("mixtral", "qwen3_moe", "olmoe", "glm4_moe")
 UNLIKE = {
-    r"mixtral|.*moe.*|llama4.*|deepseek.*|gpt_oss|jamba|dbrx": "it is a mixture of experts",
+    r".*moe.*|llama4.*|deepseek.*|gpt_oss|jamba|dbrx": "it is a mixture of experts of another kind",
     r"qwen2(_vl.*)?|qwen2_5.*": "its queries, keys and values have biases",
-    r"qwen3.*|olmo2|olmo3": "its queries and keys are normed",
+    r"qwen3_.*": "it has other attention or other inputs",
+    r"olmo2|olmo3": "its norms stand behind attention and MLP",
     r"gemma.*": "its norms, embeddings and activation are of another kind",
     r"granite.*": "its embeddings, residuals and logits are multiplied by numbers of their own",
     r"smollm3": "some of its layers know no positions",
@@ -59,7 +83,7 @@ def shape_of(config: Any, where: str) -> DecoderShape:
         )
     kv_heads = config.get("num_key_value_heads", KEY_VALUE_HEADS[kind])
     context = whole("max_position_embeddings", CONTEXTS[kind])
-    base, scaling = _positions(config, context, where)
+    base, scaling = _positions(config, context, where, ROPE_BASES.get(kind, 10_000.0))
     try:
         return DecoderShape(
             vocabulary=whole("vocab_size"),
@@ -68,13 +92,15 @@ def shape_of(config: Any, where: str) -> DecoderShape:
             heads=heads,
             kv_heads=heads if kv_heads is None else kv_heads,
             mlp=whole("intermediate_size"),
-            head_size=hidden // heads if config.get("head_dim") is None else whole("head_dim"),
+            head_size=_head_size(kind, hidden // heads) if config.get("head_dim") is None else whole("head_dim"),
             context=context,
             rope_base=base,
             rope_scaling=scaling,
-            norm_eps=_number(config, "rms_norm_eps", 1e-6, where),
+            norm_eps=_number(config, "rms_norm_eps", EPS.get(kind, 1e-6), where),
             tied=config.get("tie_word_embeddings") is True,
             windows=_windows(config, kind, layers, where),
+            qk_norm=_qk_norm(config, kind),
+            experts=_mixture(config, kind, layers, where) if kind in MIXTURES else None,
         )
     except LlamaError:
         raise
@@ -85,7 +111,7 @@ def shape_of(config: Any, where: str) -> DecoderShape:
 def config_of(shape: DecoderShape, dtype: str, bos: int | None = None, eos: int | None = None) -> dict[str, Any]:
     """A config.json that transformers reads as the same decoder. `dtype` is the name of a torch dtype, `bos` and `eos`
     are tokens."""
-    kind, windows = _family(shape)
+    kind, keys = _family(shape)
     rope: dict[str, Any] = {"rope_type": "default"}
     if scaling := shape.rope_scaling:
         rope = {
@@ -110,7 +136,11 @@ def config_of(shape: DecoderShape, dtype: str, bos: int | None = None, eos: int 
         "rms_norm_eps": shape.norm_eps,
         "rope_theta": shape.rope_base,
         "rope_scaling": rope if scaling else None,
-        "rope_parameters": {**rope, "rope_theta": shape.rope_base},
+        "rope_parameters": {
+            **rope,
+            "rope_theta": shape.rope_base,
+            **({"partial_rotary_factor": 1.0} if kind == "glm4_moe" else {}),
+        },
         "tie_word_embeddings": shape.tied,
         "attention_bias": False,
         "mlp_bias": False,
@@ -120,12 +150,127 @@ def config_of(shape: DecoderShape, dtype: str, bos: int | None = None, eos: int 
         "eos_token_id": eos,
         "torch_dtype": dtype,
         "use_cache": True,
-        **windows,
+        **keys,
     }
 
 
+def family_of(shape: DecoderShape) -> str:
+    """The `model_type` of its folder."""
+    return _family(shape)[0]
+
+
+def _head_size(kind: str, share: int) -> int:
+    return 128 if kind == "qwen3" else share
+
+
+def _qk_norm(config: Json, kind: str) -> Literal["head", "width"] | None:
+    if kind == "olmoe":
+        return "width"
+    normed = kind in ("qwen3", "qwen3_moe") or (kind == "glm4_moe" and config.get("use_qk_norm") is True)
+    return "head" if normed else None
+
+
+def _mixture(config: Json, kind: str, layers: int, where: str) -> Mixture:
+    def whole(names: tuple[str, ...], default: int, least: int = 1) -> int:
+        name = next((name for name in names if config.get(name) is not None), names[0])
+        value = config.get(name, default)
+        if type(value) is not int or value < least:
+            raise LlamaError(f"{where}: {name} is {value!r}, and must be a whole number from {least} up")
+        return value
+
+    for name, allowed in (
+        ("clip_qkv", (None,)),
+        ("router_jitter_noise", (None, 0, 0.0)),
+        ("routed_scaling_factor", (None, 1, 1.0)),
+        ("n_group", (None, 1)),
+        ("topk_group", (None, 1)),
+        ("decoder_sparse_step", (None, 1)),
+    ):
+        if config.get(name) not in allowed:
+            raise LlamaError(f"{where}: {name} {config[name]!r} is not read here")
+    sigmoid = kind == "glm4_moe"
+    number, active = {"mixtral": (8, 2), "qwen3_moe": (128, 8), "olmoe": (64, 8), "glm4_moe": (128, 8)}[kind]
+    width = ("moe_intermediate_size", "intermediate_size")[kind in ("mixtral", "olmoe")]
+    dense: tuple[int, ...] = ()
+    if sigmoid:
+        dense = tuple(range(min(layers, whole(("first_k_dense_replace",), 1, 0))))
+    elif kind == "qwen3_moe":
+        given = config.get("mlp_only_layers") or []
+        if not isinstance(given, list) or any(type(layer) is not int for layer in given):
+            raise LlamaError(f"{where}: mlp_only_layers is {given!r}, and must be a list of layers")
+        dense = tuple(layer for layer in given if 0 <= layer < layers)
+    return Mixture(
+        number=whole(("num_experts", "num_local_experts", "n_routed_experts"), number),
+        active=whole(("num_experts_per_tok",), active),
+        width=whole((width,), {"qwen3_moe": 768, "glm4_moe": 1408}.get(kind, 0)),
+        router="sigmoid" if sigmoid else "softmax",
+        normalised=kind == "mixtral" or config.get("norm_topk_prob", sigmoid) is True,
+        shared=whole(("n_shared_experts",), 1, 0) if sigmoid else 0,
+        dense=dense,
+    )
+
+
 def _family(shape: DecoderShape) -> tuple[str, dict[str, Any]]:
-    """The simplest family that has these windows, and the keys that say them."""
+    """The simplest family that has such layers, and the keys that say them."""
+    if shape.experts is not None:
+        return _family_of_mixture(shape, shape.experts)
+    if shape.qk_norm is None:
+        return _dense_family(shape)
+    if shape.qk_norm == "width":
+        raise LlamaError("no family of transformers without experts has qk_norm 'width'; qk_norm 'head' is qwen3's")
+    window = _dense_family(shape)[1].get("sliding_window")
+    kinds = ["sliding_attention" if shape.window(layer) else "full_attention" for layer in range(shape.layers)]
+    return "qwen3", {"use_sliding_window": window is not None, "sliding_window": window, "layer_types": kinds}
+
+
+def _family_of_mixture(shape: DecoderShape, experts: Mixture) -> tuple[str, dict[str, Any]]:
+    windows = {shape.window(layer) for layer in range(shape.layers)}
+    first = experts.dense == tuple(range(len(experts.dense)))
+    kind = (
+        "glm4_moe"
+        if experts.router == "sigmoid"
+        else {None: "mixtral", "head": "qwen3_moe", "width": "olmoe"}[shape.qk_norm]
+    )
+    lacks = {
+        "windows in some layers": len(windows) > 1,
+        "windows": any(windows) and kind in ("olmoe", "glm4_moe"),
+        "shared experts": experts.shared > 0 and kind != "glm4_moe",
+        "dense layers": bool(experts.dense) and kind in ("mixtral", "olmoe"),
+        "dense layers after sparse ones": not first and kind == "glm4_moe",
+        "weights that do not sum to 1 (normalised)": not experts.normalised and kind == "mixtral",
+        "qk_norm 'width'": shape.qk_norm == "width" and kind == "glm4_moe",
+        "heads of a size of their own": kind == "olmoe" and shape.head_size * shape.heads != shape.hidden,
+    }
+    if wrong := [what for what, is_so in lacks.items() if is_so]:
+        raise LlamaError(
+            f"no family of transformers has such a mixture of experts; the nearest is {kind}, without {', '.join(wrong)}"
+        )
+    window, keys = max(windows) or None, {"num_experts_per_tok": experts.active, "norm_topk_prob": experts.normalised}
+    if kind == "mixtral":
+        del keys["norm_topk_prob"]
+        return kind, {**keys, "num_local_experts": experts.number, "sliding_window": window}
+    if kind == "olmoe":
+        return kind, {**keys, "num_experts": experts.number, "clip_qkv": None}
+    keys["moe_intermediate_size"] = experts.width
+    if kind == "qwen3_moe":
+        windowed = {"use_sliding_window": window is not None, "sliding_window": window}
+        dense = {"mlp_only_layers": [*experts.dense], "decoder_sparse_step": 1}
+        return kind, {**keys, **windowed, **dense, "num_experts": experts.number}
+    return kind, {
+        **keys,
+        "n_routed_experts": experts.number,
+        "n_shared_experts": experts.shared,
+        "first_k_dense_replace": len(experts.dense),
+        "use_qk_norm": shape.qk_norm == "head",
+        "routed_scaling_factor": 1.0,
+        "n_group": 1,
+        "topk_group": 1,
+        "partial_rotary_factor": 1.0,
+    }
+
+
+def _dense_family(shape: DecoderShape) -> tuple[str, dict[str, Any]]:
+    """The simplest of those that have these windows."""
     by_layer = [shape.window(layer) for layer in range(shape.layers)]
     sizes = {window for window in by_layer if window}
     if len(sizes) > 1:
@@ -151,8 +296,11 @@ def _kind(config: Json, where: str) -> str:
         "attention_bias": "its attention has biases",
         "mlp_bias": "its MLP has biases",
         "quantization_config": "its weights are quantised",
-        "num_local_experts": "it is a mixture of experts",
-        "num_experts": "it is a mixture of experts",
+        **(
+            {}
+            if kind in MIXTURES
+            else dict.fromkeys(("num_local_experts", "num_experts"), "it is a mixture of experts")
+        ),
     }.items():
         if config.get(name):
             raise LlamaError(f"{where}: {name} is set: {reason}, which is not read here")
@@ -162,11 +310,13 @@ def _kind(config: Json, where: str) -> str:
     return str(kind)
 
 
-def _positions(config: Json, context: int, where: str) -> tuple[float, RopeScaling | None]:
+def _positions(config: Json, context: int, where: str, default: float) -> tuple[float, RopeScaling | None]:
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
         raise LlamaError(f"{where}: positions that differ between layers are not read here")
-    base = _number(rope if rope.get("rope_theta") is not None else config, "rope_theta", 10_000.0, where)
+    base = _number(rope if rope.get("rope_theta") is not None else config, "rope_theta", default, where)
+    if config.get("model_type") == "glm4_moe" and rope.get("partial_rotary_factor") is None:
+        rope = {**rope, "partial_rotary_factor": config.get("partial_rotary_factor", 0.5)}
     for place in (rope, config):
         if place.get("partial_rotary_factor") not in (None, 1, 1.0):
             raise LlamaError(
@@ -193,14 +343,17 @@ def _positions(config: Json, context: int, where: str) -> tuple[float, RopeScali
 
 
 def _windows(config: Json, kind: str, layers: int, where: str) -> tuple[int, ...]:
-    window = None if kind == "llama" else config.get("sliding_window", WINDOW)
+    window = _window(config, kind)
     if window is not None and (type(window) is not int or window < 1):
         raise LlamaError(f"{where}: sliding_window is {window!r}, and must be null or a whole number above 0")
     every = "sliding_attention" if window else "full_attention"
     kinds = config.get("layer_types") or [every] * layers
+    if kind == "qwen3" and not config.get("layer_types"):
+        full = config.get("max_window_layers", 28)
+        kinds = ["full_attention" if layer < full else every for layer in range(layers)]
     if not isinstance(kinds, list):
         raise LlamaError(f"{where}: layer_types is {kinds!r}, and must be a list")
-    if kind != "ministral" and any(kind_of_layer != every for kind_of_layer in kinds):
+    if kind not in ("ministral", "qwen3") and any(kind_of_layer != every for kind_of_layer in kinds):
         raise LlamaError(
             f"{where}: {kind} cannot have layer_types other than {every}; transformers has ministral for those"
         )
@@ -214,6 +367,14 @@ def _windows(config: Json, kind: str, layers: int, where: str) -> tuple[int, ...
         raise LlamaError(f"{where}: layer_types has sliding_attention, but there is no sliding_window")
     by_layer = tuple((window or 0) if kind_of_layer == "sliding_attention" else 0 for kind_of_layer in kinds)
     return _shortest(by_layer) if any(by_layer) else ()
+
+
+def _window(config: Json, kind: str) -> Any:
+    if kind in ("qwen3", "qwen3_moe"):
+        return config.get("sliding_window", WINDOW) if config.get("use_sliding_window") is True else None
+    if kind == "mixtral":
+        return config.get("sliding_window")
+    return config.get("sliding_window", WINDOW) if kind in ("mistral", "ministral") else None
 
 
 def _shortest(by_layer: tuple[int, ...]) -> tuple[int, ...]:

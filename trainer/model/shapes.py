@@ -2,7 +2,8 @@
 
 A name is about the number of parameters at a vocabulary of 50,304 (`1m` at 12,288, `10m` at 16,384, `8b` at Llama 3's
 own 128,256). Small shapes tie the embedding to the head, as small models of the field do; `3b` and `8b` are those of
-Llama 3.
+Llama 3. `300m-a124m` and `4b-a1.3b` are mixtures of 8 experts, of which a token sees 2: as many parameters as `124m`
+and `1.3b` are active for each token.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,43 @@ class RopeScaling:
 
 
 @dataclass(frozen=True)
+class Mixture:
+    """A mixture of experts in place of the MLP: each token goes to `active` of `number` experts of inner width `width`.
+
+    `router` "softmax" (Mixtral, Qwen3-MoE, OLMoE): scores are shares of all experts. "sigmoid" (DeepSeek-V3, GLM-4.5):
+    each score is between 0 and 1, and a bias for each expert, which balances the load, helps to choose but weighs
+    nothing. `normalised`: the weights of a token's experts sum to 1. `shared`: this many more experts, as one MLP, that
+    see every token. `dense`: layers, counted from 0, that keep an ordinary MLP.
+    """
+
+    number: int
+    active: int
+    width: int
+    router: Literal["softmax", "sigmoid"] = "softmax"
+    normalised: bool = True
+    shared: int = 0
+    dense: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, least in (("number", 2), ("active", 1), ("width", 1), ("shared", 0)):
+            if type(getattr(self, name)) is not int or getattr(self, name) < least:
+                raise ValueError(f"experts.{name} must be a whole number from {least} up, not {getattr(self, name)!r}")
+        if self.active > self.number:
+            raise ValueError(f"experts.active {self.active} is more than the {self.number} experts")
+        if self.router not in ("softmax", "sigmoid"):
+            raise ValueError(f"experts.router {self.router!r}: there are softmax and sigmoid")
+        if type(self.normalised) is not bool:
+            raise ValueError(f"experts.normalised must be true or false, not {self.normalised!r}")
+        if any(type(layer) is not int or layer < 0 for layer in self.dense):
+            raise ValueError(f"experts.dense {self.dense}: layers, counted from 0")
+        object.__setattr__(self, "dense", tuple(sorted(set(self.dense))))
+
+
+@dataclass(frozen=True)
 class DecoderShape:
     """`windows` are given to the blocks in turn: how many tokens a query sees, itself counted; 0 for all before it.
-    None given: all see all."""
+    None given: all see all. `qk_norm`: queries and keys are normed before they are rotated, each head by itself or over
+    the width of all heads. With experts in all layers `mlp` means nothing, and is set to the width of one."""
 
     vocabulary: int
     hidden: int
@@ -46,6 +81,8 @@ class DecoderShape:
     norm_eps: float = 1e-5
     tied: bool = False
     windows: tuple[int, ...] = ()
+    qk_norm: Literal["head", "width"] | None = None
+    experts: Mixture | None = None
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "hidden", "layers", "heads", "kv_heads", "mlp", "context"):
@@ -66,30 +103,87 @@ class DecoderShape:
                 raise ValueError(f"{name} must be a number above 0, not {getattr(self, name)!r}")
         if any(type(window) is not int or window < 0 for window in self.windows):
             raise ValueError(f"windows {self.windows}: whole numbers, 0 for no limit")
+        if self.qk_norm not in (None, "head", "width"):
+            raise ValueError(f"qk_norm {self.qk_norm!r}: there are head and width")
+        if self.experts is not None:
+            if self.experts.dense and self.experts.dense[-1] >= self.layers:
+                raise ValueError(f"experts.dense {self.experts.dense}: there are the layers 0 to {self.layers - 1}")
+            if not self.experts.dense:
+                object.__setattr__(self, "mlp", self.experts.width)
+            elif len(self.experts.dense) == self.layers:
+                raise ValueError("experts.dense names every layer: a shape without a sparse one has no experts")
 
     def window(self, layer: int) -> int:
         return self.windows[layer % len(self.windows)] if self.windows else 0
 
+    def experts_of(self, layer: int) -> Mixture | None:
+        """None: the layer has an ordinary MLP."""
+        return None if self.experts is None or layer in self.experts.dense else self.experts
+
+    def matrices(self, layer: int, experts: int | None = None) -> int:
+        """Numbers in the matrices of a block, with so many of its experts (None: all)."""
+        mixture = self.experts_of(layer)
+        inner = self.mlp
+        if mixture is not None:
+            inner = (mixture.number if experts is None else experts) * mixture.width + mixture.shared * mixture.width
+        attention = self.head_size * (2 * self.heads + 2 * self.kv_heads)
+        return self.hidden * (attention + 3 * inner + (mixture.number if mixture else 0))
+
+    @property
+    def qk_norm_widths(self) -> tuple[int, int]:
+        """Numbers in the weights of the norms of queries and of keys."""
+        if self.qk_norm is None:
+            return (0, 0)
+        return (
+            (self.head_size, self.head_size)
+            if self.qk_norm == "head"
+            else (self.heads * self.head_size, self.kv_heads * self.head_size)
+        )
+
     @property
     def parameters(self) -> int:
-        attention = self.hidden * self.head_size * (2 * self.heads + 2 * self.kv_heads)
-        blocks = self.layers * (attention + 3 * self.hidden * self.mlp + 2 * self.hidden)
-        return blocks + self.hidden + self.vocabulary * self.hidden * (1 if self.tied else 2)
+        return self._count(None)
+
+    @property
+    def active_parameters(self) -> int:
+        """Those that a token meets."""
+        return self._count(None if self.experts is None else self.experts.active)
+
+    def _count(self, experts: int | None) -> int:
+        blocks = sum(self.matrices(layer, experts) for layer in range(self.layers))
+        norms = self.layers * (2 * self.hidden + sum(self.qk_norm_widths))
+        return blocks + norms + self.hidden + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return dataclasses.asdict(self)
+        """As JSON has it. What a dense shape of the Llama family lacks is left out: runs from before know no such
+        fields."""
+        facts = dataclasses.asdict(self)
+        return {name: value for name, value in facts.items() if name not in ("qk_norm", "experts") or value is not None}
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> DecoderShape:
-        scaling = facts.get("rope_scaling")
+        scaling, experts = facts.get("rope_scaling"), facts.get("experts")
         return cls(
             **{
                 **facts,
                 "rope_scaling": RopeScaling(**scaling) if scaling else None,
                 "windows": tuple(facts.get("windows", ())),
+                "experts": mixture_from(experts) if experts else None,
             }
         )
+
+
+def mixture_from(facts: Any, width: int | None = None) -> Mixture:
+    """From JSON; `width`: of an expert, where it is not given."""
+    if not isinstance(facts, dict):
+        raise ValueError(f"experts are given as {{number: 8, active: 2, width: 1024}}, not {facts!r}")
+    known = [field.name for field in dataclasses.fields(Mixture)]
+    if unknown := sorted(facts.keys() - set(known)):
+        raise ValueError(f"experts.{unknown[0]}: no such field; there are {', '.join(known)}")
+    given = {**({} if width is None else {"width": width}), **facts, "dense": tuple(facts.get("dense", ()))}
+    if missing := [name for name in known[:3] if name not in given]:
+        raise ValueError(f"experts.{missing[0]} is missing")
+    return Mixture(**given)
 
 
 NAMED: dict[str, dict[str, Any]] = {
@@ -101,6 +195,25 @@ NAMED: dict[str, dict[str, Any]] = {
     "350m": {"hidden": 1024, "layers": 24, "heads": 16, "kv_heads": 8, "mlp": 2816, "tied": True},
     "760m": {"hidden": 1536, "layers": 24, "heads": 12, "kv_heads": 4, "mlp": 4096},
     "1.3b": {"hidden": 2048, "layers": 20, "heads": 32, "kv_heads": 8, "mlp": 8192, "tied": True},
+    "300m-a124m": {
+        "hidden": 768,
+        "layers": 12,
+        "heads": 12,
+        "kv_heads": 12,
+        "mlp": 1024,
+        "context": 2048,
+        "tied": True,
+        "experts": Mixture(8, 2, 1024, "sigmoid"),
+    },
+    "4b-a1.3b": {
+        "hidden": 2048,
+        "layers": 20,
+        "heads": 32,
+        "kv_heads": 8,
+        "mlp": 4096,
+        "tied": True,
+        "experts": Mixture(8, 2, 4096, "sigmoid"),
+    },
     "3b": {
         "hidden": 3072,
         "layers": 28,

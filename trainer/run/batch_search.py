@@ -76,9 +76,10 @@ def search(candidates: Sequence[int], attempt: Try) -> int:
     return min(candidates[i] for i, speed in speeds.items() if speed >= (1 - WITHIN) * best)
 
 
-def predicted_step(predict: Callable[[int], int], rows: int, room: int) -> int:
-    """The largest divisor of `rows` whose predicted bytes leave a share of `room` free. The same on every rank."""
-    fits = [d for d in divisors(rows) if predict(d) <= (1 - SPARE) * room]
+def predicted_step(predict: Callable[[int], int], rows: int, room: int, most: int) -> int:
+    """The largest divisor of `rows`, at most `most`, whose predicted bytes leave a share of `room` free. The same on
+    every rank."""
+    fits = [d for d in divisors(rows) if d <= most and predict(d) <= (1 - SPARE) * room]
     if not fits:
         raise TooLarge(
             f"a step of 1 row is predicted to take {predict(1) / 2**30:.1f} of the GPU's {room / 2**30:.1f} GiB; "
@@ -87,20 +88,21 @@ def predicted_step(predict: Callable[[int], int], rows: int, room: int) -> int:
     return max(fits)
 
 
-def step_rows_on_cpu(rows: int, row_length: int) -> int:
-    return max((d for d in divisors(rows) if d * row_length <= CPU_TOKENS), default=1)
+def step_rows_on_cpu(rows: int, row_length: int, most: int) -> int:
+    return max((d for d in divisors(rows) if d <= most and d * row_length <= CPU_TOKENS), default=1)
 
 
 @contextmanager
 def reserved_memory(device: torch.device, margin: float) -> Iterator[None]:
     """Inside, this share of the GPU's memory cannot be allocated: what fits there leaves room for documents of worse
     lengths."""
+    number = torch.cuda.current_device() if device.index is None else device.index  # torch takes no "cuda" here
     torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction(1 - margin, device)
+    torch.cuda.set_per_process_memory_fraction(1 - margin, number)
     try:
         yield
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, device)
+        torch.cuda.set_per_process_memory_fraction(1.0, number)
         torch.cuda.empty_cache()
 
 

@@ -9,7 +9,7 @@ without saying where.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, Full, Queue
@@ -42,6 +42,13 @@ class BatchFacts:
     lengths: Array
     state: dict[str, Any]
 
+    def counts(self, first: bool) -> list[int]:
+        """Targets and tokens; of ranks that share rows the first counts them."""
+        return [self.counted, self.tokens] if first else [0, 0]
+
+
+Part = Callable[[PackedTokens], PackedTokens]
+
 
 class Step(NamedTuple):
     """A part of an update's rows, on the device."""
@@ -58,7 +65,7 @@ class _Ready(NamedTuple):
 
 class Feed:
     """The steps of one update after another, from the position of `loader` (which does not move); batches at the
-    places `left_out` are skipped.
+    places `left_out` are skipped. `part`: what this rank has of a line of rows that several share.
 
     A context: leaving it ends the thread. The thread's errors are raised by `update`.
     """
@@ -70,7 +77,9 @@ class Feed:
         device: torch.device,
         left_out: frozenset[int] = frozenset(),
         depth: int = DEPTH,
+        part: Part | None = None,
     ) -> None:
+        self._part = part
         self._loader = loader.standing_here()
         self._rows_per_step = rows_per_step
         self._device = device
@@ -115,10 +124,11 @@ class Feed:
             here = torch.cuda.current_stream(self._device)
             here.wait_event(ready.copied)
             on_device = ready.step.packed
-            for tensor in (on_device.ids_T, on_device.targets_T, on_device.positions_T, on_device.cuts):
+            for tensor in on_device.tensors():
                 tensor.record_stream(here)
             # No two batches have the same number of pieces: compiled code need not find out.
-            torch._dynamo.maybe_mark_dynamic(on_device.cuts, 0)
+            for cuts in on_device.all_cuts():
+                torch._dynamo.maybe_mark_dynamic(cuts, 0)
         return ready.step
 
     def _work(self) -> None:
@@ -153,7 +163,8 @@ class Feed:
             facts = BatchFacts(place, int(lengths.sum()) - len(lengths), int(lengths.sum()), lengths, batch.state)
             for start in range(0, len(rows.bucket), self._rows_per_step):
                 stop = min(start + self._rows_per_step, len(rows.bucket))
-                yield Step(pack_rows(rows.part(start, stop)), facts, stop == len(rows.bucket))
+                packed = pack_rows(rows.part(start, stop))
+                yield Step(self._part(packed) if self._part else packed, facts, stop == len(rows.bucket))
 
     def _hand_over(self, ready: _Ready | BaseException | None) -> None:
         while not self._stop.is_set():

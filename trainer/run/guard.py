@@ -39,14 +39,14 @@ class Guard:
     updates, or `returns` returns, the run stops.
     """
 
-    action: Literal["skip", "back"] = "skip"
-    loss_times: Deviations | None = 15.0
-    norm_times: Deviations | None = 50.0
-    window: Count = 128
-    least: Count = 32
-    in_a_row: Count = 10
-    around: Annotated[int, Field(ge=0)] = 0
-    returns: Count = 10
+    action: Literal["skip", "back"] = "skip"  # leave the update out, or return to the last checkpoint
+    loss_times: Deviations | None = 15.0  # deviations above the median that are too far
+    norm_times: Deviations | None = 50.0  # the same for the gradient's norm
+    window: Count = 128  # accepted updates that it compares with
+    least: Count = 32  # before so many nothing finite is refused
+    in_a_row: Count = 10  # so many refused updates end the run
+    around: Annotated[int, Field(ge=0)] = 0  # back: batches on both sides that are left out too
+    returns: Count = 10  # so many returns end the run
 
     def __post_init__(self) -> None:
         if self.least > self.window:
@@ -113,9 +113,3 @@ class Watch:
 def sound(values: Tensor, limits: Tensor) -> Tensor:
     """Finite, and not above."""
     return values.isfinite() & (values <= limits)
-
-
-def poison(loss: Tensor, limit: Tensor) -> Tensor:
-    """1, or NaN if the loss must not be learned from: multiplied by it, its gradient makes the optimiser leave
-    everything as it was."""
-    return torch.where(sound(loss.double(), limit), 1.0, math.nan).to(loss.dtype)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -23,8 +24,9 @@ from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.run import progress, reporting
 from gristmill.trainer.run.averaging import average_last
 from gristmill.trainer.run.batch_search import TooLarge, largest_step, predicted_step, step_rows_on_cpu
-from gristmill.trainer.run.feed import BatchFacts, Feed
-from gristmill.trainer.run.guard import UnsoundRun, Watch, poison, sound
+from gristmill.trainer.run.costs import rank_memory
+from gristmill.trainer.run.feed import DEPTH, BatchFacts, Feed
+from gristmill.trainer.run.guard import UnsoundRun, Watch, sound
 from gristmill.trainer.run.progress import BadRun, Progress
 from gristmill.trainer.run.reporting import Reporter, UpdateResult
 from gristmill.trainer.run.settings import Training
@@ -32,8 +34,9 @@ from gristmill.trainer.run.stopping import StopAsked, Stopped, reproducible, sto
 from gristmill.trainer.run.unlocking import BucketsOpened, Unlocked, log_from_facts
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import CheckpointError, Due
-from gristmill.trainer.step.memory import memory_of
+from gristmill.trainer.step.expert_parallel import BALANCE
 from gristmill.trainer.step.parallel import ALONE, RankGroup
+from gristmill.trainer.step.pipeline_plan import SPLIT
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 Evaluate = Callable[[Decoder, int], dict[str, float]]
@@ -43,9 +46,8 @@ OVERFLOWS = 40  # in a row: by then fp16's loss scale has nowhere left to fall
 
 @dataclass(frozen=True)
 class Outcome:
-    """`tokens` without padding, `counted` those with a target, `loss` that of the last accepted update. All ranks
-    and all sessions together, except `tokens_per_second` and `peak_memory` (of this rank), which are the last
-    session's."""
+    """`tokens` without padding, `counted` those with a target, `loss` that of the last accepted update. All ranks and
+    sessions together, but for `tokens_per_second` and `peak_memory` (of this rank), which are the last session's."""
 
     updates: int
     tokens: int
@@ -60,9 +62,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`ask` is called by all ranks, with the model and the number of updates made, after every `every` updates and at
-    the end (None: at the end alone). The model is as it stands then: with `average`, that of FOLDER/model is the mean
-    of several and is to be measured by itself."""
+    """`ask` is called by all ranks, with the model as it stands and the number of updates made, after every `every`
+    updates and at the end (None: at the end alone). With `average`, FOLDER/model is another: the mean of several."""
 
     ask: Evaluate
     every: int | None
@@ -83,13 +84,14 @@ def train(
     evaluate_every: int | None = None,
     save_model: bool = True,
     tokenizer: Path | None = None,
+    told: reporting.Told | None = None,
 ) -> Outcome:
     """Resumes from the newest checkpoint of `folder` if that is of the same run; if not, refuses the folder and
     lists the differences.
 
     Every rank calls this; `model` is taken over. FOLDER/model is written at the end if `save_model`, with
-    `tokenizer`. When this returns, `loader` is behind the last row trained on. SIGTERM and SIGINT leave a checkpoint
-    and raise `Stopped`.
+    `tokenizer`; `told` gets its lines of metrics. When this returns, `loader` is behind the last row trained on.
+    SIGTERM and SIGINT leave a checkpoint and raise `Stopped`.
     """
     folder = Path(folder)
     progress.check(model.shape, loader, training, ranks)
@@ -103,7 +105,8 @@ def train(
         raise progress.OtherRun(problem)
     with reproducible(training.deterministic), stop_asked() as asked:
         torch.manual_seed(training.seed)
-        run = TrainingRun(stepper_for(model, training, device, ranks), loader, training, folder, asked, evaluation)
+        stepper = stepper_for(model, training, device, ranks)
+        run = TrainingRun(stepper, loader, training, folder, asked, evaluation, told)
         with run.reporter:
             run.begin()
             run.train()
@@ -117,6 +120,7 @@ def stepper_for(model: Decoder, training: Training, device: torch.device, ranks:
         from gristmill.trainer.model.fp8 import use_fp8
 
         use_fp8(model)
+    schedule = training.schedule_for(model.shape, ranks.count)
     return stepper_of(
         model,
         training.optimizer,
@@ -124,9 +128,16 @@ def stepper_for(model: Decoder, training: Training, device: torch.device, ranks:
         training.zero,
         ranks,
         tensor=training.tensor,
+        context=training.context,
+        replicas=training.replicas,
+        replica_gradients=training.replica_gradients,
+        pipeline=training.pipeline,
+        schedule=schedule,
+        experts=training.experts,
+        balance=training.balance or BALANCE,
         offload=training.offload,
         recompute=training.recompute,
-        compile=device.type == "cuda" if training.compile is None else training.compile,
+        compile=device.type == "cuda" and schedule not in SPLIT if training.compile is None else training.compile,
         device=device,
     )
 
@@ -142,6 +153,7 @@ class TrainingRun:
         folder: Path,
         asked: StopAsked,
         evaluation: Evaluation | None,
+        told: reporting.Told | None,
     ) -> None:
         self.stepper, self.loader, self.training = stepper, loader, training
         self.asked, self.evaluation = asked, evaluation
@@ -149,7 +161,7 @@ class TrainingRun:
         self.device, self.ranks = stepper.device, stepper.ranks
         self.progress = Progress(loader=loader.state_dict(), log=progress.log_of(loader, training))
         self.watch = Watch(training.guard, self.device)
-        self.reporter = Reporter(folder, training, stepper.model.shape, self.device, self.ranks)
+        self.reporter = Reporter(folder, training, stepper.model.shape, self.device, self.ranks, told)
         self.pending: list[tuple[int, BatchFacts, float, Tensor]] = []
 
     def begin(self) -> None:
@@ -184,46 +196,33 @@ class TrainingRun:
 
     def _rows_per_step(self) -> int:
         """The configured number, or the one settled when the run began, or one found now."""
-        configured, settled, ranks = self.training.rows_per_step, self.progress.rows_per_step, self.ranks.data
-        if configured or settled:
-            return configured or settled or 0
-        rows = self.training.rank_rows(ranks.count)
+        if rows_per_step := self.training.rows_per_step or self.progress.rows_per_step:
+            return rows_per_step
+        rows, most = self.training.rank_rows(self.ranks.readers), self.training.most_step_rows(self.ranks.readers)
         if self.device.type != "cuda":
-            return step_rows_on_cpu(rows, self.loader.shards.meta.row_length)
+            return step_rows_on_cpu(rows, self.loader.shards.meta.row_length, most)
         if self.ranks.all.count > 1:
             room = min(self.ranks.all.gather(torch.cuda.get_device_properties(self.device).total_memory))
-            return predicted_step(lambda some: self._predicted(some, rows), rows, room)
+            return predicted_step(self._predicted, rows, room, most)
         return largest_step(self.stepper, self.loader, rows, self.folder / ".search", self.device)
 
-    def _predicted(self, some: int, rows: int) -> int:
+    def _predicted(self, some: int) -> int:
         """Bytes of a rank whose steps have `some` of its rows."""
-        training, ranks = self.training, self.ranks
-        return memory_of(
-            self.stepper.model.shape,
-            some * self.loader.shards.meta.row_length,
-            precision=training.precision,
-            zero=training.zero,
-            recompute=training.recompute,
-            ranks=ranks.data.count,
-            tensor=training.tensor,
-            passes=rows // some,
-            offload=training.offload,
-            muon=type(training.optimizer).__name__ == "Muon",
-            fused_linears=training.precision == "bf16"
-            and training.linears == "bf16"
-            and training.tensor == 1
-            and has_fused_linears(self.device),
-        ).peak
+        shape, length = self.stepper.model.shape, self.loader.shards.meta.row_length
+        fused = has_fused_linears(self.device)
+        return rank_memory(shape, self.training, self.ranks.all.count, length, some, fused).peak
 
     def train(self) -> None:
         """Starts a new feed whenever the rows on their way are not those to read next: after a return to a
         checkpoint, or when a bucket is opened."""
         while self.progress.update < self.training.updates:
             progress.set_back(self.loader, self.progress.loader)
-            rows_per_step = self.progress.rows_per_step
+            rows_per_step, left_out = self.progress.rows_per_step, frozenset(self.progress.left_out)
             if rows_per_step is None:
                 raise RuntimeError("rows_per_step is not settled")
-            with Feed(self.loader, rows_per_step, self.device, frozenset(self.progress.left_out)) as feed:
+            steps = self.training.rank_rows(self.ranks.readers) // rows_per_step
+            depth = DEPTH if self.stepper.plan is None else max(DEPTH, steps)  # it takes an update at once
+            with Feed(self.loader, rows_per_step, self.device, left_out, depth, self.stepper.part_of) as feed:
                 stale = False
                 while not stale and self.progress.update < self.training.updates:
                     self._update(feed)
@@ -239,8 +238,8 @@ class TrainingRun:
             saved = checkpoint.steps(self.checkpoints)
             raise TooLarge(
                 f"update {self.progress.update:,}: out of memory on {self.device} with {rows:,} rows of {length:,} "
-                "tokens a step. Set rows_per_step to "
-                f"{max(1, rows // 2):,}, or recompute to 'selective' or 'full'; the run then goes on from "
+                f"tokens a step. Set rows_per_step to {max(1, rows // 2):,}, or recompute to 'selective' or 'full'; "
+                "the run then goes on from "
                 + (f"{saved[-1]}" if saved else "its beginning, for there is no checkpoint yet")
             ) from error
 
@@ -249,27 +248,20 @@ class TrainingRun:
         update, ranks = self.progress.update, self.ranks.data
         share = self.training.schedule.share(update, self.training.updates)
         limits = self.watch.limits()
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
-        counts = whole = None
-        for packed, read, last in feed.update():
-            if counts is None or whole is None:
-                counts = ranks.all_reduce(_to_device([read.counted, read.tokens], self.device))
-                whole = counts[0].clamp(min=1)
-            loss = self.stepper.loss(packed)
-            total = total + loss.detach().double()
-            if last:
-                mean = ranks.all_reduce(total) / whole
-                loss = loss * poison(mean, limits[0])
-            self.stepper.backward(loss / whole, last)
-        if counts is None:
-            left_out = len(self.progress.left_out)
+        steps = feed.update()
+        first = next(steps, None)
+        if first is None:
             raise BadRun(
                 f"{self.loader.shards.folder}: the rows end after {update:,} of {self.training.updates:,} updates "
-                f"({left_out:,} batches were left out); "
-                "give the loader more epochs"
+                f"({len(self.progress.left_out):,} batches were left out); give the loader more epochs"
             )
-        limit = torch.where(counts[0] > 0, limits[1], -math.inf)  # without a target nothing moves, nor decays
-        norm = self.stepper.step(share, limit, ~sound(mean, limits[0]))
+        read = first.read
+        counts = ranks.all_reduce(_to_device(read.counts(self.ranks.context.first), self.device))
+        whole = counts[0].clamp(min=1)
+        mean = self.stepper.accumulate(((step.packed, step.last) for step in chain([first], steps)), whole) / whole
+        good = sound(mean, limits[0])
+        limit = torch.where(good & (counts[0] > 0), limits[1], -math.inf)  # without a target nothing moves, nor decays
+        norm = self.stepper.step(share, limit, ~good)
         accepted = self.watch.judged(mean, norm, limits, counts[0])
         self.pending.append(
             (update, read, share, torch.stack([mean, norm.double(), accepted.double(), *counts.double(), *limits]))
@@ -295,7 +287,7 @@ class TrainingRun:
         signals = [name for name in self.ranks.all.gather(self.asked.name) if name]
         opened = opens and self._open_bucket()
         if reports:
-            self.reporter.report(self.progress)
+            self.reporter.report(self.progress, self.stepper.balance.facts())
         if evaluates and evaluation is not None:
             self._evaluate(evaluation)
         if saves or signals:
@@ -430,15 +422,14 @@ class TrainingRun:
 
     def outcome(self) -> Outcome:
         now = self.progress
+        peak = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
         return Outcome(
-            updates=now.update,
-            tokens=now.tokens,
-            counted=now.counted,
+            *(now.update, now.tokens, now.counted),
             loss=math.nan if now.loss is None else now.loss,
             seconds=now.seconds,
             tokens_per_second=self.reporter.speed(now),
             joules=now.joules,
-            peak_memory=torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None,
+            peak_memory=peak,
             refused=now.refused,
         )
 

@@ -8,7 +8,9 @@ killed.
 
 `step` and `tokens` count from the run's beginning, rates and joules from the line before. FLOPs are those of documents
 (`gristmill.trainer.model.flops`), MFU is against the data sheet's bf16 peak of all GPUs. null: no meter, no peak known,
-or a number that was not finite. `grams_co2` is there if an intensity was stated, `events` if something happened.
+or a number that was not finite. With experts, of the last update: `expert_load`, the largest load of an expert over the
+mean of its layer, `auxiliary_loss`, and `tokens_dropped`. `grams_co2` is there if an intensity was stated, `events` if
+something happened.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.settings import Training, differences
 from gristmill.trainer.run.unlocking import Unlocked
 from gristmill.trainer.step.parallel import RankGroup
+from gristmill.trainer.step.pipeline_plan import plan_for
 
 RUN, METRICS, CHECKPOINTS, MODEL = "run.json", "metrics.jsonl", "checkpoints", "model"
 
@@ -75,12 +76,13 @@ def identity_of(shape: DecoderShape, loader: Loader, training: Training) -> dict
 
 def check(shape: DecoderShape, loader: Loader, training: Training, every_rank: RankGroup) -> None:
     """Before the first step. Ranks that share layers see the same rows."""
-    if every_rank.count % training.tensor:
+    of_a_row = training.ranks_of_a_row
+    if every_rank.count % of_a_row:
         raise BadRun(
-            f"tensor {training.tensor}: {every_rank.count} ranks cannot be cut into groups of so many that share each "
-            "layer"
+            f"tensor {training.tensor}, context {training.context}, pipeline {training.pipeline}: {every_rank.count} "
+            f"ranks cannot be cut into groups of {of_a_row} that read the same rows"
         )
-    rank, ranks = every_rank.rank // training.tensor, every_rank.count // training.tensor
+    rank, ranks = training.reader(every_rank.rank, every_rank.count)
     meta, where = loader.shards.meta, loader.shards.folder
     if meta.vocab_size > shape.vocabulary:
         raise BadRun(
@@ -106,6 +108,11 @@ def check(shape: DecoderShape, loader: Loader, training: Training, every_rank: R
     if training.linears == "fp8" and meta.row_length % 16:
         raise BadRun(f"{where}: rows of {meta.row_length:,} tokens; products in fp8 need a multiple of 16")
     training.check_step(ranks)
+    if training.pipeline > 1:
+        try:
+            plan_for(shape, training.pipeline, training.schedule_for(shape, every_rank.count))
+        except ValueError as error:
+            raise BadRun(str(error)) from error
 
 
 def check_supply(loader: Loader, updates: int) -> None:

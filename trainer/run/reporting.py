@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,7 @@ from gristmill.trainer.run.unlocking import BucketsOpened
 from gristmill.trainer.step.parallel import Grid
 
 BOARD = "tensorboard"
+Told = Callable[[Mapping[str, Any]], None]
 # Of a rank: its machine, joules of its device and of all processors there.
 Reading = tuple[str, float | None, float | None]
 
@@ -65,8 +66,15 @@ class Reporter:
     """A context: leaving it closes the file."""
 
     def __init__(
-        self, folder: Path, training: Training, shape: DecoderShape, device: torch.device, ranks: Grid
+        self,
+        folder: Path,
+        training: Training,
+        shape: DecoderShape,
+        device: torch.device,
+        ranks: Grid,
+        told: Told | None = None,
     ) -> None:
+        self._told = told
         self._folder, self._training, self._shape, self._device, self._ranks = folder, training, shape, device, ranks
         self._metrics: Metrics | None = None
         self._meter, self._machine = meter_for(device), machine_name()
@@ -105,7 +113,7 @@ class Reporter:
         self._tokens += result.tokens
         self._last = result
 
-    def report(self, now: Progress) -> None:
+    def report(self, now: Progress, also: Mapping[str, float]) -> None:
         """Writes a line, after its updates were fetched."""
         if self._last is None:
             return
@@ -136,7 +144,7 @@ class Reporter:
             grams_per_kwh=self._training.grams_per_kwh,
             events=now.line_events,
         )
-        self._write(line)
+        self._write({**line, **also})
         now.line_losses, now.line_events = [], []
         if self._lines:
             self._steady = (self._steady[0] + self._tokens, self._steady[1] + seconds)
@@ -194,8 +202,10 @@ class Reporter:
         return _sum(device for _, device, _ in readings) if self._device.type == "cuda" else _of_machines(readings)
 
     def _of_this_rank(self, energy: Energy) -> dict[str, Any]:
-        """Ranks that share layers saw the same tokens: only the first of them counts the work."""
-        lengths = np.concatenate(self._lengths) if self._lengths and self._ranks.tensor.first else np.zeros(0, np.int64)
+        """Of ranks that read the same rows only the first counts the work."""
+        grid = self._ranks
+        counts = bool(self._lengths) and grid.tensor.first and grid.context.first and grid.pipeline.first
+        lengths = np.concatenate(self._lengths) if counts else np.zeros(0, np.int64)
         flops = flops_of(self._shape, lengths)
         memory = memory_in_use(self._device)
         return {
@@ -208,6 +218,8 @@ class Reporter:
     def _write(self, line: dict[str, Any]) -> None:
         if self._metrics is not None:
             self._metrics.write(line)
+            if self._told is not None:
+                self._told(line)
 
     def _restart(self) -> None:
         self._lengths, self._tokens, self._last, self._paused = [], 0, None, 0.0

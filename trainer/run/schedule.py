@@ -53,11 +53,11 @@ def _progress(step: int, updates: int, start: int) -> float:
 class RateSchedule:
     """A schedule as settings; `warmup` and `decay` are shares of the updates."""
 
-    kind: Kind = "linear"
-    warmup: Share = 0.05
-    decay: Share = 0.2
-    floor: Share = 0.0
-    fall: Fall = "linear"
+    kind: Kind = "linear"  # how the rate moves after the warm-up
+    warmup: Share = 0.05  # share of the updates in which it rises
+    decay: Share = 0.2  # stable: share of the updates in which it falls
+    floor: Share = 0.0  # share of the peak at the end
+    fall: Fall = "linear"  # stable: the form of the fall
 
     def __post_init__(self) -> None:
         if self.warmup + (self.decay if self.kind == "stable" else 0) > 1:

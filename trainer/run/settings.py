@@ -15,11 +15,15 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from gristmill.trainer.checked import CHECKED, Count, Number, from_json, to_json
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.guard import Guard
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.unlocking import Unlocking
+from gristmill.trainer.step.expert_parallel import Balance
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
+from gristmill.trainer.step.pipeline_plan import SCHEDULES, SPLIT, Schedule, chosen
+from gristmill.trainer.step.replicas import ReplicaGradients
 
 Precision = Literal["float32", "bf16", "fp16"]
 Recompute = Literal["none", "selective", "full"]
@@ -29,8 +33,11 @@ Linears = Literal["bf16", "fp8"]
 OPTIMIZERS: dict[str, type[AdamW] | type[Muon]] = {"adamw": AdamW, "muon": Muon}
 OPTIMIZER, SCHEDULE, GUARD = AdamW(rate=3e-4, weight_decay=0.1, betas=(0.9, 0.95)), RateSchedule(), Guard()
 
+MICROS = 4  # micro-batches for each stage of a pipeline, where rows_per_step is not given
+
 WAYS = (
-    "rows_per_step", "recompute", "zero", "tensor", "offload", "compile", "deterministic",
+    "rows_per_step", "recompute", "zero", "tensor", "context", "replicas", "pipeline", "pipeline_schedule", "experts",
+    "offload", "compile", "deterministic",
     "checkpoint_every", "keep", "metrics_every", "tensorboard", "grams_per_kwh",
 )  # fmt: skip
 
@@ -41,11 +48,16 @@ class Training:
     forward pass, whose gradients are accumulated (None: the largest number that fits and is fastest, found by
     trying).
 
-    `precision`: bf16 holds bf16 weights and float32 masters, fp16 float32 weights and scales the loss. `linears`:
-    the blocks' matmuls in fp8 (gristmill.trainer.model.fp8). `zero`: what is sharded over the ranks (0 nothing, 1
-    the optimiser's state and masters, 2 gradients too, 3 weights too); `tensor` ranks share each layer; `offload`
-    keeps the optimiser's state on the CPU. `compile` None: on CUDA only. `deterministic`: on one GPU the same bits
-    each time, at some cost in speed; on the CPU that is so anyway.
+    `precision`: bf16 holds bf16 weights and float32 masters, fp16 float32 weights and scales the loss. `linears`: the
+    blocks' matmuls in fp8 (gristmill.trainer.model.fp8). `zero`: what is sharded over the ranks (0 nothing, 1 the
+    optimiser's state and masters, 2 gradients too, 3 weights too); `tensor` ranks share each layer, `context` ranks
+    each row; in each of `replicas` groups of neighbours, one a host, the same is sharded, and `replica_gradients` is
+    what they send each other (gristmill.trainer.step.replicas). The blocks are cut into `pipeline` parts, which work on
+    micro-batches of `rows_per_step` rows in the order of `pipeline_schedule` (gristmill.trainer.step.pipeline_plan;
+    None: the quickest by prediction). `experts` ranks share the experts, whose loads `balance` keeps even
+    (gristmill.trainer.step.expert_parallel; None: its defaults). `offload` keeps the optimiser's state on the CPU.
+    `compile` None: on CUDA only. `deterministic`: on one GPU the same bits each time, at some cost in speed; on the CPU
+    that is so anyway.
 
     After every `checkpoint_every` updates, and at the end, a checkpoint is made and `keep` are kept; None: only when
     the run is stopped. A checkpoint of a stop between two is kept beside them until the next. `average`: the final
@@ -54,28 +66,35 @@ class Training:
     falls, by a loader whose order is `gristmill.trainer.run.unlocking.Unlocked`.
     """
 
-    updates: Count
-    rows_per_update: Count
-    rows_per_step: Count | None = None
-    optimizer: AdamW | Muon = OPTIMIZER
-    schedule: RateSchedule = SCHEDULE
-    precision: Precision = "bf16"
-    linears: Linears = "bf16"
-    recompute: Recompute = "none"
-    zero: Zero = 0
-    tensor: Count = 1
-    offload: bool = False
-    compile: bool | None = None
-    deterministic: bool = False
-    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
-    checkpoint_every: Count | None = 500
-    keep: Count = 2
-    average: Count = 1
-    metrics_every: Count = 10
-    tensorboard: bool = False
-    grams_per_kwh: Number | None = None
-    guard: Guard = GUARD
-    unlocking: Unlocking | None = None
+    updates: Count  # in all
+    rows_per_update: Count  # rows of the shards, of all ranks together
+    rows_per_step: Count | None = None  # of one rank's forward pass; the most that fits unless given
+    optimizer: AdamW | Muon = OPTIMIZER  # and its settings
+    schedule: RateSchedule = SCHEDULE  # of the learning rate
+    precision: Precision = "bf16"  # fp16 scales the loss; bf16 keeps float32 masters
+    linears: Linears = "bf16"  # the blocks' matmuls
+    recompute: Recompute = "none"  # activations in the backward pass: slower, less memory
+    zero: Zero = 0  # sharded: 1 optimiser, 2 gradients too, 3 weights too
+    tensor: Count = 1  # ranks that share each layer
+    context: Count = 1  # ranks that share each row
+    replicas: Count = 1  # groups of neighbours, one a host, that shard the same
+    replica_gradients: ReplicaGradients = "float32"  # what groups send each other
+    pipeline: Count = 1  # parts into which the blocks are cut
+    pipeline_schedule: Schedule | None = None  # the quickest by prediction unless given
+    experts: Count = 1  # ranks that share the experts
+    balance: Balance | None = None  # how experts' loads are kept even
+    offload: bool = False  # keeps the optimiser's state on the CPU
+    compile: bool | None = None  # on CUDA only unless given
+    deterministic: bool = False  # the same bits each time on one GPU, at some cost
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0  # of the weights
+    checkpoint_every: Count | None = 500  # so many updates; null: only when stopped
+    keep: Count = 2  # so many last checkpoints
+    average: Count = 1  # the final model is the mean of so many last checkpoints
+    metrics_every: Count = 10  # a line after so many updates
+    tensorboard: bool = False  # writes its events too
+    grams_per_kwh: Number | None = None  # of CO2; metrics then have grams
+    guard: Guard = GUARD  # against updates that are not finite or far off
+    unlocking: Unlocking | None = None  # opens buckets of a curriculum as the loss falls
 
     def __post_init__(self) -> None:
         if self.rows_per_step is not None and self.rows_per_step > self.rows_per_update:
@@ -93,6 +112,49 @@ class Training:
             )
         if self.linears == "fp8" and self.precision != "bf16":
             raise ValueError(f"linears 'fp8' go with precision 'bf16', not {self.precision!r}")
+        if self.replica_gradients != "float32" and self.precision == "fp16":
+            raise ValueError(f"replica_gradients {self.replica_gradients!r} do not go with precision 'fp16'")
+        if self.pipeline > 1 and self.zero >= 2:
+            raise ValueError(f"pipeline {self.pipeline} goes with zero 0 or 1 in its stages, not {self.zero}")
+        if self.pipeline > 1 and self.replicas > 1:
+            raise ValueError(
+                f"pipeline {self.pipeline} does not go with replicas: stages are what hosts exchange least"
+            )
+        if self.pipeline_schedule is not None and self.pipeline == 1:
+            raise ValueError(f"pipeline_schedule {self.pipeline_schedule!r}, but pipeline is 1")
+        if self.pipeline > 1 and self.pipeline_schedule not in (None, *self.schedules_allowed):
+            raise ValueError(
+                f"pipeline_schedule {self.pipeline_schedule!r} computes weight gradients later, which neither fp8, "
+                "fp16 nor compiled blocks can: take '1f1b' or 'interleaved'"
+            )
+
+    @property
+    def ranks_of_a_row(self) -> int:
+        """Ranks that read the same rows."""
+        return self.tensor * self.context * self.pipeline
+
+    def reader(self, rank: int, ranks: int) -> tuple[int, int]:
+        """Whose rows a rank reads, of how many: stages of a pipeline are farthest apart, as `grid_of` has them."""
+        of_stage = ranks // self.pipeline
+        return rank % of_stage // (self.tensor * self.context), ranks // self.ranks_of_a_row
+
+    @property
+    def schedules_allowed(self) -> tuple[Schedule, ...]:
+        whole = self.linears == "fp8" or self.precision == "fp16" or self.compile is True
+        return tuple(name for name in SCHEDULES if not (whole and name in SPLIT))
+
+    def schedule_for(self, shape: DecoderShape, ranks: int) -> Schedule:
+        """That of a pipeline of so many ranks in all."""
+        if self.pipeline_schedule is not None or self.pipeline == 1:
+            return self.pipeline_schedule or "1f1b"
+        readers = max(1, ranks // self.ranks_of_a_row)
+        step = self.rows_per_step or self.most_step_rows(readers)
+        return chosen(shape, self.pipeline, max(1, self.rank_rows(readers) // step), self.schedules_allowed)
+
+    def most_step_rows(self, ranks: int) -> int:
+        """A pipeline is idle less with many micro-batches."""
+        rows = self.rank_rows(ranks)
+        return rows if self.pipeline == 1 else max(1, rows // (MICROS * self.pipeline))
 
     def rank_rows(self, ranks: int) -> int:
         """Rows of an update for each rank that sees rows of its own."""
@@ -138,7 +200,11 @@ class Training:
         """What makes two runs the same run."""
         checkpoints_tell = self.average > 1 or (self.guard.action == "back" and self.guard.around > 0)
         ways = {*WAYS} - {"checkpoint_every"} if checkpoints_tell else WAYS
-        return {name: value for name, value in self.facts().items() if name not in ways}
+        facts = {name: value for name, value in self.facts().items() if name not in ways}
+        for name, value in (("replica_gradients", "float32"), ("balance", None)):
+            if facts[name] == value:
+                del facts[name]  # runs that began before there was the setting have none
+        return facts
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], before: str = "") -> list[str]:

@@ -38,12 +38,12 @@ class Unlocking:
     leaves a reason out.
     """
 
-    below: float | None = None
-    stalled: float | None = 0.005
-    at_most: Count | None = 2000
-    at_least: Count = 1
-    smooth: Count = 20
-    every: Count = 10
+    below: float | None = None  # the mean loss is under it
+    stalled: float | None = 0.005  # the mean loss is not lower by this share
+    at_most: Count | None = 2000  # updates that a stage lasts
+    at_least: Count = 1  # updates before anything is opened
+    smooth: Count = 20  # updates in a mean
+    every: Count = 10  # looked at after so many updates
 
     def __post_init__(self) -> None:
         if self.below is None and self.stalled is None and self.at_most is None:

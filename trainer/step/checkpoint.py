@@ -8,7 +8,8 @@
 The folder is written under another name, synced, and renamed: a reader never sees half of one. Optimiser state is
 stored by the names of parameters, so it does not depend on their order. Tensors are whole in the files however many
 ranks hold parts of them: a run may resume with other ranks and another layout. States of random generators are tensors
-of the second file, one for each rank. Nothing is pickled.
+of the second file, one for each rank, and so is what ranks have of their own (rounding that a later update makes up
+for, which another layout drops). Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from gristmill.trainer.step.parts import (
 
 VERSION = 1
 STATE, MODEL, OPTIMIZER = "state.json", "model.safetensors", "optimizer.safetensors"
-RANDOM = "random."
+RANDOM, OWN = "random.", "own."  # followed by a rank
 NAME = re.compile(r"step-(\d{8,})")
 
 # Whether a run makes a checkpoint after this many updates in any case; others are made when it is told to stop.
@@ -57,6 +58,7 @@ class Restored:
     step: int
     facts: dict[str, Any]
     also: dict[str, Any] = field(default_factory=dict)
+    own: dict[str, Tensor] = field(default_factory=dict)
 
 
 def save(
@@ -69,17 +71,19 @@ def save(
     ranks: RankGroup = ALONE,
     also: Mapping[str, Any] | None = None,
     due: Due | None = None,
+    own: Mapping[str, Tensor] | None = None,
 ) -> Path:
     """Writes `folder/step-NNNNNNNN` and keeps the newest `keep`. `weights` are those that the optimiser steps on, and
     buffers.
 
-    With `ranks`, all of them call this and the first one writes. `also`: state of the run that its facts do not hold. A
-    checkpoint that is not `due` (None: all are) never displaces one that is.
+    With `ranks`, all of them call this and the first one writes. `also`: state of the run that its facts do not hold;
+    `own`: tensors of this rank alone. A checkpoint that is not `due` (None: all are) never displaces one that is.
     """
     final = folder / f"step-{step:08d}"
     parts = {name: part_of(tensor) for name, tensor in weights.items()}
     scalars, states = _optimizer_state(optimizer, parts)
     states |= {name: part_of(tensor) for name, tensor in _random_state(ranks.rank).items()}
+    states |= {f"{OWN}{ranks.rank}.{name}": part_of(tensor) for name, tensor in (own or {}).items()}
     if ranks.first:
         for abandoned in folder.glob(".step-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
@@ -171,7 +175,13 @@ def load(
     with safe_open(path / OPTIMIZER, "pt") as file:
         _restore_optimizer(optimizer, parts, shapes, state["scalars"], file, path)
         _restore_random(file, ranks)
-    return Restored(state["step"], state["facts"], state.get("also", {}))
+        mine = f"{OWN}{ranks.rank}."
+        own = {
+            key.removeprefix(mine): file.get_tensor(key)
+            for key in file.keys()  # noqa: SIM118
+            if key.startswith(mine)
+        }
+    return Restored(state["step"], state["facts"], state.get("also", {}), own)
 
 
 def _read_state(path: Path) -> tuple[dict[str, Any], str]:
@@ -225,7 +235,7 @@ def _restore_optimizer(
     named = _named(optimizer)
     fused = any(group.get("fused") for group in optimizer.param_groups)
     optimizer.state.clear()
-    keys = [full_key for full_key in file.keys() if not full_key.startswith(RANDOM)]  # noqa: SIM118
+    keys = [full_key for full_key in file.keys() if not full_key.startswith((RANDOM, OWN))]  # noqa: SIM118
     for full_key in [*scalars, *keys]:
         key, _, name = full_key.partition(":")
         if name not in shapes:

@@ -1,9 +1,9 @@
 """Predicts how much memory a rank will need.
 
-P parameters, B those of the largest block, R ranks that see tokens of their own, N ranks that share each layer, T
-tokens a step, L layers; C hidden width, H heads of size D, Q and K the widths of all queries and of all keys, M inner
-width, V vocabulary; w bytes of a number in matmuls (2, in float32 4). P and B are those that a rank holds: of the
-layers' matrices 1 / N, of all else the whole.
+P parameters, B those of the largest block, R ranks of a replica that shard what they hold, N ranks that share each
+layer, T tokens of a rank and step, L layers; C hidden width, H heads of size D, Q and K the widths of all queries and
+of all keys, M inner width, V vocabulary; w bytes of a number in matmuls (2, in float32 4). P and B are those that a
+rank holds: of the layers' matrices 1 / N, of all else the whole.
 
     weights      P w  (fp16: 4 P)
                  stages 2, 3: 4 P / R, and gathered: w P, in stage 3 w (2 B + root)
@@ -14,6 +14,7 @@ layers' matrices 1 / N, of all else the whole.
                  one rank, one pass, bf16, AdamW: w P
     optimiser    8 P with AdamW; Muon 4 for each number of a matrix
                  stages 1, 2, 3: / R
+    residual     4 P / R, where replicas exchange gradients narrower than float32
     activations  T L x
                  Q, K, M are 1 / N of a rank's layers
     backward     T (x of `none` - x + 3 w M)
@@ -29,11 +30,26 @@ number or two):
                  the residual stream, q k v, attention's output, `out`, gate and up, `down`
     full         w 2 C
                  the residual stream and what the block before adds to it
+    context      more than `none`, for shared documents (all are taken to be so): by heads w (2 Q + 2 K), what was
+                 exchanged and the output in its own order; by keys w (Q + 2 K times the ranks), the gathered keys and
+                 values and the output; with `selective` and `full` only while a block is recomputed
+
+A sparse block has, for A active experts of width M and E in all, in place of 3 M, and of 2 M in `selective`:
+
+    none         A (2 C + 2 M): rows sorted by expert, gate and up, the experts' outputs
+    selective    A (C + 2 M)
+                 and 4 E + 40 A bytes of the router; 3 M and 2 M of shared experts as before
+    backward     A (3 M + 2 C) for 3 M
+
+Ranks that share the experts hold a part each, and their masters and state are sharded over `R / experts` ranks.
 
 Where `gristmill.trainer.model.gated_mlp` and `gristmill.trainer.model.added` are single operators (`fused_linears`) it
 is 2 M in the first line, because SwiGLU's output is recomputed, and C less in the others, because sums have no addend
 beside them. h: cosines and sines, and of the head hidden states, normed, and their gradient, 4 D + 3 w C. With
 `offload` masters, optimiser state, and in stages 2 and 3 shards and gradients, are on the host.
+
+In a pipeline a rank has the blocks of its stages, and activations of as many micro-batches as its schedule lets it
+begin before it ends the first.
 
 The largest of three moments counts: the end of the forward pass; the beginning of backward, when the last block's
 gradients come on top of all activations; its end, when all gradients are there and the first block's activations still
@@ -43,9 +59,13 @@ workspaces come on top.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from gristmill.trainer.model.context import way_of
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.step.pipeline_plan import SPLIT, Plan
 from gristmill.trainer.step.precision import Precision
 from gristmill.trainer.step.recompute import Recompute
 
@@ -66,13 +86,15 @@ class MemoryEstimate:
     logits: int
     backward: int  # what a block recomputes, and its gradients
     accumulated: bool  # gradients are there during forward passes
+    residual: int = 0  # of gradients that replicas exchange in few bits
 
     @property
     def peak(self) -> int:
         full = (
             self.activations + self.head + max(self.logits, self.backward) + (self.gradients if self.accumulated else 0)
         )
-        return self.weights + self.masters + self.optimizer + max(full, self.gradients + self.block + self.backward)
+        held = self.weights + self.masters + self.optimizer + self.residual
+        return held + max(full, self.gradients + self.block + self.backward)
 
     def facts(self) -> dict[str, int]:
         """As JSON has it."""
@@ -81,6 +103,7 @@ class MemoryEstimate:
             "masters": self.masters,
             "gradients": self.gradients,
             "optimizer": self.optimizer,
+            "residual": self.residual,
             "activations": self.activations,
             "head": self.head,
             "logits": self.logits,
@@ -98,61 +121,170 @@ def memory_of(
     recompute: Recompute = "none",
     ranks: int = 1,
     tensor: int = 1,
+    context: int = 1,
+    experts: int = 1,
+    replicas: int = 1,
+    narrow: bool = False,
     passes: int = 1,
     offload: bool = False,
     muon: bool = False,
     fused_linears: bool = False,
+    plan: Plan | None = None,
+    place: int | None = None,
 ) -> MemoryEstimate:
-    """`ranks` see tokens of their own, `tensor` share each layer; `tokens` of one pass of one rank, `passes` of an
-    update; `fused_linears` as `gristmill.trainer.model.quack.has_fused_linears` says, of layers neither fp8 nor
-    split."""
+    """`ranks` see tokens of their own (or, `context` of them, parts of the same rows), in `replicas` that exchange
+    float32 unless `narrow`; `tensor` share each layer, `experts` the experts; `tokens` of one pass of a rank, `passes`
+    of an update; `fused_linears` as `gristmill.trainer.model.quack.has_fused_linears` says, of layers neither fp8 nor
+    split. With the `plan` of a pipeline, of its rank at this place (None: that which needs most); `ranks` are then
+    those of a stage."""
+    width = 4 if precision == "float32" else 2
+    if plan is not None and plan.schedule in SPLIT:
+        fused_linears = False
+    kept, whole = (
+        [
+            tokens * kept_of_token(shape, width, way, tensor, fused_linears, context, layer)
+            for layer in range(shape.layers)
+        ]
+        for way in (recompute, "none")
+    )
+    table = shape.vocabulary * shape.hidden
+    if plan is None:
+        root = table * (1 if shape.tied else 2) + shape.hidden
+        parts = [_Held(list(range(shape.layers)), root, sum(kept), True, 0)]
+    else:
+        parts = [
+            _held(shape, plan, rank, passes, tokens, width, kept[0], whole[0])
+            for rank in range(plan.ranks)
+            if place in (None, rank)
+        ]
+    backward = max(
+        more - less + tokens * width * _gradients_of_token(shape, layer, tensor)
+        for layer, (more, less) in enumerate(zip(whole, kept, strict=True))
+    )
+    return max(
+        (
+            _estimate(
+                shape, tokens, held, precision, zero, ranks, tensor, experts, replicas, narrow, passes, offload, muon,
+                max(kept), backward, plan is None,
+            )
+            for held in parts
+        ),
+        key=lambda estimate: estimate.peak,
+    )  # fmt: skip
+
+
+class _Held(NamedTuple):
+    """Of one rank: its blocks, the numbers of embedding, norm and head, the bytes of its blocks' activations when they
+    are most, whether it has the head, and what a pipeline needs beside."""
+
+    layers: Sequence[int]
+    root: int
+    activations: int
+    head: bool
+    beside: int
+
+
+def _held(
+    shape: DecoderShape, plan: Plan, rank: int, passes: int, tokens: int, width: int, block: int, whole: int
+) -> _Held:
+    stages, table = plan.stages(rank), shape.vocabulary * shape.hidden
+    first, last = 0 in stages, plan.last in stages
+    # Four messages, a tied head's float32 gradients, and its copy where the embedding is elsewhere.
+    beside = 4 * tokens * width * shape.hidden
+    if shape.tied and last:
+        beside += 4 * table + (0 if first else width * table)
+    most = now = 0
+    for kind, stage, _ in plan.orders(passes)[rank]:
+        layers = plan.layers[stage][1] - plan.layers[stage][0]
+        if kind == "forward":
+            now += layers * block
+        elif kind == "weights":
+            now -= layers * whole
+        else:  # what weight gradients are made of is as much as a block saves without recomputation
+            now += layers * ((whole if plan.schedule in SPLIT else 0) - block)
+        most = max(most, now)
+    root = table * (first + (last and not shape.tied)) + shape.hidden * last
+    return _Held(plan.held(rank), root, most, last, beside)
+
+
+def _estimate(
+    shape: DecoderShape, tokens: int, held: _Held, precision: Precision, zero: int, ranks: int, tensor: int, experts: int,
+    replicas: int, narrow: bool, passes: int, offload: bool, muon: bool, block: int, backward: int, alone: bool,
+) -> MemoryEstimate:  # fmt: skip
     width = 4 if precision == "float32" else 2
     held_width = 4 if precision == "fp16" else width
-    matrices, vectors = matrix_numbers(shape) // tensor, 2 * shape.hidden
-    block = matrices + vectors
-    root = shape.vocabulary * shape.hidden * (1 if shape.tied else 2) + shape.hidden
-    P = shape.layers * block + root
-    state = 4 * matrices * shape.layers + 8 * (P - matrices * shape.layers) if muon else 8 * P
+    own = None if shape.experts is None else shape.experts.number // experts
+    matrices = [shape.matrices(layer, own) // tensor for layer in held.layers]
+    vectors, root = 2 * shape.hidden + sum(shape.qk_norm_widths), held.root
+    of_block = max(matrices) + vectors
+    P = sum(matrices) + len(matrices) * vectors + root
+    of_experts = sum(matrices) - sum(shape.matrices(layer, 0) for layer in held.layers) if experts > 1 else 0
+    state = 4 * sum(matrices) + 8 * (P - sum(matrices)) if muon else 8 * P
+    in_place = alone and ranks == 1 and passes == 1 and precision == "bf16" and not muon and not offload
+    ranks //= replicas
+
+    def sharded(size: int) -> int:
+        """Of a number of bytes about all parameters, a rank's."""
+        more = size * of_experts // P  # sharded over fewer ranks
+        return (size - more) // ranks + more * experts // ranks
+
     zero = zero if ranks > 1 else 0
     if zero <= 1:
-        share = ranks if zero == 1 else 1
         weights = held_width * P
-        masters = 4 * P // share if precision == "bf16" else 0
-        # gristmill.trainer.step.zero
-        in_place = ranks == 1 and passes == 1 and precision == "bf16" and not muon and not offload
-        gradients = held_width * P if in_place else 4 * P + held_width * max(block, root)
+        masters = 4 * P if precision == "bf16" else 0
+        gradients = held_width * P if in_place else 4 * P + held_width * max(of_block, root)
     else:
-        share = ranks
-        weights = 4 * P // share + held_width * (P if zero == 2 else 2 * block + root)
+        shards = 0 if offload else 4 * P // ranks
+        weights = shards + held_width * (P if zero == 2 else 2 * of_block + root)
         masters = 0
-        gradients = 4 * P // share + (held_width + 4) * max(block, root)
-        if offload:
-            weights, gradients = weights - 4 * P // share, gradients - 4 * P // share
-    optimizer = 0 if offload else state // share
+        gradients = shards + (held_width + 4) * max(of_block, root)
+    if zero >= 1:
+        masters, state = sharded(masters), sharded(state)
+    optimizer = 0 if offload else state
     masters = 0 if offload else masters
-    logits = min(tokens, LOGIT_ROWS) * shape.vocabulary * width
-    head = (4 * shape.head_size + 3 * width * shape.hidden) * tokens + 4 * shape.vocabulary * shape.hidden
-    block = tokens * kept_of_token(shape, width, recompute, tensor, fused_linears)
-    recomputed = tokens * kept_of_token(shape, width, "none", tensor, fused_linears) - block
-    backward = recomputed + tokens * 3 * width * (shape.mlp // tensor)
+    logits = min(tokens, LOGIT_ROWS) * shape.vocabulary * width if held.head else 0
+    head = 4 * shape.head_size * tokens + held.beside
+    if held.head:
+        head += 3 * width * shape.hidden * tokens + 4 * shape.vocabulary * shape.hidden
+    residual = 4 * P // ranks if narrow and replicas > 1 else 0
     return MemoryEstimate(
-        weights, masters, gradients, optimizer, shape.layers * block, block, head, logits, backward, passes > 1
-    )
+        weights, masters, gradients, optimizer, held.activations, block, head, logits, backward,
+        not alone or passes > 1, residual,
+    )  # fmt: skip
 
 
-def matrix_numbers(shape: DecoderShape) -> int:
-    """Numbers in the matrices of one block."""
-    return shape.hidden * (shape.head_size * (2 * shape.heads + 2 * shape.kv_heads) + 3 * shape.mlp)
+def _gradients_of_token(shape: DecoderShape, layer: int, tensor: int) -> int:
+    """Numbers in the gradients inside an MLP, or inside the experts."""
+    experts = shape.experts_of(layer)
+    return 3 * shape.mlp // tensor if experts is None else experts.active * (3 * experts.width + 2 * shape.hidden)
 
 
 def kept_of_token(
-    shape: DecoderShape, width: int, recompute: Recompute, tensor: int = 1, fused_linears: bool = False
+    shape: DecoderShape,
+    width: int,
+    recompute: Recompute,
+    tensor: int = 1,
+    fused_linears: bool = False,
+    context: int = 1,
+    layer: int = 0,
 ) -> int:
-    """Bytes that one block saves of one token between its forward and its backward pass."""
+    """Bytes that a block saves of one token between its forward and its backward pass."""
     C, M, H = shape.hidden, shape.mlp // tensor, shape.heads // tensor
     Q, K = H * shape.head_size, shape.kv_heads // tensor * shape.head_size
+    experts, routed, router = shape.experts_of(layer), 0, 0
+    if experts is not None:
+        M, A = experts.shared * experts.width, experts.active
+        routed = A * ((1 if recompute == "selective" else 2) * C + 2 * experts.width)
+        router = 4 * experts.number + 40 * A
     if recompute == "full":
-        return width * (1 if fused_linears else 2) * C
+        return width * (1 if fused_linears and experts is None else 2) * C
     if recompute == "selective":
-        return width * ((2 if fused_linears else 3) * C + 2 * Q + 2 * K + 2 * M) + 4 * H
-    return width * (4 * C + 2 * Q + 2 * K + (2 if fused_linears else 3) * M) + 4 * (H + 2)
+        sums = (2 if fused_linears else 3) + (1 if experts is not None and experts.shared else 0)
+        return width * (sums * C + 2 * Q + 2 * K + 2 * M + routed) + 4 * H + router
+    exchanged = 0
+    if context > 1 and way_of(shape, context, tensor) == "heads":
+        exchanged = 2 * Q + 2 * K * max(1, context * tensor // shape.kv_heads)
+    elif context > 1:
+        exchanged = Q + 2 * K * context
+    inner = (2 if fused_linears else 3) * M
+    return width * (4 * C + 2 * Q + 2 * K + inner + routed + exchanged) + 4 * (H + 2) + router

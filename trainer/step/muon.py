@@ -1,10 +1,10 @@
 """Muon: momentum whose matrices are orthogonalised before they are added to the weights (Jordan et al. 2024), and AdamW
 for all else.
 
-Matrices of the blocks use Muon; the embedding, the head and the norms AdamW. A matrix that holds several (queries, keys
-and values; gate and up) is orthogonalised part by part, because each is a map of its own. An orthogonal matrix of r x c
-has entries of root mean square 1 / sqrt(max(r, c)), AdamW's steps about 0.2: multiplied by 0.2 sqrt(max(r, c))
-(Moonlight, Liu et al. 2025) both take the same rate and weight decay.
+Matrices of the blocks, each expert's too, use Muon; the embedding, the head and the norms AdamW. A matrix that holds
+several (queries, keys and values; gate and up) is orthogonalised part by part, because each is a map of its own. An
+orthogonal matrix of r x c has entries of root mean square 1 / sqrt(max(r, c)), AdamW's steps about 0.2: multiplied by
+0.2 sqrt(max(r, c)) (Moonlight, Liu et al. 2025) both take the same rate and weight decay.
 
 Newton-Schulz with Jordan's coefficients: five steps bring singular values between about 0.7 and 1.2, which serves as
 well as 1 and needs only matmuls: in bf16 on CUDA, all matrices of one shape in one batch. Gradients that are not finite
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from gristmill.trainer.checked import CHECKED, BelowOne, Number
-from gristmill.trainer.model.model import Block
+from gristmill.trainer.model.model import Block, SparseBlock
 from gristmill.trainer.step.optim import AdamW, Clip, loop_arguments, parameter_groups
 from gristmill.trainer.step.precision import Masters
 
@@ -43,18 +43,18 @@ class Muon:
     runs do, at rates about 0.02.
     """
 
-    rate: Number = 1e-3
-    weight_decay: Number = 0.1
-    momentum: BelowOne = 0.95
-    nesterov: bool = True
-    clip: Clip = 1.0
-    scale: Scale = "adamw"
-    adamw: AdamW = OF_THE_REST
+    rate: Number = 1e-3  # peak learning rate
+    weight_decay: Number = 0.1  # of the matrices
+    momentum: BelowOne = 0.95  # of the gradients
+    nesterov: bool = True  # looks ahead by one step
+    clip: Clip = 1.0  # largest norm of all gradients
+    scale: Scale = "adamw"  # adamw: rates that suit AdamW; spectral: about 0.02
+    adamw: AdamW = OF_THE_REST  # for all that is no matrix of a block
 
     def optimizer(self, model: nn.Module, masters: Masters | None = None) -> MuonOptimizer:
         """For the parameters of `model` that learn, or for their float32 masters."""
         learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        matrices = [name for name, parameter in learning.items() if parameter.ndim == 2 and "blocks" in name.split(".")]
+        matrices = [name for name, parameter in learning.items() if parameter.ndim >= 2 and "blocks" in name.split(".")]
         if not matrices:
             raise ValueError("Muon is for the matrices of a model's `blocks`, and this model has none; take AdamW")
         parts = rows_of_parts(model)
@@ -95,8 +95,12 @@ def rows_of_parts(model: nn.Module) -> dict[str, tuple[int, ...]]:
     for block in model.modules():
         if isinstance(block, Block):
             queries, keys = block.heads * block.head_size, block.kv_heads * block.head_size
-            half = block.gate_up.weight.shape[0] // 2
-            rows |= {id(block.qkv.weight): (queries, keys, keys), id(block.gate_up.weight): (half, half)}
+            gates = [block.gate_up.weight] if hasattr(block, "gate_up") else []
+            if isinstance(block, SparseBlock):
+                gates.append(block.experts.gate_up)
+                rows[id(block.experts.down)] = (block.experts.down.shape[1],)
+            rows |= {id(block.qkv.weight): (queries, keys, keys)}
+            rows |= {id(gate): (gate.shape[-2] // 2,) * 2 for gate in gates}
     return {name: rows[id(parameter)] for name, parameter in model.named_parameters() if id(parameter) in rows}
 
 
@@ -216,9 +220,9 @@ def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
 
 
 def orthogonalise(matrices: Tensor, rows: Sequence[int], scale: Scale) -> Tensor:
-    """N matrices, each with its parts (`rows` of each) made orthogonal and scaled."""
+    """N matrices (or N times E, of E experts), each with its parts (`rows` of each) made orthogonal and scaled."""
     parts = [
-        newton_schulz(part) * scale_of(part.shape[-2], part.shape[-1], scale)
+        newton_schulz(part.flatten(0, -3)).view(part.shape) * scale_of(part.shape[-2], part.shape[-1], scale)
         for part in torch.split(matrices, list(rows), dim=-2)
     ]
     return torch.cat(parts, dim=-2)

@@ -35,13 +35,13 @@ class AdamW:
     CUDA, else torch's choice.
     """
 
-    rate: Number = 1e-4
-    weight_decay: Number = 0.01
-    betas: tuple[BelowOne, BelowOne] = (0.9, 0.98)
-    eps: Number = 1e-8
-    clip: Clip = 1.0
-    faster: tuple[tuple[str, float], ...] = ()
-    loop: Loop | None = None
+    rate: Number = 1e-4  # peak learning rate
+    weight_decay: Number = 0.01  # of matrices, but not of embeddings
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.98)  # decay of the two moments
+    eps: Number = 1e-8  # added to the root of the second moment
+    clip: Clip = 1.0  # largest norm of all gradients
+    faster: tuple[tuple[str, float], ...] = ()  # beginnings of names, and by how much their rate is larger
+    loop: Loop | None = None  # fused on CUDA, else torch's choice unless given
 
     def optimizer(self, model: nn.Module, masters: Masters | None = None) -> torch.optim.AdamW:
         """For the parameters of `model` that learn, or for their float32 masters."""

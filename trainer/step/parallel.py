@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gristmill.kernels.base.types import Array
+
 Item = TypeVar("Item")
 
 BUCKET = 1 << 26  # bytes of gradients that travel together
@@ -100,29 +102,78 @@ ALONE = RankGroup()
 
 @dataclass(frozen=True)
 class Grid:
-    """Ranks in two dimensions. Those of `tensor` hold parts of the same layers and see the same tokens; those of `data`
-    see others."""
+    """Ranks in dimensions. Each of `pipeline` holds some of the blocks. Of those that hold the same ones, `tensor` hold
+    parts of the same layers and see the same tokens; those of `data` see others. Some of these, `context`, see parts of
+    the same rows; some, `experts`, hold different experts, and `twins` the same. `shards` are those of `data` on one
+    host, `replicas` the like on the others."""
 
     all: RankGroup = ALONE
     data: RankGroup = ALONE
     tensor: RankGroup = ALONE
+    context: RankGroup = ALONE
+    pipeline: RankGroup = ALONE
+    experts: RankGroup = ALONE
+    twins: RankGroup = ALONE
+    shards: RankGroup = ALONE
+    replicas: RankGroup = ALONE
+
+    @property
+    def readers(self) -> int:
+        """How many read rows of their own."""
+        return self.data.count // self.context.count
 
 
-def grid_of(ranks: RankGroup, tensor: int) -> Grid:
-    """Neighbours share layers, because they have the fastest links between them. Every rank must call this."""
-    if tensor == 1:
-        return Grid(ranks, ranks, ALONE)
-    if tensor < 1 or ranks.count % tensor:
-        raise ValueError(f"{ranks.count} ranks cannot be cut into groups of {tensor} that share each layer")
-    rows = [list(range(first, first + tensor)) for first in range(0, ranks.count, tensor)]
-    columns = [list(range(first, ranks.count, tensor)) for first in range(tensor)]
-    groups = {tuple(members): torch.distributed.new_group(members) for members in [*rows, *columns]}
-    row, column = rows[ranks.rank // tensor], columns[ranks.rank % tensor]
-    return Grid(
-        ranks,
-        RankGroup(ranks.rank // tensor, len(column), groups[tuple(column)]),
-        RankGroup(ranks.rank % tensor, tensor, groups[tuple(row)]),
-    )
+def grid_of(
+    ranks: RankGroup, tensor: int = 1, context: int = 1, pipeline: int = 1, experts: int = 1, replicas: int = 1
+) -> Grid:
+    """Neighbours share layers, then rows, then experts, because they have the fastest links between them; stages of a
+    pipeline are farthest apart. Every rank must call this."""
+    if pipeline < 1 or ranks.count % pipeline:
+        raise ValueError(f"{ranks.count} ranks cannot be cut into {pipeline} stages of a pipeline")
+    of_stage = ranks.count // pipeline
+    if tensor < 1 or of_stage % tensor:
+        raise ValueError(f"{of_stage} ranks cannot be cut into groups of {tensor} that share each layer")
+    of_data = of_stage // tensor
+    for count, what in (
+        (context, f"groups of {context} that share each row"),
+        (experts, f"groups of {experts} that share the experts"),
+        (replicas, f"{replicas} replicas"),
+    ):
+        if count < 1 or of_data % count:
+            raise ValueError(f"{of_data} ranks cannot be cut into {what}")
+    if ranks.count == 1:
+        return Grid()
+    cube = np.arange(ranks.count).reshape(pipeline, of_data, tensor)
+    columns = [cube[stage, :, place] for stage in range(pipeline) for place in range(tensor)]
+    sharing = of_data // replicas
+
+    def neighbours(count: int) -> list[Array]:
+        return [column[first : first + count] for column in columns for first in range(0, of_data, count)]
+
+    def strided(step: int) -> list[Array]:
+        return [column[first::step] for column in columns for first in range(step)]
+
+    sets = {
+        "data": columns,
+        "tensor": list(cube.reshape(-1, tensor)),
+        "context": neighbours(context),
+        "pipeline": list(cube.reshape(pipeline, -1).T),
+        "experts": neighbours(experts),
+        "twins": strided(experts),
+        "shards": neighbours(sharing),
+        "replicas": strided(sharing),
+    }
+    groups: dict[tuple[int, ...], RankGroup] = {tuple(range(ranks.count)): ranks}
+    found: dict[str, RankGroup] = {}
+    for name, members_of in sets.items():
+        for members in (tuple(each.tolist()) for each in members_of):
+            if len(members) > 1 and members not in groups:
+                group = torch.distributed.new_group(members)
+                place = members.index(ranks.rank) if ranks.rank in members else 0
+                groups[members] = RankGroup(place, len(members), group)
+            if ranks.rank in members:
+                found[name] = groups.get(members, ALONE)
+    return Grid(ranks, **found)
 
 
 def current_ranks() -> RankGroup:

@@ -29,6 +29,8 @@ MATMULS = {
     "product",
     "added",
     "gated_mlp",
+    "expert_mlp",
+    "wide_matmul",
 }
 ATTENTION = ("attention_forward", "_attention", "varlen_attn", "flash")
 

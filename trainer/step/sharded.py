@@ -5,12 +5,17 @@ Each rank keeps a shard of every float32 weight, and steps on that. Before a blo
 in bf16 where that is the precision; after its backward the gradients are summed in float32 and scattered. Stage 2 keeps
 the whole weights of a block between its forward and its backward pass, stage 3 gathers them twice. Gradients are
 scattered after every pass, so none are ever kept whole.
+
+With replicas (`gristmill.trainer.step.replicas`) a shard is of one replica's ranks, and a hook of FSDP2 sums its
+gradient over the replicas, at an update's last pass alone. A mesh of two dimensions would do the same in float32; the
+hook can send less.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import MethodType
 from typing import Any, cast
 
@@ -24,14 +29,15 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
-from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.model.model import Decoder, SparseBlock
 from gristmill.trainer.step.offload import Slot, scale_gradients
 from gristmill.trainer.step.optim import step_if_finite
 from gristmill.trainer.step.parallel import RankGroup
 from gristmill.trainer.step.parts import Cut
 from gristmill.trainer.step.recompute import Recompute, with_recompute
+from gristmill.trainer.step.replicas import ReplicaSum
 
 COMPILED_MOST = 64  # versions of a block's code; torch's own limit is 8
 
@@ -48,8 +54,10 @@ def prepare_blocks(model: Decoder, recompute: Recompute, compiled: bool) -> Deco
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_MOST)
     for block in model.blocks:
         vars(block).pop("forward", None)
-        if compiled or recompute != "none":
-            block.forward = BlockForward(block, recompute, compiled)
+        # Sizes of messages between ranks are the host's to know: such a block is not compiled.
+        compiles = compiled and not (isinstance(block, SparseBlock) and block.experts.count > 1)
+        if compiles or recompute != "none":
+            block.forward = BlockForward(block, recompute, compiles)
     return model
 
 
@@ -81,7 +89,11 @@ def shard_fully(
         if bf16
         else MixedPrecisionPolicy(cast_forward_inputs=False)
     )
-    options: dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
+    options: dict[str, Any] = {
+        "mesh": mesh,
+        "mp_policy": policy,
+        "shard_placement_fn": partial(_dimension, ranks.count),
+    }
     if offload:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
     for block in model.blocks:
@@ -100,6 +112,12 @@ def shard_fully(
     return model
 
 
+def _dimension(ranks: int, parameter: nn.Parameter) -> Shard:
+    """A stack of experts fewer than the ranks, or one that they do not share equally, is cut inside the experts."""
+    inside = parameter.ndim == 3 and parameter.shape[0] % ranks and not parameter.shape[1] % ranks
+    return Shard(1 if inside else 0)
+
+
 def slots_of(model: Decoder) -> list[Slot]:
     """Each rank's slice of each parameter, as a plain tensor over the same memory."""
     slots = []
@@ -107,31 +125,75 @@ def slots_of(model: Decoder) -> list[Slot]:
         if not isinstance(parameter, DTensor):
             raise TypeError(f"{name} is not cut over ranks")
         local = parameter.to_local().detach().requires_grad_()
-        slots.append(Slot(name, parameter, local, Cut(tuple(parameter.shape), 0, _slice_of(parameter))))
+        slots.append(
+            Slot(name, parameter, local, Cut(tuple(parameter.shape), _dim_of(parameter), _slice_of(parameter)))
+        )
     return slots
 
 
 def _slice_of(parameter: DTensor) -> tuple[tuple[int, int], ...]:
     """As `torch.chunk` splits: the first ranks have more, the last may have none."""
-    mesh = parameter.device_mesh
-    each = -(-parameter.shape[0] // mesh.size())
-    start = min(parameter.shape[0], mesh.get_local_rank() * each)
-    stop = min(parameter.shape[0], start + each)
-    if stop - start != len(parameter.to_local()):
+    mesh, dim = parameter.device_mesh, _dim_of(parameter)
+    each = -(-parameter.shape[dim] // mesh.size())
+    start = min(parameter.shape[dim], mesh.get_local_rank() * each)
+    stop = min(parameter.shape[dim], start + each)
+    if stop - start != parameter.to_local().shape[dim]:
         raise RuntimeError(
             f"this rank should hold rows {start:,} to {stop:,} of a parameter, and FSDP2 gave it "
-            f"{len(parameter.to_local()):,}"
+            f"{parameter.to_local().shape[dim]:,}"
         )
     return ((start, stop),) if stop > start else ()
+
+
+def _dim_of(parameter: DTensor) -> int:
+    (placement,) = parameter.placements
+    if not isinstance(placement, Shard):
+        raise RuntimeError(f"FSDP2 placed a parameter as {placement}")
+    return placement.dim
+
+
+class BetweenReplicas:
+    """A hook of FSDP2 on one module's gradient after it is scattered: gradients of an update's passes are added up
+    here, and summed over the replicas at the last."""
+
+    def __init__(self, between: ReplicaSum, key: int) -> None:
+        self._between, self._key = between, key
+        self.last = False
+        self.added: Tensor | None = None
+
+    def __call__(self, scattered: Tensor) -> None:
+        if scattered.is_cuda:  # FSDP2 allocates it on another stream than this one
+            scattered.record_stream(torch.cuda.current_stream(scattered.device))
+        if not self.last:
+            self.added = scattered.clone() if self.added is None else self.added.add_(scattered)
+            scattered.zero_()
+            return
+        if self.added is not None:
+            scattered.add_(self.added)
+            self.added = None
+        self._between(scattered, self._key)
+
+
+def sum_between_replicas(model: Decoder, between: ReplicaSum) -> list[BetweenReplicas]:
+    """Of a model that `shard_fully` has sharded over the ranks of one replica."""
+    hooks = []
+    for key, module in enumerate([*model.blocks, model]):
+        if not isinstance(module, FSDPModule):
+            raise TypeError("FSDP2 did not take the model over")
+        hooks.append(BetweenReplicas(between, key))
+        module.set_all_reduce_hook(hooks[-1])
+    return hooks
 
 
 class ShardedGradients:
     """Gradients that FSDP2 has sharded (see `gristmill.trainer.step.zero.Gradients`)."""
 
-    def __init__(self, slots: list[Slot]) -> None:
-        self._slots = slots
+    def __init__(self, slots: list[Slot], hooks: Sequence[BetweenReplicas] = (), replicas: int = 1) -> None:
+        self._slots, self._hooks, self._replicas = slots, hooks, replicas
 
     def backward(self, loss: Tensor, last: bool) -> None:
+        for hook in self._hooks:
+            hook.last = last
         loss.backward()  # type: ignore[no-untyped-call]
 
     def local(self) -> dict[str, Tensor]:
@@ -144,11 +206,13 @@ class ShardedGradients:
         return gradients
 
     def shared(self) -> Iterator[tuple[Tensor, int]]:
-        yield from ((gradient, 1) for gradient in self.local().values() if gradient.numel())
+        yield from ((gradient, self._replicas) for gradient in self.local().values() if gradient.numel())
 
     def clear(self) -> None:
         for slot in self._slots:
             slot.weight.grad = None
+        for hook in self._hooks:
+            hook.added = None
 
     def broadcast_weights(self) -> None:
         """Slices are all there is."""

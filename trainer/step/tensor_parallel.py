@@ -9,6 +9,7 @@ nothing here).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,19 +26,21 @@ class ColumnParallelLinear(nn.Linear):
     """Computes a part of the output; its input is the same on all ranks, so the input's gradient is a sum over them."""
 
     group: Any
+    multiply: Callable[[Tensor, Tensor], Tensor] = staticmethod(F.linear)
 
     def forward(self, x: Tensor) -> Tensor:
         same: Tensor = _CopyToRanks.apply(x, self.group)  # type: ignore[no-untyped-call]
-        return F.linear(same, self.weight)
+        return self.multiply(same, self.weight)
 
 
 class RowParallelLinear(nn.Linear):
     """Reads a part of the input; the output is a sum over the ranks."""
 
     group: Any
+    multiply: Callable[[Tensor, Tensor], Tensor] = staticmethod(F.linear)
 
     def forward(self, x: Tensor) -> Tensor:
-        total: Tensor = _SumOverRanks.apply(F.linear(x, self.weight), self.group)  # type: ignore[no-untyped-call]
+        total: Tensor = _SumOverRanks.apply(self.multiply(x, self.weight), self.group)  # type: ignore[no-untyped-call]
         return total
 
 
@@ -74,6 +77,8 @@ def split_layers(model: Decoder, ranks: RankGroup) -> dict[str, Cut]:
     """Reduces each block to this rank's heads and inner width, in place; returns by name what was split, and how. All
     ranks must hold the same weights."""
     shape = model.shape
+    if shape.experts is not None or shape.qk_norm is not None:
+        raise ValueError("shapes with experts or normed queries and keys go with tensor 1; share the experts instead")
     for name, number in (("heads", shape.heads), ("kv_heads", shape.kv_heads), ("mlp", shape.mlp)):
         if number % ranks.count:
             raise ValueError(f"{ranks.count} ranks cannot share {number:,} {name} equally")
@@ -84,7 +89,7 @@ def split_layers(model: Decoder, ranks: RankGroup) -> dict[str, Cut]:
     if any((b - a) % D for a, b in by_output["qkv"]):
         raise ValueError(f"{ranks.count} ranks would cut a head of {D} in two")
     cuts: dict[str, Cut] = {}
-    for layer, block in enumerate(model.blocks):
+    for layer, block in model.blocks.named_children():  # a stage of a pipeline holds some
         if not isinstance(block, Block):
             raise TypeError(f"blocks.{layer} is a {type(block).__name__}, which cannot be cut over ranks")
         for kind, dim, spans_of in ((ColumnParallelLinear, 0, by_output), (RowParallelLinear, 1, by_input)):

@@ -11,7 +11,7 @@ import torch
 
 from gristmill.trainer.model.llama import save_llama
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.shapes import DecoderShape, RopeScaling
+from gristmill.trainer.model.shapes import DecoderShape, Mixture, RopeScaling
 
 SCALING = RopeScaling(factor=8.0, low=1.0, high=4.0, context=16)
 LLAMA3 = {
@@ -37,6 +37,12 @@ SHAPES = {
     "a width that heads do not share": tiny(hidden=30, head_size=8),
     "mistral": tiny(windows=(5,)),
     "ministral": tiny(windows=(0, 4), tied=True),
+    "qwen3": tiny(qk_norm="head", head_size=12, windows=(0, 4, 4)),
+    "mixtral": tiny(experts=Mixture(4, 2, 24), windows=(6,)),
+    "qwen3_moe": tiny(experts=Mixture(5, 3, 24, normalised=False, dense=(1,)), qk_norm="head", head_size=12),
+    "olmoe": tiny(experts=Mixture(6, 2, 24, normalised=False), qk_norm="width", tied=True),
+    "glm4_moe": tiny(experts=Mixture(6, 2, 24, "sigmoid", shared=2, dense=(0,)), qk_norm="head"),
+    "glm4_moe of sparse layers": tiny(experts=Mixture(4, 2, 24, "sigmoid")),
 }
 
 
@@ -47,6 +53,9 @@ def decoder(shape: DecoderShape, seed: int = 0) -> Decoder:
         for weight in model.parameters():
             noise = torch.randn(weight.shape, generator=generator)
             weight.copy_(1 + 0.2 * noise if weight.ndim == 1 else noise * 1.2 / math.sqrt(weight.shape[-1]))
+        for router in model.routers:
+            if router.bias is not None:
+                router.bias.copy_(0.2 * torch.randn(router.bias.shape, generator=generator))
     return model
 
 

@@ -47,8 +47,9 @@ def same_answers(ours: Decoder, theirs: Any) -> None:
 def test_transformers_computes_the_same_from_our_folder(name: str, tmp_path: Path) -> None:
     ours = saved(tmp_path / "model", SHAPES[name])
     model = theirs(tmp_path / "model")
-    kinds = {"mistral": "mistral", "ministral": "ministral", "a width that heads do not share": "mistral"}
-    assert model.config.model_type == kinds.get(name, "llama")
+    kinds = {"a width that heads do not share": "mistral", "glm4_moe of sparse layers": "glm4_moe"}
+    known = ("mistral", "ministral", "qwen3", "mixtral", "qwen3_moe", "olmoe", "glm4_moe")
+    assert model.config.model_type == kinds.get(name, name if name in known else "llama")
     same_answers(ours, model)
     assert load_llama(tmp_path / "model").shape == SHAPES[name]
 
@@ -68,10 +69,31 @@ def configuration(name: str) -> Any:
     if name == "ministral":
         kinds = ["full_attention", "sliding_attention", "full_attention"]
         return transformers.MinistralConfig(**sizes, rope_parameters=rope, sliding_window=4, layer_types=kinds)
+    sparse = {"num_experts_per_tok": 2, "moe_intermediate_size": 24, "rope_parameters": rope}
+    if name == "qwen3":
+        kinds = ["full_attention", "sliding_attention", "sliding_attention"]
+        windows = {"use_sliding_window": True, "sliding_window": 4, "layer_types": kinds}
+        return transformers.Qwen3Config(**sizes, rope_parameters=rope, **windows)
+    if name == "mixtral":
+        sizes["intermediate_size"] = 24
+        return transformers.MixtralConfig(**sizes, **sparse, num_local_experts=4, sliding_window=6)
+    if name == "qwen3_moe":
+        sparse |= {"num_experts_per_tok": 3, "mlp_only_layers": [1]}
+        return transformers.Qwen3MoeConfig(**sizes, **sparse, num_experts=5)
+    if name == "olmoe":
+        sizes["intermediate_size"] = 24
+        return transformers.OlmoeConfig(**sizes, **sparse, num_experts=6)
+    if name == "glm4_moe":
+        rope["partial_rotary_factor"] = 1.0
+        sparse |= {"n_shared_experts": 2, "first_k_dense_replace": 1, "use_qk_norm": True, "n_routed_experts": 6}
+        return transformers.Glm4MoeConfig(**sizes, **sparse)
     return transformers.LlamaConfig(**sizes, rope_parameters=rope)
 
 
-@pytest.mark.parametrize("name", [name for name in SHAPES if name != "a width that heads do not share"])
+FROM_THEM = [name for name in SHAPES if name not in ("a width that heads do not share", "glm4_moe of sparse layers")]
+
+
+@pytest.mark.parametrize("name", FROM_THEM)
 def test_we_compute_the_same_from_a_folder_of_transformers(name: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

@@ -20,9 +20,31 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"model_type": "qwen2"},
         "model_type 'qwen2' is not read here: its queries, keys and values have biases; known are llama",
     ),
-    "qwen3": ({"model_type": "qwen3"}, "its queries and keys are normed"),
-    "experts": ({"model_type": "mixtral"}, "mixture of experts"),
-    "experts of qwen": ({"model_type": "qwen3_moe"}, "mixture of experts"),
+    "norms that are not there": ({"model_type": "qwen3", "head_dim": 8}, r"the weights have no .*q_norm\.weight"),
+    "experts that are not there": ({"model_type": "mixtral"}, r"block_sparse_moe\.gate\.weight|mlp\.down_proj\.weight"),
+    "experts of deepseek": ({"model_type": "deepseek_v3"}, "mixture of experts of another kind"),
+    "experts of llama": ({"num_local_experts": 8}, "num_local_experts is set: it is a mixture of experts"),
+    "groups of experts": (
+        {"model_type": "glm4_moe", "partial_rotary_factor": 1.0, "n_group": 2},
+        "n_group 2 is not read",
+    ),
+    "scaled experts": (
+        {"model_type": "glm4_moe", "partial_rotary_factor": 1.0, "routed_scaling_factor": 2.5},
+        r"routed_scaling_factor 2\.5 is not read here",
+    ),
+    "positions of glm": ({"model_type": "glm4_moe"}, "only a part of each head has positions"),
+    "experts by halves": (
+        {"model_type": "qwen3_moe", "num_experts": 0},
+        "num_experts is 0, and must be a whole number",
+    ),
+    "more than there are": (
+        {"model_type": "olmoe", "num_experts": 4, "num_experts_per_tok": 5},
+        r"experts\.active 5 is more than the 4 experts",
+    ),
+    "layers of experts": (
+        {"model_type": "qwen3_moe", "mlp_only_layers": 3},
+        "mlp_only_layers is 3, and must be a list",
+    ),
     "smollm3": ({"model_type": "smollm3"}, "some of its layers know no positions"),
     "unknown": ({"model_type": "mamba"}, "model_type 'mamba' is not read here; known"),
     "no family": ({"model_type": leave}, "model_type None is not read here"),
@@ -112,9 +134,12 @@ WRONG_WEIGHTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] =
     ),
     "norm": (
         lambda t: t.update({LAYER + "self_attn.q_norm.weight": torch.ones(8)}),
-        "normed queries and keys are not read here",
+        "normed queries and keys, and config.json speaks of none",
     ),
-    "expert": (lambda t: t.update({LAYER + "mlp.experts.0.up_proj.weight": torch.ones(8)}), "mixture of experts"),
+    "expert": (
+        lambda t: t.update({LAYER + "mlp.experts.0.up_proj.weight": torch.ones(8)}),
+        "experts, and config.json speaks of none",
+    ),
     "other": (
         lambda t: t.update({"score.weight": torch.ones(2, 32)}),
         r"score\.weight: it has no place in a decoder of this shape",

@@ -213,9 +213,9 @@ def test_shapes_know_their_number_of_parameters(name: str, tied: bool) -> None:
 @pytest.mark.parametrize("name", NAMED)
 def test_shapes_are_as_large_as_their_names(name: str) -> None:
     vocabulary = {"1m": 12_288, "10m": 16_384, "8b": 128_256}.get(name, 50_304)
-    said = float(name[:-1]) * {"m": 1e6, "b": 1e9}[name[-1]]
-    shape = shape_named(name, vocabulary)
-    assert shape.parameters == pytest.approx(said, rel=0.17)
+    shape, (whole, _, active) = shape_named(name, vocabulary), name.partition("-a")
+    for said, parameters in ((whole, shape.parameters), (active or whole, shape.active_parameters)):
+        assert parameters == pytest.approx(float(said[:-1]) * {"m": 1e6, "b": 1e9}[said[-1]], rel=0.17)
     assert DecoderShape.from_facts(json.loads(json.dumps(shape.facts()))) == shape
 
 

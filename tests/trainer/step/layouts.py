@@ -4,6 +4,7 @@ by spawned processes."""
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import socket
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
@@ -26,7 +27,7 @@ from gristmill.trainer.evaluation.scoring import Continuation, score_continuatio
 from gristmill.trainer.model.attention import attend
 from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.packed import pack_documents
-from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.model.shapes import DecoderShape, Mixture
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import steps
 from gristmill.trainer.step.muon import Muon
@@ -35,6 +36,8 @@ from gristmill.trainer.step.parallel import ALONE, RankGroup, grid_of, join_rank
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 SHAPE = DecoderShape(97, 32, 2, 4, 2, 48, tied=True)
+SPARSE = DecoderShape(97, 32, 3, 4, 2, 48, qk_norm="head", experts=Mixture(4, 2, 24, "sigmoid", shared=1, dense=(1,)))
+SOFTMAX = DecoderShape(97, 32, 2, 4, 2, 48, tied=True, experts=Mixture(4, 2, 24, normalised=False))
 ADAMW = AdamW(
     rate=0.01, weight_decay=0.1, betas=(0.9, 0.95), clip=1.0, eps=1e-4
 )  # a gradient that is rounding error alone makes no step of full size
@@ -48,6 +51,10 @@ class Layout:
     precision: str = "float32"
     zero: int = 0
     tensor: int = 1
+    context: int = 1
+    pipeline: int = 1
+    schedule: str = "1f1b"
+    experts: int = 1
     offload: bool = False
     recompute: str = "none"
     compile: str = ""  # by which backend
@@ -55,13 +62,22 @@ class Layout:
     shape: DecoderShape = SHAPE
     together: bool = False  # an update's pieces in one pass (of each rank)
     seed: int = 0
+    replicas: int = 1
+    replica_gradients: str = "float32"
+
+    @property
+    def on_one(self) -> Layout:
+        """The same training by one rank."""
+        return replace(self, zero=0, tensor=1, context=1, replicas=1)
 
     def stepper(self, ranks: RankGroup = ALONE) -> Stepper:
         model = initialise(Decoder(self.shape, attend_whole if self.compile else attend), self.seed)
         with patch.object(torch, "compile", partial(torch.compile, backend=self.compile, fullgraph=True)):
             return stepper_of(
                 model, self.optimizer, self.precision, self.zero, ranks,
-                tensor=self.tensor, offload=self.offload, recompute=self.recompute, compile=bool(self.compile),
+                tensor=self.tensor, context=self.context, replicas=self.replicas, replica_gradients=self.replica_gradients,
+                pipeline=self.pipeline, schedule=self.schedule, experts=self.experts, offload=self.offload,
+                recompute=self.recompute, compile=bool(self.compile),
             )  # fmt: skip
 
 
@@ -95,17 +111,14 @@ def go(stepper: Stepper, layout: Layout, updates: range, poison: int | None = No
     for update in updates:
         found = documents(update, layout.shape.vocabulary)
         counted = pack_documents([document for piece in found for document in piece]).counted
-        mine = stepper.ranks.data.own_share(found)
+        mine = found[stepper.ranks.data.rank // layout.context :: stepper.ranks.readers]
         passes = [[document for piece in mine for document in piece]] if layout.together else list(mine)
-        total = torch.zeros(())
-        for i, piece in enumerate(passes):
-            loss = stepper.loss(pack_documents(piece)) / counted
-            if update == poison and stepper.ranks.data.first:
-                loss = loss * float("nan")
-            stepper.backward(loss, last=i == len(passes) - 1)
-            total += loss.detach()
+        poisoned = update == poison and stepper.ranks.data.first
+        parts = [stepper.part_of(pack_documents(piece)) for piece in passes]
+        steps = [(part, number == len(parts)) for number, part in enumerate(parts, 1)]
+        total = stepper.accumulate(steps, torch.tensor(math.nan if poisoned else counted))
         norm = stepper.step(1.0)
-        curve.losses.append(float(stepper.ranks.data.all_reduce(total)))
+        curve.losses.append(float(total) / counted)
         curve.norms.append(float(norm))
     return curve
 
@@ -196,7 +209,8 @@ def poisoned(layout: Layout, ranks: RankGroup = ALONE) -> dict[str, Any]:
 def stepper_norm_above(stepper: Stepper, layout: Layout) -> float:
     """A step that a limit on the norm refuses."""
     mine = stepper.ranks.data.own_share(documents(1, layout.shape.vocabulary))
-    stepper.backward(stepper.loss(pack_documents([document for piece in mine for document in piece])) / 100, last=True)
+    packed = pack_documents([document for piece in mine for document in piece])
+    stepper.accumulate([(packed, True)], torch.tensor(100))
     return float(stepper.step(1.0, limit=torch.tensor(1e-3)))
 
 
@@ -248,6 +262,8 @@ def resumed(checkpoints: Path, layout: Layout, ranks: RankGroup = ALONE) -> tupl
     go(stepper, layout, range(7, 8))
     restored = stepper.load(steps(checkpoints)[-1])
     assert (restored.step, restored.facts) == (2, {"run": 1})
+    saved, loaded = load_file(steps(checkpoints)[-1] / checkpoint.MODEL), stepper.weights()
+    assert all(torch.equal(loaded[name], saved[name]) for name in (saved if ranks.first else ()))
     drawn = torch.rand(1).item()
     return go(stepper, layout, range(2, 4)), stepper.weights(), drawn
 
@@ -294,6 +310,9 @@ class Gathered:
             (Layout(tensor=2, zero=2), "go with zero 0 or 1"),
             (Layout(zero=3, optimizer=Muon()), "needs whole matrices"),
             (Layout(tensor=2, shape=DecoderShape(97, 32, 1, 4, 1, 48)), "cannot share 1 kv_heads equally"),
+            (Layout(pipeline=2, zero=2), "zero 0 or 1, not 2"),
+            (Layout("fp16", pipeline=2, schedule="zb1p"), "neither compiled blocks nor fp16"),
+            (Layout(pipeline=2, schedule="zbv"), "has 4 stages, the model 2 blocks"),
         ):
             with pytest.raises(ValueError, match=match):
                 wrong.stepper(ranks)

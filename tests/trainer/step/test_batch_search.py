@@ -47,11 +47,11 @@ def test_nothing_fits() -> None:
 
 
 def test_on_the_cpu_a_step_is_bounded_by_tokens() -> None:
-    assert [step_rows_on_cpu(12, length) for length in (128, 4096, 8192, 40_000)] == [12, 4, 2, 1]
+    assert [step_rows_on_cpu(12, length, 12) for length in (128, 4096, 8192, 40_000)] == [12, 4, 2, 1]
 
 
 def test_predicted_with_room_to_spare() -> None:
-    assert predicted_step(lambda rows: 10 + rows, 64, 100) == 64
-    assert predicted_step(lambda rows: 10 + 2 * rows, 64, 100) == 32
+    assert predicted_step(lambda rows: 10 + rows, 64, 100, 64) == 64
+    assert predicted_step(lambda rows: 10 + 2 * rows, 64, 100, 64) == 32
     with pytest.raises(TooLarge, match="a step of 1 row is predicted to take"):
-        predicted_step(lambda rows: 90 * rows, 64, 100)
+        predicted_step(lambda rows: 90 * rows, 64, 100, 64)

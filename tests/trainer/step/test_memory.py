@@ -4,6 +4,7 @@ test_stepper.py."""
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from types import MethodType
 from typing import Any
 
@@ -14,42 +15,78 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from gristmill.trainer.model import added, fused, gated_mlp, product
 from gristmill.trainer.model.attention import attend_flash4
+from gristmill.trainer.model.context import ContextAttention, ContextRanks, way_of
 from gristmill.trainer.model.model import Block, Decoder, rotation_of
-from gristmill.trainer.model.shapes import DecoderShape, shape_named
+from gristmill.trainer.model.packed import Shared, Stretch
+from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
 from gristmill.trainer.step.memory import kept_of_token, memory_of
 from gristmill.trainer.step.recompute import Recompute, is_costly, with_recompute
 
 T = 1024
 SHAPE = DecoderShape(1000, 256, 4, 8, 2, 768)
+SPARSE = DecoderShape(1000, 256, 4, 8, 2, 768, experts=Mixture(8, 2, 384, "sigmoid", shared=1))
 
 
+@pytest.mark.parametrize("shape", [SHAPE, SPARSE], ids=["dense", "sparse"])
 @pytest.mark.parametrize("fused_linears", [False, True])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: Recompute, fused_linears: bool) -> None:
-    """With the operators of a GPU, on tensors that have a size and no numbers."""
+def test_blocks_keep_what_was_said(
+    monkeypatch: pytest.MonkeyPatch, recompute: Recompute, fused_linears: bool, shape: DecoderShape
+) -> None:
     monkeypatch.setattr(fused, "_has_kernels", lambda x: True)
     for module in (added, gated_mlp, product):
         monkeypatch.setattr(module, "_fits_matmul", lambda *tensors: fused_linears)
+    said = T * shape.layers * kept_of_token(shape, 2, recompute, fused_linears=fused_linears)
+    # One hidden state: what leaves the last block is the head's. Of a sparse one there are two, and chosen experts.
+    assert abs(kept_bytes(shape, recompute) - said) <= (1 if shape.experts is None else 3) * 2 * T * shape.hidden
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+@pytest.mark.parametrize("shape", [SHAPE, replace(SHAPE, kv_heads=1), DecoderShape(1000, 258, 4, 3, 3, 768)])
+def test_ranks_that_share_rows_keep_what_was_said(
+    monkeypatch: pytest.MonkeyPatch, recompute: Recompute, shape: DecoderShape
+) -> None:
+    """Two of them, by heads, by copied heads and by keys: nearly all tokens are shared."""
+    monkeypatch.setattr(fused, "_has_kernels", lambda x: True)
+    torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        kept = kept_bytes(shape, recompute, ContextRanks(0, 2, torch.distributed.group.WORLD))
+    finally:
+        torch.distributed.destroy_process_group()
+    said = T * shape.layers * kept_of_token(shape, 2, recompute, context=2)
+    assert abs(kept - said) <= 2.1 * T * shape.hidden
+
+
+def kept_bytes(shape: DecoderShape, recompute: Recompute, ranks: ContextRanks | None = None) -> int:
+    """Of all blocks, with the operators of a GPU, on tensors that have a size and no numbers."""
     with FakeTensorMode() as pretended:
         torch.set_default_dtype(torch.bfloat16)
         try:
-            model = Decoder(SHAPE, attend_flash4)
+            model = Decoder(shape, attend_flash4)
         finally:
             torch.set_default_dtype(torch.float32)
-        rotation = rotation_of(torch.empty(T, dtype=torch.int32), SHAPE)
-        cuts = torch.empty(3, dtype=torch.int32)
-        x = torch.empty(T, SHAPE.hidden, dtype=torch.bfloat16, requires_grad=True)
-        others = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *rotation, cuts)}
-        change = None
+        rotation = rotation_of(torch.empty(T, dtype=torch.int32), shape)
+        cuts, shared = torch.empty(3, dtype=torch.int32), None
+        if ranks is not None:
+            S = T - 64
+            ends = (S // 2, S) if way_of(shape, 2) == "keys" else ()
+            shared = Shared(S, cuts, tuple(Stretch(0, end, cuts, cuts) for end in ends))
+            for block in model.blocks:
+                block.attend = ContextAttention(attend_flash4, ranks)
+        x = torch.empty(T, shape.hidden, dtype=torch.bfloat16, requires_grad=True)
+        others = {
+            tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers(), *rotation, cuts)
+        }
+        change, routed = None, []
         for block in model.blocks:
-            x, change = with_recompute(MethodType(type(block).forward, block), recompute)(x, change, rotation, cuts, T)
-        unsaid = alive(pretended, others) - T * SHAPE.layers * kept_of_token(
-            SHAPE, 2, recompute, fused_linears=fused_linears
-        )
-        assert abs(unsaid) <= 2 * T * SHAPE.hidden  # one hidden state: what leaves the last block is the head's
+            forward = with_recompute(MethodType(type(block).forward, block), recompute)
+            x, change, *of_tokens = forward(x, change, rotation, cuts, T, shared)
+            routed += of_tokens
+        return alive(pretended, others)
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
