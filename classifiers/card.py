@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 Json = dict[str, Any]
-HeadKind = Literal["probability", "classes", "regression"]
+HeadKind = Literal["probability", "classes", "labels", "regression"]  # classes have an order, labels have none
 
 SIGNAL_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 MOST_HEADS, MOST_LABELS, LONGEST_WORDS = 100, 10_000, 10_000
 LARGEST = 1e9  # of any bound of a score
+UNKNOWN = "unknown"  # in place of a label, where there is none
 
 
 class JudgeError(ValueError):
@@ -33,8 +34,9 @@ class Head:
 
     name: str  # a signal's name: "quality", "educational_value"
     kind: HeadKind
-    labels: tuple[str, ...]  # probability: (bad, good), and the score is P(good); classes: by index; regression: none
-    meaning: str  # one sentence: what a high score says
+    # probability: (bad, good), and the score is P(good); classes: from worst to best; labels: any; regression: none
+    labels: tuple[str, ...]
+    meaning: str  # one sentence: what a high score says; of labels, what they tell apart
     low: float = 0.0  # of scores
     high: float = 1.0
 
@@ -55,7 +57,7 @@ class Head:
                 )
         if self.low >= self.high:
             raise JudgeError(f"head {self.name}: scores from {self.low} to {self.high} are no range")
-        if self.kind == "probability" and (self.low, self.high) != (0, 1):
+        if self.kind in ("probability", "labels") and (self.low, self.high) != (0, 1):
             raise JudgeError(f"head {self.name}: a probability lies between 0 and 1, not {self.low} and {self.high}")
         if self.kind == "classes" and (self.low, self.high) != (0, len(self.labels) - 1):
             raise JudgeError(
@@ -77,20 +79,29 @@ class Head:
             raise JudgeError(f"head {self.name}: a probability has two labels, bad and good; here are {len(labels)}")
         if self.kind == "classes" and len(labels) < 2:
             raise JudgeError(f"head {self.name}: classes need at least two labels; here are {len(labels)}")
+        if self.kind == "labels" and (len(labels) < 2 or UNKNOWN in labels or "" in labels):
+            raise JudgeError(
+                f"head {self.name}: two labels or more are needed, none of them empty or {UNKNOWN!r}, which stands for no label"
+            )
         if self.kind == "regression" and labels:
             raise JudgeError(f"head {self.name}: a regression has no labels; here are {len(labels)}")
 
     @property
+    def multiclass(self) -> bool:
+        """Does it give each label a probability of its own, all of them together 1?"""
+        return self.kind in ("classes", "labels")
+
+    @property
     def width(self) -> int:
-        """Numbers that `Judge.outputs` gives for a text: one for each class, else one."""
-        return len(self.labels) if self.kind == "classes" else 1
+        """Numbers that `Judge.outputs` gives for a text: one for each class or label, else one."""
+        return len(self.labels) if self.multiclass else 1
 
 
 @dataclass(frozen=True)
 class JudgeCard:
     """All that is known of a judge besides its weights. Dictionaries are plain JSON."""
 
-    kind: str  # fasttext, linear, neural: which module reads the weights
+    kind: str  # fasttext, linear, pooled, neural: which module reads the weights
     heads: tuple[Head, ...]
     # what is done to a text before the model sees it: the judge reads it from here, at training and at scoring
     preprocessing: Json

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.classifiers.artifact import DESCRIPTION, read_folder, write_folder
-from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError, NotExplained, card_of
+from gristmill.classifiers.card import Head, HeadKind, Json, JudgeCard, JudgeError, NotExplained, card_of
 
 __all__ = ["GOLDEN_TEXTS", "Head", "Judge", "JudgeCard", "JudgeError", "NotExplained", "load_judge", "scores_of"]
 
@@ -29,6 +29,8 @@ KINDS = {  # the module is imported when a judge of its kind is loaded, so that 
     "fasttext": "gristmill.classifiers.fasttext.judge:FastTextJudge",
     "linear": "gristmill.classifiers.linear.judge:LinearJudge",
     "neural": "gristmill.classifiers.neural.judge:NeuralJudge",
+    "pooled": "gristmill.classifiers.pooled.judge:PooledJudge",
+    "sklearn": "gristmill.classifiers.sklearn_pipeline:SklearnJudge",
 }
 
 GOLDEN_TEXTS = (
@@ -54,7 +56,7 @@ class Judge(ABC):
     @abstractmethod
     def outputs(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
         """By head, for each text (null counts as empty): float32_N of P(good) or of the regression, float32_NC of the
-        classes' probabilities."""
+        probabilities of classes or labels."""
 
     @abstractmethod
     def write(self, folder: Path) -> None:
@@ -71,7 +73,8 @@ class Judge(ABC):
         return 1e-5
 
     def score(self, texts: pa.Array | pa.ChunkedArray | Sequence[str | None]) -> Scores:
-        """float32_N by head: P(good), the expected class (0 to C - 1), or the value of the regression."""
+        """float32_N by head: P(good), the expected class (0 to C - 1), the probability of the likeliest label, or the
+        value of the regression."""
         column = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.large_string())
         return scores_of(self.card, self.outputs(column))
 
@@ -90,6 +93,10 @@ class Judge(ABC):
         """The words of a text that move the score of a head most, strongest first; above 0 they raise it."""
         self.card.head(head)
         raise NotExplained(f"a {self.card.kind} judge cannot say which words made a score")
+
+    def sharper(self, factor: float) -> Self:
+        """The same judge with every logit times a factor, which changes how sure it is and never what is likeliest."""
+        raise JudgeError(f"a {self.card.kind} judge cannot be made more or less sure of itself")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Into a new or empty folder, with the scores of the golden texts."""
@@ -122,13 +129,28 @@ def load_judge(folder: str | os.PathLike[str], device: str = "cpu") -> Judge:
 
 
 def scores_of(card: JudgeCard, outputs: Scores) -> Scores:
-    """One number a text and head; of classes the expected one."""
+    """One number a text and head; of classes the expected one, of labels the probability of the likeliest."""
     return {
         head.name: (outputs[head.name].astype(np.float64) @ np.arange(head.width)).astype(np.float32)
         if head.kind == "classes"
+        else outputs[head.name].max(axis=1, initial=0)
+        if head.kind == "labels"
         else outputs[head.name]
         for head in card.heads
     }
+
+
+def direction_of(kind: HeadKind, chances_C: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, Any]:
+    """How the expected class, or of labels the log-odds of the likeliest, change with each label's logit."""
+    if kind == "labels":
+        best = int(chances_C.argmax())
+        others = chances_C.copy()
+        others[best] = 0
+        direction: np.ndarray[Any, Any] = -others / max(float(others.sum()), 1e-300)
+        direction[best] = 1
+        return direction
+    classes = np.arange(len(chances_C))
+    return np.asarray(chances_C * (classes - chances_C @ classes))
 
 
 def _kind_of(where: Path, kind: str) -> type[Judge]:
@@ -146,7 +168,7 @@ def _check_golden(where: Path, judge: Judge, golden: object) -> None:
     texts = [_golden_text(where, entry) for entry in golden]
     outputs = judge.outputs(pa.array(texts, pa.string()))
     for head in judge.card.heads:
-        allowed = judge.golden_tolerance() * (1.0 if head.kind == "classes" else head.high - head.low)
+        allowed = judge.golden_tolerance() * (1.0 if head.multiclass else head.high - head.low)
         for i, entry in enumerate(golden):
             expected, now = _golden_numbers(where, entry, head), outputs[head.name][i].reshape(-1).astype(np.float64)
             if not np.all(np.abs(now - expected) <= allowed):

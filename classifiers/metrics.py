@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gristmill.kernels.base.types import Array
+from gristmill.mixing.weights.spearman import spearman
 
 Json = dict[str, Any]
 
@@ -135,6 +136,41 @@ def class_metrics(truth: Array, probabilities_NC: Array, labels: tuple[str, ...]
             "auc": dict(zip(labels, of_classes, strict=True)),
             "auc_mean": float(np.mean(defined)) if defined else float("nan"),
             "confusion": table.tolist(),
+        }
+    )
+
+
+def label_metrics(truth: Array, probabilities_NC: Array, labels: tuple[str, ...], weights: Array | None = None) -> Json:
+    """For a head of labels without an order: accuracy, F1 of each label and their mean, kappa, AUC of each label, and
+    how far the probability of the likeliest label lies from how often it is right.
+
+    F1 is of labels that a text has or was given; a label with neither has none, and is not in the mean.
+    """
+    facts = class_metrics(truth, probabilities_NC, labels, weights)
+    table = np.array(facts["confusion"]).reshape(len(labels), len(labels))
+    said = table.sum(axis=0) + table.sum(axis=1)
+    f1 = np.divide(2 * table.diagonal(), said, out=np.full(len(labels), np.nan), where=said > 0)
+    predicted = probabilities_NC.argmax(axis=1)
+    rows = reliability(predicted == truth, probabilities_NC.max(axis=1, initial=0), weights)
+    del facts["kappa_quadratic"]
+    return facts | _json(
+        {
+            "macro_f1": float(np.nanmean(f1)) if np.isfinite(f1).any() else float("nan"),
+            "f1": dict(zip(labels, f1.tolist(), strict=True)),
+            "texts_of": dict(zip(labels, np.bincount(truth, minlength=len(labels)).tolist(), strict=True)),
+            "calibration_error": calibration_error(rows),
+            "reliability": rows,
+        }
+    )
+
+
+def regression_metrics(truth: Array, predicted: Array, weights: Array | None = None) -> Json:
+    """Squared error and rank correlation (which does not look at weights)."""
+    return _json(
+        {
+            "texts": len(truth),
+            "mean_squared_error": float(np.average((predicted - truth) ** 2, weights=weights)),
+            "spearman": spearman(truth, predicted),
         }
     )
 

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gristmill.classifiers.calibration import fit_sharpness
 from gristmill.classifiers.card import Head, Json, JudgeError
 from gristmill.classifiers.judge import Judge
-from gristmill.classifiers.metrics import class_metrics, probability_metrics
-from gristmill.classifiers.training_sets import LabelledTexts, held_out
+from gristmill.classifiers.metrics import class_metrics, label_metrics, probability_metrics, regression_metrics
+from gristmill.classifiers.training_sets import LabelledTexts, folds_of, held_out
 
 J = TypeVar("J", bound=Judge)
 
@@ -49,17 +50,36 @@ def train_and_measure(
     return replace(judge, card=replace(facts, metrics=measured, training=training))  # type: ignore[type-var]
 
 
+def sharpened(judge: J, labelled: LabelledTexts, head: Head, train: Callable[[LabelledTexts], J], seed: int = 0) -> J:
+    """The judge with probabilities that are as often right as they say: by how sure two judges, each of one half of the
+    groups, were of the other half. As it is, where a half lacks a label, or the kind of judge cannot be changed."""
+    if type(judge).sharper is Judge.sharper:
+        return judge
+    half = folds_of(labelled, 2, seed)
+    sides = [labelled.take(half == side) for side in (0, 1)]
+    if any(set(side.labels.to_pylist()) != set(head.labels) for side in sides):
+        return judge
+    chances = [train(own).outputs(other.texts)[head.name] for own, other in (sides, sides[::-1])]
+    truth = np.concatenate([side.numbers(head) for side in sides[::-1]])
+    factor = fit_sharpness(np.concatenate(chances), truth)
+    changed = judge.sharper(factor)
+    card = replace(changed.card, training=changed.card.training | {"sharpness": factor})
+    return replace(changed, card=card)  # type: ignore[type-var]
+
+
 def held_out_metrics(judge: Judge, head: Head, labelled: LabelledTexts) -> Json:
     """What a judge that was not trained on these texts makes of them."""
     outputs = judge.outputs(labelled.texts)[head.name]
+    if head.kind == "regression":
+        return regression_metrics(labelled.labels.to_numpy(zero_copy_only=False), outputs, labelled.weights)
     numbers = _numbers(labelled, head)
     if head.kind == "classes":
         return class_metrics(numbers, outputs, head.labels, labelled.weights)
+    if head.kind == "labels":
+        return label_metrics(numbers, outputs, head.labels, labelled.weights)
     return probability_metrics(numbers == 1, outputs, labelled.weights)
 
 
 def _numbers(labelled: LabelledTexts, head: Head) -> np.ndarray[Any, np.dtype[np.int64]]:
     """As `LabelledTexts.numbers`, but held-out texts need not have every label."""
-    if head.kind == "regression":
-        raise JudgeError(f"head {head.name} is a regression; its figures are made by what trains it")
     return np.array([head.labels.index(label) for label in labelled.labels.to_pylist()], np.int64)

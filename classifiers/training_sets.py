@@ -118,6 +118,24 @@ def labelled_texts(
     return LabelledTexts(_single_array(table[text]).cast(pa.large_string()).fill_null(""), labels, weights, groups)
 
 
+def balanced_weights(labelled: LabelledTexts) -> Array:
+    """Weights by which all labels weigh alike, 1 in the mean; those that texts have count within a label."""
+    given = np.ones(len(labelled)) if labelled.weights is None else labelled.weights
+    labels, place = np.unique(labelled.labels.to_numpy(zero_copy_only=False), return_inverse=True)
+    return np.asarray(given * (len(labelled) / len(labels) / np.bincount(place, given))[place])
+
+
+def repeated(labelled: LabelledTexts) -> LabelledTexts:
+    """Texts of rarer labels several times, so that each label has about as many as the commonest: for students without
+    weights."""
+    _, place, counts = np.unique(
+        labelled.labels.to_numpy(zero_copy_only=False), return_inverse=True, return_counts=True
+    )
+    rows = pa.array(np.repeat(np.arange(len(labelled)), np.rint(counts.max() / counts).astype(np.int64)[place]))
+    groups = None if labelled.groups is None else labelled.groups.take(rows)
+    return LabelledTexts(labelled.texts.take(rows), labelled.labels.take(rows), None, groups)
+
+
 def folds_of(labelled: LabelledTexts, folds: int, seed: int = 0) -> Array:
     """int64_N: the fold of each text, the same for all texts of a group. Groups are dealt out in the order of their
     hash, those of each label (the one that most of their texts have) by themselves, so that every fold has its share;

@@ -12,8 +12,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from gristmill.classifiers.card import NotExplained
+from gristmill.classifiers.card import HeadKind, NotExplained
 from gristmill.classifiers.fasttext.model import FastText
+from gristmill.classifiers.judge import direction_of
 from gristmill.kernels.base.types import Floats
 from gristmill.kernels.language.labels import SOFTMAX
 from gristmill.kernels.language.language import Model
@@ -24,9 +25,9 @@ END_OF_TEXT = (
 )
 
 
-def word_contributions(model: FastText, text: bytes, order: list[int]) -> dict[str, float]:
-    """Each different word's part. `order` has the model's numbers of the labels, worst first: of two it is the log-odds
-    of the second, of more the expected class, as it changes around this text."""
+def word_contributions(model: FastText, text: bytes, order: list[int], kind: HeadKind) -> dict[str, float]:
+    """Each different word's part. `order` has the model's numbers of the labels: of a probability it is the log-odds of
+    the second, else what `direction_of` says, as it changes around this text."""
     facts = model.model
     if facts.loss != SOFTMAX or facts.codes_each or facts.pruned:
         raise NotExplained("only a model with softmax loss that was not quantised can say which words made a score")
@@ -36,7 +37,7 @@ def word_contributions(model: FastText, text: bytes, order: list[int]) -> dict[s
     count = len(rows)
     vectors = np.stack([_row(facts, row) for _, row in rows])
     outputs_LD = np.frombuffer(facts.output, np.float32).reshape(facts.labels, facts.dim)[order].astype(np.float64)
-    direction = _direction(outputs_LD, vectors.mean(axis=0))
+    direction = _direction(outputs_LD, vectors.mean(axis=0), kind)
     contributions: defaultdict[str, float] = defaultdict(float)
     for (words, _), part in zip(rows, vectors @ direction / count, strict=True):
         for word in words:
@@ -46,14 +47,13 @@ def word_contributions(model: FastText, text: bytes, order: list[int]) -> dict[s
     return dict(contributions)
 
 
-def _direction(outputs_LD: Floats, mean_D: Floats) -> Floats:
-    if len(outputs_LD) == 2:
+def _direction(outputs_LD: Floats, mean_D: Floats, kind: HeadKind) -> Floats:
+    if len(outputs_LD) == 2 and kind != "labels":
         return np.asarray(outputs_LD[1] - outputs_LD[0])
     logits = outputs_LD @ mean_D
     chances = np.exp(logits - logits.max())
     chances /= chances.sum()
-    classes = np.arange(len(chances))
-    return np.asarray((chances * (classes - chances @ classes)) @ outputs_LD)
+    return np.asarray(direction_of(kind, chances) @ outputs_LD)
 
 
 def _rows_of(model: Model, words: list[bytes]) -> list[tuple[tuple[bytes, ...], int]]:

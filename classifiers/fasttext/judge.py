@@ -1,5 +1,5 @@
-"""The fastText judge: trained by fastText itself (Joulin et al. 2017; the package floret, in its fastText mode), scored
-by our own kernel.
+"""The fastText judge: trained by fastText itself (Joulin et al. 2017; the package floret in its fastText mode, or
+fasttext), scored by our own kernel.
 
 Presets are two published recipes. DCLM (Li et al. 2024, OH-2.5 + ELI5 against RefinedWeb): pairs of words, the rest as
 fastText has it, which for supervised training is a rate of 0.1, 5 epochs, 100 numbers a word, every word kept.
@@ -9,10 +9,11 @@ are pieces of DeepSeek-V2's tokenizer, a file that is given. What could not be c
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import tempfile
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -29,6 +30,7 @@ from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.language.fasttext_bytes import LABEL_PREFIX
 from gristmill.kernels.language.fasttext_words import only_words_plain
+from gristmill.kernels.language.labels import SOFTMAX
 
 MODEL_FILE = "model.bin"
 FLORET_SETTINGS = slice(8 + 11 * 4, 8 + 13 * 4)  # mode and hashCount: what floret's file has more than fastText's
@@ -68,7 +70,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class FastTextJudge(Judge):
-    """One head, of a probability or of classes, whose labels are the model's."""
+    """One head, of a probability, of classes or of labels, which are the model's."""
 
     card: JudgeCard  # type: ignore[misc]
     model: FastText
@@ -80,7 +82,7 @@ class FastTextJudge(Judge):
         if len(self.card.heads) != 1:
             raise JudgeError(f"a fasttext judge has one head, not {len(self.card.heads)}")
         if self.head.kind == "regression":
-            raise JudgeError("fastText has no regression: a head of a probability or of classes is needed")
+            raise JudgeError("fastText has no regression: a head of a probability, of classes or of labels is needed")
         if set(self.head.labels) != set(self.model.labels):
             raise JudgeError(
                 f"head {self.head.name} has the labels {', '.join(self.head.labels)}, and the model "
@@ -102,12 +104,24 @@ class FastTextJudge(Judge):
         return {self.head.name: np.ascontiguousarray(in_order[:, 1]) if self.head.kind == "probability" else in_order}
 
     def explain(self, text: str, head: str, most: int = 20) -> list[tuple[str, float]]:
-        """What each word adds to the log-odds of good (or to the expected class, as far as it is linear there), with
-        its share of n-grams."""
+        """What each word adds to the log-odds of good (or to those of the likeliest label, or to the expected class, as
+        far as they are linear there), with its share of n-grams."""
         self.card.head(head)
         order = [self.model.labels.index(label) for label in self.head.labels]
-        contributions = word_contributions(self.model, self.steps.text(text).encode(), order)
+        contributions = word_contributions(self.model, self.steps.text(text).encode(), order, self.head.kind)
         return sorted(contributions.items(), key=lambda push: (-abs(push[1]), push[0]))[:most]
+
+    def sharper(self, factor: float) -> Self:
+        """The output matrix, which is the end of the file, times the factor."""
+        facts = self.model.model
+        if facts.loss != SOFTMAX or facts.codes_each:
+            raise JudgeError("only a model with softmax loss that was not quantised can be made more or less sure")
+        content = bytes(facts.file.data)
+        output = np.frombuffer(facts.output, np.float32).reshape(-1)
+        if content[-output.nbytes :] != output.tobytes():
+            raise JudgeError("the model's file does not end with its output matrix")
+        content = content[: -output.nbytes] + (output * np.float32(factor)).tobytes()
+        return replace(self, model=from_bytes(content, "the model that was just trained"))
 
     def write(self, folder: Path) -> None:
         with (folder / MODEL_FILE).open("wb") as file:
@@ -149,7 +163,7 @@ def judge_of_file(path: Path, head: Head, steps: TextSteps, attribution: tuple[s
 def train_fasttext(
     labelled: LabelledTexts, head: Head, recipe: FastTextRecipe, tokenizer: str | None = None
 ) -> FastTextJudge:
-    """A judge of labelled texts. With one thread the same texts, recipe and version of floret give the same bytes."""
+    """A judge of labelled texts. With one thread the same texts, recipe and trainer's version give the same bytes."""
     if head.kind == "regression":
         raise JudgeError("fastText has no regression: cut the values into classes, or take another kind of judge")
     if labelled.weights is not None and len(np.unique(labelled.weights)) > 1:
@@ -165,15 +179,16 @@ def train_fasttext(
     with tempfile.TemporaryDirectory(prefix="gristmill-") as folder:
         texts, model_path = Path(folder) / "texts", Path(folder) / "model"
         _write_lines(texts, steps, labelled, head, numbers, recipe.seed)
-        _run_floret(texts, model_path, recipe)
-        content = as_fasttext(model_path.read_bytes())
+        trainer = _train(texts, model_path, recipe)
+        content = model_path.read_bytes()
+        content = as_fasttext(content) if "floret" in trainer else content
     settings: Json = asdict(recipe) | {"steps": list(recipe.steps)}
     card = JudgeCard(
         "fasttext",
         (head,),
         steps.as_json(),
         training=labelled.as_json() | {"settings": settings},
-        versions={"floret": version("floret")},
+        versions=trainer,
     )
     return FastTextJudge(card, from_bytes(content, "the model that was just trained"), steps)
 
@@ -220,15 +235,33 @@ def _write_lines(
             file.write(b"\n")
 
 
-def _run_floret(texts: Path, model_path: Path, recipe: FastTextRecipe) -> None:
-    try:
+def trainer_here() -> tuple[Any, dict[str, str]]:
+    """The package that trains, and its version: floret in its fastText mode, or fasttext where floret is missing.
+
+    fasttext 0.9.3 reads memory that it never set, so its training ends in "Encountered NaN" now and then (docs/log.md);
+    floret does not. Several packages install a module `fasttext`; one without training is passed over.
+    """
+    with contextlib.suppress(ImportError):
         import floret  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise JudgeError(
-            "training a fasttext judge needs the package floret: pip install 'gristmill[train]'"
-        ) from error
+
+        return floret, {"floret": version("floret")}
+    with contextlib.suppress(ImportError):
+        import fasttext  # type: ignore[import-untyped]
+
+        if hasattr(fasttext, "train_supervised"):
+            name = next(iter(packages_distributions().get("fasttext", ["fasttext"])))
+            return fasttext, {name: version(name)}
+    raise JudgeError(
+        "training a fasttext judge needs the package floret: pip install 'gristmill[train]'; or fasttext, if it is there"
+    )
+
+
+def _train(texts: Path, model_path: Path, recipe: FastTextRecipe) -> dict[str, str]:
+    """Writes the model; returns which package made it."""
+    package, versions = trainer_here()
+    own = {"mode": "fasttext", "hashCount": 1} if "floret" in versions else {}
     try:
-        trained = floret.train_supervised(
+        trained = package.train_supervised(
             input=str(texts),
             lr=recipe.learning_rate,
             dim=recipe.dimensions,
@@ -241,10 +274,14 @@ def _run_floret(texts: Path, model_path: Path, recipe: FastTextRecipe) -> None:
             loss=recipe.loss,
             thread=recipe.threads,
             seed=recipe.seed,
-            mode="fasttext",
-            hashCount=1,
             verbose=0,
+            **own,
         )
     except (RuntimeError, ValueError, TypeError) as error:
-        raise JudgeError(f"fastText could not be trained: {error}") from error
+        again = (
+            "" if own else "; the package fasttext does that by chance: try again, or install floret, which does not"
+        )
+        hint = again if "NaN" in str(error) else ""
+        raise JudgeError(f"fastText could not be trained: {error}{hint}") from error
     trained.save_model(str(model_path))
+    return versions

@@ -8,11 +8,11 @@ text costs one look-up a term.
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from gristmill.classifiers.card import Head, JudgeCard, JudgeError
-from gristmill.classifiers.judge import Judge, Scores
+from gristmill.classifiers.judge import Judge, Scores, direction_of
 from gristmill.classifiers.linear.explain import term_contributions
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.kernels.base.columns import TextColumn, text_column
@@ -34,6 +34,7 @@ TERMS = (
     "letters of scripts without spaces one by one; hashed, 64 bits"
 )
 FEWEST_BITS, MOST_BITS = 8, 26
+FEW_TEXTS = 3000
 SLICE_BYTES = 4 << 20  # of text, whose terms are held at a time
 
 
@@ -51,7 +52,7 @@ class LinearRecipe:
 
 @dataclass(frozen=True)
 class LinearJudge(Judge):
-    """One head. weights_FC has one column for a probability (log-odds of good), else one for each class; F =
+    """One head. weights_FC has one column for a probability (log-odds of good), else one for each label; F =
     2**bits."""
 
     card: JudgeCard  # type: ignore[misc]
@@ -65,7 +66,7 @@ class LinearJudge(Judge):
 
     def __post_init__(self) -> None:
         if len(self.card.heads) != 1 or self.card.heads[0].kind == "regression":
-            raise JudgeError("a linear judge has one head, of a probability or of classes")
+            raise JudgeError("a linear judge has one head, of a probability, of classes or of labels")
 
     @property
     def head(self) -> Head:
@@ -83,8 +84,8 @@ class LinearJudge(Judge):
         return {self.head.name: (chances / chances.sum(axis=1, keepdims=True)).astype(np.float32)}
 
     def explain(self, text: str, head: str, most: int = 20) -> list[tuple[str, float]]:
-        """What each term of the text (a word, or two that follow each other) adds to the log-odds of good, or to the
-        expected class."""
+        """What each term of the text (a word, or two that follow each other) adds to the log-odds of good or of the
+        likeliest label, or to the expected class."""
         self.card.head(head)
         contributions = term_contributions(text, self.bits, self.widest, self.idf, self._direction(text))
         return sorted(contributions.items(), key=lambda push: (-abs(push[1]), push[0]))[:most]
@@ -93,8 +94,11 @@ class LinearJudge(Judge):
         if self.head.kind == "probability":
             return self.weights[:, 0]
         chances = self.outputs(pa.array([text], pa.large_string()))[self.head.name][0].astype(np.float64)
-        classes = np.arange(len(chances))
-        return np.asarray(self.weights @ (chances * (classes - chances @ classes)))
+        return np.asarray(self.weights @ direction_of(self.head.kind, chances))
+
+    def sharper(self, factor: float) -> Self:
+        weights, bias = (_fixed((array * factor).astype(array.dtype)) for array in (self.weights, self.bias))
+        return replace(self, weights=weights, bias=bias)
 
     def write(self, folder: Path) -> None:
         save_file({"idf": self.idf, "weights": self.weights, "bias": self.bias}, folder / WEIGHTS_FILE)
@@ -152,18 +156,23 @@ def train_linear(labelled: LabelledTexts, head: Head, recipe: LinearRecipe) -> L
     matrix = csr_matrix(
         (terms.values.astype(np.float64), places, terms.first), shape=(len(labelled), max(len(term_numbers), 1))
     )
+    # Many labels of few long texts: the weights lie in the span of the texts, whose axes are fewer than terms by far.
+    few = head.kind == "labels" and len(labelled) <= FEW_TEXTS and 4 * len(labelled) < len(term_numbers)
+    axes = _axes(np.asarray((matrix @ matrix.T).todense())) if few else None
     fit = LogisticRegression(C=recipe.looseness, max_iter=recipe.most_steps, random_state=recipe.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         try:
-            fit.fit(matrix, numbers, sample_weight=labelled.weights)
+            fit.fit(matrix if axes is None else axes.places, numbers, sample_weight=labelled.weights)
         except ConvergenceWarning as error:
             raise JudgeError(
                 f"{recipe.most_steps} steps were too few to fit the weights; allow more, or a lower looseness"
             ) from error
     weights = np.zeros((1 << recipe.bits, head.width), np.float32)
     coefficients, bias = fit.coef_, fit.intercept_
-    if head.kind == "classes" and len(head.labels) == 2:  # scikit-learn keeps one row for two classes
+    if axes is not None:
+        coefficients = (matrix.T @ (axes.back @ coefficients.T)).T
+    if head.multiclass and len(head.labels) == 2:  # scikit-learn keeps one row for two classes
         coefficients, bias = np.concatenate([-coefficients, coefficients]) / 2, np.concatenate([-bias, bias]) / 2
     weights[term_numbers] = coefficients.T[: len(term_numbers)].astype(np.float32)
     card = JudgeCard(
@@ -174,6 +183,21 @@ def train_linear(labelled: LabelledTexts, head: Head, recipe: LinearRecipe) -> L
         versions={"scikit-learn": version("scikit-learn")},
     )
     return LinearJudge(card, _fixed(idf), _fixed(weights), _fixed(bias.astype(np.float64)), recipe.bits, recipe.widest)
+
+
+class Axes(NamedTuple):
+    """Texts by the axes of their span, NR, and what makes sums of texts of sums of axes, NR."""
+
+    places: Array
+    back: Array
+
+
+def _axes(products_NN: Array) -> Axes:
+    """Of all products of two texts. A ridge keeps rotations, so that a fit by the axes is the fit by the terms."""
+    squares, vectors = np.linalg.eigh(products_NN)
+    there = squares > 1e-9 * squares.max(initial=1e-300)
+    lengths = np.sqrt(squares[there])
+    return Axes(vectors[:, there] * lengths, vectors[:, there] / lengths)
 
 
 def _idf(terms: Terms, bits: int) -> Array:

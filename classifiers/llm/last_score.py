@@ -21,11 +21,11 @@ BEFORE = r"[*_`'\"]{0,4}[ \t]{0,3}[:：][\s*_`'\"\[(<]{0,8}"  # a label
 MARKUP = r"[ \t*_`'\")\]]{0,4}"
 
 
-def last_score(answer: Answer, labels: tuple[str, ...]) -> tuple[str, str]:
-    """The label and no failure, or nothing and the kind of failure."""
+def last_score(answer: Answer, labels: tuple[str, ...], at: re.Pattern[str] = SCORE_AT) -> tuple[str, str]:
+    """The label and no failure, or nothing and the kind of failure; `at` are the words that stand before it."""
     if answer.failure:
         return "", answer.failure
-    scores = list(SCORE_AT.finditer(answer.text))
+    scores = list(at.finditer(answer.text))
     if not scores:
         return "", "cut_short" if answer.finish == "length" else "no_score"
     text = _share_of_the_largest(labels).sub(r"\1", answer.text[scores[-1].end() :], count=1)

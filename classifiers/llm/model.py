@@ -14,6 +14,7 @@ With `labels` one forward pass reads how likely each label is as the next words,
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,14 @@ class Request:
             raise ValueError(
                 f"max_tokens {self.max_tokens}, temperature {self.temperature}: expected 1 or more, and 0 to 10"
             )
+
+    def pictures(self) -> list[Any]:
+        """Its images as models in this process take them."""
+        try:
+            from PIL import Image
+        except ImportError as error:
+            raise LanguageModelError("pillow is needed for pictures: pip install pillow") from error
+        return [Image.open(io.BytesIO(image)).convert("RGB") for image in self.images]
 
 
 @dataclass(frozen=True)

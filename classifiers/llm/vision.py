@@ -3,7 +3,6 @@ endpoint is for many pages."""
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -43,12 +42,11 @@ class VisionModel:
 
     def _answer(self, request: Request) -> Answer:
         import torch
-        from PIL import Image
 
         if request.labels or request.temperature or not request.images:
             raise LanguageModelError("a vision model is asked about images, for text, at temperature 0")
         start = time.perf_counter()
-        images = [Image.open(io.BytesIO(image)).convert("RGB") for image in request.images]
+        images = request.pictures()
         content = [*[{"type": "image"}] * len(images), {"type": "text", "text": request.shared + request.own}]
         prompt = self._processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
         inputs = self._processor(images=images, text=prompt, return_tensors="pt").to(self._device, self._model.dtype)

@@ -8,15 +8,16 @@ log-probabilities differ by some 1e-2 between runs.
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from gristmill.classifiers.llm.feeding import TURN, Feeding, FeedingChoice
 from gristmill.classifiers.llm.labels import LabelTree
 from gristmill.classifiers.llm.model import Answer, LanguageModelError, Request, model_identity
 from gristmill.classifiers.llm.tokens import PromptTokens
@@ -28,7 +29,7 @@ INSTALL = 'vLLM is needed for this: pip install "gristmill[llm]" (a Linux machin
 @dataclass(frozen=True)
 class VllmSettings:
     """`engine_options` go to vLLM's `LLM` as they are (its EngineArgs). `quantization`, `load_format`, `dtype`: vLLM's
-    words.
+    words. `speculative`: "ngram" (tokens ahead are those that followed the last ones before), or a draft model.
 
     Which of vLLM's options leave answers alone is not for us to know, so all that are given count as part of the model.
     """
@@ -43,6 +44,9 @@ class VllmSettings:
     longest_prompt: int = 8192  # tokens, the answer's too
     gpu_memory: float = 0.9
     in_flight: int = 4096  # requests handed to the engine ahead
+    measure_feeding: bool = False  # choose prefix caching, order and requests at a time by measurement
+    speculative: str = ""
+    speculative_tokens: int = 5  # guessed ahead
     engine_tokenizer: bool = True  # False: vLLM loads none (`skip_tokenizer_init`)
     seed: int = 0
     engine_options: Mapping[str, Any] = field(default_factory=dict)
@@ -70,10 +74,24 @@ class VllmModel:
             # it cuts answers, and some models (longrope) choose their positions by it
             "longest_prompt": here.longest_prompt,
         }  # fmt: skip
-        self._identity = {**model_identity(model, here.revision), **choices, "load_format": here.load_format}
+        self._identity: dict[str, Any] = {
+            **model_identity(model, here.revision),
+            **choices,
+            "load_format": here.load_format,
+        }
+        if here.speculative:
+            draft = {} if here.speculative == "ngram" else model_identity(here.speculative, None)
+            named = {name: value for name, value in self._speculation().items() if name != "model"}
+            self._identity["speculative"] = {**named, **draft}
         if options:  # without any, a kept answer's key is what it was before options counted
             self._identity["engine_options"] = options
         self._asked = 0
+        self._choice = FeedingChoice(Feeding(here.prefix_caching, False, here.in_flight), here.measure_feeding)
+
+    @property
+    def feeding(self) -> str:
+        """How requests are given to the engine, in words."""
+        return "still measuring" if self._choice.measuring else str(self._choice.current)
 
     @property
     def name(self) -> str:
@@ -84,12 +102,36 @@ class VllmModel:
         return self._identity
 
     def answers(self, requests: Sequence[Request]) -> Iterator[tuple[int, Answer]]:
+        start = 0
+        while start < len(requests):
+            feeding = self._choice.next()
+            stop = min(start + TURN, len(requests)) if self._choice.measuring else len(requests)
+            rows = feeding.order(requests, range(start, stop))
+            tokens, seconds, begin = 0, 0.0, time.perf_counter()
+            for i, answer in self._fed([requests[row] for row in rows], feeding):
+                tokens += answer.prompt_tokens + answer.completion_tokens
+                seconds += time.perf_counter() - begin
+                yield rows[i], answer
+                begin = time.perf_counter()
+            self._choice.measured(len(rows), tokens, seconds + time.perf_counter() - begin)
+            start = stop
+
+    def _fed(self, requests: Sequence[Request], feeding: Feeding) -> Iterator[tuple[int, Answer]]:
         self._asked += 1
-        feed = _Feed(self._llm.llm_engine, f"{self._asked}", self._sampling, self.tokens)
+        skip = self.settings.prefix_caching and not feeding.cached
+        sampling = partial(self._sampling, skip_cache=skip)
+        feed = _Feed(self._llm.llm_engine, f"{self._asked}", sampling, self.tokens)
         try:
-            yield from feed.answers(requests, self.settings.in_flight)
+            yield from feed.answers(requests, feeding.in_flight)
         finally:
             feed.abort()
+
+    def _speculation(self) -> dict[str, Any]:
+        """vLLM's `speculative_config`."""
+        ahead = {"num_speculative_tokens": self.settings.speculative_tokens}
+        if self.settings.speculative == "ngram":
+            return {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4, **ahead}
+        return {"method": "draft_model", "model": self.settings.speculative, **ahead}
 
     def _started(self) -> Any:
         here = self.settings
@@ -106,6 +148,7 @@ class VllmModel:
             "seed": here.seed,
             "skip_tokenizer_init": not here.engine_tokenizer,
             "trust_remote_code": False,
+            **({"speculative_config": self._speculation()} if here.speculative else {}),
         }
         twice = sorted(set(options) & set(here.engine_options))
         if twice:
@@ -124,8 +167,9 @@ class VllmModel:
             raise self._unlike(f"its engine has no {', '.join(lacking)}")
         return llm
 
-    def _sampling(self, request: Request, wanted: tuple[int, ...]) -> Any:
+    def _sampling(self, request: Request, wanted: tuple[int, ...], skip_cache: bool) -> Any:
         common = {
+            **({"skip_reading_prefix_cache": True} if skip_cache else {}),
             "detokenize": False,
             "output_kind": self._last_only(),
             "seed": self.settings.seed if request.temperature else None,
@@ -259,10 +303,7 @@ def engine_prompt(ids: list[int], request: Request) -> dict[str, Any]:
     """Ids, and images for the places that the chat template left for them: vLLM widens each to the image's tokens."""
     if not request.images:
         return {"type": "token", "prompt_token_ids": ids}
-    from PIL import Image
-
-    images = [Image.open(io.BytesIO(image)).convert("RGB") for image in request.images]
-    return {"prompt_token_ids": ids, "multi_modal_data": {"image": images}}
+    return {"prompt_token_ids": ids, "multi_modal_data": {"image": request.pictures()}}
 
 
 def _recorded(options: Mapping[str, Any]) -> Any:

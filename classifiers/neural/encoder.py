@@ -247,14 +247,14 @@ class Encoder(nn.Module):
         self.fine: nn.ModuleList | None = (
             None  # all blocks but the last once more, finer, for texts' first tokens alone
         )
-        self._eager = Passes(_embed, _project, _onward, _finish, _finish)
+        self.passes = Passes(_embed, _project, _onward, _finish, _finish)
         self._compiled: Passes | None = None
         self._compiled_tokens = 0
 
     def compile_for(self, tokens: int, backend: str = "inductor", mode: str | None = None) -> None:
         """Steps of exactly so many tokens run compiled from now on; the first of them waits for the compiler."""
         self._compiled_tokens = tokens
-        *fixed, beside = self._eager
+        *fixed, beside = self.passes
         compiled = [
             torch.compile(_with_own_code(part), dynamic=False, fullgraph=True, backend=backend, mode=mode)
             for part in fixed
@@ -268,7 +268,7 @@ class Encoder(nn.Module):
         run = (
             self._compiled
             if self._compiled is not None and len(packed.tokens_T) == self._compiled_tokens
-            else self._eager
+            else self.passes
         )
         hidden_TW = run.embed(self, packed.tokens_T, packed.positions_T)
         rotaries = {theta: self._rotary(packed.positions_T, theta, hidden_TW.dtype) for theta in set(self.shape.thetas)}
@@ -278,7 +278,7 @@ class Encoder(nn.Module):
         for number, (block, following) in enumerate(pairwise(self.blocks)):
             attended, of_first = self._attended(block, projected, packed)
             if stream_NW is not None and of_first is not None and self.fine is not None:
-                if run is not self._eager:  # compiled once, whatever the number of texts
+                if run is not self.passes:  # compiled once, whatever the number of texts
                     torch._dynamo.maybe_mark_dynamic(stream_NW, 0)
                     torch._dynamo.maybe_mark_dynamic(of_first, 0)
                 stream_NW = run.beside(self.fine[number], stream_NW, of_first)

@@ -1,9 +1,9 @@
-"""An encoder made ready to infer: fp8 on Hopper, int8 on CPUs, a GELU inside the matmul, attention by our own
+"""An encoder made ready to infer: fp8 on Hopper, int8, sparse weights, a GELU inside the matmul, attention by our own
 kernel.
 
-fp8 is `gristmill.classifiers.neural.fp8_linear`. The GELU in the matmul's epilogue (cuBLASLt) is the one by tanh, at
-most 5e-4 from the exact one, which is less than the rounding of bf16 for values above 0.13; it saves a pass over the
-widest activations.
+fp8 is `gristmill.classifiers.neural.fp8_linear`, int8 and sparse weights are `coded_linear`. The GELU in the matmul's
+epilogue (cuBLASLt) is the one by tanh, at most 5e-4 from the exact one, which is less than the rounding of bf16 for
+values above 0.13; it saves a pass over the widest activations.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gristmill.classifiers.card import JudgeError
+from gristmill.classifiers.neural.coded_linear import CodedProjection, Int8Projection, SparseProjection
 from gristmill.classifiers.neural.encoder import Encoder, Projection
+from gristmill.classifiers.neural.error_compensation import is_two_of_four
 from gristmill.classifiers.neural.fast_attention import PackedAttention, can_attend
 from gristmill.classifiers.neural.fp8_linear import Fp8Gelu, Fp8Projection, can_fuse, largest_activations
 from gristmill.trainer.model.attention import EVERYTHING
 
 HALF_MOST = torch.finfo(torch.float16).max
-InferencePrecision = Literal["float32", "bf16", "fp8", "int8"]
+InferencePrecision = Literal["float32", "bf16", "fp8", "int8", "sparse"]
 
 
 def prepare_inference(encoder: Encoder, precision: InferencePrecision) -> Encoder:
@@ -34,7 +36,13 @@ def prepare_inference(encoder: Encoder, precision: InferencePrecision) -> Encode
     others is averaged by attention (measured: docs/neural_judge.md). They are few.
     """
     encoder.eval().requires_grad_(False)
-    if precision in ("bf16", "fp8"):
+    int8 = {name: Int8Projection(plain) for name, plain in rounded_maps(encoder)} if precision == "int8" else {}
+    decode(encoder)
+    if precision == "sparse" and not all(is_two_of_four(plain.weight) for _, plain in rounded_maps(encoder)):
+        raise JudgeError(
+            "precision sparse is for judges of which two of every four weights are 0: compress-judge --sparse"
+        )
+    if precision in ("bf16", "fp8", "sparse") or (int8 and encoder.tokens.weight.is_cuda):
         exact = {name: copy.deepcopy(encoder.get_submodule(name)) for name in _of_pooled_tokens(encoder)}
         fine = [_finer(block) for block in _wholly_used(encoder)] if encoder.reads_first_only else []
         encoder.to(torch.bfloat16)
@@ -46,9 +54,18 @@ def prepare_inference(encoder: Encoder, precision: InferencePrecision) -> Encode
             raise JudgeError("fp8 is for encoders of BERT's family; others infer in bf16")
         bounds = largest_activations(encoder)
         _replace(encoder, lambda name, plain: Fp8Projection(plain, bounds[name]))
-    if precision == "int8":
-        _replace(encoder, lambda name, plain: Int8Projection(plain))
+    if precision == "sparse":
+        _replace(encoder, lambda name, plain: SparseProjection(plain))
+    for name, module in int8.items():
+        encoder.set_submodule(name, module)
     return encoder
+
+
+def decode(encoder: Encoder) -> None:
+    """Stored codes become float32 weights."""
+    for name, module in list(encoder.named_modules()):
+        if isinstance(module, CodedProjection):
+            encoder.set_submodule(name, module.decoded())
 
 
 def fuse(encoder: Encoder) -> None:
@@ -87,16 +104,22 @@ def _identity(x: Tensor) -> Tensor:
     return x
 
 
-def _replace(encoder: Encoder, made: Callable[[str, Projection], nn.Module]) -> None:
+def rounded_maps(encoder: Encoder) -> list[tuple[str, Projection]]:
+    """The linear maps that all tokens go through, by name: those that have fewer bits where a precision has them."""
     exact = set(_of_pooled_tokens(encoder))
-    for name, module in list(encoder.blocks.named_modules(prefix="blocks")):
-        if (
-            isinstance(module, Projection)
-            and name not in exact
-            and not module.weight.shape[0] % 16
-            and not module.weight.shape[1] % 16
-        ):
-            encoder.set_submodule(name, made(name, module))
+    return [
+        (name, module)
+        for name, module in encoder.blocks.named_modules(prefix="blocks")
+        if isinstance(module, Projection)
+        and name not in exact
+        and not module.weight.shape[0] % 16
+        and not module.weight.shape[1] % 16
+    ]
+
+
+def _replace(encoder: Encoder, made: Callable[[str, Projection], nn.Module]) -> None:
+    for name, module in rounded_maps(encoder):
+        encoder.set_submodule(name, made(name, module))
 
 
 def _finer(block: Any) -> Any:
@@ -154,33 +177,3 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 @linear_gelu.register_fake
 def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
-
-
-class Int8Projection(nn.Module):
-    """A linear map in int8 with int32 sums, for CPUs: weights with a scale for each output, activations with one for
-    each token."""
-
-    def __init__(self, plain: Projection) -> None:
-        super().__init__()
-        rounded, scale = rounded_to_int8(plain.weight.detach())
-        self.register_buffer("weight", rounded.t().contiguous())
-        self.register_buffer("scale", scale.t().contiguous())
-        self.register_buffer("bias", None if plain.bias is None else plain.bias.detach().float())
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.rows(x, 0, self.weight.shape[1])
-
-    def added(self, x: Tensor, to: Tensor) -> Tensor:
-        return to + self(x)
-
-    def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
-        rounded, scale = rounded_to_int8(x)
-        answer = torch._int_mm(rounded, self.weight[:, start:stop]).float().mul_(scale).mul_(self.scale[:, start:stop])
-        return answer if self.bias is None else answer.add_(self.bias[start:stop])
-
-
-def rounded_to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """int8, and float32 scales (rows x 1) by which it is to be multiplied."""
-    x = x.float()
-    scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
-    return (x / scale).round_().to(torch.int8), scale

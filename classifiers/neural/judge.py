@@ -29,7 +29,8 @@ try:
 except ImportError as error:
     raise JudgeError("a neural judge needs torch and safetensors: pip install 'gristmill[gpu]'") from error
 
-from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts
+from gristmill.classifiers.neural.coded_linear import CodedProjection
+from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts, Projection
 from gristmill.classifiers.neural.encoder_weights import read_config, read_encoder
 from gristmill.classifiers.neural.fast_linear import InferencePrecision, fuse, prepare_inference
 from gristmill.classifiers.neural.scoring import Pace, in_order, run_steps, steps_of
@@ -46,8 +47,8 @@ EDUCATIONAL = Head(
     5.0,
 )
 IN_PLACE = Ahead()
-ON_CPU = Pace(step_tokens=4096, window_steps=8, under_way=0)
-TOLERANCE: dict[InferencePrecision, float] = {"float32": 1e-3, "bf16": 3e-2, "fp8": 6e-2, "int8": 6e-2}
+ON_CPU = Pace(step_tokens=1024, window_steps=32, under_way=0)  # activations stay in the cache
+TOLERANCE: dict[InferencePrecision, float] = {"float32": 1e-3, "bf16": 3e-2, "fp8": 6e-2, "int8": 6e-2, "sparse": 3e-2}
 LONGEST = 512  # tokens read, where nothing else is said
 
 
@@ -77,7 +78,7 @@ class Network(nn.Module):
 def _apply_link(logits: Tensor, kind: str, width: int, low: float, high: float) -> Tensor:
     if kind == "probability":
         return logits.sigmoid()
-    if kind == "classes":
+    if kind in ("classes", "labels"):
         return logits.softmax(-1)
     return (low + (high - low) * logits).clamp(low, high)
 
@@ -104,16 +105,12 @@ class NeuralJudge(Judge):
         pace: Pace | None = None,
         ahead: Ahead | None = None,
     ) -> NeuralJudge:
-        """The same judge elsewhere: "cuda:1", in "bf16" (usual there) or "fp8"; on "cpu" in "float32" (usual) or
-        "int8"."""
+        """The same judge elsewhere: "cuda:1", in "bf16" (usual there), "fp8", "int8" or "sparse"; on "cpu" in "int8"
+        (usual for a judge whose weights are codes) or "float32" (for all others)."""
         where = torch.device(device)
-        precision = precision or usual_precision(where)
-        if (precision == "int8" and where.type != "cpu") or (
-            precision == "fp8" and where.type == "cuda" and not _has_fp8(where)
-        ):
-            raise JudgeError(
-                f"{precision} does not run on {device}: int8 is for CPUs, fp8 for GPUs of compute capability 8.9 and up"
-            )
+        precision = precision or ("int8" if self.coded and where.type == "cpu" else usual_precision(where))
+        if precision == "fp8" and where.type == "cuda" and not _has_fp8(where):
+            raise JudgeError(f"fp8 does not run on {device}: it is for GPUs of compute capability 8.9 and up")
         pace = pace or (Pace() if where.type == "cuda" else ON_CPU)
         ahead = ahead or (_beside_a_gpu() if where.type == "cuda" else Ahead())
         engine = copy.deepcopy(self.network).to(where).eval().requires_grad_(False)
@@ -142,6 +139,11 @@ class NeuralJudge(Judge):
         return in_order(results, sizes, self._width)
 
     @property
+    def coded(self) -> bool:
+        """Are its weights stored as codes?"""
+        return any(isinstance(module, CodedProjection) for module in self.network.modules())
+
+    @property
     def _width(self) -> int:
         return sum(head.width for head in self.card.heads)
 
@@ -149,7 +151,7 @@ class NeuralJudge(Judge):
         ends = np.cumsum([head.width for head in self.card.heads])
         parts = np.split(answers, ends[:-1], axis=1)
         return {
-            head.name: np.ascontiguousarray(part if head.kind == "classes" else part[:, 0])
+            head.name: np.ascontiguousarray(part if head.multiclass else part[:, 0])
             for head, part in zip(self.card.heads, parts, strict=True)
         }
 
@@ -181,7 +183,9 @@ class NeuralJudge(Judge):
 
         network = Network(Encoder(_shape_in(folder)), card.heads)
         try:
-            network.load_state_dict(load_file(folder / WEIGHTS))
+            weights = load_file(folder / WEIGHTS)
+            _make_room_for_codes(network, weights)
+            network.load_state_dict(weights)
         except (SafetensorError, RuntimeError) as error:
             raise JudgeError(
                 f"{WEIGHTS} does not fit {SHAPE} and the heads: {str(error).splitlines()[-1].strip()}"
@@ -271,6 +275,18 @@ def _shape_in(folder: Path) -> EncoderShape:
         )
     except (TypeError, ValueError) as error:
         raise JudgeError(f"{SHAPE}: {error}") from error
+
+
+def _make_room_for_codes(network: Network, weights: dict[str, Tensor]) -> None:
+    """Linear maps whose weights a file has as codes."""
+    modules = dict(network.named_modules())
+    for name, tensor in weights.items():
+        plain = modules.get(name.removesuffix(".codes"))
+        if name.endswith(".codes") and type(plain) is Projection:
+            coded = CodedProjection.like(plain, four_bits=tensor.dtype == torch.uint8)
+            if tensor.dtype != coded.codes.dtype:
+                raise JudgeError(f"{WEIGHTS}: {name} is of {tensor.dtype}; codes are int8, or two in a byte of uint8")
+            network.set_submodule(name.removesuffix(".codes"), coded)
 
 
 def _beside_a_gpu() -> Ahead:

@@ -22,13 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
-from gristmill.classifiers.metrics import class_metrics, probability_metrics
+from gristmill.classifiers.metrics import class_metrics, label_metrics, probability_metrics, regression_metrics
 from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts
 from gristmill.classifiers.neural.judge import Network, NeuralJudge, check_fit, neural_judge, preprocessing_of, versions
 from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, TextTokens, tokenise
-from gristmill.classifiers.training_sets import LabelledTexts, held_out, labelled_texts
+from gristmill.classifiers.training_sets import LabelledTexts, balanced_weights, held_out, labelled_texts
 from gristmill.kernels.base.types import Array
-from gristmill.mixing.weights.spearman import spearman
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW, update
@@ -60,6 +59,7 @@ class NeuralRecipe:
     patience: int | None = None
     checkpoint_every: int = 500
     held_out: float = 0.1  # share of the groups
+    balance: bool = False  # labels weigh alike in training, however many texts each has
 
     def __post_init__(self) -> None:
         if self.precision not in (None, *get_args(Precision)):
@@ -135,7 +135,8 @@ def train_neural(
     torch.manual_seed(recipe.seed)
     encoder = Encoder(trunk, recipe.dropout) if isinstance(trunk, EncoderShape) else with_dropout(trunk, recipe.dropout)
     network = Network(encoder, tuple(heads)).to(device)
-    tokens = _tokenised(labelled, targets, tokenizer)
+    weights = balanced_weights(labelled) if recipe.balance else labelled.weights
+    tokens = tokenised(labelled.texts, weights, targets, tokenizer)
     ranks.share_weights(network)
     learnt = _fingerprint(labelled, targets)
     facts = {} if checkpoints is None else _run_facts(recipe, heads, tokenizer, trunk, learnt, inside)
@@ -181,11 +182,9 @@ def targets_of(column: pa.ChunkedArray, head: Head) -> Array:
                 f"head {head.name} has the labels {', '.join(head.labels)}; the table says {strange[0]!r} too"
             )
         numbers_found = np.array([places[label] for label in values.to_pylist()], np.float64)
-    low, high = (head.low, head.high) if head.kind != "classes" else (0.0, head.width - 1.0)
+    low, high = (head.low, head.high) if not head.multiclass else (0.0, head.width - 1.0)
     wrong = np.isfinite(numbers_found) & (
-        (numbers_found < low)
-        | (numbers_found > high)
-        | ((head.kind == "classes") & (numbers_found != np.round(numbers_found)))
+        (numbers_found < low) | (numbers_found > high) | (head.multiclass & (numbers_found != np.round(numbers_found)))
     )
     if wrong.any() or np.isinf(numbers_found).any():
         raise JudgeError(
@@ -206,7 +205,7 @@ def head_losses(logits_NK: Tensor, targets_NH: Tensor, weights_N: Tensor, heads:
         target = target.nan_to_num()
         if heads[i].kind == "probability":
             loss = F.binary_cross_entropy_with_logits(part[:, 0], target, reduction="none")
-        elif heads[i].kind == "classes":
+        elif heads[i].multiclass:
             loss = F.cross_entropy(part, target.long(), reduction="none")
         else:
             loss = (part[:, 0] - target) ** 2
@@ -262,7 +261,9 @@ def _fit(
         start = restored.step
     network.train()
     done = start
-    for done, steps in zip(range(start + 1, planned + 1), _from(start, data.lengths, rows, recipe), strict=False):
+    for done, steps in zip(
+        range(start + 1, planned + 1), endless_updates(start, data.lengths, rows, recipe), strict=False
+    ):
         counts = _label_weights(data, np.concatenate(steps)).to(device)
         losses = (
             _loss(network, heads, data, rows_of_step, counts, device, precision)
@@ -299,7 +300,7 @@ def _fit(
     }
 
 
-def _from(start: int, lengths: Array, rows: Array, recipe: NeuralRecipe) -> Iterator[list[Array]]:
+def endless_updates(start: int, lengths: Array, rows: Array, recipe: NeuralRecipe) -> Iterator[list[Array]]:
     """Updates without end, from number `start` on."""
     passed, epoch = 0, 0
     while True:
@@ -365,13 +366,11 @@ def neural_metrics(judge: NeuralJudge, labelled: LabelledTexts, targets: Array, 
             metrics[head.name] = probability_metrics(truths >= 0.5, predicted, weights)
         elif head.kind == "classes":
             metrics[head.name] = class_metrics(truths.astype(np.int64), predicted, head.labels, weights)
+        elif head.kind == "labels":
+            metrics[head.name] = label_metrics(truths.astype(np.int64), predicted, head.labels, weights)
         else:
             truth = head.low + (head.high - head.low) * truths
-            metrics[head.name] = {
-                "texts": len(truths),
-                "mean_squared_error": float(np.average((predicted - truth) ** 2, weights=weights)),
-                "spearman": spearman(truth, predicted),
-            }
+            metrics[head.name] = regression_metrics(truth, predicted, weights)
     return metrics
 
 
@@ -382,10 +381,10 @@ def with_dropout(encoder: Encoder, share: float) -> Encoder:
     return encoder
 
 
-def _tokenised(labelled: LabelledTexts, targets: Array, tokenizer: TextTokenizer) -> LabelledTokens:
-    pieces: list[TextTokens] = list(tokenise([labelled.texts], tokenizer, Ahead()))
+def tokenised(texts: pa.Array, given: Array | None, targets: Array, tokenizer: TextTokenizer) -> LabelledTokens:
+    pieces: list[TextTokens] = list(tokenise([texts], tokenizer, Ahead()))
     lengths = np.concatenate([piece.lengths for piece in pieces])
-    weights = np.ones(len(labelled), np.float32) if labelled.weights is None else labelled.weights.astype(np.float32)
+    weights = np.ones(len(texts), np.float32) if given is None else given.astype(np.float32)
     return LabelledTokens(
         np.concatenate([piece.ids for piece in pieces]), np.cumsum(lengths) - lengths, lengths, targets, weights
     )

@@ -154,7 +154,7 @@ def label(
     """Marks of documents for one task. More than `most_failures` of a source's answers that cannot be read are an
     error; none are guessed."""
     account = Account()
-    requests = [_request(description, document.text, reading, max_tokens) for document in documents]
+    requests = [request_of(description, document.text, reading, max_tokens) for document in documents]
     answers: list[Answer] = [Answer(failure="unanswered")] * len(documents)
     for i, answer in answer_all(model, requests, account, cache):
         answers[i] = answer
@@ -244,7 +244,7 @@ def _fill_chunks(sizes: Sequence[int], count: int, room: int) -> list[list[int]]
     return chunks
 
 
-def _request(description: str, text: str, reading: Reading, max_tokens: int) -> Request:
+def request_of(description: str, text: str, reading: Reading, max_tokens: int) -> Request:
     if reading == "at_once":
         return prompts.at_once(description, text)
     if reading == "reasoned":

@@ -1,5 +1,5 @@
 """How well a student says what its teacher said: rank correlation, AUC at each cut of the marks, kappa by class, the
-worst disagreements.
+worst disagreements; and how far judges that differ in their seed alone agree.
 
 Marks are the teacher's, on any scale; cuts part them into classes: class c has marks from cut c - 1 on and below cut c.
 """
@@ -7,10 +7,11 @@ Marks are the teacher's, on any scale; cuts part them into classes: class c has 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 
-from gristmill.classifiers.card import Json
+from gristmill.classifiers.card import Head, Json
 from gristmill.classifiers.metrics import auc, confusion, kappa
 from gristmill.kernels.base.types import Array
 from gristmill.mixing.weights.spearman import ranks, spearman
@@ -66,6 +67,33 @@ def worst(
         for i in order.tolist()
         if apart[i] != 0
     ]
+
+
+def spread_over_seeds(seed: int, head: Head, metrics: Sequence[Json], outputs: Sequence[Array]) -> Json:
+    """Of judges of one seed after another, trained on the same texts: their figures, and how far each two agree, by
+    their outputs for texts that none of them was trained on. Of labels without an order: the share of texts with the
+    same label."""
+    shared = [
+        name for name in metrics[0] if all(isinstance(each.get(name), float) for each in metrics)
+    ]  # one that is undefined for one seed has no spread
+    apart: dict[str, list[float | None]]
+    if head.kind == "labels":
+        said = [each.argmax(axis=1) for each in outputs]
+        apart = {"same_label": [float((a == b).mean()) for a, b in combinations(said, 2)]}
+    else:
+        scores = [each @ np.arange(head.width) if head.kind == "classes" else each for each in outputs]
+        best = max(1, len(outputs[0]) // 10)
+        tenths = [set(np.lexsort((np.arange(len(each)), -each))[:best].tolist()) for each in scores]
+        apart = {
+            "spearman": [spearman(a, b) for a, b in combinations(scores, 2)],
+            "same_best_tenth": [len(a & b) / best for a, b in combinations(tenths, 2)],
+        }
+    return {
+        "seeds": list(range(seed, seed + len(metrics))),
+        "texts": len(outputs[0]),
+        "figures": {name: [each[name] for each in metrics] for name in shared},
+        "pairs": apart,
+    }
 
 
 def _one_against_rest(table_CC: Array, c: int) -> Array:

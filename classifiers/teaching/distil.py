@@ -15,9 +15,11 @@ no place for it.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -30,7 +32,7 @@ from gristmill.classifiers.judge import Judge
 from gristmill.classifiers.teaching.agreement import agreement, classes_of
 from gristmill.classifiers.teaching.passages import text_hashes
 from gristmill.classifiers.teaching.seed_draws import smallest
-from gristmill.classifiers.training_sets import LabelledTexts, held_out, labelled_texts
+from gristmill.classifiers.training_sets import LabelledTexts, balanced_weights, held_out, labelled_texts
 from gristmill.kernels.base.types import Array
 
 Train = Callable[[LabelledTexts], Judge]
@@ -91,6 +93,8 @@ class DistilRecipe:
                     f"head {head.name} is a regression: it learns by form 'value', with marks from {head.low:g} to "
                     f"{head.high:g}"
                 )
+        elif head.kind == "labels":
+            raise JudgeError(f"head {head.name} has labels without an order, and marks have one; train it on labels")
         elif self.form == "hard" and len(self.cuts) != len(head.labels) - 1:
             raise JudgeError(
                 f"head {head.name} has {len(head.labels)} labels: {len(head.labels) - 1} cuts are needed, not "
@@ -116,6 +120,7 @@ class DistilRecipe:
 class Distilled:
     judge: Judge
     report: Json
+    held_out: pa.Array  # texts, of both halves
 
 
 def distil(
@@ -170,10 +175,13 @@ def distil(
         ),
     }
     card = judge.card
-    measured = card.metrics | {head.name: {k: report[k] for k in ("agreement", "calibrated", "calibration")}}
+    agreed = {k: report[k] for k in ("agreement", "calibrated", "calibration")}
+    figures = {"texts": report["agreement"]["texts"], "spearman": report["agreement"]["spearman"]}
+    measured = card.metrics | {head.name: figures | agreed}
     training = card.training | {"distilled_from": teacher, "lesson": report["lesson"]["recipe"]}
+    training["texts"] = len(lesson.texts.unique())  # each counts once, however often a form repeats it
     student = replace(judge, card=replace(card, metrics=measured, training=training))  # type: ignore[type-var]
-    return Distilled(student, report)
+    return Distilled(student, report, labelled.texts.take(pa.array(rows)))
 
 
 def lesson_of(labelled: LabelledTexts, marks: Array, head: Head, recipe: DistilRecipe) -> LabelledTexts:
@@ -204,19 +212,29 @@ def lesson_of(labelled: LabelledTexts, marks: Array, head: Head, recipe: DistilR
     return _with_weights(soft, recipe)
 
 
-def neural_student(head: Head, tokenizer: Any, trunk: Any, recipe: Any, device: str = "cpu") -> Train:
-    """`train` for a neural judge: labels, or marks by form 'value'. Nothing more is held out than `distil` does."""
+def neural_student(
+    head: Head, tokenizer: Any, trunk: Any, recipe: Any, device: str = "cpu", log: Callable[[Json], None] | None = None
+) -> Train:
+    """`train` for a neural judge: labels, or marks by form 'value'. Nothing more is held out than by who calls it, and
+    every training begins from the same trunk."""
 
     def train(lesson: LabelledTexts) -> Judge:
-        from gristmill.classifiers.neural.training import train_neural
-
+        training = import_module("gristmill.classifiers.neural.training")  # torch is only there where it is needed
         columns = {"text": lesson.texts, head.name: lesson.labels}
         if lesson.weights is not None:
             columns["weight"] = pa.array(lesson.weights)
         weight = None if lesson.weights is None else "weight"
-        return train_neural(
-            pa.table(columns), [head], tokenizer, trunk, replace(recipe, held_out=0.0), weight=weight, device=device
+        judge: Judge = training.train_neural(
+            pa.table(columns),
+            [head],
+            tokenizer,
+            copy.deepcopy(trunk),
+            replace(recipe, held_out=0.0),
+            weight=weight,
+            device=device,
+            log=log or (lambda facts: None),
         )
+        return judge
 
     return train
 
@@ -244,13 +262,9 @@ def _balanced_rows(labelled: LabelledTexts, seed: int) -> Array:
 
 
 def _weights_of(labelled: LabelledTexts, recipe: DistilRecipe) -> Array | None:
-    """By which the labels weigh alike, 1 in the mean."""
     if recipe.balance != "weights":
         return labelled.weights
-    given = np.ones(len(labelled)) if labelled.weights is None else labelled.weights
-    labels, place = np.unique(labelled.labels.to_numpy(zero_copy_only=False), return_inverse=True)
-    of_label = np.bincount(place, given)
-    return np.asarray(given * (len(labelled) / len(labels) / of_label)[place])
+    return balanced_weights(labelled)
 
 
 def _with_weights(labelled: LabelledTexts, recipe: DistilRecipe) -> LabelledTexts:

@@ -3,8 +3,8 @@ retrain, in rounds.
 
 What is published is that the predictions of one round feed the next, and that seeds are verified. How many rounds, from
 which scores samples are drawn, and how many, is not: those numbers here are ours. A round scores a pool, draws
-candidates from its top and its bottom, has them verified (a language model's marks, the verdict of a small training
-run, or nobody but the next step), trains anew and is kept if the held-out figure does not fall.
+candidates from its top and its bottom, has them verified (the marks of a language model or of another judge, or nobody
+but the next step), trains anew and is kept if the held-out figure does not fall.
 
 Held-out groups never give a candidate, and no candidate is a near copy of a text that is there. The held-out texts are
 two halves: one decides which rounds are kept, and the other is only measured, since a figure that chose among rounds
@@ -93,15 +93,6 @@ def by_marks(mark: Callable[[pa.Array], Array], head: Head, cuts: Sequence[float
     return verify
 
 
-def by_verdict(accepts: Callable[[pa.Table], bool]) -> Verifier:
-    """All as proposed, or none: whether a small model that is trained on them gets better, say."""
-
-    def verify(candidates: pa.Table) -> pa.Array:
-        return candidates["proposed"] if accepts(candidates) else pa.nulls(len(candidates), pa.string())
-
-    return verify
-
-
 def iterate(
     start: LabelledTexts, pool: pa.Table, head: Head, train: Train, verify: Verifier, recipe: IterationRecipe,
     log: Callable[[Json], None] = lambda line: None,
@@ -110,6 +101,8 @@ def iterate(
     has no near copies of its own texts, as `seeds.training_set` makes it."""
     if head.kind == "regression":
         raise JudgeError(f"head {head.name} is a regression; rounds add labels")
+    if head.kind == "labels":
+        raise JudgeError(f"head {head.name} has labels without an order; rounds take from the best and the worst")
     for column in ("text", *(["group"] if start.groups is not None else [])):
         if column not in pool.column_names:
             raise JudgeError(f"the pool has no column {column!r}; it has {', '.join(pool.column_names)}")

@@ -186,12 +186,12 @@ def training_set(tables: Mapping[str, pa.Table], recipe: SeedRecipe) -> Training
         for label in labels
     }
     for label, count in groups.items():
-        if count < 2:
+        if count < 2 and recipe.held_out:
             raise JudgeError(
                 f"label {label}: all its texts are of one group, and none can be held out; give a column url or work, "
                 "or ungrouped='text'"
             )
-    outside = held_out(labelled, recipe.held_out, recipe.seed)
+    outside = held_out(labelled, recipe.held_out, recipe.seed) if recipe.held_out else np.zeros(len(labelled), np.bool_)
     table = table.append_column("held_out", pa.array(outside))
     report = {
         "recipe": recipe.as_json(),

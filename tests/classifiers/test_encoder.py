@@ -122,8 +122,9 @@ def test_all_layers_share_what_was_compiled_and_texts_do_not_ask_for_more(family
     # the embedding, the first projection, from one attention to the next, and to the last, of which only keys are asked
     once = 4
     assert graphs["unique_graphs"] == once
-    with torch.no_grad():
-        for number in range(12):  # more encoders than torch compiles a function for
+    limit = 4  # of how often torch compiles a function; its own is 8
+    with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=limit):
+        for number in range(limit + 1):
             other = Encoder(encoder.shape).eval()
             other.compile_for(32, backend="eager")
             other(packed(texts[0]))

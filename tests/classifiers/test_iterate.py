@@ -11,7 +11,7 @@ import pytest
 from gristmill.classifiers.card import JudgeError
 from gristmill.classifiers.judge import load_judge
 from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
-from gristmill.classifiers.teaching.iterate import IterationRecipe, as_proposed, by_marks, by_verdict, iterate
+from gristmill.classifiers.teaching.iterate import IterationRecipe, by_marks, iterate
 from gristmill.classifiers.training_sets import LabelledTexts, labelled_texts
 from tests.classifiers.labelled import BAD, GOOD, GRADE, QUALITY, texts_of
 
@@ -98,18 +98,6 @@ def test_a_round_that_makes_it_worse_is_undone():
     assert len(made.training) == made.rounds[0]["texts"]
     bearable = iterate(start(), pool(), QUALITY, train, wrong, replace(RECIPE, candidates=200, may_fall=1.0, rounds=1))
     assert bearable.rounds[1]["kept"] and len(bearable.training) > len(made.training)
-
-
-def test_a_verdict_refuses_a_round_as_a_whole():
-    made = iterate(start(), pool(), QUALITY, train, by_verdict(lambda candidates: False), replace(RECIPE, patience=1))
-    assert (
-        len(made.rounds) == 2
-        and made.rounds[1]["refused"] + made.rounds[1]["copies"] == 60
-        and made.rounds[1]["added"] == {}
-    )
-    accepted = iterate(start(), pool(), QUALITY, train, by_verdict(lambda candidates: True), replace(RECIPE, rounds=1))
-    proposed = iterate(start(), pool(), QUALITY, train, as_proposed, replace(RECIPE, rounds=1))
-    assert accepted.rounds == proposed.rounds and accepted.rounds[1]["turned"] == 0
 
 
 def test_a_text_that_was_refused_is_not_asked_about_again():

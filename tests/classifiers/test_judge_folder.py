@@ -200,7 +200,7 @@ def test_a_description_that_says_what_cannot_be(copy, changes, reason):
         ({"name": "Bad Name"}, "a name is lower-case letters"),
         ({"name": "x\n"}, "a name is lower-case letters"),
         ({"name": 5}, "a name is lower-case letters"),
-        ({"kind": "guess"}, "is none of probability, classes, regression"),
+        ({"kind": "guess"}, "is none of probability, classes, labels, regression"),
         ({"kind": []}, "is none of"),
         ({"labels": ["a"]}, "two labels, bad and good; here are 1"),
         ({"labels": ["a", "a"]}, "two labels are the same"),

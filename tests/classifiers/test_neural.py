@@ -188,7 +188,7 @@ def test_a_score_is_the_same_alone_among_others_and_in_any_batches(random_judge:
 def test_steps_that_are_filled_up_for_the_compiler_give_the_same_scores(random_judge: NeuralJudge) -> None:
     texts = makings.labelled_table(200, 6)["text"]
     filled = random_judge.at("cpu", pace=Pace(step_tokens=256, compiled=True, filled=0.5))
-    filled.engine.encoder._compiled = filled.engine.encoder._eager
+    filled.engine.encoder._compiled = filled.engine.encoder.passes
     shapes: set[int] = set()
     plain = filled.engine.encoder.forward
     filled.engine.encoder.forward = lambda packed: (shapes.add(len(packed.tokens_T)), plain(packed))[1]  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ BLOCK = 16
 LLM_ARGUMENTS = {
     "model", "revision", "tensor_parallel_size", "dtype", "quantization", "load_format", "enable_prefix_caching", "max_model_len",
     "gpu_memory_utilization", "seed", "skip_tokenizer_init", "trust_remote_code", "enforce_eager", "max_num_seqs",
-    "kv_cache_dtype", "hf_overrides",
+    "kv_cache_dtype", "hf_overrides", "speculative_config",
 }  # fmt: skip
 
 __version__ = "0.26.0 (made up)"
@@ -42,6 +42,7 @@ class SamplingParams:
     flat_logprobs: bool = False
     detokenize: bool = True
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    skip_reading_prefix_cache: bool | None = None
 
 
 @dataclass
@@ -105,15 +106,15 @@ class Engine:
             said = [ids[-1 - i % len(ids)] for i in range(params.max_tokens or 1)]
             completion = SimpleNamespace(token_ids=said, finish_reason="length", logprobs=logprobs)
             out.append(SimpleNamespace(
-                request_id=name, finished=True, prompt_token_ids=ids, outputs=[completion], num_cached_tokens=self._cached(ids),
+                request_id=name, finished=True, prompt_token_ids=ids, outputs=[completion], num_cached_tokens=self._cached(ids, params),
             ))  # fmt: skip
         return out
 
-    def _cached(self, ids: list[int]) -> int:
+    def _cached(self, ids: list[int], params: SamplingParams) -> int:
         blocks = [hash(tuple(ids[: end + BLOCK])) for end in range(0, len(ids) - BLOCK, BLOCK)]
         known = next((i for i, block in enumerate(blocks) if block not in self.seen), len(blocks))
         self.seen.update(blocks)
-        return known * BLOCK if self.caching else 0
+        return known * BLOCK if self.caching and not params.skip_reading_prefix_cache else 0
 
 
 class LLM:

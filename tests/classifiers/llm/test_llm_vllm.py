@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gristmill.classifiers.llm.feeding import Feeding
 from gristmill.classifiers.llm.http import Endpoint, HttpModel
 from gristmill.classifiers.llm.model import LanguageModelError, Request, request_key
 from gristmill.classifiers.llm.tokens import PromptTokens
@@ -195,6 +196,61 @@ def test_in_process_and_over_http_say_the_same(tokens):
         ) == 50
 
 
+def test_tokens_are_guessed_ahead_by_vllms_own_words(tokens):
+    mine = model(tokens, speculative="ngram", speculative_tokens=3)
+    config = {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4, "num_speculative_tokens": 3}
+    assert mine._llm.arguments["speculative_config"] == config == mine.identity["speculative"]
+    drafted = model(tokens, speculative="org/draft")
+    config = {"method": "draft_model", "model": "org/draft", "num_speculative_tokens": 5}
+    assert drafted._llm.arguments["speculative_config"] == config
+    assert drafted.identity["speculative"] == {**config, "revision": "main"}
+    assert "speculative_config" not in model(tokens)._llm.arguments and "speculative" not in model(tokens).identity
+    assert len(dict(drafted.answers(requests(20, max_tokens=4)))) == 20
+
+
+class Clock:
+    """A second a token that the cache does not spare, and a wait where few are in flight."""
+
+    def __init__(self, engine, monkeypatch) -> None:
+        self.now, step = 0.0, engine.step
+
+        def timed():
+            in_flight, outputs = len(engine.waiting), step()
+            fresh = sum(len(o.prompt_token_ids) - o.num_cached_tokens for o in outputs)
+            self.now += fresh + (200.0 if in_flight < 20 else 0.0)
+            return outputs
+
+        monkeypatch.setattr(engine, "step", timed)
+        monkeypatch.setattr("gristmill.classifiers.llm.vllm.time.perf_counter", lambda: self.now)
+
+
+def test_the_fastest_way_of_feeding_is_found_and_answers_do_not_depend_on_it(tokens, monkeypatch):
+    monkeypatch.setattr("gristmill.classifiers.llm.vllm.TURN", 64)
+    asked = requests(64 * 14 + 20, opening="Final Score:", labels=LABELS)
+    plain = {i: a.logprobs for i, a in model(tokens).answers(asked)}
+    mine = model(tokens, measure_feeding=True, in_flight=16)
+    Clock(mine._llm.llm_engine, monkeypatch)
+    assert mine.feeding == "still measuring"
+    found = list(mine.answers(asked))
+    assert sorted(i for i, _ in found) == list(range(len(asked))) and {i: a.logprobs for i, a in found} == plain
+    assert mine.feeding.startswith("with prefix cache") and mine.feeding.endswith(", 256 at a time")
+    assert len(dict(mine.answers(requests(5, labels=LABELS)))) == 5
+
+    def without_gain(self, ids, params):
+        return 0 if params.skip_reading_prefix_cache else -100  # a cache that costs more than it spares
+
+    monkeypatch.setattr(fake_vllm.Engine, "_cached", without_gain)
+    slow = model(tokens, measure_feeding=True, in_flight=300)
+    Clock(slow._llm.llm_engine, monkeypatch)
+    assert len(dict(slow.answers(asked))) == len(asked) and slow.feeding.startswith("without prefix cache")
+
+
+def test_orders_put_equal_beginnings_together():
+    asked = [Request(shared=s, own="x" * n) for s, n in (("b", 3), ("a", 9), ("b", 1), ("a", 2))]
+    assert Feeding(sorted=True).order(asked, range(4)) == [3, 1, 2, 0]
+    assert Feeding().order(asked, range(1, 3)) == [1, 2]
+
+
 @pytest.mark.slow
 def test_the_benchmark_runs_through_on_the_made_up_engine(tmp_path, capsys):
     from benchmarks.judges import medu_vllm
@@ -217,6 +273,32 @@ def test_the_benchmark_runs_through_on_the_made_up_engine(tmp_path, capsys):
     assert said["documents a second: one pass, five labels", True]["sizes"]["cached_tokens"] >= 352
     assert said["documents a second: one pass, five labels", False]["sizes"]["cached_tokens"] == 0
     assert said["documents a second: medu.label, all answers kept", None]["account"]["kept"] == 60
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_serving_runs_through_on_the_made_up_engine(tmp_path, capsys, monkeypatch):
+    from benchmarks.judges import serving_vllm
+
+    monkeypatch.setattr("gristmill.classifiers.llm.vllm.TURN", 64)
+    text = tmp_path / "text.txt"
+    text.write_text(" ".join(f"word{i % 977} is the {i}th of many." for i in range(20_000)))
+    words = [
+        str(text),
+        "--work",
+        str(tmp_path),
+        "--tiny",
+        "--draft",
+        str(tmp_path),
+        "--checkpoint",
+        f"sparse={tmp_path}",
+    ]
+    serving_vllm.main(words)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    labels = {line["point"]: line for line in said if line["what"] == "documents a second: one pass, five labels"}
+    reasoned = {line["point"]: line for line in said if line["what"] == "documents a second: reasoning"}
+    assert set(labels) == {"plain", "feeding", "fp8", "sparse"} and set(reasoned) == {*labels, "ngram", "draft"}
+    assert {line["spearman_to_plain"] for line in labels.values()} == {1.0}
+    assert labels["feeding"]["feeding"] != "still measuring" and labels["plain"]["sizes"]["documents"] == 30
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
