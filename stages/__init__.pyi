@@ -1,4 +1,5 @@
 # Made by stub.py.
+from gristmill.stages.blend.cap_domains import CapDomains as CapDomains
 from gristmill.stages.blend.mix import Mix as Mix
 from gristmill.stages.blend.order import Order as Order
 from gristmill.stages.dedup.bloom import BloomDedup as BloomDedup
@@ -15,15 +16,20 @@ from gristmill.stages.dedup.simhash import SimHashDedup as SimHashDedup
 from gristmill.stages.dedup.site_boilerplate import SiteBoilerplate as SiteBoilerplate
 from gristmill.stages.dedup.substring import SubstringDedup as SubstringDedup
 from gristmill.stages.dedup.url import UrlDedup as UrlDedup
+from gristmill.stages.edits.refine import Refine as Refine
+from gristmill.stages.edits.rephrase import Rephrase as Rephrase
 from gristmill.stages.extract.stage import Extract as Extract
 from gristmill.stages.from_meta import FromMeta as FromMeta
 from gristmill.stages.judge.judge import Judge as Judge, KeepWhere as KeepWhere
+from gristmill.stages.judge.label import KeepLabels as KeepLabels, Label as Label
+from gristmill.stages.judge.llm_label import LlmLabel as LlmLabel
 from gristmill.stages.judge.llm_score import LlmScore as LlmScore
 from gristmill.stages.judge.ocr import Ocr as Ocr
 from gristmill.stages.judge.quantile_buckets import QuantileBuckets as QuantileBuckets
 from gristmill.stages.judge.threshold import Threshold as Threshold
 from gristmill.stages.limits import above as above, below as below
 from gristmill.stages.others.datatrove import Datatrove as Datatrove
+from gristmill.stages.others.indexes import DatasketchIndex as DatasketchIndex, DatatroveIndex as DatatroveIndex
 from gristmill.stages.others.nemo import Nemo as Nemo
 from gristmill.stages.paths import RecipePath as RecipePath
 from gristmill.stages.read.arrow import Arrow as Arrow
@@ -46,6 +52,10 @@ from gristmill.stages.rules.language import KeepLanguages as KeepLanguages
 from gristmill.stages.rules.refinedweb import RefinedwebLines as RefinedwebLines, RefinedwebQuality as RefinedwebQuality
 from gristmill.stages.rules.replacements import FewReplacementCharacters as FewReplacementCharacters
 from gristmill.stages.sample import Sample as Sample
+from gristmill.stages.semantic.clusters import SemanticClusters as SemanticClusters
+from gristmill.stages.semantic.corpus_embed import CorpusEmbed as CorpusEmbed
+from gristmill.stages.semantic.dedup import SemanticDedup as SemanticDedup
+from gristmill.stages.semantic.embed import Embed as Embed
 from gristmill.stages.stage import (
     Annotate as Annotate,
     Global as Global,

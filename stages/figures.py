@@ -111,10 +111,58 @@ class PagePairs:
     pages: Sequence[Mapping[str, Any]]
 
 
-Block = FactList | Warnings | Figures | Plane | Sentence | CountBars | ValueBars | TextPair | PagePairs
+@dataclass(frozen=True)
+class HeatCell:
+    """A field of a heat map: `heat` from -3 (far less than before) to 3 (far more), two short lines, and all its
+    numbers in words."""
+
+    row: str
+    column: str
+    heat: int
+    lines: tuple[str, str]
+    words: str
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Cells by two columns, coloured by how a mix changes their share; for a page. A table beside it has the
+    numbers."""
+
+    title: str
+    across: str
+    down: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    cells: Sequence[HeatCell]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A few documents of each group: its name, and (uid, url, beginning of the text) of each; for a page."""
+
+    title: str
+    groups: Sequence[tuple[str, Sequence[tuple[str, str, str]]]]
+
+
+Block = (
+    FactList | Warnings | Figures | Plane | Sentence | CountBars | ValueBars | TextPair | PagePairs | HeatMap | Samples
+)
 BLOCKS: dict[str, type[Block]] = {
     kind.__name__: kind
-    for kind in (FactList, Warnings, Figures, Plane, Sentence, CountBars, ValueBars, TextPair, PagePairs)
+    for kind in (
+        FactList,
+        Warnings,
+        Figures,
+        Plane,
+        Sentence,
+        CountBars,
+        ValueBars,
+        TextPair,
+        PagePairs,
+        HeatMap,
+        Samples,
+    )
 }
 
 
@@ -142,6 +190,9 @@ def block_from(data: Mapping[str, Any]) -> Block:
     values = {name: value for name, value in data.items() if name != "kind"}
     if data["kind"] == "Plane":
         return Plane([Point(**point) for point in values["points"]], Figures(**values["table"]))
+    if data["kind"] == "HeatMap":
+        cells = [HeatCell(**{**cell, "lines": tuple(cell["lines"])}) for cell in values.pop("cells")]
+        return HeatMap(cells=cells, **values)
     return BLOCKS[data["kind"]](**values)
 
 

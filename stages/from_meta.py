@@ -73,8 +73,9 @@ class FromMeta(Annotate):
 
     @property
     def stand_in(self) -> frozenset[str]:
-        """The language need not be found out twice."""
-        return frozenset({"language"} & self.texts.keys() | {"language_score"} & self.numbers.keys())
+        """The language need not be found out twice, and an input may know what was synthetic before `rephrase`."""
+        texts, numbers = {"language", "synthetic"} & self.texts.keys(), {"language_score", "synthetic"}
+        return frozenset(texts | numbers & self.numbers.keys())
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         metas = [known_of(meta) for meta in batch.column("meta").to_pylist()]

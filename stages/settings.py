@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from gristmill.kernels.base.types import Mask
 from gristmill.stages.paths import FOLDER
@@ -29,8 +29,8 @@ def of_a_recipe(info: ValidationInfo) -> bool:
 class Range(Settings):
     """A closed interval; an end that is absent is open."""
 
-    low: float | None = None
-    high: float | None = None
+    low: Annotated[float | None, Field(description="the lowest value in it")] = None
+    high: Annotated[float | None, Field(description="the highest value in it")] = None
 
     @model_validator(mode="after")
     def _ends_are_in_order(self, info: ValidationInfo) -> Self:

@@ -2,7 +2,7 @@
 
 A stage is a small frozen pydantic model. Its fields are its configuration, its class name in snake case is its name in
 recipes, its docstring is its documentation. Stages never see Dask, file layout or the command line; each works alone,
-in a notebook, on a plain Arrow table:
+in a notebook, on a table of Arrow, pandas, polars or Hugging Face datasets:
 
     from gristmill.stages import Sample
     kept = Sample(rate=0.1)(table)
@@ -27,6 +27,7 @@ from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, ch
 from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.frames import as_arrow
 from gristmill.stages.limits import Bound, Limit, above, below, setting_at, signals_bounded
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
 from gristmill.stages.settings import PLACEMENT, Range, Settings, of_a_recipe, snake_case
@@ -156,10 +157,10 @@ class Map(Stage):
             check_made(applied.batch, *applied.made)
         return applied
 
-    def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Run the stage on a plain Arrow table, without an engine: kept rows come back."""
-        batches = [table] if isinstance(table, pa.RecordBatch) else table.combine_chunks().to_batches()
-        batches = [without_views(batch) for batch in batches]
+    def __call__(self, data: Any) -> Any:
+        """Run the stage on a table (`as_arrow`), without an engine: kept rows come back, in the same kind of table."""
+        table, back = as_arrow(data)
+        batches = [without_views(batch) for batch in table.combine_chunks().to_batches()]
         if not batches:  # an empty table has no batch, but still a schema to change
             batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
         out = []
@@ -169,7 +170,7 @@ class Map(Stage):
             out.append(
                 done.made.between(done.batch, kept) if done.made is not None else done.batch.filter(pa.array(kept))
             )
-        return pa.Table.from_batches(out)
+        return back(pa.Table.from_batches(out))
 
 
 class Made(NamedTuple):
@@ -413,17 +414,17 @@ class Global(Stage):
         up to this one."""
         raise NotImplementedError
 
-    def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Run the stage on a plain Arrow table, without an engine: kept rows come back, with the signals that it adds.
-        Columns that every document has and this table has not (`uid`, `source`, `date`...) are taken as null, uids from
-        the numbers of rows."""
-        documents, added = as_documents(pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table)
+    def __call__(self, data: Any) -> Any:
+        """Run the stage on a table (`as_arrow`), without an engine: kept rows come back, with the signals that it adds.
+        Columns that every document has and this table has not are taken as null, uids from the numbers of rows."""
+        table, back = as_arrow(data)
+        documents, added = as_documents(table)
         try:
             after = cast(LocalDocuments, self.run(LocalDocuments([documents]), LocalFlow()))
         except NeedsRun as error:
             raise CannotRun(f"{self.called} needs a run, in a recipe: {error}") from error
         kept = after.table() if after.tables else documents.slice(0, 0)
-        return kept.drop_columns([name for name in added if name in kept.column_names])
+        return back(kept.drop_columns([name for name in added if name in kept.column_names]))
 
 
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:

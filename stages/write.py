@@ -38,6 +38,9 @@ class Write(Sink):
         str | None, Field(description="name of the crawl (CC-MAIN-2024-10); adds `dump`, and `file_path` out of `meta`")
     ] = None
     signals: Annotated[bool, Field(description="also write the signals measured so far, by name")] = True
+    vectors: Annotated[
+        bool, Field(description="of these also vectors (lists of one length, as `embedding`), which are large")
+    ] = False
 
     def table(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {field.name: known(batch, field) for field in COLUMNS}
@@ -46,9 +49,17 @@ class Write(Sink):
             columns["file_path"] = column_of(from_meta(batch, "file_path"), pa.string())
         if self.signals:
             taken = {*columns, *BASE.names, *PAGE.names}
-            columns |= {name: batch.column(name) for name in sorted(batch.schema.names) if name not in taken}
+            columns |= {
+                name: batch.column(name)
+                for name in sorted(batch.schema.names)
+                if name not in taken and (self.vectors or not is_vector(batch.schema.field(name)))
+            }
         empty = pa.RecordBatch.from_arrays([columns.pop("text")], names=["text"])
         return with_columns(empty, columns)
+
+
+def is_vector(field: pa.Field) -> bool:
+    return bool(pa.types.is_fixed_size_list(field.type))
 
 
 def known(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:

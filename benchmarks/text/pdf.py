@@ -2,9 +2,10 @@
 
     python -m benchmarks.text.pdf_corpus FOLDER && python -m benchmarks.text.pdf FOLDER [--peers] [--worst 10]
 
-One JSON line a result. Pages a second are of processor time, the child's too. `similarity` is 1 - (edits / words of the longer side), the mean over documents. Peers: pypdf,
-pdfminer.six and PDFium's own text (pypdfium2). Broken words are found in PDFium's own text, which marks hyphens at lines' ends (U+FFFE): those whose
-parts together are a word of the known text, and with the hyphen are not.
+One JSON line a result. Pages a second are of processor time, the child's too. `similarity` is 1 - (edits / words of the
+longer side), the mean over documents. Peers: pypdf, pdfminer.six and PDFium's own text (pypdfium2). Broken words are
+found in PDFium's own text, which marks hyphens at lines' ends (U+FFFE): those whose parts together are a word of the
+known text, and with the hyphen are not.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
+from gristmill.stages.blend.heat_map import examples_of, heat_maps
 from gristmill.stages.blend.methods import AnyMethod
 from gristmill.stages.figures import Block, FactList, Figures, Plane, Point, Report, Warnings, first_of, relative
 from gristmill.stages.formatting import as_number, as_percent, as_share, as_short
@@ -18,13 +19,17 @@ def mix_figures(report: Report) -> list[Block]:
     mix = report["mix"]
     blocks: list[Block] = [FactList("", mix_facts(mix))]
     blocks += [Warnings([str(line) for line in mix["warnings"]])] if mix.get("warnings") else []
+    blocks += heat_maps(mix)
     blocks.append(sources_mixed(mix))
+    blocks += examples_of(mix)
     blocks += [plane(mix)] if mix.get("frontier") else [beside_controls(mix)] if mix.get("controls") else []
     noisy = [("dropped", task) for task in mix.get("dropped_tasks") or []] + [
         ("flagged", t) for t in mix.get("flagged_tasks") or []
     ]
     blocks += [noisy_tasks(noisy)] if noisy else []
     blocks += [left_out(mix)] if "rank_correlation" in mix else []
+    blocks += [FactList("How far to trust it", doubts(mix))] if "nearest_run" in mix else []
+    blocks += [larger_runs(mix["larger_runs"])] if "larger_runs" in mix else []
     return blocks
 
 
@@ -53,6 +58,9 @@ def mix_facts(mix: Report) -> list[tuple[str, str]]:
     pairs += [("aversion to risk", as_short(mix["aversion"]))] if "aversion" in mix else []
     pairs += [("price of distance from the prior", as_short(mix["kl"]))] if "kl" in mix else []
     pairs += [("solved to within", f"{mix['gap']:.1e} of the objective")] if "gap" in mix else []
+    if joined := mix.get("joined"):
+        into = len(set(joined.values()))
+        pairs.append(("small cells joined", f"{as_number(len(joined))} into {as_number(into)}"))
     pairs += [("tasks", ", ".join(map(str, mix["tasks"])))] if mix.get("tasks") else []
     return pairs
 
@@ -162,6 +170,47 @@ def left_out(mix: Report) -> Figures:
     return first_of(
         Figures("How well runs that were left out are ranked", ("loss", "rank correlation"), rows, 1, bars, note)
     )
+
+
+def doubts(mix: Report) -> list[tuple[str, str]]:
+    """The mix beside the runs that were measured."""
+    sure, nearest, best = mix["interval"], mix["nearest_run"], mix["best_run"]
+    told = f"{sure[0]:.4f} to {sure[1]:.4f} in 90 % of mixes drawn as the runs were" if sure else "too few runs to say"
+    pairs = [
+        ("predicted loss", f"{mix['predicted_loss']:.4f}; {told}"),
+        (
+            "nearest run",
+            f"{nearest['run']}: {as_percent(nearest['distance'])} of its tokens would move; "
+            f"{as_percent(nearest['farther_than'])} of the runs' mixes are nearer to another",
+        ),
+    ]
+    pairs += [("best run within the caps", f"{best['run']}: {best['loss']:.4f}, measured")] if best else []
+    if mix["advice"] == "run":
+        weights = sorted(best["weights"].items(), key=lambda pair: (-pair[1], pair[0]))
+        pairs.append(("advice", "take its mix: " + ", ".join(f"{name} {as_percent(w)}" for name, w in weights if w)))
+    if ranked := mix.get("regressors"):
+        pairs.append(("regressors", ", ".join(f"{name} {value:.3f}" for name, value in ranked.items())))
+    return pairs
+
+
+def larger_runs(larger: Report) -> Figures:
+    """Whether the ranking of small runs holds at a larger size, and what the runs near the mix had there."""
+    low, high = larger["rank_correlation_interval"]
+    best, sure = larger["best_run"], larger["interval"]
+    rows = [("this mix (expected)", "0.0%", f"{larger['expected_loss']:.4f}", "–")]
+    rows += [
+        (str(run["run"]), as_percent(run["distance"]), f"{run['loss']:.4f}", as_number(run["place"]))
+        for run in larger["nearest_runs"]
+    ]
+    if best["run"] not in {run["run"] for run in larger["nearest_runs"]}:
+        rows.append((f"{best['run']} (best)", as_percent(best["distance"]), f"{best['loss']:.4f}", "1"))
+    note = (
+        f"The fit ranks {as_number(larger['runs'])} larger runs with a correlation of "
+        f"{larger['rank_correlation']:.3f} ({low:.3f} to {high:.3f}); the best of them it puts at place "
+        f"{as_number(best['predicted_place'])}."
+    )
+    note += f" The mix is expected at {sure[0]:.4f} to {sure[1]:.4f}." if sure else ""
+    return Figures("Larger runs near this mix", ("run", "tokens to move", "loss", "place"), rows, 1, note=note)
 
 
 def order_figures(report: Report) -> list[Block]:

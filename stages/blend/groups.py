@@ -30,6 +30,27 @@ def group_names(docs: pa.Table, columns: Sequence[str], what: str) -> pa.Array:
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
+def quoted(value: str, columns: int) -> str:
+    """A value as it stands in the name of a group of so many columns."""
+    return value if columns == 1 else value.replace("\\", "\\\\").replace("/", "\\/")
+
+
+def parts_of(name: str, columns: int) -> list[str]:
+    """The values that a group's name is made of."""
+    if columns == 1:
+        return [name]
+    parts, escaped = [""], False
+    for letter in name:
+        if escaped or letter not in "\\/":
+            parts[-1] += letter
+            escaped = False
+        elif letter == "/":
+            parts.append("")
+        else:
+            escaped = True
+    return parts
+
+
 def numbers_of(docs: pa.Table, signal: str) -> pa.ChunkedArray:
     """A signal as float64, null where there is none; texts and lists are no signals."""
     if signal not in docs.column_names:

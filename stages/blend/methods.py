@@ -21,8 +21,10 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights import log_linear, regmix, shares, tables
-from gristmill.mixing.weights.ablations import Ablations, left_out, trust
+from gristmill.mixing.weights.ablations import Ablations, Fit, LeftOut, Predict, leave_out, rank_correlation, trust
+from gristmill.mixing.weights.advice import advise, larger_runs
 from gristmill.mixing.weights.budget import most_utility
+from gristmill.mixing.weights.kernel import kernel
 from gristmill.mixing.weights.supply import Supply, check_same_names
 from gristmill.mixing.weights.unimax import unimax
 from gristmill.mixing.weights.utilimax import frontier
@@ -257,11 +259,15 @@ class OfAblations(Method):
 
     ablations_file: Annotated[RecipePath, Field(description="a CSV of runs, their weights and losses")]
     task_weights: TaskWeights = None
+    confirmed_file: Annotated[
+        RecipePath | None, Field(description="a CSV of larger runs, to see whether the fit ranks them too")
+    ] = None
 
-    @field_validator("ablations_file")
+    @field_validator("ablations_file", "confirmed_file")
     @classmethod
-    def _is_a_table(cls, path: str) -> str:
-        _read(path, tables.ablations)
+    def _is_a_table(cls, path: str | None) -> str | None:
+        if path is not None:
+            _read(path, tables.ablations)
         return path
 
     @field_validator("task_weights")
@@ -283,12 +289,41 @@ class OfAblations(Method):
         check_same_names(supply.names, dict.fromkeys(ablations.sources), "ablations")
         return ablations.counted(self.task_weights)
 
+    def appraise(
+        self, table: Ablations, weights_T: Floats, law: Predict, left: LeftOut, inner: Supply, mix_N: Floats
+    ) -> Facts:
+        """How far to trust the mix, and what to take instead where it is not to be."""
+
+        def loss(mix_N: Floats) -> float:
+            return float(law(mix_N[None])[0] @ weights_T)
+
+        facts = trust(table, weights_T, left.predicted_RT, left.predicted_RT @ weights_T)
+        beside, warnings = advise(table, weights_T, left, mix_N, loss(mix_N), inner.caps_N)
+        if self.confirmed_file is not None:
+            larger = _read(self.confirmed_file, tables.ablations)
+            beside["larger_runs"], more = larger_runs(larger, table, weights_T, law, mix_N)
+            warnings += more
+        controls = _controls(inner)
+        if best := beside["best_run"]:
+            controls[f"run {best['run']}"] = np.array([best["weights"][name] for name in table.sources])
+        return {
+            **facts,
+            **beside,
+            "tasks": list(table.tasks),
+            "predicted_loss": loss(mix_N),
+            "controls": {name: {"predicted_loss": loss(control_N)} for name, control_N in controls.items()},
+            "warnings": [*facts["warnings"], *_unseen(table, mix_N), *warnings],
+        }
+
 
 class Regmix(OfAblations):
     """The mean of the best of many candidates, by a regression."""
 
     title = "RegMix"
-    regressor: Literal["trees", "ridge"] = "trees"
+    regressor: Annotated[
+        Literal["auto", "kernel", "law", "ridge", "trees"],
+        Field(description="auto: of kernel, law and ridge the one that ranks runs best that it has not seen"),
+    ] = "auto"
     candidates: Annotated[int, Field(description="mixes that are looked at", ge=1)] = 100_000
     best: Annotated[int, Field(description="the mean of so many of the best", ge=1)] = 100
 
@@ -298,26 +333,33 @@ class Regmix(OfAblations):
             raise ValueError(f"best is {self.best} of {self.candidates} candidates; there must be as many")
         if self.regressor == "trees" and importlib.util.find_spec("sklearn") is None:
             raise ValueError(
-                "regressor trees needs scikit-learn: pip install 'gristmill[train]', or take regressor: ridge"
+                "regressor trees needs scikit-learn: pip install 'gristmill[train]', or take regressor: kernel"
             )
         return self
 
     def weigh(self, supply: Supply, seed: int) -> tuple[Floats, Facts]:
         table, weights_T = self.runs(supply)
-        fit = regmix.trees(seed) if self.regressor == "trees" else regmix.ridge
         inner, back = _in_order_of(supply, table.sources)
         candidates_KN = regmix.draw_candidates(inner, self.candidates, seed)
-        target_R1 = (
-            table.losses_RT @ weights_T[:, None]
-        )  # what is fitted is the mean that the mix lowers, as in the paper
-        law = fit(table.weights_RN, target_R1)
-        mix_N = regmix.best_mean(candidates_KN, law(candidates_KN)[:, 0], self.best, inner.caps_N)
-        predicted = left_out(table.weights_RN, np.hstack([table.losses_RT, target_R1]), fit)
-        facts = trust(table, weights_T, predicted[:, :-1], predicted[:, -1]) | _predictions(
-            inner, mix_N, lambda mixes_KN: law(mixes_KN)[:, 0]
-        )
-        facts["warnings"] = facts["warnings"] + _unseen(table, mix_N)
-        return mix_N[back], facts | {"regressor": self.regressor, "tasks": list(table.tasks)}
+        left_outs = {name: leave_out(table.weights_RN, table.losses_RT, fit) for name, fit in self.fits(table, seed)}
+        loss_R = table.losses_RT @ weights_T
+        ranked = {
+            name: rank_correlation(left.predicted_RT @ weights_T, loss_R) for name, left in left_outs.items()
+        }  # what the mix lowers is the sum of its tasks' predictions: fitted as one number it is ranked worse
+        name = max(ranked, key=lambda name: round(ranked[name], 6))
+        law = dict(self.fits(table, seed))[name](table.weights_RN, table.losses_RT)
+        mix_N = regmix.best_mean(candidates_KN, law(candidates_KN) @ weights_T, self.best, inner.caps_N)
+        facts = self.appraise(table, weights_T, law, left_outs[name], inner, mix_N)
+        return mix_N[back], facts | {"regressor": name} | ({"regressors": ranked} if len(ranked) > 1 else {})
+
+    def fits(self, table: Ablations, seed: int) -> list[tuple[str, Fit]]:
+        """Those to choose from, the best first where they rank alike."""
+        fits: dict[str, Fit] = {"kernel": kernel, "law": log_linear.fit_law, "ridge": regmix.ridge}
+        if self.regressor == "trees":
+            return [("trees", regmix.trees(seed))]
+        if self.regressor != "auto":
+            return [(self.regressor, fits[self.regressor])]
+        return [(name, fit) for name, fit in fits.items() if name != "law" or np.all(table.losses_RT > 0)]
 
 
 class LogLinear(OfAblations):
@@ -341,17 +383,10 @@ class LogLinear(OfAblations):
             prior_N = prior_N / prior_N.sum()
         law = log_linear.fit_law(table.weights_RN, table.losses_RT)
         proposal = log_linear.propose(law, weights_T, prior_N, inner.caps_N, self.kl)
-        predicted_RT = left_out(table.weights_RN, table.losses_RT, log_linear.fit_law)
-        facts = trust(table, weights_T, predicted_RT, predicted_RT @ weights_T)
-        facts |= _predictions(inner, proposal.weights_N, lambda mixes_KN: law(mixes_KN) @ weights_T)
-        facts["warnings"] = facts["warnings"] + _unseen(table, proposal.weights_N)
+        left = leave_out(table.weights_RN, table.losses_RT, log_linear.fit_law)
+        facts = self.appraise(table, weights_T, law, left, inner, proposal.weights_N)
         floors = dict(zip(table.tasks, law.floor_T.tolist(), strict=True))
-        return proposal.weights_N[back], facts | {
-            "kl": self.kl,
-            "gap": proposal.gap,
-            "floors": floors,
-            "tasks": list(table.tasks),
-        }
+        return proposal.weights_N[back], facts | {"kl": self.kl, "gap": proposal.gap, "floors": floors}
 
 
 AnyMethod = Given | Proportional | Temperature | Unimax | Utilimax | MostUtility | Regmix | LogLinear
@@ -394,15 +429,6 @@ def _unseen(table: Ablations, mix_N: Floats) -> list[str]:
         if most == 0 < weight
     ]
     return [f"no run has seen {', '.join(map(repr, names))}: what is said about it is a guess"] if names else []
-
-
-def _predictions(supply: Supply, mix_N: Floats, loss: Callable[[Floats], Floats]) -> Facts:
-    return {
-        "predicted_loss": float(loss(mix_N[None])[0]),
-        "controls": {
-            name: {"predicted_loss": float(loss(control_N[None])[0])} for name, control_N in _controls(supply).items()
-        },
-    }
 
 
 def _controls(supply: Supply) -> dict[str, Floats]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import asdict, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,11 @@ from pydantic import Field, field_validator, model_validator
 from gristmill.kernels.base.types import Array
 from gristmill.mixing import draw
 from gristmill.mixing.weights.supply import ShortSupply, Supply, simulated_epoching
+from gristmill.stages.blend.cells import caps_of, is_by_part, joined, smaller_than
 from gristmill.stages.blend.copies import COPIES
+from gristmill.stages.blend.examples import CellExamples
 from gristmill.stages.blend.figures import mix_figures
-from gristmill.stages.blend.groups import group_names
+from gristmill.stages.blend.groups import group_names, parts_of
 from gristmill.stages.blend.methods import AnyMethod, ChosenMix, Given, Proportional, choose
 from gristmill.stages.checks import Complaint, RecipeContext, in_a_sentence, nearest
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
@@ -33,6 +35,7 @@ from gristmill.stages.sample import chances
 from gristmill.stages.stage import CannotRun, Global
 
 BITS = 12  # of the hash, by which tokens are summed: the documents at the cut are one in 4,096
+BITS_OF_CELLS = 8  # of groups by three columns and more, of which there may be ten thousand
 PROXY = 0x70726F7879  # added to the seed: which documents a proxy run keeps says nothing about which it draws
 
 
@@ -55,8 +58,24 @@ class Mix(Global):
         float | None, Field(description="tokens of training; null: as many as there are", gt=0, allow_inf_nan=False)
     ] = None
     max_epochs: Annotated[
-        float | dict[str, float], Field(description="how often a token may be seen; for all sources, or for each")
+        float | dict[str, float],
+        Field(
+            description=(
+                "how often a token may be seen; for all sources, for each, or by part: `{topic=science: 8, others: 4}`"
+            )
+        ),
     ] = 4.0
+    least_tokens: Annotated[
+        float,
+        Field(
+            description="groups of `by` with fewer tokens are joined: those that differ only in the last column first",
+            ge=0,
+            allow_inf_nan=False,
+        ),
+    ] = 0.0
+    small_cells: Annotated[
+        Literal["join", "refuse"], Field(description="groups below `least_tokens` are joined, or end the run")
+    ] = "join"
     stands_for: Annotated[
         float | None,
         Field(
@@ -105,6 +124,18 @@ class Mix(Global):
     def read(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(("uid", "tokens", *self.by)))
 
+    @property
+    def bits(self) -> int:
+        return BITS if len(self.by) < 3 else BITS_OF_CELLS
+
+    @property
+    def examples(self) -> CellExamples:
+        return CellExamples(tuple(self.by), self.seed)
+
+    @property
+    def round_helpers(self) -> tuple[object, ...]:
+        return (self.examples,)
+
     def check_recipe(self, context: RecipeContext) -> list[Complaint]:
         """A mix by source must speak of the sources that come to it and of no others: it is asked after all the work
         before it."""
@@ -146,10 +177,16 @@ class Mix(Global):
         sums = flow.gather(flow.tree(self.summed, flow.map(self.counted, docs, columns=first, by="key"), by="key"))
         if not len(sums):
             raise CannotRun("no document is left to mix")
-        present = {*pc.unique(sums["group"]).to_pylist()}
+        try:
+            cell_of = self.cells(sums)
+        except ValueError as error:
+            raise CannotRun(str(error)) from error
+        place = pc.index_in(sums["group"], value_set=pa.array(list(cell_of)))
+        sums = sums.set_column(0, "group", pa.array(list(cell_of.values())).take(place))
+        present = {*cell_of.values()}
         names = sorted(present | self.without_documents(present))
-        there_N, table_GB = totals_of(sums, names)
-        bits = min(BITS, draw.bits_for(len(names)))
+        there_N, table_GB = totals_of(sums, names, self.bits)
+        bits = min(self.bits, draw.bits_for(len(names)))
         table_GB = table_GB.reshape(len(names), 1 << bits, -1).sum(axis=2)
         wanted = self.budget or float(there_N.sum())
         try:
@@ -158,17 +195,42 @@ class Mix(Global):
             planned = draw.plan(table_GB, draw.tokens_wanted(mix.weights_N, budget))
         except (ValueError, ArithmeticError) as error:
             raise CannotRun(str(error)) from error
-        beside = pa.table({"group": names, "bin": planned.bin_G, "bits": [bits] * len(names)})
+        place_of = {name: place for place, name in enumerate(names)}
+        cell = np.array([place_of[name] for name in cell_of.values()], np.int64)  # by group of `by`
+        groups = pa.array(list(cell_of), pa.string())
+        beside = pa.table({"group": groups, "bin": planned.bin_G[cell], "bits": [bits] * len(groups)})
         at_cut = flow.gather(flow.map(self.at_the_cut, docs, columns=self.read, by="hash", beside=beside))
-        cuts = draw.exact_cuts(planned, *self.columns_of(at_cut, names))
-        facts = {**mix.facts, **self.account(planned, cuts, there_N)}
+        cuts = draw.exact_cuts(planned, *self.columns_of(at_cut, cell_of, place_of))
+        facts = {**mix.facts, **self.account(planned, cuts, there_N), **self.facts_of_cells(cell_of, names)}
         if budget < wanted:
             facts["warnings"] = [
                 *facts["warnings"],
                 f"of a part of the input: the budget of {wanted:,.0f} tokens was lowered to {budget:,.0f}",
             ]
+        if self.by != ["source"]:
+            cells = pa.table({"group": groups, "cell": pa.array(list(cell_of.values()), pa.string())})
+            facts["examples"] = self.examples.gather(docs, flow, cells)
         flow.report("mix", facts)
-        return flow.mark(self.drawn, docs, columns=self.read, beside=pa.table({"group": names, **asdict(cuts)}))
+        drawn = {name: column[cell] for name, column in asdict(cuts).items()}
+        return flow.mark(self.drawn, docs, columns=self.read, beside=pa.table({"group": groups, **drawn}))
+
+    def cells(self, sums: pa.Table) -> dict[str, str]:
+        """The cell of each group of `by`: its own name, or that of the small ones that it is joined with."""
+        rows = sums.group_by("group").aggregate([("all", "sum")]).sort_by("group").to_pydict()
+        tokens = dict(zip(rows["group"], map(float, rows["all_sum"]), strict=True))
+        small = smaller_than(tokens, self.least_tokens)
+        if small and self.small_cells == "refuse":
+            raise ValueError(
+                f"{len(small):,} of {len(tokens):,} cells have fewer than {self.least_tokens:,.0f} tokens:"
+                f" {in_a_sentence([f'{name!r} {tokens[name]:,.0f}' for name in small])}. Lower least_tokens, leave a"
+                " column out of `by`, or take small_cells: join"
+            )
+        return joined(tokens, len(self.by), self.least_tokens) if small else {name: name for name in tokens}
+
+    def facts_of_cells(self, cell_of: dict[str, str], names: list[str]) -> dict[str, Any]:
+        """Values of each cell by column, and which groups were joined into which cell."""
+        merged = {name: cell for name, cell in cell_of.items() if name != cell}
+        return {"parts": [parts_of(name, len(self.by)) for name in names], **({"joined": merged} if merged else {})}
 
     def chosen(self, tokens: dict[str, float], wanted: float, partial: bool) -> tuple[ChosenMix, float]:
         """The mix and its budget. Of a part of the input (`--limit`) sources of which it has nothing are left out, and
@@ -178,9 +240,12 @@ class Mix(Global):
             empty = [name for name, number in method.weights.items() if number and tokens.get(name) == 0]
             weights = {name: number * (name not in empty) for name, number in method.weights.items()}
             method = method.model_copy(update={"weights": weights})
+        caps = self.max_epochs
+        if isinstance(caps, dict) and is_by_part(caps, self.by):
+            caps = caps_of(caps, self.by, tokens, partial)
         while True:
             scale = budget / wanted
-            supply = Supply.of(tokens, self.stands_for * scale if self.stands_for else budget, self.max_epochs)
+            supply = Supply.of(tokens, self.stands_for * scale if self.stands_for else budget, caps)
             try:
                 mix = choose(supply, method, self.seed)
                 warnings = (
@@ -214,7 +279,8 @@ class Mix(Global):
         """The sources that settings speak of, by the setting's place."""
         below = ("method", name_of(self.method))
         mentioned = {(*below, setting): names for setting, names in self.method.mentioned().items()}
-        return mentioned | ({("max_epochs",): self.max_epochs} if isinstance(self.max_epochs, dict) else {})
+        caps = self.max_epochs
+        return mentioned | ({("max_epochs",): caps} if isinstance(caps, dict) and not is_by_part(caps, self.by) else {})
 
     def groups(self, docs: pa.Table) -> pa.Array:
         """What tells sources apart, as one text."""
@@ -240,7 +306,7 @@ class Mix(Global):
         tokens = docs["tokens"].to_numpy().astype(np.int64)
         rows = {
             "group": self.groups(docs),
-            "bin": draw.bins_of(self.hashes(docs), BITS),
+            "bin": draw.bins_of(self.hashes(docs), self.bits),
             "all": tokens,
             "tokens": tokens * self.takes_part(docs),
             "key": np.zeros(len(docs), np.uint64),
@@ -266,10 +332,12 @@ class Mix(Global):
         }
         return pa.table({**rows, "group": groups.filter(pa.array(here))})
 
-    def columns_of(self, rows: pa.Table, names: list[str]) -> tuple[Array, Array, Array, Array]:
+    def columns_of(
+        self, rows: pa.Table, cell_of: dict[str, str], place_of: dict[str, int]
+    ) -> tuple[Array, Array, Array, Array]:
         if not len(rows):
             return np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64)
-        group = pc.index_in(rows["group"], value_set=pa.array(names)).to_numpy().astype(np.int64)
+        group = np.array([place_of[cell_of[name]] for name in rows["group"].to_pylist()], np.int64)
         return rows["uid"].to_numpy(), rows["hash"].to_numpy(), rows["tokens"].to_numpy(), group
 
     def drawn(self, docs: pa.Table, told: pa.Table) -> pa.Table:
@@ -302,8 +370,8 @@ class Mix(Global):
         }
 
 
-def totals_of(sums: pa.Table, names: list[str]) -> tuple[Array, Array]:
+def totals_of(sums: pa.Table, names: list[str], bits: int) -> tuple[Array, Array]:
     """Tokens that each source has, and by hash those of documents that take part."""
     group = pc.index_in(sums["group"], value_set=pa.array(names)).to_numpy().astype(np.int64)
     there_N = np.bincount(group, weights=sums["all"].to_numpy(), minlength=len(names))
-    return there_N, draw.histogram(sums["bin"].to_numpy(), sums["tokens"].to_numpy(), group, len(names), BITS)
+    return there_N, draw.histogram(sums["bin"].to_numpy(), sums["tokens"].to_numpy(), group, len(names), bits)

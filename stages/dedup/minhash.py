@@ -294,8 +294,8 @@ class MinHashDedup(SurvivorPolicy):
         columns = super().policy_columns(docs)
         return {**columns, RUN: pa.nulls(len(docs), pa.string())} if self.against else columns
 
-    def sketches(self, text: pa.ChunkedArray) -> Sketches:
-        values, first = shingle_sets(text_column(text), self.ngram, self.seed)
+    def sketches(self, docs: pa.Table) -> Sketches:
+        values, first = shingle_sets(text_column(docs["text"]), self.ngram, self.seed)
         counts = np.diff(first)
         if counts.max(initial=0) <= MOST_SHINGLES:
             return values, first

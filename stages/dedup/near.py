@@ -40,6 +40,7 @@ NO_CLUSTER = 0
 EXAMPLES = 6
 SKETCH_ROWS = 100  # a sketch weighs as much as so many rows of other rounds
 SHOWN = 20_000  # characters of an example
+TWO_TEXTS = pa.table({"text": ["one of two texts", "the other of two texts"]})
 SAVED = 0  # the home of a document that an earlier run kept: it stays, and has no part here
 
 
@@ -59,8 +60,8 @@ class NearDuplicateStage(Protocol):
         """Sort keys by which the survivor comes first."""
         ...
 
-    def sketches(self, text: pa.ChunkedArray) -> Sketches:
-        """Of each text, what it is compared by, in uint64."""
+    def sketches(self, docs: pa.Table) -> Sketches:
+        """Of each document, what it is compared by, in uint64."""
         ...
 
     def similarities(self, sketches: Sketches, left: Array, right: Array) -> Array:
@@ -93,8 +94,8 @@ class NearDuplicates:
         flow.release(edges)
         return members
 
-    def prepare(self) -> None:
-        sketches = self.stage.sketches(pa.chunked_array([["one of two texts", "the other of two texts"]]))
+    def prepare(self, docs: pa.Table = TWO_TEXTS) -> None:
+        sketches = self.stage.sketches(docs)
         edge = np.array([0]), np.array([1])
         lists = neighbours(*edge, self.stage.similarities(sketches, *edge), 2)
         proposals(*lists, self.at_least, keepers(*lists, self.at_least))
@@ -129,7 +130,7 @@ class NearDuplicates:
         pairs = each_pair_once(pairs)
         left, places = np.unique(pairs["left"].to_numpy(), return_inverse=True)
         docs = rows_of(docs, left)
-        values, first = self.stage.sketches(docs["text"])
+        values, first = self.stage.sketches(docs)
         order = np.lexsort((pairs["right"].to_numpy(), pairs["right_home"].to_numpy(), places))
         pairs, places = pairs.take(pa.array(order)), places[order]
         home = pairs["right_home"].to_numpy()
@@ -160,7 +161,7 @@ class NearDuplicates:
         row, wanted = pc.list_parent_indices(rights).to_numpy(), rights.flatten().to_numpy()
         right, places = np.unique(wanted, return_inverse=True)
         docs = rows_of(docs, right)
-        values, first = self.stage.sketches(docs["text"])
+        values, first = self.stage.sketches(docs)
         sketch = sent["sketch"].combine_chunks()
         ends = np.concatenate([[0], np.cumsum(pc.list_value_length(sketch).to_numpy())])
         both = (

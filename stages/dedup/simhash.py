@@ -118,8 +118,8 @@ class SimHashDedup(SurvivorPolicy):
         pairs = {"home": home[left], "left": uid[left], "right": uid[right], "right_home": home[right]}
         return pa.table(pairs | {"cluster": np.full(len(left), NO_CLUSTER, np.uint64)})
 
-    def sketches(self, text: pa.ChunkedArray) -> Sketches:
-        words, _ = fingerprints(text_column(text), self.ngram, self.bits, self.seed)
+    def sketches(self, docs: pa.Table) -> Sketches:
+        words, _ = fingerprints(text_column(docs["text"]), self.ngram, self.bits, self.seed)
         return words.reshape(-1), np.arange(len(words) + 1) * words.shape[1]
 
     def similarities(self, sketches: Sketches, left: Array, right: Array) -> Array:

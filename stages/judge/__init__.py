@@ -1,4 +1,5 @@
-"""Scores of judges as stages (`judge`, `llm_score`), and what decides by scores (`threshold`, `quantile_buckets`).
+"""Scores and labels of judges as stages (`judge`, `llm_score`, `label`, `llm_label`), and what decides by them
+(`threshold`, `quantile_buckets`, `keep_where`, `keep_labels`).
 
 From outside: the stages, by `gristmill.stages`.
 """

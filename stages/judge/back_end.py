@@ -39,7 +39,26 @@ class BackEnd(Settings):
     revision: Annotated[
         str, Field(description="a commit on the hub; of an endpoint, your word for which weights answer")
     ] = ""
-    quantization: Annotated[str, Field(description="vLLM's word for it, where the checkpoint does not say")] = ""
+    quantization: Annotated[
+        str,
+        Field(
+            description="vLLM's word for it (fp8), where the checkpoint does not say; those of compressed-tensors (2:4 "
+            "sparse ones too), GPTQ, AWQ and fp8 do"
+        ),
+    ] = ""
+    speculative: Annotated[
+        str,
+        Field(description="tokens guessed ahead of the model (vLLM): ngram, by what it has read; or a draft model"),
+    ] = ""
+    speculative_tokens: Annotated[int, Field(description="how many are guessed", ge=1, le=32)] = 5
+    measure_feeding: Annotated[
+        bool,
+        Field(
+            description="choose by measurement on the first 13,000 requests how vLLM is fed: with or without prefix "
+            "cache, sorted or as they come, how many at a time",
+            json_schema_extra=PLACEMENT,
+        ),
+    ] = False
     longest_prompt: Annotated[int, Field(description="tokens of prompt and answer together (vLLM)", ge=64)] = 8192
     key_variable: Annotated[
         str, Field(description="the environment variable with the endpoint's key", json_schema_extra=PLACEMENT)
@@ -70,6 +89,8 @@ class BackEnd(Settings):
                 "`quantization` is for vllm in this process; a server has its own, and transformers takes "
                 "what the checkpoint says"
             )
+        if (self.speculative or self.measure_feeding) and (self.endpoint or self.engine != "vllm"):
+            raise ValueError("`speculative` and `measure_feeding` are for vllm in this process; a server has its own")
         if self.key_variable and not self.endpoint:
             raise ValueError("`key_variable` is for an endpoint")
         return self
@@ -95,6 +116,9 @@ class BackEnd(Settings):
             tensor_parallel=tensor_parallel,
             quantization=self.quantization or None,
             longest_prompt=self.longest_prompt,
+            measure_feeding=self.measure_feeding,
+            speculative=self.speculative,
+            speculative_tokens=self.speculative_tokens,
         )
         return VllmModel(name, settings)
 

@@ -12,14 +12,17 @@ from gristmill.stages.formatting import as_number, as_percent, as_share, as_shor
 FIGURES = {
     "auc": "AUC",
     "auc_mean": "AUC, mean of classes",
+    "macro_f1": "macro-F1",
     "accuracy": "accuracy",
     "kappa_quadratic": "kappa by distance",
     "average_precision": "average precision",
     "calibration_error": "calibration error",
     "f1": "best F1",
     "spearman": "rank correlation",
+    "spearman_to_full": "rank correlation to the judge before it was compressed",
 }
 MOST_CUTS = 20
+MOST_LABELS, MOST_COLUMNS = 100, 6
 
 
 def score_figures(report: Report) -> list[Block]:
@@ -27,7 +30,11 @@ def score_figures(report: Report) -> list[Block]:
     blocks: list[Block] = card(scores["judge"]) if scores.get("judge") else []
     blocks += [thresholds(report["thresholds"])] if report.get("thresholds") else []
     blocks += [buckets(report["quantile_buckets"])] if report.get("quantile_buckets") else []
+    for counted in scores.get("labels", []):
+        blocks += labels(counted)
     if not scores["signals"]:
+        if scores.get("labels"):
+            return blocks  # reasoned labels have no chance
         return [*blocks, Warnings(["no document has a score"])] if scores["of"] else blocks
     for values in scores["signals"]:
         blocks += signal(values, scores)
@@ -57,9 +64,31 @@ def card(its: Report) -> list[Block]:
         pairs += [("held out" + texts, measured or "nothing: nobody knows how good it is")]
         pairs += [("stands on", "; ".join(map(str, its["attribution"])))] if its.get("attribution") else []
         blocks.append(FactList(f"Judge of {head['name']}", pairs))
-        if isinstance(metrics.get("reliability"), list) and len(head["labels"]) == 2:
-            blocks.append(calibration(metrics["reliability"], str(head["labels"][1])))
+        if head["kind"] == "labels" and isinstance(metrics.get("f1"), dict):
+            blocks.append(by_label(metrics))
+        if isinstance(metrics.get("reliability"), list) and (len(head["labels"]) == 2 or head["kind"] == "labels"):
+            truth = "right" if head["kind"] == "labels" else str(head["labels"][1])
+            blocks.append(calibration(metrics["reliability"], truth))
     return blocks
+
+
+def by_label(metrics: Mapping[str, Any]) -> Figures:
+    """How well the judge tells each label, on texts that it had not seen."""
+    texts, f1, auc = (_by_name(metrics.get(name)) for name in ("texts_of", "f1", "auc"))
+    order = sorted(f1, key=lambda label: (-texts[label] if is_number(texts.get(label)) else 0, label))
+    rows = [
+        (
+            label,
+            as_number(texts[label]) if is_number(texts.get(label)) else "–",
+            *(f"{value:.3f}" if is_number(value) else "–" for value in (f1[label], auc.get(label))),
+        )
+        for label in order[:MOST_LABELS]
+    ]
+    return first_of(Figures("How well each label is told", ("label", "texts", "F1", "AUC"), rows, 1))
+
+
+def _by_name(column: object) -> dict[str, Any]:
+    return {str(label): value for label, value in column.items()} if isinstance(column, dict) else {}
 
 
 def is_number(value: object) -> bool:
@@ -149,6 +178,26 @@ def signal(one: Report, found: Report) -> list[Block]:
     blocks: list[Block] = [FactList(str(one["signal"]), pairs), histogram(one)]
     blocks += [by_group(one, name) for name in one["by"] if len(one["by"][name]) > 1]
     blocks += [examples(one)] if one["examples"] else []
+    return blocks
+
+
+def labels(counted: Report) -> list[Block]:
+    """How many documents have each label, and the commonest labels' shares of each source."""
+    signal, counts = str(counted["signal"]), counted["counts"]
+    rows = [
+        (str(label), as_number(count), as_share(count, counted["documents"]))
+        for label, count in list(counts.items())[:MOST_LABELS]
+    ]
+    bars = relative([count for _, count in list(counts.items())[:MOST_LABELS]])
+    blocks: list[Block] = [Figures(f"Documents by {signal}", (signal, "documents", "share"), rows, 1, bars)]
+    if len(counted["by"]) > 1:
+        shown = list(counts)[:MOST_COLUMNS]
+        by_source = [
+            (str(source), as_number(sum(of.values())), *(as_share(of[label], sum(of.values())) for label in shown))
+            for source, of in counted["by"].items()
+        ]
+        head = ("source", "documents", *map(str, shown))
+        blocks.append(first_of(Figures(f"{signal} by source: the commonest labels", head, by_source, 1)))
     return blocks
 
 

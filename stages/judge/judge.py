@@ -25,7 +25,8 @@ SHOWN_OF_CARD = ("kind", "heads", "training", "metrics", "versions", "attributio
 
 
 class Judge(Annotate):
-    """Score texts with a judge that `gristmill train-judge` saved; each of its heads is a signal.
+    """Score texts with a judge that `gristmill train-judge` saved; each of its heads is a signal, but for heads of
+    labels without an order, which `label` takes.
 
     A probability is that of the good label, of several classes it is the expected one, a regression is its value. A
     judge that is not as it was saved stops the run, and no document is blamed for it.
@@ -44,15 +45,27 @@ class Judge(Annotate):
         Field(description="of a neural judge; auto: a GPU if there is one", json_schema_extra={"placement": True}),
     ] = "auto"
 
+    precision: Annotated[
+        Literal["auto", "float32", "bf16", "fp8", "int8", "sparse"],
+        Field(
+            description="of a neural judge; auto: bf16 on a GPU, on a CPU int8 if it was compressed so, else float32. "
+            "sparse: on a GPU, after `compress-judge --sparse`"
+        ),
+    ] = "auto"
+
     needs: ClassVar[tuple[str, ...]] = ("text",)
     costly: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _is_a_judge(self) -> Self:
         try:
-            heads_of(self.judge_path)
+            heads = heads_of(self.judge_path)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"judge_path: {self.judge_path} is no folder of a judge ({error})") from error
+        if not heads:
+            raise ValueError(f"judge_path: {self.judge_path} gives labels, no scores; use the stage `label`")
+        if self.precision != "auto" and kind_of(self.judge_path) != "neural":
+            raise ValueError(f"precision: for neural judges; this one is of kind {kind_of(self.judge_path)}")
         return self
 
     @property
@@ -85,11 +98,11 @@ class Judge(Annotate):
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         try:
-            judge = loaded(self.judge_path, on_device(self.device))
+            judge = loaded(self.judge_path, on_device(self.device), self.precision)
         except Exception as error:  # whatever keeps a judge from being loaded, no document is to be blamed
             raise CannotRun(f"the judge cannot be loaded: {error}") from error
         scores = judge.score(batch.column("text"))
-        return {f"{self.prefix}{name}": pa.array(values) for name, values in scores.items()}
+        return {f"{self.prefix}{name}": pa.array(scores[name]) for name in heads_of(self.judge_path)}
 
 
 class KeepWhere(Rule):
@@ -140,31 +153,38 @@ def card_at(folder: str) -> JudgeCard:
 
 
 def heads_of(folder: str) -> tuple[str, ...]:
-    return _told(folder)[1]
+    """Names of the heads that give a score."""
+    return tuple(name for name, kind in _told(folder)[1] if kind != "labels")
+
+
+def label_heads_of(folder: str) -> tuple[str, ...]:
+    """Names of the heads that give a label."""
+    return tuple(name for name, kind in _told(folder)[1] if kind == "labels")
 
 
 def kind_of(folder: str) -> str:
     return _told(folder)[0]
 
 
-def _told(folder: str) -> tuple[str, tuple[str, ...]]:
+def _told(folder: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     path = Path(folder) / "judge.json"
     facts = path.stat()
     return _kind_and_heads(str(path), facts.st_size, facts.st_mtime_ns)
 
 
 @lru_cache(32)
-def _kind_and_heads(path: str, size: int, changed: int) -> tuple[str, tuple[str, ...]]:
+def _kind_and_heads(path: str, size: int, changed: int) -> tuple[str, tuple[tuple[str, str], ...]]:
     card = json.loads(Path(path).read_text(encoding="utf-8"))
-    return str(card["kind"]), tuple(str(head["name"]) for head in card["heads"])
+    return str(card["kind"]), tuple((str(head["name"]), str(head.get("kind"))) for head in card["heads"])
 
 
 @lru_cache(8)
-def loaded(folder: str, device: str) -> SavedJudge:
+def loaded(folder: str, device: str, precision: str = "auto") -> SavedJudge:
     """Once in each process."""
     from gristmill.classifiers.judge import load_judge
 
-    return load_judge(folder, device)
+    judge: Any = load_judge(folder, device)
+    return judge if precision == "auto" else judge.at(device, precision)  # type: ignore[no-any-return]
 
 
 def on_device(wanted: str) -> str:

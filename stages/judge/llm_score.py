@@ -3,56 +3,50 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from gristmill.stages.figures import Report, StageFigures
+from gristmill.stages.figures import FactList, Report, StageFigures
 from gristmill.stages.judge.back_end import BackEnd
+from gristmill.stages.judge.cost import Cost
 from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.paths import PathRole, RecipePath
-from gristmill.stages.stage import PLACEMENT, Annotate, CannotRun
+from gristmill.stages.stage import PLACEMENT, Annotate, Applied, CannotRun
 
 if TYPE_CHECKING:
     from gristmill.classifiers.llm.answers import AnswerFolder
-    from gristmill.classifiers.llm.model import Answer, LanguageModel
+    from gristmill.classifiers.llm.model import Answer, LanguageModel, Request
     from gristmill.classifiers.rating.rubric import Asking
 
 MEDU_LABELS = {"Great": 1.0, "Good": 0.75, "Okay": 0.5, "Poor": 0.25, "Useless": 0.0}
 SHOWN, EXCERPT = 3, 160
+FED = "fed: "  # before how requests were given to the engine, among what is noted
 
 
-class LlmScore(BackEnd, Annotate):
-    """Have a language model mark each document from 0 to 1; a document of which the answer cannot be read has no mark
-    (null).
+class Puts(Protocol):
+    """How a document is put to a model."""
 
-    Answers are asked for once: a run goes on from its journal, and `cache_path` keeps them for other runs too. Too many
-    unreadable ones stop the run.
-    """
+    def request(self, document: str) -> Request: ...
 
-    rubric: Annotated[str, Field(description="what to judge, in your words; each label's meaning too")] = ""
-    description_file: Annotated[
-        RecipePath, Field(description="instead of a rubric: a description that `gristmill medu` wrote")
-    ] = ""
-    labels: dict[str, float] = Field(
-        default=MEDU_LABELS, description="of a rubric: the words that a mark may be, each with its number from 0 to 1"
-    )
+
+class AsksModel(BackEnd, Annotate):
+    """What asks a language model about each text; answers are asked for once, and too many unreadable ones stop the
+    run."""
+
     reading: Annotated[
         Literal["at_once", "reasoned"],
-        Field(
-            description=(
-                "one pass, and the expected mark by all labels' probabilities; or reasoning that ends with a label"
-            )
-        ),
+        Field(description=("one pass that reads the probabilities of all labels, or reasoning that ends with a label")),
     ] = "at_once"
     cut: Annotated[int, Field(description="tokens of a document that are shown, of 4 bytes each", ge=1)] = 512
     max_tokens: Annotated[int, Field(description="of a reasoned answer", ge=16)] = 1024
-    signal: Annotated[str, Field(description="the name of the signal", pattern=r"^[a-z][a-z0-9_]*$")] = "llm_score"
     most_failures: Annotated[
         float, Field(description="the share of unreadable answers in a batch beyond which the run stops", ge=0, le=1)
     ] = 0.02
@@ -65,65 +59,54 @@ class LlmScore(BackEnd, Annotate):
         ),
     ] = ""
 
-    adds: ClassVar[tuple[str, ...]] = ("llm_score",)
     needs: ClassVar[tuple[str, ...]] = ("text",)
     costly: ClassVar[bool] = True
     patience: ClassVar[float] = 86_400.0  # a batch of reasoned answers takes hours on a small machine
 
     @model_validator(mode="after")
-    def _asks_something(self) -> Self:
-        if bool(self.rubric) == bool(self.description_file):
-            raise ValueError("give one of `rubric` and `description_file`")
-        if self.description_file and self.labels != MEDU_LABELS:
-            raise ValueError("`labels` are for a rubric; MEDU has its own")
+    def _keeps_answers_somewhere(self) -> Self:
         if self.cache_path and not (Path(self.cache_path).is_absolute() or Path(self.cache_path).is_dir()):
             raise ValueError(
                 f"cache_path: there is no folder {self.cache_path} beside the recipe; make it, or give a whole path"
             )
-        try:
-            self.asking()
-        except OSError as error:
-            raise ValueError(f"description_file: {self.description_file} cannot be read ({error.strerror})") from error
         return self
 
-    @property
-    def added(self) -> tuple[str, ...]:
-        return (self.signal,)
-
-    @property
-    def scored_signals(self) -> tuple[str, ...]:
-        return self.added
-
-    @classmethod
-    def figures(cls, report: Report) -> StageFigures | None:
-        return StageFigures("Scores", score_figures(report), topic="judges") if "scores" in report else None
+    @model_validator(mode="after")
+    def _guesses_what_is_generated(self) -> Self:
+        if self.speculative and self.reading == "at_once":
+            raise ValueError("`speculative` speeds up `reading: reasoned`; read at once, nothing is generated")
+        return self
 
     @property
     def gpu(self) -> bool:
         return self.in_process_on_gpu
 
-    def asking(self) -> Asking:
-        from gristmill.classifiers.rating.rubric import ByDescription, ByRubric
+    def apply(self, batch: pa.RecordBatch) -> Applied:
+        """Notes how the engine was fed, where that is measured."""
+        applied = super().apply(batch)
+        if not self.measure_feeding:
+            return applied
+        return replace(applied, noted={f"{FED}{getattr(self._model(), 'feeding', 'unknown')}": len(batch)})
 
-        if self.rubric:
-            return ByRubric(self.rubric, self.labels, self.reading, self.max_tokens)
-        description = (
-            Path(self.description_file).read_text(encoding="utf-8").removesuffix("\n")
-        )  # as `medu` asked by it
-        return ByDescription(description, self.reading, self.max_tokens)
+    def _model(self) -> LanguageModel:
+        return opened(BackEnd(**{name: getattr(self, name) for name in BackEnd.model_fields}))
 
-    def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    @abstractmethod
+    def asking(self) -> Puts:
+        """How a document is put to the model."""
+
+    def answers(self, texts: Sequence[str]) -> list[Answer]:
+        """The model's answer on each text, in their order."""
         from gristmill.classifiers.llm.account import Account
         from gristmill.classifiers.llm.cache import answer_all
         from gristmill.classifiers.llm.model import LanguageModelError
         from gristmill.classifiers.rating.sample import cut_texts
 
         asking = self.asking()
-        texts = cut_texts([text or "" for text in batch.column("text").to_pylist()], self.cut)
-        requests = [asking.request(text) for text in texts]
+        requests = [asking.request(text) for text in cut_texts(texts, self.cut)]
         answers: dict[int, Answer] = {}
         try:
-            model = opened(BackEnd(**{name: getattr(self, name) for name in BackEnd.model_fields}))
+            model = self._model()
             cache = answers_in(self.cache_path) if self.cache_path else None
             answers.update(answer_all(model, requests, Account(), cache))
         except LanguageModelError as error:
@@ -132,9 +115,7 @@ class LlmScore(BackEnd, Annotate):
             Exception
         ) as error:  # a document's fault is its answer's failure; for an engine or a full disk none is to be blamed
             raise CannotRun(f"{type(error).__name__}: {error}") from error
-        read = [asking.mark(answers[row]) for row in range(len(texts))]
-        self.gate(batch, [kind for _, kind in read], [answers[row] for row in range(len(texts))])
-        return {self.signal: pa.array([mark for mark, _ in read], pa.float32())}
+        return [answers[row] for row in range(len(texts))]
 
     def gate(self, batch: pa.RecordBatch, kinds: Sequence[str], answers: Sequence[Answer]) -> None:
         """One unreadable answer is a document without a mark; many are a model, a prompt or a server that does not do
@@ -152,6 +133,79 @@ class LlmScore(BackEnd, Annotate):
             f"{len(failed):,} of {len(kinds):,} answers could not be read ({kinds_in_words}), more than "
             f"{self.most_failures:.1%}. Some of them:{examples}"
         )
+
+
+class LlmScore(AsksModel):
+    """Have a language model mark each document from 0 to 1; a document of which the answer cannot be read has no mark
+    (null).
+
+    Answers are asked for once: a run goes on from its journal, and `cache_path` keeps them for other runs too. Too many
+    unreadable ones stop the run.
+    """
+
+    rubric: Annotated[str, Field(description="what to judge, in your words; each label's meaning too")] = ""
+    description_file: Annotated[
+        RecipePath, Field(description="instead of a rubric: a description that `gristmill medu` wrote")
+    ] = ""
+    labels: dict[str, float] = Field(
+        default=MEDU_LABELS, description="of a rubric: the words that a mark may be, each with its number from 0 to 1"
+    )
+    signal: Annotated[str, Field(description="the name of the signal", pattern=r"^[a-z][a-z0-9_]*$")] = "llm_score"
+    adds: ClassVar[tuple[str, ...]] = ("llm_score",)
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> Self:
+        if bool(self.rubric) == bool(self.description_file):
+            raise ValueError("give one of `rubric` and `description_file`")
+        if self.description_file and self.labels != MEDU_LABELS:
+            raise ValueError("`labels` are for a rubric; MEDU has its own")
+        try:
+            self.asking()
+        except OSError as error:
+            raise ValueError(f"description_file: {self.description_file} cannot be read ({error.strerror})") from error
+        return self
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        return (self.signal,)
+
+    @property
+    def scored_signals(self) -> tuple[str, ...]:
+        return self.added
+
+    @classmethod
+    def figures(cls, report: Report) -> StageFigures | None:
+        blocks = score_figures(report) if "scores" in report else []
+        fed = {str(name): count for name, count in report.get("noted", {}).items() if str(name).startswith(FED)}
+        if fed:
+            pairs = [(name.removeprefix(FED), f"{count:,} documents") for name, count in fed.items()]
+            blocks = [*blocks, FactList("How requests were given to the engine", pairs)]
+        return StageFigures("Scores", blocks, topic="judges") if blocks or "scores" in report else None
+
+    def cost_ahead(self, documents: float, text_bytes: float) -> Cost:
+        """Of one request a document; prices are the endpoint's own matter. Without a count, documents are as long as
+        they are shown."""
+        many = documents or text_bytes / (4 * self.cut)
+        shared = len(self.asking().request("").shared.encode()) / 4 + 100
+        answers = 1 if self.reading == "at_once" else self.max_tokens
+        return Cost.of(many, many * shared + min(text_bytes / 4, many * self.cut), many * answers, (0, 0), 0)
+
+    def asking(self) -> Asking:
+        from gristmill.classifiers.rating.rubric import ByDescription, ByRubric
+
+        if self.rubric:
+            return ByRubric(self.rubric, self.labels, self.reading, self.max_tokens)
+        description = (
+            Path(self.description_file).read_text(encoding="utf-8").removesuffix("\n")
+        )  # as `medu` asked by it
+        return ByDescription(description, self.reading, self.max_tokens)
+
+    def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        asking = self.asking()
+        answers = self.answers([text or "" for text in batch.column("text").to_pylist()])
+        read = [asking.mark(answer) for answer in answers]
+        self.gate(batch, [kind for _, kind in read], answers)
+        return {self.signal: pa.array([mark for mark, _ in read], pa.float32())}
 
 
 @lru_cache(2)

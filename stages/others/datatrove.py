@@ -20,6 +20,7 @@ from pydantic import Field
 from gristmill.stages.documents import PAGE, as_json, column_of
 from gristmill.stages.others.blocks import BlockAddress, Draws, Library, OtherBlock, Result, drop_by_result
 from gristmill.stages.read.charset import decode_page
+from gristmill.stages.read.payload import is_pdf
 from gristmill.stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class Datatrove(OtherBlock, Rewrite):
     """Run a block of DataTrove: a filter, a formatter or an extractor, yours too if it extends one of these.
 
     Its reasons are the stage's; what it adds to a document's metadata is put into `meta`. A document on which it raises
-    is quarantined. An extractor reads pages as `extract` does; its `timeout` is not applied, the run's own is.
+    is quarantined. An extractor reads pages as `extract` does, and no PDF files; its `timeout` is not applied, the
+    run's own is.
     """
 
     block: Annotated[
@@ -97,7 +99,8 @@ class Rows:
         }
         self.texts, self.metas = self.columns["text"], self.columns["meta"]
         self.html = there.column("html") if pages and "html" in batch.schema.names else None
-        is_page = np.zeros(len(batch), bool) if self.html is None else self.html.is_valid().to_numpy(False)
+        payloads = [None] * len(batch) if self.html is None else self.html.to_pylist()
+        is_page = np.array([payload is not None and not is_pdf(payload) for payload in payloads], bool)
         self.pages = pages
         self.work: list[int] = np.flatnonzero(is_page).tolist() if pages else list(range(len(batch)))
         self.without_text = ~is_page & np.array([pages and not text for text in self.texts], bool)

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO, ClassVar
 
+from pydantic import Field
+
 from gristmill.stages.documents import EMPTY, Collector, Reading
+from gristmill.stages.paths import RecipePath
 from gristmill.stages.read.frames import FrameReader, frames_of, spans_of_frames
 from gristmill.stages.read.members import Chunks, Damaged, Unpacked, Window, codec_for, plain_chunks
 from gristmill.stages.read.other_formats import NO_ROWS, OTHERS, other_format
 from gristmill.stages.read.rows import RowReader, add_row, missing_field
-from gristmill.stages.stage import Origin
+from gristmill.stages.stage import CannotRun, Origin
 
 
 class Jsonl(RowReader):
@@ -36,7 +40,17 @@ class Jsonl(RowReader):
         ".json.zst",
     )
 
+    attributes: list[RecipePath] = Field(
+        default=[],
+        description=(
+            "folders of Dolma's attributes, with a file beside each of the documents; scores go into `meta`, "
+            "for `from_meta`, as `attributes.NAME`. Files are then read whole"
+        ),
+    )
+
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
+        if self.attributes:  # which go line by line with the documents
+            return [(0, None)]
         if codec_for(Window(file), path) is not None:
             frames = frames_of(file, size)
             return [(0, None)] if frames is None else spans_of_frames(frames, size, target)
@@ -77,6 +91,7 @@ class Jsonl(RowReader):
             )
             if origin.start > 0:
                 next(rows, None)  # a line that began before, or the line end just before the span
+        beside = [Attributes(folder, origin.path, self) for folder in self.attributes]
         filled, others = (
             0,
             None,
@@ -89,6 +104,8 @@ class Jsonl(RowReader):
             if line is None:
                 collector.skip("too_large")
             elif (row := self.row_of(line, place, collector)) is not None:
+                for attributes in beside:
+                    attributes.add_to(row)
                 try:
                     filled += add_row(row, place, self, paths, collector)
                     if (
@@ -169,3 +186,50 @@ def lines(chunk: Chunks, place: int, max_bytes: int) -> Iterator[tuple[int, byte
         return
     if held:
         yield place, b"".join(parts) if held <= max_bytes else None
+
+
+class Attributes:
+    """Attributes of Dolma for the documents of one file, in their order: each line names its document."""
+
+    def __init__(self, folder: str, path: str, reader: RowReader) -> None:
+        self.place = Path(folder) / path
+        self.ids = reader.paths()["id"]
+        if not self.place.is_file():
+            raise CannotRun(f"{self.place}: there are no attributes for {path}; the files of both have the same names")
+        self.lines = self.read(reader.max_record_bytes)
+
+    def read(self, most: int) -> Iterator[tuple[int, bytes | None]]:
+        with self.place.open("rb") as file:
+            window, size = Window(file), self.place.stat().st_size
+            codec = codec_for(window, str(self.place))
+            yield from lines(
+                plain_chunks(window, 0) if codec is None else Unpacked(codec, window, size).chunk, 0, max(most, 1 << 24)
+            )
+
+    def add_to(self, row: dict[str, object]) -> None:
+        """Puts the scores of this document into its row: a number where an attribute has one span, else its spans.
+        Lines of documents that are not there are passed over."""
+        wanted = next((row[path] for path in self.ids if row.get(path) is not None), None)
+        if wanted is None:
+            raise CannotRun(f"{self.place}: a document without an id cannot have attributes")
+        for _, line in self.lines:
+            try:
+                entry = json.loads(line or b"null")
+                if entry["id"] == wanted:
+                    scores = {str(name): score_of(spans) for name, spans in entry["attributes"].items()}
+                    row["attributes"] = (
+                        {**held, **scores} if isinstance(held := row.get("attributes"), dict) else scores
+                    )
+                    return
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                raise CannotRun(f"{self.place}: not attributes as Dolma writes them ({error})") from error
+        raise CannotRun(
+            f"{self.place}: it has no attributes for document {wanted!r}, or not in the order of the documents"
+        )
+
+
+def score_of(spans: object) -> object:
+    """The score of [[begin, end, score]]; several spans, and none, as they are."""
+    if isinstance(spans, list) and len(spans) == 1 and isinstance(spans[0], list) and len(spans[0]) == 3:
+        return spans[0][2]
+    return spans

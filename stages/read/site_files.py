@@ -15,8 +15,8 @@ from gristmill.stages.read.payload import PayloadTooLarge, Undecodable, decoded_
 from gristmill.stages.read.records import Record
 from gristmill.stages.read.warc import WARC_SUFFIXES, Archive, date_of, id_of
 
-PATHS = ("/robots.txt", "/ai.txt", "/.well-known/ai.txt", "/trust.txt", "/.well-known/trust.txt",
-         "/.well-known/tdmrep.json")  # fmt: skip
+SITE_PATHS = ("/robots.txt", "/ai.txt", "/.well-known/ai.txt", "/trust.txt", "/.well-known/trust.txt",
+              "/.well-known/tdmrep.json")  # fmt: skip
 
 
 class SiteFiles(Archive):
@@ -56,6 +56,6 @@ class SiteFiles(Archive):
 
 def is_site_file(url: str | None) -> bool:
     try:
-        return url is not None and urlsplit(url).path.lower() in PATHS
+        return url is not None and urlsplit(url).path.lower() in SITE_PATHS
     except ValueError:
         return False

@@ -35,7 +35,7 @@ from gristmill.stages.rights.policies import (
     Robots,
     read_policy,
 )
-from gristmill.stages.rights.site_files import LATEST, SiteFiles, files_of, host_of, key_of, moments_of, site_files
+from gristmill.stages.rights.site_table import LATEST, SiteTable, files_of, host_of, key_of, moments_of, site_table
 from gristmill.stages.stage import NoSuchSignal, Rule, Signals, Verdict
 from gristmill.stages.text.url_lists import WantedLists, mended_urls, url_lists
 
@@ -131,7 +131,7 @@ class OptOut(Rule):
         if self._lists().files:
             url_lists(self._lists())
         if self.site_files is not None:
-            site_files(tuple(each(self.site_files)))
+            site_table(tuple(each(self.site_files)))
 
     def verdict(self, signals: Signals) -> Verdict:
         masks = {reason: np.zeros(len(signals), bool) for reason in REASONS}
@@ -147,7 +147,7 @@ class OptOut(Rule):
             signals.column("reservations").to_pylist() if "reservations" in self.needs else [None] * len(urls)
         )
         agents = named_agents(self.agents)
-        files = site_files(tuple(each(self.site_files))) if self.site_files is not None else None
+        files = site_table(tuple(each(self.site_files))) if self.site_files is not None else None
         asked = self._moments(signals) if files is not None else []
         for row, (url, said) in enumerate(zip(urls, stated, strict=True)):
             if files is not None and url:
@@ -179,7 +179,7 @@ class OptOut(Rule):
         masks[DOMAINS_LISTED] |= (bits & ~np.asarray(1 << URL, bits.dtype)) != 0
 
     def _look_in_files(
-        self, files: SiteFiles, url: str, at: int, agents: tuple[str, ...], drop: Callable[..., None]
+        self, files: SiteTable, url: str, at: int, agents: tuple[str, ...], drop: Callable[..., None]
     ) -> None:
         counts = set(self.reservations)
         host = host_of(url)
@@ -204,7 +204,7 @@ class OptOut(Rule):
                 drop("tdm_file")
 
     def _policy(
-        self, files: SiteFiles, host: str, kind: int, at: int, agents: tuple[str, ...]
+        self, files: SiteTable, host: str, kind: int, at: int, agents: tuple[str, ...]
     ) -> Robots | Reserved | bool | None:
         """A site's file of a kind; where its host has none, that of the host with or without `www.`"""
         body = files.body(key_of(host, kind), at)

@@ -27,19 +27,8 @@ from gristmill.stages.stage import Annotate
 
 # Directives of robots tags and headers that restrict use; all others are of no account here.
 RESTRICTING = ("noai", "noimageai", "noindex", "noarchive", "nocache", "nosnippet")
-HARMLESS = (
-    "all",
-    "index",
-    "follow",
-    "nofollow",
-    "archive",
-    "snippet",
-    "none",
-    "noimageindex",
-    "noodp",
-    "noydir",
-    "notranslate",
-)
+HARMLESS = ("all", "index", "follow", "nofollow", "archive", "snippet", "none", "noimageindex", "noodp", "noydir",
+            "notranslate")  # fmt: skip
 DIRECTIVE = re.compile(r"(?:([a-z][a-z0-9_-]{1,40})\s*:\s*)?([a-z]{4,12})\b", re.IGNORECASE)
 AGENT = re.compile(r"[a-z][a-z0-9_-]{1,40}")
 EVERY_AGENT = ("robots", "*", "")

@@ -14,15 +14,11 @@ from urllib.parse import urlsplit
 
 from protego import Protego
 
+from gristmill.stages.read.site_files import SITE_PATHS
+
 ROBOTS, AI_TXT, TRUST_TXT, TDM_FILE = range(4)
-PATHS = {
-    "/robots.txt": ROBOTS,
-    "/ai.txt": AI_TXT,
-    "/.well-known/ai.txt": AI_TXT,
-    "/trust.txt": TRUST_TXT,
-    "/.well-known/trust.txt": TRUST_TXT,
-    "/.well-known/tdmrep.json": TDM_FILE,
-}
+KINDS = {"robots.txt": ROBOTS, "ai.txt": AI_TXT, "trust.txt": TRUST_TXT, "tdmrep.json": TDM_FILE}
+PATHS = {path: KINDS[path.rpartition("/")[2]] for path in SITE_PATHS}
 LARGEST = 500 << 10  # bytes of a file that are read, as RFC 9309 asks of crawlers
 MOST_RULES = 2000  # of tdmrep.json
 AGENT_LINE = re.compile(r"^[ \t]*user-?[ ]?agent[ \t]*:?[ \t]*([^#\r\n]*)", re.IGNORECASE | re.MULTILINE)

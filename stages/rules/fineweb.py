@@ -24,7 +24,7 @@ class FinewebQuality(RuleByLanguage):
     max_duplicate_line_characters: Annotated[
         Share, Field(description="characters of lines that stood before, over all characters but newlines")
     ] = 0.01
-    max_newlines_per_word: Share = 0.3
+    max_newlines_per_word: Annotated[Share, Field(description="ends of lines for each word")] = 0.3
 
     limits: ClassVar[tuple[Limit, ...]] = (
         below("lines", 1, "empty"),

@@ -50,21 +50,21 @@ class GopherQuality(RuleByLanguage):
 class GopherRepetition(RuleByLanguage):
     """Drop documents that repeat lines, paragraphs or runs of words too much."""
 
-    max_duplicate_paragraph_share: Share = 0.30
-    max_duplicate_paragraph_character_share: Share = 0.20
-    max_duplicate_line_share: Share = 0.30
-    max_duplicate_line_character_share: Share = 0.20
+    max_duplicate_paragraph_share: Annotated[Share, Field(description="paragraphs that stood before")] = 0.30
+    max_duplicate_paragraph_character_share: Annotated[Share, Field(description="characters in them")] = 0.20
+    max_duplicate_line_share: Annotated[Share, Field(description="lines that stood before")] = 0.30
+    max_duplicate_line_character_share: Annotated[Share, Field(description="characters in them")] = 0.20
     max_top_2gram_share: Annotated[
         Share, Field(description="characters of the most frequent 2-gram, if it is repeated")
     ] = 0.20
-    max_top_3gram_share: Share = 0.18
-    max_top_4gram_share: Share = 0.16
+    max_top_3gram_share: Annotated[Share, Field(description="the same of 3-grams")] = 0.18
+    max_top_4gram_share: Annotated[Share, Field(description="the same of 4-grams")] = 0.16
     max_duplicate_5gram_share: Annotated[Share, Field(description="characters in 5-grams that stood before")] = 0.15
-    max_duplicate_6gram_share: Share = 0.14
-    max_duplicate_7gram_share: Share = 0.13
-    max_duplicate_8gram_share: Share = 0.12
-    max_duplicate_9gram_share: Share = 0.11
-    max_duplicate_10gram_share: Share = 0.10
+    max_duplicate_6gram_share: Annotated[Share, Field(description="the same of 6-grams")] = 0.14
+    max_duplicate_7gram_share: Annotated[Share, Field(description="the same of 7-grams")] = 0.13
+    max_duplicate_8gram_share: Annotated[Share, Field(description="the same of 8-grams")] = 0.12
+    max_duplicate_9gram_share: Annotated[Share, Field(description="the same of 9-grams")] = 0.11
+    max_duplicate_10gram_share: Annotated[Share, Field(description="the same of 10-grams")] = 0.10
 
     limits: ClassVar[tuple[Limit, ...]] = (
         below("lines", 1, "empty"),

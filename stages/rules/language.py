@@ -145,6 +145,17 @@ def what_is_wrong(language: str) -> str | None:
     return None
 
 
+@lru_cache(1024)
+def plain_language(label: str) -> str:
+    """The ISO 639 code of a model's label, of two letters where there is one: `eng_Latn` and `en` are `en`."""
+    code = label.split("_")[0].lower()
+    for entry in MISTAKEN.replace("\n", "|").split("|"):
+        two, *others = entry.split() or [""]
+        if code in others:
+            return two
+    return code
+
+
 def thresholds_of(path: str) -> dict[str, float]:
     try:
         return _thresholds_of(path, Path(path).stat().st_mtime_ns)

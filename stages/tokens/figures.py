@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from gristmill.shards.card import Facts as CardFacts, dataset_card
+from gristmill.stages.edits.made import REPHRASE
 from gristmill.stages.figures import LICENCE, Block, FactList, Figures, Report, as_ratio, first_of, relative
 from gristmill.stages.formatting import as_bytes, as_number, as_percent, as_share
 
@@ -95,8 +96,10 @@ def packing_figures(report: Report) -> list[Block]:
 
 
 def sets(given: Sequence[Report]) -> Figures:
+    cells = any("cell" in row_set for row_set in given)
     rows = [
         (
+            *((str(row_set.get("cell", "")),) if cells else ()),
             as_number(row_set["row_length"]),
             str(row_set["packer"]),
             as_number(row_set["rows"]),
@@ -109,12 +112,23 @@ def sets(given: Sequence[Report]) -> Figures:
         )
         for row_set in given
     ]
-    head = ("row length", "packer", "rows", "fill", "padding", "cut", "more rows than needed", "shards", "size")
+    head = (
+        *(("cell",) if cells else ()),
+        "row length",
+        "packer",
+        "rows",
+        "fill",
+        "padding",
+        "cut",
+        "more rows than needed",
+        "shards",
+        "size",
+    )
     note = (
         "More rows than needed: over the least that any packer could do with here that cuts only documents "
         "longer than a row. Cut: documents in several pieces."
     )
-    return Figures("Rows", head, rows, 2, note=note)
+    return first_of(Figures("Rows", head, rows, 3 if cells else 2, note=note))
 
 
 def lengths(counts: Sequence[int]) -> Figures:
@@ -161,6 +175,7 @@ def card_of_shards(packing: Report, shared: Report, record: Report) -> str:
             {name: stage[name] for name in ("name", "docs_in", "kept", "dropped", "quarantined")}
             for stage in record["stages"]
         ],
+        "synthetic": synthetic_of(record),
         "tokenizer": {
             "name": tokenizer.get("name", ""),
             "hash": tokenizer.get("hash", ""),
@@ -173,6 +188,21 @@ def card_of_shards(packing: Report, shared: Report, record: Report) -> str:
         "command": "gristmill run RECIPE",
     }
     return dataset_card(CardFacts(**facts))  # type: ignore[typeddict-item]
+
+
+def synthetic_of(record: Report) -> list[dict[str, Any]]:
+    """What stages `rephrase` wrote."""
+    return [
+        {
+            "stage": entry["name"],
+            "model": entry["settings"].get("model") or entry["settings"].get("model_path") or "",
+            "styles": entry["settings"].get("styles", []),
+            "documents": entry["made"],
+            "share": entry.get("noted", {}).get("rephrase_bytes_made", 0) / max(1, entry["text_bytes"]),
+        }
+        for entry in record["stages"]
+        if entry.get("stage") == REPHRASE and entry.get("made")
+    ]
 
 
 def page_licences(record: Report, source: str) -> dict[str, int]:

@@ -23,12 +23,13 @@ from gristmill.mixing.draw import copy_keys
 from gristmill.shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, dtype_of, shard_table
 from gristmill.shards.writer import index_of, shard_facts
 from gristmill.stages.blend.copies import copies_of
+from gristmill.stages.blend.groups import group_names
 from gristmill.stages.dedup.sorted_rows import begins_run
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow, Published
 from gristmill.stages.stage import PLACEMENT, CannotRun, Global
 from gristmill.stages.tokens.figures import card_of_shards, packing_figures
-from gristmill.stages.tokens.folders import folder_of_set
+from gristmill.stages.tokens.folders import CELLS, folder_of_cell, folder_of_sets
 
 MOST_WINDOWS = 1 << 14
 SHUFFLE = np.uint64(0x9E3779B97F4A7C15)
@@ -62,6 +63,10 @@ class Pack(Global):
             ge=1 << 10,
         ),
     ] = 1 << 25
+    by: list[str] = Field(
+        default_factory=list,
+        description="columns that tell cells apart, as in `mix`: each cell becomes a set of shards of its own",
+    )
     seed: Annotated[int, Field(description="of the shuffle", ge=0, lt=1 << 64)] = 0
     license: Annotated[str, Field(description="for the dataset card, such as odc-by", json_schema_extra=PLACEMENT)] = (
         "unknown"
@@ -103,17 +108,23 @@ class Pack(Global):
     def lengths(self) -> list[int]:
         return [self.row_length] if isinstance(self.row_length, int) else sorted(self.row_length)
 
-    def folder(self, length: int) -> str:
-        return folder_of_set(self.called, length)
+    def folder(self, length: int, cell: str | None = None) -> str:
+        below = "" if cell is None else f"{folder_of_cell(cell)}/"
+        return f"{folder_of_sets(self.called)}/{below}{length}"
+
+    def cell_of(self, docs: pa.Table) -> pa.Array:
+        """The cell of each document; null where all are one set."""
+        return group_names(docs, self.by, "to tell cells apart by") if self.by else pa.nulls(len(docs), pa.string())
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         tokenizer = flow.shared("tokenizer")
         if tokenizer is None:
             raise CannotRun("there are no tokens to pack: put `tokenize` before it")
+        own = [name for name in self.by if name not in self.columns]
         given = flow.gather(
             flow.tree(
                 self.summed,
-                flow.map(self.counted, docs, columns=("uid", "source", "tokens", "copies", "bucket"), by="key"),
+                flow.map(self.counted, docs, columns=("uid", "source", "tokens", "copies", "bucket", *own), by="key"),
                 by="key",
             )
         )
@@ -129,24 +140,28 @@ class Pack(Global):
         windows = 1
         while windows * self.window_tokens < tokens and windows < MOST_WINDOWS:
             windows *= 2
-        spread = flow.map(self.spread, docs, columns=self.columns, by="place", cut=windows)
-        content = [
-            given.select(["source", "tokens", "documents", "content"]).sort_by("source").to_pylist(),
-            flow.shared("order"),
-        ]
-        metas = {length: self.meta(tokenizer, length, content) for length in self.lengths}
-        sources = sorted(given["source"].to_pylist())
-        beside = pa.table(
-            {"facts": [json.dumps({"meta": meta.facts(), "sources": sources}) for meta in metas.values()]}
-        )
+        spread = flow.map(self.spread, docs, columns=(*self.columns, *own), by="place", cut=windows)
+        given = given.sort_by([("cell", "ascending"), ("source", "ascending")])
+        sets, facts_of_sets = {}, []
+        for cell in given["cell"].unique().to_pylist():
+            rows = given.filter(pc.equal(given["cell"], cell)) if cell is not None else given
+            content = [rows.select(["source", "tokens", "documents", "content"]).to_pylist(), flow.shared("order")]
+            for length in self.lengths:
+                meta = self.meta(tokenizer, length, content if cell is None else [*content, cell])
+                sets[cell, length] = meta, int(pc.sum(rows["tokens"]).as_py()), int(pc.sum(rows["documents"]).as_py())
+                facts_of_sets.append({"cell": cell, "meta": meta.facts(), "sources": rows["source"].to_pylist()})
+        beside = pa.table({"facts": [json.dumps(facts) for facts in facts_of_sets]})
         shards = flow.publish(self.packed, spread, beside=beside)
-        for length, meta in metas.items():
-            self.finish(flow, meta, [facts for facts in shards if facts["row_length"] == length], tokens, documents)
-        counts = {
-            row["source"]: {"documents": row["documents"], "tokens": row["tokens"]}
-            for row in given.sort_by("source").to_pylist()
-        }
-        flow.report("packing", {"tokens": tokens, "windows": windows, "sources": counts, **self.account(shards, metas)})
+        by_set = {key: [facts for facts in shards if (facts.get("cell"), facts["row_length"]) == key] for key in sets}
+        for (cell, _), (meta, *counts) in sets.items():
+            self.finish(flow, meta, by_set[cell, meta.row_length], cell, *counts)
+        if self.by:
+            folders = {cell: folder_of_cell(cell) for cell, _ in sets}
+            said = {"by": self.by, "cells": folders}
+            flow.leave(f"{folder_of_sets(self.called)}/{CELLS}", json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+        metas = {key: meta for key, (meta, _, _) in sets.items()}
+        packing = {"tokens": tokens, "windows": windows, "sources": counts_of(given), **self.account(by_set, metas)}
+        flow.report("packing", packing)
         return docs
 
     @classmethod
@@ -177,6 +192,7 @@ class Pack(Global):
             docs["uid"].to_numpy() ^ mixed_all(tokens.astype(np.uint64) << np.uint64(16) | copies.astype(np.uint64))
         ) >> np.uint64(24)
         rows = {
+            "cell": self.cell_of(docs),
             "source": docs["source"].cast(pa.string()),
             "tokens": tokens * copies,
             "documents": copies,
@@ -188,12 +204,12 @@ class Pack(Global):
 
     def summed(self, tables: list[pa.Table]) -> pa.Table:
         names = ["tokens", "documents", "ordered", "content"]
-        rows = pa.concat_tables([table.select(["source", *names, "key"]) for table in tables])
-        rows = rows.group_by("source").aggregate([*((name, "sum") for name in names), ("key", "min")])
+        rows = pa.concat_tables([table.select(["cell", "source", *names, "key"]) for table in tables])
+        rows = rows.group_by(["cell", "source"]).aggregate([*((name, "sum") for name in names), ("key", "min")])
         return rows.rename_columns({**{f"{name}_sum": name for name in names}, "key_min": "key"})
 
     def meta(self, tokenizer: dict[str, Any], length: int, content: Any) -> ShardMeta:
-        settings = self.model_dump(mode="json", exclude={"name", "row_length", "license"})
+        settings = self.model_dump(mode="json", exclude={"name", "row_length", "license", "by"})
         return ShardMeta(
             tokenizer=tokenizer["name"],
             tokenizer_hash=tokenizer["hash"],
@@ -219,6 +235,7 @@ class Pack(Global):
             [name for name in ("uid", "source", "token_ids", "bucket", "difficulty") if name in docs.column_names]
         ).take(pa.array(document))
         rows = {
+            "cell": self.cell_of(docs).take(pa.array(document)),
             "place": pc.list_flatten(docs["places"])
             if ordered
             else pa.array(copy_keys(uid[document], copy, self.seed)),
@@ -233,8 +250,16 @@ class Pack(Global):
         return pa.table(rows)
 
     def packed(self, rows: pa.Table, beside: pa.Table) -> list[Published]:
-        """One window, packed into rows of each length."""
+        """One window, cell by cell, packed into rows of each length."""
         facts_of_sets = [json.loads(text) for text in beside["facts"].to_pylist()]
+        published = []
+        for cell in dict.fromkeys(facts["cell"] for facts in facts_of_sets):
+            own = [facts for facts in facts_of_sets if facts["cell"] == cell]
+            rows_of_cell = rows if cell is None else rows.filter(pc.equal(rows["cell"], cell))
+            published += self.packed_cell(rows_of_cell, own) if len(rows_of_cell) else []
+        return published
+
+    def packed_cell(self, rows: pa.Table, facts_of_sets: list[dict[str, Any]]) -> list[Published]:
         place, uid, copy = (rows[name].to_numpy() for name in ("place", "uid", "copy"))
         rows = rows.take(pa.array(np.lexsort((copy, uid, place)))).combine_chunks()
         segment = rows["segment"].to_numpy()
@@ -255,10 +280,11 @@ class Pack(Global):
             begins = np.flatnonzero(begins_run(of_row))
             published.append(
                 Published(
-                    self.folder(meta.row_length),
+                    self.folder(meta.row_length, facts["cell"]),
                     table,
                     {
                         **shard_facts(table),
+                        **({} if facts["cell"] is None else {"cell": facts["cell"]}),
                         "row_length": meta.row_length,
                         "segments": [[int(of_row[row]), int(row)] for row in begins],
                         "cut": int((lengths > meta.row_length).sum())
@@ -290,7 +316,9 @@ class Pack(Global):
             rows=row,
         )
 
-    def finish(self, flow: Flow, meta: ShardMeta, shards: list[dict[str, Any]], tokens: int, documents: int) -> None:
+    def finish(
+        self, flow: Flow, meta: ShardMeta, shards: list[dict[str, Any]], cell: str | None, tokens: int, documents: int
+    ) -> None:
         """The index, and the tokenizer beside it. No token and no document may be lost or come twice."""
         first_rows = np.append(0, np.cumsum([shard["rows"] for shard in shards]))
         segments = [
@@ -305,24 +333,26 @@ class Pack(Global):
                 f"{index['documents']:,} are in rows of "
                 f"{meta.row_length:,}: a fault of packing"
             )
-        folder = self.folder(meta.row_length)
+        folder = self.folder(meta.row_length, cell)
         flow.leave(f"{folder}/tokenizer/tokenizer.json", flow.shared("tokenizer_json"))
         flow.leave(f"{folder}/tokenizer/tokenizer_config.json", said_of(flow.shared("tokenizer")))
         flow.leave(f"{folder}/index.json", json.dumps(index, indent=1) + "\n")
 
-    def account(self, shards: list[dict[str, Any]], metas: dict[int, ShardMeta]) -> dict[str, Any]:
-        """What the report says of each length."""
-        sets = []
-        for length in self.lengths:
-            own_shards = [shard for shard in shards if shard["row_length"] == length]
+    def account(
+        self, by_set: dict[tuple[str | None, int], list[dict[str, Any]]], metas: dict[tuple[str | None, int], ShardMeta]
+    ) -> dict[str, Any]:
+        """What the report says of each set."""
+        sets, top = [], folder_of_sets(self.called)
+        for (cell, length), own_shards in by_set.items():
             counted = ("rows", "tokens", "padding", "documents", "pieces", "cut", "fewest_rows", "bytes")
             sets.append(
                 {
                     "row_length": length,
-                    "path": f"{length}/*.arrow",
+                    **({} if cell is None else {"cell": cell}),
+                    "path": f"{self.folder(length, cell).removeprefix(f'{top}/')}/*.arrow",
                     "packer": self.packer,
                     "seed": self.seed,
-                    "fingerprint": metas[length].fingerprint,
+                    "fingerprint": metas[cell, length].fingerprint,
                     "shards": len(own_shards),
                     "fill": round(
                         sum(shard["tokens"] for shard in own_shards)
@@ -333,14 +363,20 @@ class Pack(Global):
                 }
             )
         lengths = np.sum(
-            [shard["document_lengths"] for shard in shards if shard["row_length"] == self.lengths[0]], axis=0
+            [s["document_lengths"] for (_, n), own in by_set.items() if n == self.lengths[0] for s in own], axis=0
         ).tolist()
         return {
-            "folder": self.folder(self.lengths[0]).rpartition("/")[0],
+            "folder": top,
             "sets": sets,
             "document_lengths": lengths,
             "license": self.license,
         }
+
+
+def counts_of(given: pa.Table) -> dict[str, dict[str, int]]:
+    """Documents and tokens of each source, over all cells."""
+    rows = given.group_by("source").aggregate([("documents", "sum"), ("tokens", "sum")]).sort_by("source").to_pylist()
+    return {row["source"]: {"documents": row["documents_sum"], "tokens": row["tokens_sum"]} for row in rows}
 
 
 def said_of(tokenizer: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from gristmill.stages import ExactDedup, MinHashDedup
 from gristmill.stages.extract.views import TURNED
-from gristmill.stages.stage import Global, Stage
+from gristmill.stages.stage import CannotRun, Global, Stage
 from tests.stages.scattered import Scattered
 from tests.stages.settings_shown import Change, Elsewhere, Lab, Subject, flowed, in_order, to
 
@@ -99,6 +99,15 @@ def with_hashes(lab: Lab, stage: Stage, given: pa.Table) -> Any:
         )
 
     return flowed(stage, given, 1, before)[0]
+
+
+def or_why_not(lab: Lab, stage: Stage, given: pa.Table) -> Any:
+    """What comes of it, or the complaint."""
+    assert isinstance(stage, Global)
+    try:
+        return flowed(stage, given, 1)[0]
+    except CannotRun as error:
+        return str(error)
 
 
 def placement(lab: Lab, stage: Stage, given: Any) -> bool:
@@ -194,6 +203,7 @@ def blended(count: int = 300) -> pa.Table:
     ).drop_columns(["url", "date"])
 
 
+SITES = pa.array([f"https://{'abcdefg'[n * n % 7]}.example/{n}" for n in range(300)])
 UTILITIES = (
     "source,science,science_se,code,code_se,noise,noise_se\nbooks,0.8,0.02,0.3,0.02,0.5,0.3\n"
     "code,0.3,0.02,0.9,0.02,0.6,0.3\nweb,0.4,0.02,0.4,0.02,0.55,0.3\n"
@@ -232,6 +242,13 @@ GIVEN = by("given", weights={"web": 1, "code": 1, "books": 1})
 ASCENDING: dict[str, Any] = {"by": "hard", "schedule": "ascending"}
 
 
+def of_the_mix(lab: Lab, stage: Any, given: Any) -> Any:
+    """The facts for the report: larger runs change no weight, only what is said of it."""
+    flow = Scattered(0)
+    stage.run(flow.parts(given), flow)
+    return flow.metrics["mix"]
+
+
 def paced(schedule: str, **settings: Any) -> dict[str, Any]:
     return {"by": "hard", "schedule": {schedule: settings}}
 
@@ -258,18 +275,33 @@ BLEND = [
             "method.regmix.ablations_file": to(OTHER_RUNS, **REGMIX),
             "method.regmix.task_weights": to({"science": 9, "code": 1}, **REGMIX),
             "method.regmix.regressor": to("trees", **REGMIX),
+            "method.regmix.confirmed_file": to(OTHER_RUNS, see=of_the_mix, **REGMIX),
             "method.regmix.candidates": to(300, **REGMIX),
             "method.regmix.best": to(1, **REGMIX),
             "method.log_linear.ablations_file": to(OTHER_RUNS, **LOG_LINEAR),
             "method.log_linear.task_weights": to({"science": 9, "code": 1}, **LOG_LINEAR),
+            "method.log_linear.confirmed_file": to(OTHER_RUNS, see=of_the_mix, **LOG_LINEAR),
             "method.log_linear.kl": to(5.0, **LOG_LINEAR),
             "method.log_linear.prior": to({"web": 1, "code": 1, "books": 8}, **LOG_LINEAR),
             "budget": to(40_000),
             "max_epochs": to(1.0, method="unimax", budget=150_000),
+            "least_tokens": to(120_000.0, method="unimax", budget=40_000),
+            "small_cells": to("refuse", least_tokens=120_000.0, see=or_why_not),
             "stands_for": to(400_000, **GIVEN | {"max_epochs": 100}),
             "seed": to(1, budget=40_000),
         },
         given=lambda lab: blended().drop_columns(["copies"]),
+    ),
+    Subject(
+        "CapDomains",
+        {
+            "by": to(["language"]),
+            "share": to(0.02),
+            "documents": to(3),
+            "seed": to(1),
+        },
+        given=lambda lab: blended().drop_columns(["copies"]).append_column("url", SITES),
+        base={"documents": 9},
     ),
     Subject(
         "Order",
@@ -399,6 +431,7 @@ TOKENS = [
             "row_length": to([64, 128]),
             "packer": to("concatenate"),
             "window_tokens": to(1024),
+            "by": to(["source"]),
             "seed": to(1),
             "license": to("odc-by", see=license_for_the_card),
         },

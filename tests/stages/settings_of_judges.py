@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from gristmill.classifiers.card import Head, JudgeCard
 from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
 from gristmill.classifiers.llm import (
     http as llm_http,
@@ -17,14 +20,15 @@ from gristmill.classifiers.llm import (
     vision as llm_vision,
     vllm as llm_vllm,
 )
-from gristmill.stages import LlmScore, Ocr
+from gristmill.stages import Ocr
 from gristmill.stages.judge import llm_score, ocr
 from gristmill.stages.judge.back_end import BackEnd
+from gristmill.stages.judge.llm_score import AsksModel
 from gristmill.stages.stage import Stage
 from tests.classifiers.labelled import QUALITY, two_kinds
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of, text_reply
 from tests.stages.pdf.made_pdfs import SCAN, column, pdf, prose
-from tests.stages.settings_shown import Lab, Subject, batch_of, to
+from tests.stages.settings_shown import Elsewhere, Lab, Subject, batch_of, to
 
 TEXTS = {
     "uid": pa.array([1, 2, 3], pa.uint64()),
@@ -38,11 +42,10 @@ def judge(folder: Path, name: str, seed: int) -> str:
     return str(folder / name)
 
 
-def neural(lab: Lab) -> str:
+def neural(lab: Lab, kind: str = "probability") -> str:
     """What a neural judge says of itself, which is all that says where it runs."""
-    return str(
-        Path(lab.file("neural/judge.json", json.dumps({"kind": "neural", "heads": [{"name": "quality"}]}))).parent
-    )
+    card = {"kind": "neural", "heads": [{"name": "quality", "kind": kind}]}
+    return str(Path(lab.file(f"neural_{kind}/judge.json", json.dumps(card))).parent)
 
 
 def placement(lab: Lab, stage: Stage, given: Any) -> bool:
@@ -52,6 +55,8 @@ def placement(lab: Lab, stage: Stage, given: Any) -> bool:
 def by_word(path: str, body: dict[str, Any]) -> dict[str, Any]:
     """What a model says that finds a lens great; its answers hang on what it is asked and how."""
     prompt, model = prompt_of(body), body["model"]
+    if "You sort" in prompt:
+        return by_topic(prompt, body)
     sure = -0.1 - 0.01 * len(model) - 0.1 * prompt.count("use")
     likely = (
         {"Great": sure, "Useless": -3.0, "fine": -0.2}
@@ -65,9 +70,27 @@ def by_word(path: str, body: dict[str, Any]) -> dict[str, Any]:
     return chat_reply(f"It speaks of something.\nFinal Score: {'2' if 'lens' in prompt else '0'}")
 
 
+def by_topic(prompt: str, body: dict[str, Any]) -> dict[str, Any]:
+    sure = 0.9 if "lens" in prompt else 0.4
+    if body.get("logprobs"):
+        shares = {"science": sure, "technology": 1 - sure, "good": 0.9, "bad": 0.1}
+        return chat_reply("x", {name: math.log(share) for name, share in shares.items()})
+    return chat_reply("Well.\nFinal Label: science" if "lens" in prompt else "I do not know.")
+
+
+@cache
+def labeller(folder: Path, name: str, seed: int) -> str:
+    """A judge of labels that has learned English alone, and is not sure of itself."""
+    head = Head("kind", "labels", ("bad", "good"), "what it is like")
+    judge = train_linear(two_kinds(30, seed), head, LinearRecipe(bits=10, looseness=1.0))
+    card: JudgeCard = replace(judge.card, training={"languages": {"en": 60}})
+    replace(judge, card=card).save(folder / name)
+    return str(folder / name)
+
+
 def asked(lab: Lab, stage: Stage, given: Any) -> Any:
     """The signals, and what the endpoint was asked and how."""
-    assert isinstance(stage, LlmScore)
+    assert isinstance(stage, AsksModel)
     with pytest.MonkeyPatch.context() as patch, LanguageServer(by_word) as server:
         patch.setenv("OWN_KEY", "sesame")
         stage = stage.model_copy(update={"endpoint": server.url})
@@ -79,7 +102,7 @@ def asked(lab: Lab, stage: Stage, given: Any) -> Any:
 
 def asked_twice(lab: Lab, stage: Stage, given: Any) -> int:
     """How many requests two runs over the same texts take."""
-    assert isinstance(stage, LlmScore)
+    assert isinstance(stage, AsksModel)
     with pytest.MonkeyPatch.context() as patch, LanguageServer(by_word) as server:
         patch.setattr(llm_score, "opened", lambda back_end: back_end.opened())
         stage = stage.model_copy(update={"endpoint": server.url})
@@ -137,7 +160,38 @@ def scanned(pages: int) -> pa.Table:
     return pa.table({"html": pa.array([pdf([SCAN, *slow[: pages - 1]])], pa.binary()), **texts})
 
 
+LABEL_TEXTS = {
+    "uid": pa.array([1, 2, 3], pa.uint64()),
+    "text": [f"{text} {'because water measured theory river glass explains ' * 2}" for text in TEXTS["text"][:2]]
+    + ["cart"],
+    "language": ["en", "de", "en"],
+}
+OWN_TAXONOMY = "name: own\nquestion: Is it any good?\nlabels:\n" + "".join(
+    f"  - {{name: {name}, definition: so it is}}\n" for name in ("good", "bad")
+)
 AT: dict[str, Any] = {"endpoint": "http://localhost:1/v1"}
+
+
+def back_end_settings() -> dict[str, Any]:
+    return {
+        "model": to("another", **AT),
+        "model_path": to("folder", along={"model": ""}, see=opened),
+        "endpoint": to("http://localhost:2/v1", see=opened),
+        "engine": to("transformers", see=opened),
+        "form": to("completions", **AT),
+        "revision": to("abc", see=opened),
+        "quantization": to("fp8", see=opened),
+        "speculative": to("ngram", reading="reasoned", see=opened),
+        "speculative_tokens": to(3, speculative="ngram", reading="reasoned", see=opened),
+        "measure_feeding": to(True, see=opened),
+        "longest_prompt": to(4096, see=opened),
+        "key_variable": to("OWN_KEY", **AT),
+        "connections": to(2, see=opened, **AT),
+        "timeout": to(9.0, see=opened, **AT),
+        "device": to("cuda", engine="transformers", device="cpu", see=opened),
+    }
+
+
 JUDGES = [
     Subject(
         "Judge",
@@ -145,25 +199,53 @@ JUDGES = [
             "judge_path": to(lambda lab: judge(lab.folder, "another", 2)),
             "prefix": to("own_"),
             "device": to("cpu", judge_path=neural, see=placement),
+            "precision": Elsewhere(
+                "tests/classifiers/test_compression.py::test_the_command_writes_a_judge_that_the_stage_scores_with"
+            ),
         },
         given=TEXTS,
         base={"judge_path": lambda lab: judge(lab.folder, "one", 1)},
     ),
     Subject(
+        "Label",
+        {
+            "judge_path": to(lambda lab: labeller(lab.folder, "another_labeller", 2)),
+            "least_chance": to(0.99),
+            "fewest_words": to(1),
+            "any_language": to(True),
+            "device": to("cpu", judge_path=lambda lab: neural(lab, "labels"), see=placement),
+        },
+        given=LABEL_TEXTS,
+        base={"judge_path": lambda lab: labeller(lab.folder, "labeller", 1), "fewest_words": 10},
+    ),
+    Subject(
+        "KeepLabels",
+        {"signal": to("format"), "keep": to(["money"]), "drop": to(["science"], along={"keep": []})},
+        given=pa.table({"topic": ["science", "money", None], "format": ["news", "money", "news"]}),
+        base={"signal": "topic", "keep": ["science"]},
+    ),
+    Subject(
+        "LlmLabel",
+        {
+            **back_end_settings(),
+            "reading": to("reasoned", **AT),
+            "cut": to(1, **AT),
+            "max_tokens": to(64, reading="reasoned", **AT),
+            "most_failures": to(0.0, reading="reasoned", refuses="could not be read", **AT),
+            "cache_path": to(lambda lab: str(lab.folder / "kept_labels"), see=asked_twice, **AT),
+            "taxonomy": to(lambda lab: lab.file("own.yaml", OWN_TAXONOMY), **AT),
+            "signal": to("about", **AT),
+            "least_chance": to(0.7, **AT),
+            "fewest_words": to(1, **AT),
+        },
+        given=LABEL_TEXTS,
+        base={"model": "m", "taxonomy": "topic", "most_failures": 1.0, "fewest_words": 10},
+        see=asked,
+    ),
+    Subject(
         "LlmScore",
         {
-            "model": to("another", **AT),
-            "model_path": to("folder", along={"model": ""}, see=opened),
-            "endpoint": to("http://localhost:2/v1", see=opened),
-            "engine": to("transformers", see=opened),
-            "form": to("completions", **AT),
-            "revision": to("abc", see=opened),
-            "quantization": to("fp8", see=opened),
-            "longest_prompt": to(4096, see=opened),
-            "key_variable": to("OWN_KEY", **AT),
-            "connections": to(2, see=opened, **AT),
-            "timeout": to(9.0, see=opened, **AT),
-            "device": to("cuda", engine="transformers", device="cpu", see=opened),
+            **back_end_settings(),
             "rubric": to("Is it of any use?", **AT),
             "description_file": to(
                 lambda lab: lab.file("description.txt", "Texts that teach optics."), along={"rubric": ""}, **AT
@@ -190,6 +272,9 @@ JUDGES = [
             "form": to("thinking"),
             "revision": to("abc", see=opened),
             "quantization": to("fp8", endpoint="", see=opened),
+            "speculative": to("ngram", endpoint="", see=opened),
+            "speculative_tokens": to(3, speculative="ngram", endpoint="", see=opened),
+            "measure_feeding": to(True, endpoint="", see=opened),
             "longest_prompt": to(4096, endpoint="", see=opened),
             "key_variable": to("OWN_KEY"),
             "connections": to(2, see=opened),

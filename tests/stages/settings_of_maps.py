@@ -18,6 +18,8 @@ from gristmill.pipeline.crawls.listing import crawl_of, unpacked
 from gristmill.pipeline.crawls.remote import stretches_of
 from gristmill.pipeline.inputs.files import files_at
 from gristmill.stages import Cc, TextSignals
+from gristmill.stages.others.indexes import shingles_of
+from gristmill.stages.others.signatures import datasketch_places, datatrove_places, lean_minhashes, signatures_of
 from gristmill.stages.stage import Reader, Stage
 from tests.pipeline.inputs.false_crawl import DUMP, make_crawl, write_list
 from tests.stages.pdf.made_pdfs import SCAN, column, pdf, prose
@@ -46,10 +48,11 @@ def path_change(suffix: str) -> Change:
     return to(lambda lab: Path(lab.file(f"other/b{suffix}", "")).name and f"other/b{suffix}", see=files_found, path=lambda lab: lab.file(f"in/a{suffix}", "") and f"in/a{suffix}")  # fmt: skip
 
 
-def row_reader(name: str, suffix: str, packed: Any) -> Subject:
+def row_reader(name: str, suffix: str, packed: Any, **more: Change | Elsewhere) -> Subject:
     return Subject(
         name,
         {
+            **more,
             "path": path_change(suffix),
             "layout": to("plain", given=(packed(WITHOUT_URL), f"a{suffix}")),
             "text": to("body"),
@@ -175,8 +178,10 @@ NOTE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nA note of some words
 PAPER = b"HTTP/1.1 200 OK\r\nContent-Type: application/pdf\r\n\r\n" + pdf([[]])
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><p>A page of some words.</p></html>"
 RESERVED = PAGE.replace(b"OK", b"OK\r\nX-Robots-Tag: noai")
+OTHERS = "tests/pipeline/interchange/test_documents_of_others.py"
+ATTRIBUTES = f"{OTHERS}::test_dolma_gets_documents_and_attributes_and_a_recipe_reads_both"
 READERS = [
-    row_reader("Jsonl", ".jsonl", as_jsonl),
+    row_reader("Jsonl", ".jsonl", as_jsonl, attributes=Elsewhere(ATTRIBUTES)),
     row_reader("Parquet", ".parquet", as_parquet),
     row_reader("Arrow", ".arrow", as_arrow),
     Subject(
@@ -489,6 +494,25 @@ def limits(stage: str, names: list[str]) -> Subject:
     return Subject(stage, changes | {"thresholds_file": by_language}, given=lambda lab: measured(), base=off)
 
 
+KNOWN = "The miller takes what grain he is brought and gives back flour, less a tenth that he keeps for his own"
+
+
+def sketches(lab: Lab, name: str, text: str) -> str:
+    """Signatures of a text, as datasketch has them."""
+    signatures = signatures_of(*shingles_of(pa.array([text]), 5), datasketch_places(128))
+    table = pa.table({"key": ["known"], "lean_minhash": lean_minhashes(signatures)})
+    pq.write_table(table, lab.folder / name)
+    return str(lab.folder / name)
+
+
+def buckets(lab: Lab, name: str, text: str) -> str:
+    """Signatures of a text, as DataTrove has them."""
+    [signature] = signatures_of(*shingles_of(pa.array([text]), 5), datatrove_places(112)).reshape(1, 14, 8)
+    for bucket, hashes in enumerate(signature):
+        lab.file(f"{name}/bucket_{bucket:03d}/00000.minhash.sig", hashes.astype("<u8").tobytes() + bytes(4))
+    return str(lab.folder / name)
+
+
 RULES = [
     limits("FinewebQuality", ["min_terminal_line_share", "max_short_line_share", "max_duplicate_line_characters", "max_newlines_per_word"]),
     limits(
@@ -500,6 +524,31 @@ RULES = [
         "GopherRepetition",
         ["max_duplicate_paragraph_share", "max_duplicate_paragraph_character_share", "max_duplicate_line_share", "max_duplicate_line_character_share",
          *(f"max_top_{n}gram_share" for n in (2, 3, 4)), *(f"max_duplicate_{n}gram_share" for n in range(5, 11))],
+    ),
+    Subject(
+        "DatasketchIndex",
+        {
+            "index_path": to(lambda lab: sketches(lab, "elsewhere.parquet", "Something else that stands in another set")),
+            "threshold": to(0.95),
+            "shingles": to("words"),
+            "ngram": to(3),
+        },
+        given=texts(f"{KNOWN} once more", "A mill that nobody knows, with words of its own"),
+        base={"index_path": lambda lab: sketches(lab, "known.parquet", KNOWN), "threshold": 0.6},
+    ),
+    Subject(
+        "DatatroveIndex",
+        {
+            "index_path": to(lambda lab: buckets(lab, "elsewhere", "Something else that stands in another set")),
+            "shingles": Elsewhere(f"{OTHERS}::test_datatrove_decides_the_same_from_its_own_signatures"),
+            "language": Elsewhere(f"{OTHERS}::test_datatrove_decides_the_same_from_its_own_signatures"),
+            "ngram": to(3),
+            "rows": to(4, refuses="no records of 4 hashes"),
+            "precision": to(32, refuses="no records of 8 hashes of 32 bits"),
+            "seed": to(2),
+        },
+        given=texts(KNOWN, "A mill that nobody knows, with words of its own"),
+        base={"index_path": lambda lab: buckets(lab, "known", KNOWN), "shingles": "gristmill"},
     ),
     Subject(
         "Nemo",
@@ -588,7 +637,7 @@ RULES = [
     Subject("Sample", {"rate": to(0.1), "seed": to(1)}, given=pa.table({"uid": pa.array([n * 0x9E3779B97F4A7C15 % 2**64 for n in range(200)], pa.uint64())}), base={"rate": 0.5}),
     Subject(
         "Write",
-        {"without": Elsewhere("tests/pipeline/recipe/test_sink_columns.py::test_tokens_of_a_text_that_was_masked_since_are_not_written"), "dump": to("CC-MAIN-2024-10"), "signals": to(False)},
-        given=batch_of({"uid": pa.array([1], pa.uint64()), "source": ["a"], "id": ["1"], "url": [""], "date": [""], "text": ["a"], "meta": ['{"file_path": "f"}'], "words": [3]}),
+        {"without": Elsewhere("tests/pipeline/recipe/test_sink_columns.py::test_tokens_of_a_text_that_was_masked_since_are_not_written"), "dump": to("CC-MAIN-2024-10"), "signals": to(False), "vectors": to(True)},
+        given=batch_of({"uid": pa.array([1], pa.uint64()), "source": ["a"], "id": ["1"], "url": [""], "date": [""], "text": ["a"], "meta": ['{"file_path": "f"}'], "words": [3], "embedding": pa.array([[1, 2]], pa.list_(pa.int8(), 2))}),
     ),
 ]  # fmt: skip

@@ -22,13 +22,18 @@ from gristmill.pipeline.run.alarms import alarms_of_stages
 from gristmill.pipeline.store.counts import Count, RunAccount
 from gristmill.stages.others.blocks import OtherBlock
 from gristmill.stages.stage import CannotRun, Reader, snake_case
+from tests.stages.settings_of_edits import EDITS
 from tests.stages.settings_of_globals import BLEND, DEDUP, TOKENS
 from tests.stages.settings_of_judges import JUDGES
 from tests.stages.settings_of_maps import READERS, RULES, TEXT
 from tests.stages.settings_of_rights import RIGHTS
+from tests.stages.settings_of_semantic import SEMANTIC
 from tests.stages.settings_shown import Change, Elsewhere, Lab, Subject, settings_of
 
-SUBJECTS = {subject.stage: subject for subject in [*READERS, *TEXT, *RULES, *RIGHTS, *DEDUP, *BLEND, *TOKENS, *JUDGES]}
+SUBJECTS = {
+    subject.stage: subject
+    for subject in [*READERS, *TEXT, *RULES, *RIGHTS, *DEDUP, *BLEND, *TOKENS, *JUDGES, *SEMANTIC, *EDITS]
+}
 ROOT = Path(__file__).parents[2]
 
 # Of a class, not of a recipe: a stage of one's own sets it.

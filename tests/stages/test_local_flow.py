@@ -12,6 +12,8 @@ from gristmill import stages
 from gristmill.pipeline.recipe import registry
 from gristmill.stages import (
     BloomDedup,
+    CapDomains,
+    CorpusEmbed,
     ExactDedup,
     MinHashDedup,
     Mix,
@@ -20,6 +22,8 @@ from gristmill.stages import (
     Pack,
     ParagraphDedup,
     QuantileBuckets,
+    SemanticClusters,
+    SemanticDedup,
     SimHashDedup,
     SiteBoilerplate,
     SubstringDedup,
@@ -59,6 +63,8 @@ WORDS = [
 ]
 STAGES: dict[str, Global] = {
     "bloom_dedup": BloomDedup(),
+    "cap_domains": CapDomains(documents=2),
+    "corpus_embed": CorpusEmbed(width=8),
     "exact_dedup": ExactDedup(),
     "minhash_dedup": MinHashDedup(threshold=0.7),
     "mix": Mix(method={"given": {"weights": {"a": 1, "b": 3}}}, budget=600),
@@ -67,13 +73,25 @@ STAGES: dict[str, Global] = {
     "site_boilerplate": SiteBoilerplate(),
     "paragraph_dedup": ParagraphDedup(min_words=3, min_left=1),
     "quantile_buckets": QuantileBuckets(by=["score"]),
+    "semantic_clusters": SemanticClusters(clusters=3),
+    "semantic_dedup": SemanticDedup(),
     "simhash_dedup": SimHashDedup(),
     "substring_dedup": SubstringDedup(tokens=20),
     "threshold": Threshold(by="score", keep=0.5),
     "tokenize": Tokenize(vocab_size=300),
     "url_dedup": UrlDedup(),
 }
-LOSES = {"bloom_dedup", "exact_dedup", "minhash_dedup", "one_view", "simhash_dedup", "threshold", "url_dedup"}
+LOSES = {
+    "bloom_dedup",
+    "cap_domains",
+    "exact_dedup",
+    "minhash_dedup",
+    "one_view",
+    "semantic_dedup",
+    "simhash_dedup",
+    "threshold",
+    "url_dedup",
+}
 
 
 def documents() -> pa.Table:
@@ -96,6 +114,8 @@ def documents() -> pa.Table:
             "text": texts,
             "score": pa.array([dice.random() for _ in range(count)], pa.float32()),
             "tokens": pa.array([30] * count, pa.int32()),
+            "embedding": pa.array([[text.split().count(w) for w in WORDS] for text in texts], pa.list_(pa.int8())),
+            "cluster": pa.array([0] * count, pa.int32()),
         }
     )
 

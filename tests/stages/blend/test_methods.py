@@ -57,7 +57,7 @@ def methods(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Method]:
         Regmix(ablations_file=runs, candidates=2000, regressor="ridge"),
         LogLinear(ablations_file=runs),
     ]
-    trees = Regmix(ablations_file=runs, candidates=2000, task_weights={"t0": 1.0})
+    trees = Regmix(ablations_file=runs, candidates=2000, task_weights={"t0": 1.0}, regressor="trees")
     return {name_of(method): method for method in made} | {"regmix of trees": trees}
 
 

@@ -68,6 +68,28 @@ def test_marks_are_expected_at_once_and_read_by_their_label_when_reasoned() -> N
         assert reasoned["teaches"].to_pylist() == [1.0, 0.0, None]
 
 
+def test_how_the_engine_was_fed_is_among_the_runs_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Model:
+        name, identity, feeding = "m", {"model": "m"}, "with prefix cache, as they come, 256 at a time"
+
+        def answers(self, requests: list[Any]) -> Any:
+            return ((i, Answer(text="so", logprobs=(-0.1, -3.0, -3.0, -3.0, -3.0))) for i in range(len(requests)))
+
+    monkeypatch.setattr("gristmill.stages.judge.llm_score.opened", lambda back_end: Model())
+    settings = {"model": "m", "rubric": "Is it useful?"}
+    done = LlmScore(**settings, measure_feeding=True).apply(table(["a lens", "a shop"]))
+    assert dict(done.noted) == {"fed: with prefix cache, as they come, 256 at a time": 2}
+    assert not LlmScore(**settings).apply(table(["a lens"])).noted
+    figures = LlmScore.figures({"noted": dict(done.noted)})
+    assert figures is not None and ("with prefix cache, as they come, 256 at a time", "2 documents") in list(
+        figures.blocks[-1].pairs  # type: ignore[union-attr]
+    )
+    with pytest.raises(ValidationError, match="speeds up `reading: reasoned`"):
+        LlmScore(**settings, speculative="ngram")
+    with pytest.raises(ValidationError, match="for vllm in this process"):
+        LlmScore(**settings, engine="transformers", measure_feeding=True)
+
+
 def test_marks_do_not_depend_on_batches() -> None:
     texts = [f"{'lens' if i % 3 else 'shop'} {i}" for i in range(20)]
     with LanguageServer(by_word) as server:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from gristmill.stages import OptOut
 from gristmill.stages.rights.agents import LISTS, named_agents
-from gristmill.stages.rights.site_files import host_of
+from gristmill.stages.rights.site_table import host_of
 from gristmill.stages.stage import Rule, Signals
 
 GPT = "User-agent: GPTBot\nDisallow: /\n"

@@ -268,11 +268,11 @@ def without_bytes() -> str:
         (like(r"\p{L}+|\s"), "pre-tokenizer"),
         (without_bytes(), "no token for some bytes"),
         (unigram(), "pre-tokenizer"),
-        (with_too_many_tokens(), "too many to look for"),
+        pytest.param(None, "too many to look for", id="too many"),
     ],
 )
 def test_other_tokenizers_are_the_packages(tokenizer, reason):
-    encoder = TextEncoder(tokenizer)
+    encoder = TextEncoder(tokenizer or with_too_many_tokens())  # seconds: not when tests are collected
     assert encoder.kernels is None and encoder.by.startswith("tokenizers (") and reason in encoder.by
     texts = ["mill pail", "", "alp"]
     if reason != "dropout":

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from gristmill.stages.blend.order import Order
 from gristmill.stages.stage import CannotRun
+from gristmill.stages.tokens.folders import owner_of_set
 from gristmill.stages.tokens.pack import Pack
 from tests.stages.scattered import Scattered
 
@@ -222,3 +223,29 @@ def test_what_is_missing_is_said():
         Pack(row_length=[2048, 2048])
     with pytest.raises(ValueError, match="window_tokens 4,096 is less than a row of 8,192"):
         Pack(row_length=[512, 8192], window_tokens=4096)
+
+
+def test_cells_become_sets_of_their_own_and_hold_all_that_is_packed():
+    rows = [row | {"source": row["source"] + ("/x" if k % 3 == 0 else "")} for k, row in enumerate(made(200))]
+    pack = Pack(row_length=[32, 64], window_tokens=2048, by=["source"])
+    flow = packed(rows, pack)
+    cells = json.loads(flow.left["shards/cells.json"])
+    assert cells["by"] == ["source"] and {*cells["cells"]} == {row["source"] for row in rows}
+    assert len({*cells["cells"].values()}) == 6
+    for cell, folder in cells["cells"].items():
+        of_cell = [row for row in rows if row["source"] == cell]
+        for length in (32, 64):
+            path = f"shards/{folder}/{length}"
+            assert documents(flow, path) == Counter({(row["uid"], row["token_ids"]): row["copies"] for row in of_cell})
+            index = json.loads(flow.left[f"{path}/index.json"])
+            assert index["tokens"] == sum(row["tokens"] * row["copies"] for row in of_cell)
+            assert owner_of_set(f"{path}/index.json") == "pack"
+    packing = flow.metrics["packing"]
+    assert len(packing["sets"]) == 12 and {of["cell"] for of in packing["sets"]} == {*cells["cells"]}
+    assert sum(of["tokens"] for of in packing["sets"] if of["row_length"] == 64) == packing["tokens"]
+    fingerprints = [of["fingerprint"] for of in packing["sets"]]
+    assert len({*fingerprints}) == 12
+    again = packed(rows, pack, seed=5)
+    assert [of["fingerprint"] for of in again.metrics["packing"]["sets"]] == fingerprints
+    assert {*again.published} == {*flow.published}
+    assert owner_of_set("shards/cells.json") == "pack" and owner_of_set("shards/mine/a-b/64/index.json") is None

@@ -30,7 +30,7 @@ NO_DATE = np.int64(np.iinfo(np.int64).min)
 LATEST = int(np.iinfo(np.int64).max)
 
 
-class SiteFiles(NamedTuple):
+class SiteTable(NamedTuple):
     """Rows sorted by key (of host and kind) and date; row i's body is `bodies[starts[i]:ends[i]]`."""
 
     keys: Array
@@ -64,7 +64,7 @@ def host_of(url: str) -> str:
     return host if port in (None, 80, 443) or not host else f"{host}:{port}"
 
 
-def site_files(paths: tuple[str, ...]) -> SiteFiles:
+def site_table(paths: tuple[str, ...]) -> SiteTable:
     """The table of these files, out of the cache where it was built before. Files that changed are read again."""
     files = tuple(file for path in paths for file in files_of(path))
     return _as_stamped(tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files))
@@ -78,7 +78,7 @@ def files_of(path: str) -> list[Path]:
 
 
 @lru_cache(maxsize=4)
-def _as_stamped(stamped: tuple[tuple[str, int, int], ...]) -> SiteFiles:
+def _as_stamped(stamped: tuple[tuple[str, int, int], ...]) -> SiteTable:
     digest = xxhash.xxh3_128(Path(__file__).read_bytes())
     for path, size, _ in stamped:
         digest.update(f"{Path(path).name} {size}\0".encode())
@@ -88,7 +88,7 @@ def _as_stamped(stamped: tuple[tuple[str, int, int], ...]) -> SiteFiles:
     folder = cache_folder() / f"site-files-{digest.hexdigest()}"
     if not folder.is_dir():
         publish(folder, built(stamped_rows(stamped))._asdict())
-    return SiteFiles(*(mapped(folder, name) for name in SiteFiles._fields))
+    return SiteTable(*(mapped(folder, name) for name in SiteTable._fields))
 
 
 def stamped_rows(stamped: tuple[tuple[str, int, int], ...]) -> Iterator[tuple[str, int, int, bytes]]:
@@ -141,7 +141,7 @@ def row_of(row: dict[str, object], where: str) -> tuple[str, int, int, bytes]:
     return name, kind or ROBOTS, int(NO_DATE) if read is None else read, body[:LARGEST]
 
 
-def built(rows: Iterator[tuple[str, int, int, bytes]]) -> SiteFiles:
+def built(rows: Iterator[tuple[str, int, int, bytes]]) -> SiteTable:
     """The table; of two files of one moment the one with the larger hash stays, whatever the order of rows."""
     place: dict[int, tuple[int, int]] = {}
     bodies: list[bytes] = []
@@ -162,7 +162,7 @@ def built(rows: Iterator[tuple[str, int, int, bytes]]) -> SiteFiles:
     stays = np.ones(len(key), bool)
     stays[:-1] = (key[1:] != key[:-1]) | (when[1:] != when[:-1])
     spans = np.array([place[each] for each in hashed[stays].tolist()], np.int64).reshape(-1, 2)
-    return SiteFiles(key[stays], when[stays], spans[:, 0], spans[:, 1], np.frombuffer(b"".join(bodies), np.uint8))
+    return SiteTable(key[stays], when[stays], spans[:, 0], spans[:, 1], np.frombuffer(b"".join(bodies), np.uint8))
 
 
 def moments_of(dates: list[str | None]) -> list[int]:
@@ -171,4 +171,4 @@ def moments_of(dates: list[str | None]) -> list[int]:
     return [LATEST if (found := read.get(date or "")) is None else found for date in dates]
 
 
-__all__ = ["ENDINGS", "LATEST", "SiteFiles", "files_of", "host_of", "key_of", "moments_of", "site_files"]
+__all__ = ["ENDINGS", "LATEST", "SiteTable", "files_of", "host_of", "key_of", "moments_of", "site_table"]

@@ -1,0 +1,48 @@
+"""Tables of other libraries as Arrow tables and back: pandas, polars, Hugging Face datasets, lists of dictionaries.
+
+None of these libraries is imported unless a table of it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+Back = Callable[[pa.Table], Any]
+TAKEN = "an Arrow table or batch, a pandas or polars frame, a Hugging Face dataset, or a list of dictionaries"
+
+
+def as_arrow(data: Any) -> tuple[pa.Table, Back]:
+    """The data as an Arrow table, and what makes the caller's kind of a table again."""
+    if isinstance(data, pa.Table):
+        return data, lambda table: table
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data]), lambda table: table
+    library, name = type(data).__module__.partition(".")[0], type(data).__name__
+    if library == "pandas" and name == "DataFrame":
+        return pa.Table.from_pandas(
+            data, preserve_index=False
+        ).replace_schema_metadata(), lambda table: table.to_pandas()
+    if library == "polars" and name in ("DataFrame", "LazyFrame"):
+        return _of_polars(data)
+    if library == "datasets" and name == "Dataset":
+        return _of_datasets(data)
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes) and all(isinstance(row, dict) for row in data):
+        return pa.Table.from_pylist(list(data)), lambda table: table.to_pylist()
+    several = " of one split: dataset['train']" if library == "datasets" else ""
+    raise TypeError(f"{TAKEN} was expected{several}, not {type(data).__name__}")
+
+
+def _of_polars(data: Any) -> tuple[pa.Table, Back]:
+    import polars
+
+    frame = data.collect() if isinstance(data, polars.LazyFrame) else data
+    return frame.to_arrow(compat_level=polars.CompatLevel.oldest()), lambda table: polars.from_arrow(table)
+
+
+def _of_datasets(data: Any) -> tuple[pa.Table, Back]:
+    from datasets import Dataset
+
+    return data.with_format("arrow")[:], lambda table: Dataset(table.replace_schema_metadata())
