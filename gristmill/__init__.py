@@ -3,13 +3,17 @@ modules may change between versions.
 
     import gristmill
 
-    summary = gristmill.run("recipe.yaml", "out")          # what `gristmill run` does; summary.record is run.json
-    recipe = gristmill.Recipe                              # the type of a loaded recipe, which `run` takes too
+    run = gristmill.run("recipe.yaml", "out")              # what `gristmill run` does; run.record is run.json
+    run = gristmill.open_run("out")                        # funnel, kept and dropped documents, histories, thresholds
+    recipe = gristmill.Recipe(sources={...}, stages=[...]) # a recipe in code, of readers or tables: recipe.run("out")
     page = gristmill.extract(html, url)                    # the main text of one page, and its metadata
-    table = gristmill.stages.TextSignals()(table)          # any stage, on an Arrow table
+    table = gristmill.stages.TextSignals()(table)          # any stage, on a table of Arrow, pandas, polars, datasets
     shards = gristmill.open_shards("out/shards/4096")      # token shards, memory-mapped
     loader = gristmill.Loader(shards, batch_rows=8)        # batches as a pure function of seed, epoch and position
+    judge = gristmill.train_judge(plan, "judges/quality")  # or open_judge(folder): figures, scores, explanations
+    ablation = gristmill.ablate(plan, "ablation")          # or open_ablation(folder): verdicts on data
     gristmill.Verdict                                      # an ablation's: adopt, reject or inconclusive
+    crawl = gristmill.demo_crawl("crawl")                  # a small crawl to try things on
 
 Names are imported on first use, so `import gristmill` costs nothing. Modules lie in floors and rooms: docs/design.md.
 """
@@ -22,21 +26,36 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gristmill import stages
     from gristmill.mixing.verdicts.verdict import Verdict
-    from gristmill.pipeline.recipe.recipe import Recipe
-    from gristmill.pipeline.run.door import run
+    from gristmill.pipeline.door.ablations import Ablation, ablate, open_ablation
+    from gristmill.pipeline.door.judges import TrainedJudge, open_judge, train_judge
+    from gristmill.pipeline.door.recipes import Recipe, Source, demo_crawl
+    from gristmill.pipeline.door.runs import Run, open_run, run
     from gristmill.shards.loader import Loader
     from gristmill.shards.reader import open_shards
     from gristmill.stages.extract import extract
 
-__all__ = ["Loader", "Recipe", "Verdict", "extract", "open_shards", "run", "stages"]
+__all__ = [
+    "Ablation", "Loader", "Recipe", "Run", "Source", "TrainedJudge", "Verdict", "ablate", "demo_crawl", "extract",
+    "open_ablation", "open_judge", "open_run", "open_shards", "run", "stages", "train_judge",
+]  # fmt: skip
 
 HOMES = {
+    "Ablation": "gristmill.pipeline.door.ablations",
     "Loader": "gristmill.shards.loader",
-    "Recipe": "gristmill.pipeline.recipe.recipe",
+    "Recipe": "gristmill.pipeline.door.recipes",
+    "Run": "gristmill.pipeline.door.runs",
+    "Source": "gristmill.pipeline.door.recipes",
+    "TrainedJudge": "gristmill.pipeline.door.judges",
     "Verdict": "gristmill.mixing.verdicts.verdict",
+    "ablate": "gristmill.pipeline.door.ablations",
+    "demo_crawl": "gristmill.pipeline.door.recipes",
     "extract": "gristmill.stages.extract",
+    "open_ablation": "gristmill.pipeline.door.ablations",
+    "open_judge": "gristmill.pipeline.door.judges",
+    "open_run": "gristmill.pipeline.door.runs",
     "open_shards": "gristmill.shards.reader",
-    "run": "gristmill.pipeline.run.door",
+    "run": "gristmill.pipeline.door.runs",
+    "train_judge": "gristmill.pipeline.door.judges",
 }
 
 

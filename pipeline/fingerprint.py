@@ -36,8 +36,10 @@ NO_RESULT = (
     "gristmill",
     "gristmill.stages",
     "gristmill.stages.local_flow",
-)  # lists of names; a flow that no run goes by
+    "gristmill.stages.frames",
+)  # lists of names; what no run goes by
 
+DATA = ("models", "taxonomies")  # folders beside modules, of files that decide results
 UTF_8 = ("utf-8", "surrogatepass")
 WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -233,10 +235,11 @@ def code_of_tree(tree: ast.Module) -> Code:
 
 
 def models_of(module: str, source: str) -> dict[str, str]:
-    """Hash of each model in the folder `models` beside a module that names it: trained anew it gives other results."""
+    """Hash of each file in the folder `models` or `taxonomies` beside a module that names it: trained or written anew
+    it gives other results."""
     path = file_of(module)
-    folder = path.parent / "models" if path is not None else Path("models")
-    return {f"{module}: {p.name}": hash_below(p) for p in sorted(folder.glob("*")) if p.is_file() and p.name in source}
+    beside = [file for name in DATA for file in sorted((path.parent / name).glob("*"))] if path is not None else []
+    return {f"{module}: {file.name}": hash_below(file) for file in beside if file.is_file() and file.name in source}
 
 
 def code_of_source(source: str) -> dict[str, str]:

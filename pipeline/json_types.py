@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NotRequired, TypeAlias, TypedDict
+from dataclasses import dataclass
+from typing import Any, NotRequired, TypeAlias, TypedDict, cast
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 JSONObject: TypeAlias = "dict[str, JSON]"
+
+
+@dataclass(frozen=True)
+class Also:
+    """A shorter way to write a setting, for its JSON schema: a validator makes the field's own value of it."""
+
+    kind: str  # of JSON
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> JSONObject:
+        return {"anyOf": [cast(JSONObject, handler(core)), {"type": self.kind}]}
 
 
 class StageSpec(TypedDict):

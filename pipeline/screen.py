@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import sys
+from textwrap import wrap
 
 from rich.console import Console
 from rich.markup import escape as without_markup
+from rich.text import Text
 
 from gristmill.pipeline.formatting import plain
 
@@ -15,6 +17,22 @@ from gristmill.pipeline.formatting import plain
 def console(stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, highlight=False, width=None if stream.isatty() or "COLUMNS" in os.environ else 160)
+
+
+def say(screen: Console, text: str, style: str = "", head: str = "") -> None:
+    """A message as it is, never as markup, with its kind (`alarm`) before it: wrapped at blanks, where a terminal would
+    break words. Elsewhere its lines stay whole, for whoever searches them."""
+    text = plain(f"{head}  {text}" if head else text)
+    if screen.is_terminal or "COLUMNS" in os.environ:
+        text = "\n".join(line for paragraph in text.split("\n") for line in lines_of(paragraph, max(20, screen.width)))
+    if head:
+        screen.print(Text.assemble((text[: len(head)], style), text[len(head) :]), soft_wrap=True)
+    else:
+        screen.print(Text(text, style=style), soft_wrap=True)
+
+
+def lines_of(paragraph: str, width: int) -> list[str]:
+    return wrap(paragraph, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False) or [""]
 
 
 def escape(text: str) -> str:

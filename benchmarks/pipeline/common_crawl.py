@@ -92,7 +92,7 @@ def fetched(
         facts = asked(server, plan) if least is None else {"least_requests": least[0], "least_bytes": least[1]}
         faults = {kind: count for kind, count in sorted(server.met.items()) if kind and count}
         line(
-            f"cc {more or 'whole files'}".strip(", "),
+            f"cc {more.strip(', ') or 'whole files'}",
             faults=faults,
             costly_faults=server.costly,
             requests=server.requests,

@@ -67,10 +67,10 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="forget-"))
     try:
         out = make_run(folder, given.documents // 4)
-        gristmill(
-            "train-judge", "--out", str(out / "judge"), "--kind", "linear", "--hold-out", "0",
-            "--good", str(out / "judge-texts/a.parquet"), "--bad", str(out / "judge-texts/b.jsonl"),
-        )  # fmt: skip
+        (out / "judge.yaml").write_text(
+            "out: judge\nkind: linear\nhold_out: 0\ngood: judge-texts/a.parquet\nbad: judge-texts/b.jsonl\n"
+        )
+        gristmill("train-judge", str(out / "judge.yaml"))
         for to, place in EXPORTS:
             exported(str(out), to, str(folder / place), None, Options(), lambda done, of: None)
         before, tokens = documents(out), tokens_of(out)

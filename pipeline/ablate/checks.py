@@ -200,7 +200,9 @@ def _tokenizer_warnings(model: Path | None, tokenizer: Path) -> list[str]:
 
 
 def _plan_warnings(plan: AblationPlan) -> list[str]:
-    warnings = []
+    warnings: list[str] = []
+    if plan.proxies is not None:  # nothing is compared
+        return warnings
     if plan.evaluate.guard is None:
         warnings.append("evaluate.guard: there is none, so that an arm may be adopted that makes general text worse")
     if len(plan.seeds) < 3:

@@ -6,16 +6,18 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from rich.table import Table
+from rich.text import Text
 
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.plan import CONTROL
 from gristmill.pipeline.ablate.run import PreparedAblation
 from gristmill.pipeline.ablate.workers import Crew, connected
+from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.processes.gpus import RESOURCE
-from gristmill.pipeline.screen import escape
+from gristmill.pipeline.tables import Grid
 from gristmill.trainer.model.flops import flops_of
 
+SHOWN = 20  # arms of a plan
 SIZE, TRIAL = 1024, 0.3  # of matrices; seconds
 
 
@@ -55,14 +57,11 @@ def speed_here(device: str, threads: int) -> float:
     return 2 * size**3 * times / (time.perf_counter() - start)
 
 
-def foreseen(ready: PreparedAblation, flops: float, speed: float) -> Table:
+def foreseen(ready: PreparedAblation, flops: float, speed: float) -> Grid:
     """What would run, for --dry-run: tokens, epochs, and hours at half of what this machine multiplies."""
     plan = ready.plan
-    table = Table(
-        title=f"{escape(plan.name)}: {plan.protocol.name}, {in_words(plan, ready.checked.length)}", title_justify="left"
-    )
-    for name in ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs"):
-        table.add_column(name, justify="left" if name in ("run", "reads") else "right")
+    title = f"{plan.name}: {plan.protocol.name}, {in_words(plan, ready.checked.length)}"
+    table = Grid(title, ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs"), words={0, 3})
     if ready.base is not None:
         updates = ready.base["training"]["updates"]
         rows = ready.base["training"]["rows_per_update"]
@@ -70,33 +69,46 @@ def foreseen(ready: PreparedAblation, flops: float, speed: float) -> Table:
             "base",
             f"{updates * rows * ready.checked.meta.row_length:,}",
             f"{updates:,}",
-            ", ".join(map(escape, (plan.base.mix if plan.base else None) or ())),
+            ", ".join((plan.base.mix if plan.base else None) or ()),
             "",
             "",
         )
-    for arm in (CONTROL, *plan.arms):
+    for arm in (CONTROL, *list(plan.arms)[:SHOWN]):
         if arm in ready.checked.problems:
-            table.add_row(escape(arm), "", "", f"[red]{escape(ready.checked.problems[arm])}[/red]", "", "")
+            table.add_row(arm, "", "", Text(one_line(ready.checked.problems[arm]), style="red"), "", "")
             continue
         job = next(job for job in ready.jobs if job["arm"] == arm)
         tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.checked.meta.row_length
         weights = weights_of(plan, arm, ready.checked.length)
         table.add_row(
-            escape(arm),
+            arm,
             f"{tokens:,}",
             f"{job['training']['updates']:,}",
-            ", ".join(map(escape, weights)),
+            ", ".join(weights),
             ", ".join(f"{weight:.1%}" for weight in weights.values()),
             ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights),
         )
     workers = max(1, ready.crew.processes)
-    table.caption = (
+    if len(plan.arms) > SHOWN:
+        table.add_row(f"... and {len(plan.arms) - SHOWN:,} more", "", "", "", "", "")
+    table.note = (
         f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops:.3g} FLOP of training; "
         f"{'a worker' if ready.crew.scheduler else 'this machine'} "
         f"multiplies at {speed / 1e12:,.2f} TFLOP/s; at half of that on {workers} worker{'s' if workers > 1 else ''} "
         f"{_time(flops / (speed / 2) / workers)}"
     )
     return table
+
+
+def cost_in_words(ready: PreparedAblation, flops: float, speed: float) -> str:
+    """What proxy runs will take, said before they begin."""
+    workers, hours = max(1, ready.crew.processes), flops / (speed / 2) / 3600
+    device = "GPU" if ready.crew.device == "cuda" else "worker"
+    return (
+        f"{len(ready.jobs):,} runs, {len(ready.jobs) * ready.checked.length.tokens:,} tokens, {flops:.3g} FLOP: about"
+        f" {hours:,.2g} {device} hours at half of {speed / 1e12:,.2f} TFLOP/s, {_time(hours * 3600 / workers)} on"
+        f" {workers} worker{'s' if workers > 1 else ''}"
+    )
 
 
 def _time(seconds: float) -> str:

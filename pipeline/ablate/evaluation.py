@@ -10,13 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import xxhash
 
-from gristmill.pipeline.ablate.plan import Loaded, TextSet
+from gristmill.pipeline.ablate.plan import Choices, Loaded, TextSet
 from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, TextsSpec
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.fingerprint import digest, file_hash, stamp
 from gristmill.pipeline.inputs.files import InputFile, files_at
 from gristmill.pipeline.judging.tables import SUFFIXES, as_words, column_names, table_of, with_texts
 from gristmill.stages.blend.groups import NO_VALUE
+from gristmill.stages.paths import located
 
 LEAST_CLUSTERS = 20  # under so many, an interval over items rests on little
 ITEMS = pa.schema(
@@ -43,12 +44,10 @@ class HeldOutDocuments:
 def evaluation_spec(loaded: Loaded) -> EvaluationSpec:
     """What a job is told about its evaluation: absolute paths, and hashes of what they hold."""
     evaluate = loaded.plan.evaluate
-    texts = {name: _texts(loaded, name, texts) for name, texts in evaluate.texts.items()}
+    texts = {name: texts_spec(loaded.folder, name, texts) for name, texts in evaluate.texts.items()}
     choices: dict[str, ChoicesSpec] = {}
     for name, asked in evaluate.choices.items():
-        path = loaded.place(asked.file)
-        if not path.is_file():
-            raise RecipeError(f"evaluate.choices.{name}: {path}: no such file")
+        path = file_of_choices(loaded.folder, name, asked)
         choices[name] = {
             "file": str(path),
             "cluster": asked.cluster,
@@ -112,8 +111,9 @@ def tokenizer_of(loaded: Loaded, control_folder: Path) -> tuple[Path, str]:
         raise RecipeError(f"evaluate.tokenizer: {path}: cannot be read ({error.strerror}){hint}") from error
 
 
-def _texts(loaded: Loaded, name: str, texts: TextSet) -> TextsSpec:
-    files = [file for path in texts.files for file in files_at(path, loaded.folder, SUFFIXES, f"evaluate.texts.{name}")]
+def texts_spec(folder: Path, name: str, texts: TextSet) -> TextsSpec:
+    """The files of a set, from the folder of its plan, and hashes of what they hold."""
+    files = [file for path in texts.files for file in files_at(path, folder, SUFFIXES, f"evaluate.texts.{name}")]
     contents = [
         f"{f.size} {f.stamp}" if "://" in f.address else file_hash(f.address, *stamp(Path(f.address))) for f in files
     ]
@@ -125,6 +125,13 @@ def _texts(loaded: Loaded, name: str, texts: TextSet) -> TextsSpec:
         "most": texts.most,
         "content": contents,
     }
+
+
+def file_of_choices(folder: Path, name: str, choices: Choices) -> Path:
+    path = Path(located(choices.file, folder))
+    if not path.is_file():
+        raise RecipeError(f"evaluate.choices.{name}: {path}: no such file")
+    return path
 
 
 def _words(table: pa.Table, column: str | None) -> list[str]:

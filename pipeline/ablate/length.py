@@ -68,9 +68,13 @@ def weights_of(plan: AblationPlan, arm: str, length: Length) -> dict[str, float]
 def in_words(plan: AblationPlan, length: Length) -> str:
     """What all runs have in common."""
     asked = "" if length.tokens == plan.tokens else f" (the plan says {plan.tokens:,})"
+    runs = (
+        f"{len(plan.seeds)} seeds of the control and of {len(plan.arms)} arm{'s' if len(plan.arms) > 1 else ''}"
+        if plan.proxies is None
+        else f"proxy runs of {len(plan.arms):,} mixes and of the one by tokens"
+    )
     return (
-        f"{len(plan.seeds)} seeds of the control and of {len(plan.arms)} arm{'s' if len(plan.arms) > 1 else ''}; a "
-        f"run is {length.updates:,} updates of "
+        f"{runs}; a run is {length.updates:,} updates of "
         f"{length.rows_per_update:,} rows of {length.row_length:,}: {length.tokens:,} tokens{asked}"
     )
 

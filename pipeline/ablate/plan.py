@@ -15,16 +15,19 @@ from pydantic import BeforeValidator, Field
 from gristmill.mixing.verdicts.verdict import CONFIDENCE, GUARD_BUDGET
 from gristmill.pipeline.ablate.protocols import Protocol, protocol_from
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.json_types import JSON
-from gristmill.pipeline.recipe.yaml_lines import Place
+from gristmill.pipeline.json_types import JSON, Also
+from gristmill.pipeline.look.token_sets import sets_of_cells
+from gristmill.pipeline.recipe.yaml_lines import YAML, Place
 from gristmill.pipeline.recipe.yaml_settings import YamlFile
 from gristmill.stages.checks import nearest
 from gristmill.stages.paths import located
 from gristmill.stages.stage import PLACEMENT, Settings
 
-ShapeNumbers = dict[str, int | float | bool]  # fields of `gristmill.trainer.model.shapes.Shape`
+# Fields of `gristmill.trainer.model.shapes.DecoderShape`; those of `experts` are in a mapping of their own.
+ShapeNumbers = dict[str, int | float | bool | str | dict[str, int | bool | str | list[int]]]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
 CONTROL = "control"  # the name of its jobs
+LONGEST_CELL = 300
 MANY_SEEDS = 1000
 COUNT = re.compile(r"\d{1,20}(\.\d{1,20})?([eE]\+?\d{1,2})?")
 
@@ -66,18 +69,21 @@ def _seeds_from(value: JSON) -> JSON:
     return seeds
 
 
-Paths = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
+Paths = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), Field(min_length=1), Also("string")]
 Mix = Annotated[
-    dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]], BeforeValidator(_mix_from), Field(min_length=1)
+    dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]],
+    BeforeValidator(_mix_from),
+    Field(min_length=1),
+    Also("string"),
 ]
-Count = Annotated[int, BeforeValidator(_count_from), Field(gt=0)]
-Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...], BeforeValidator(_seeds_from)]
+Count = Annotated[int, BeforeValidator(_count_from), Field(gt=0), Also("string")]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...], BeforeValidator(_seeds_from), Also("integer")]
 
 
 class TextSet(Settings):
     """Held-out documents, scored in bits per byte."""
 
-    files: Paths
+    files: Paths  # Parquet or JSON lines; globs
     text: Annotated[str, Field(description="the column with the text")] = "text"
     domain: Annotated[str | None, Field(description="a column whose values are reported apart")] = None
     cluster: Annotated[
@@ -92,7 +98,7 @@ class Choices(Settings):
     """Multiple-choice questions (`gristmill.trainer.evaluation.multiple_choice` has the form), scored by the
     log-probability of the answers."""
 
-    file: str
+    file: str  # JSON lines
     cluster: Annotated[
         Literal["question", "domain"], Field(description="what rises and falls together: put the passage into `domain`")
     ] = "question"
@@ -105,8 +111,8 @@ class Choices(Settings):
 class Evaluate(Settings):
     """What arms are measured on. `target` decides, `guard` must not rise, all others are reported."""
 
-    texts: Annotated[dict[str, TextSet], Field(min_length=1)]
-    choices: Annotated[dict[str, Choices], Field(default_factory=dict)]
+    texts: Annotated[dict[str, TextSet], Field(min_length=1)]  # by name: held-out documents
+    choices: Annotated[dict[str, Choices], Field(default_factory=dict)]  # by name: multiple-choice questions
     target: Annotated[str, Field(description="the name of one of texts or choices")]
     guard: Annotated[str | None, Field(description="general text: the name of one of texts")] = None
     guard_budget: Annotated[float, Field(gt=0, lt=1, description="rise of its bits per byte, relative")] = GUARD_BUDGET
@@ -135,23 +141,26 @@ class TrainingPlan(Settings):
             description="peak rate; a run that goes on with a base trained here takes the base's",
         ),
     ] = None
-    rows_per_update: Annotated[int, Field(ge=1)] = 64
+    rows_per_update: Annotated[int, Field(ge=1)] = 64  # of all ranks together
     rows_per_step: Annotated[int | None, Field(ge=1, description="at a time; the largest that fits unless given")] = (
         None
     )
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
-    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    optimizer: Literal["adamw", "muon"] = "adamw"  # for matrices of blocks; muon leaves the rest to adamw
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1  # of matrices
+    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0  # largest norm of all gradients
     warmup: Annotated[
         float | None, Field(ge=0, lt=1, description="share of the updates; the protocol's unless given")
     ] = None
     precision: Annotated[
         Literal["auto", "float32", "bf16", "fp16"], Field(description="auto: bf16 on a GPU, float32 elsewhere")
     ] = "auto"
-    linears: Literal["bf16", "fp8"] = "bf16"
-    recompute: Annotated[Literal["none", "selective", "full"], Field(json_schema_extra=PLACEMENT)] = "none"
+    linears: Literal["bf16", "fp8"] = "bf16"  # the blocks' matmuls
+    recompute: Annotated[
+        Literal["none", "selective", "full"],
+        Field(json_schema_extra=PLACEMENT, description="activations in the backward pass"),
+    ] = "none"
     compile: Annotated[bool | None, Field(json_schema_extra=PLACEMENT, description="on a GPU unless given")] = None
-    deterministic: bool = False
+    deterministic: bool = False  # the same bits each time on one GPU
     average: Annotated[
         int, Field(ge=1, description="the model that is measured is the mean of so many last checkpoints")
     ] = 1
@@ -175,31 +184,47 @@ class Base(Settings):
     model: Annotated[str | None, Field(description="a Hugging Face folder of the Llama family, or a hub id")] = None
     mix: Annotated[Mix | None, Field(description="sets that it is trained on")] = None
     shape: Annotated[str | ShapeNumbers | None, Field(description="a name (10m to 8b), or the numbers of one")] = None
-    tokens: Count | None = None
-    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
-    training: TrainingPlan | None = None
+    tokens: Count | None = None  # that it is trained on
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0  # of its weights and order
+    training: TrainingPlan | None = None  # how it is trained; as the runs unless given
+
+
+class Proxies(Settings):
+    """Many runs of one seed, each on a mix drawn around the shares of tokens (RegMix): a table for `mix`."""
+
+    runs: Annotated[int, Field(ge=2, le=9999, description="mixes beside the one by tokens")] = 512
+    seed: Annotated[int, Field(ge=0, lt=1 << 32, description="of the mixes and of every run")] = 0
+    max_epochs: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="of a set in a run, or in the run that it stands for")
+    ] = 4.0
 
 
 class AblationPlan(Settings):
     """An ablation as a person writes it down."""
 
-    name: str
-    out: str | None = None
-    description: str | None = None
+    name: str  # of the ablation, and of its folder
+    out: str | None = None  # out/NAME beside the plan unless given
+    description: str | None = None  # for the record
     sets: Annotated[dict[str, str], Field(min_length=1, description="folders of token shards by name")]
     control: Annotated[Mix, Field(description="a set, or {set: weight}: what arms must beat")]
-    arms: Annotated[dict[str, Mix], BeforeValidator(_arms_from)]
-    base: Base | None = None
+    arms: Annotated[dict[str, Mix], BeforeValidator(_arms_from)]  # by name: the set, or the mix, that you ask about
+    proxies: Proxies | None = None  # many small runs on drawn mixes, in place of arms
+    base: Base | None = None  # what all runs begin with
     shape: Annotated[str | ShapeNumbers | None, Field(description="from_scratch: of every run")] = None
-    protocol: Annotated[Protocol, BeforeValidator(protocol_from)] = Protocol(name="llama3")
+    protocol: Annotated[
+        Protocol,
+        BeforeValidator(protocol_from),
+        Field(description="how new data come in, and how the rate falls"),
+        Also("string"),
+    ] = Protocol(name="llama3")
     tokens: Annotated[Count, Field(description="of each run, padding counted; whole updates, as many as come nearest")]
     seeds: Annotated[Seeds, Field(description="a number of them, or a list")] = (0, 1, 2, 3, 4)
-    training: TrainingPlan = TrainingPlan()
+    training: TrainingPlan = TrainingPlan()  # how every run is trained
     stands_for: Annotated[
         Count | None, Field(description="simulated epoching: the tokens of the large run that these runs stand for")
     ] = None
-    evaluate: Evaluate
-    confidence: Annotated[float, Field(ge=0.5, lt=1)] = CONFIDENCE
+    evaluate: Evaluate  # what arms are measured on
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] = CONFIDENCE  # of intervals
     keep_models: Annotated[bool, Field(json_schema_extra=PLACEMENT, description="keep what each run trained")] = False
 
 
@@ -223,22 +248,24 @@ class Loaded:
         return self.place(self.plan.out) if self.plan.out else self.folder / "out" / self.plan.name
 
 
-def load(path: Path) -> Loaded:
-    """A checked plan; RecipeError says where it is wrong."""
-    if not path.exists():
+def load(path: Path, text: str | None = None) -> Loaded:
+    """A checked plan, of its file or of a text that stands for it; RecipeError says where it is wrong."""
+    if text is None and not path.exists():
         raise RecipeError(f"{path}: no such plan; recipes/ablations/candidates.yaml is one to copy")
-    file = YamlFile(path)
+    file = YamlFile(path, text)
     if not isinstance(file.data, dict):
         raise file.wrong((), "a plan is a mapping with sets, control, arms, tokens and evaluate")
-    if CONTROL not in file.data and not nearest(CONTROL, map(str, file.data)):
+    given = _with_places(file, file.data) if "proxies" in file.data else file.data
+    if CONTROL not in given and not nearest(CONTROL, map(str, file.data)):
         raise file.wrong(
             (),
             "control is missing: without one nothing can be said of an arm. Name the set, or the mix, that arms"
             " must beat",
         )
-    plan: AblationPlan = file.settings(AblationPlan, file.data, ())
+    plan: AblationPlan = file.settings(AblationPlan, given, ())
     _check_names(file, plan)
-    _check_arms(file, plan)
+    if plan.proxies is None:
+        _check_arms(file, plan)
     _check_base(file, plan)
     _check_evaluate(file, plan)
     if plan.stands_for is not None and plan.stands_for < plan.tokens:
@@ -248,9 +275,27 @@ def load(path: Path) -> Loaded:
     return Loaded(path, plan)
 
 
+def _with_places(file: YamlFile, data: dict[str | int, YAML]) -> dict[str | int, YAML]:
+    """A plan with proxies: its sets may be the cells of a run, and until mixes are drawn one set stands for each."""
+    for name in (CONTROL, "arms", "seeds"):
+        if name in data:
+            raise file.wrong((name,), "`proxies` draws the mixes, and each is run once; take this out")
+    sets = data.get("sets")
+    if isinstance(sets, str):
+        places = sets_of_cells(Path(located(sets, file.folder))).items()
+        found: dict[str | int, YAML] = dict(places)
+        sets = found
+    first = str(next(iter(sets), "")) if isinstance(sets, dict) else "none"
+    arms: dict[str | int, YAML] = {"mix-0001": first}
+    return {**data, **({"sets": sets} if "sets" in data else {}), CONTROL: first, "arms": arms}
+
+
 def _check_names(file: YamlFile, plan: AblationPlan) -> None:
+    for name in plan.sets if plan.proxies is not None else ():
+        if not name.strip() or len(name) > LONGEST_CELL or not name.isprintable():
+            raise file.wrong(("sets",), f"the name of a cell, of up to {LONGEST_CELL} letters, was expected: {name!r}")
     named: dict[Place, Iterable[str]] = {
-        ("sets",): plan.sets,
+        ("sets",): plan.sets if plan.proxies is None else (),
         ("arms",): plan.arms,
         ("evaluate", "texts"): plan.evaluate.texts,
     }

@@ -30,7 +30,7 @@ STEADY = 0.5  # of a two_stage run: how much comes before the fall
 class Protocol(Settings):
     """A preset by name, and what of it is to be otherwise."""
 
-    name: Name
+    name: Name  # of the preset
     share: Annotated[float | None, Field(gt=0, le=1, description="of new data; the preset's unless given")] = None
     steady: Annotated[float | None, Field(gt=0, lt=1, description="two_stage: the share of tokens before the fall")] = (
         None

@@ -198,7 +198,7 @@ def utilities_csv(plan: AblationPlan, scores: Scores) -> str | None:
     None where there is nothing to compare.
     """
     arms, seeds = _comparable(plan, scores)
-    if not arms or any(len(plan.arms[arm]) > 1 for arm in arms):
+    if plan.proxies is not None or not arms or any(len(plan.arms[arm]) > 1 for arm in arms):
         return None
     measures = [m for m in _tasks(plan, scores) if math.isfinite(centred_error(scores, arms, arms[0], seeds, m))]
     if not measures:
@@ -218,9 +218,13 @@ def ablations_csv(plan: AblationPlan, scores: Scores, length: Length) -> str | N
     """Runs with the mix that each read and its losses, as regmix and log_linear fit them: where arms are mixes. Control
     and arms, a line a seed."""
     arms, seeds = _comparable(plan, scores)
-    if not arms or all(len(plan.arms[arm]) == 1 for arm in arms):
+    if not arms or (plan.proxies is None and all(len(plan.arms[arm]) == 1 for arm in arms)):
         return None
-    names = list(dict.fromkeys(name for mix in (plan.control, *plan.arms.values()) for name in mix))
+    names = (
+        list(plan.sets)
+        if plan.proxies is not None
+        else list(dict.fromkeys(name for mix in (plan.control, *plan.arms.values()) for name in mix))
+    )
     measures = _tasks(plan, scores)
     head = [
         "run",
@@ -247,10 +251,11 @@ def ablations_csv(plan: AblationPlan, scores: Scores, length: Length) -> str | N
 def _comparable(plan: AblationPlan, scores: Scores) -> tuple[list[str], list[int]]:
     """Arms and seeds that have all been run with each other: every arm that has at least two of the control's seeds,
     and the seeds of all these."""
+    least = 2 if plan.proxies is None else 1
     seeds = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
-    arms = [arm for arm in plan.arms if sum((arm, seed) in scores for seed in seeds) >= 2]
+    arms = [arm for arm in plan.arms if sum((arm, seed) in scores for seed in seeds) >= least]
     seeds = [seed for seed in seeds if all((arm, seed) in scores for arm in arms)]
-    return (arms, seeds) if len(seeds) >= 2 else ([], [])
+    return (arms, seeds) if len(seeds) >= least else ([], [])
 
 
 def _tasks(plan: AblationPlan, scores: Scores) -> list[Measure]:

@@ -24,6 +24,7 @@ from gristmill.pipeline.ablate.jobs import BASE, arm_jobs, base_job
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.measures import Scores
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
+from gristmill.pipeline.ablate.proxies import proxies_of, with_mixes
 from gristmill.pipeline.ablate.records import EvaluationSpec, Job, JobResult
 from gristmill.pipeline.ablate.results import (
     VERSION,
@@ -51,6 +52,7 @@ class PreparedAblation:
     """What a plan comes to on this machine, before anything is trained."""
 
     def __init__(self, loaded: Loaded, out: Path, crew: Crew, note: Callable[[str], None]) -> None:
+        loaded = with_mixes(loaded)
         self.loaded, self.out, self.crew = loaded, out, crew
         self.checked: CheckedPlan = check_plan(loaded, out, note)
         self.evaluate = evaluation_spec(loaded)
@@ -81,6 +83,7 @@ def run(
     with one_run_at_a_time(store):
         store.remove_temporary()
         ready = PreparedAblation(loaded, out, crew, face.note)
+        loaded = ready.loaded
         store.write_json("plan.json", loaded.plan.model_dump(mode="json"))
         face.note(in_words(ready.plan, ready.checked.length))
         for warning in ready.warnings:
@@ -151,11 +154,15 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], scores: Scor
             problems.setdefault(job["arm"], f"seed {job['seed']}: {result['failed']}")
     for arm in [arm for arm in problems if sum((arm, seed) in scores for seed in plan.seeds) >= 2]:
         del problems[arm]  # its other seeds speak for it
-    measures, arms = arms_of(plan, scores, problems)
+    proxies = None
+    if plan.proxies is None:
+        measures, arms = arms_of(plan, scores, problems)
+    else:
+        measures, arms, proxies = proxies_of(plan, scores, problems)
     jobs = [job_facts(job, results.get(job["folder"]), _below(ready.out, job["folder"])) for job in ready.jobs]
     base = job_facts(ready.base, results.get(ready.base["folder"]), BASE) if ready.base else None
     status = "failed" if not measures else "done" if all(arm["status"] == "done" for arm in arms) else "partial"
-    for facts in arms:
+    for facts in arms if proxies is None else ():  # which of hundreds of mixes would fill the record
         facts["weights"] = weights_of(plan, facts["name"], found.length)
         facts["epochs"] = found.epochs.get(facts["name"])
     schedule = ready.jobs[0]["training"]["schedule"] if ready.jobs else None
@@ -201,6 +208,7 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], scores: Scor
         "warnings": ready.warnings,
         "measures": measures,
         "arms": arms,
+        "proxies": proxies,
         "base": base,
         "jobs": jobs,
         "cost": cost_of([*([base] if base else []), *jobs]),

@@ -78,6 +78,11 @@ def ablate(
             screen.print(f"[yellow]warning[/yellow]  {escape(warning)}", soft_wrap=True)
         console().print(foreseen(ready, flops_of_all(ready), speed_of(crew)))
         return
+    if loaded.plan.proxies is not None:
+        from gristmill.pipeline.ablate.estimate import cost_in_words, flops_of_all, speed_of
+
+        ready = PreparedAblation(loaded, folder, crew, lambda line: None)
+        screen.print(escape(cost_in_words(ready, flops_of_all(ready), speed_of(crew))), soft_wrap=True)
     try:
         record = run(loaded, folder, crew, AblationUi(folder) if as_json else ui_for(folder, screen), only)
     except KeyboardInterrupt:
@@ -92,13 +97,13 @@ def ablate(
 
 def show_record(record: AblationRecord, folder: Path, as_json: bool) -> None:
     """Tables, or JSON; arms that failed are an error once everything else has been said."""
-    from gristmill.pipeline.ablate.show import cost_line, others, reasons, verdicts
+    from gristmill.pipeline.ablate.show import cost_line, others, proxy_runs, reasons, verdicts
 
     if as_json:
         print(json.dumps(record))
     else:
         show = console()
-        show.print(verdicts(record))
+        show.print(verdicts(record) if record.get("proxies") is None else proxy_runs(record))
         for line in reasons(record):
             show.print(escape(line), soft_wrap=True)
         if any(len(arm["differences"]) > 1 for arm in record["arms"]):
@@ -108,6 +113,12 @@ def show_record(record: AblationRecord, folder: Path, as_json: bool) -> None:
         show.print(f"report: {escape((folder.resolve() / 'ablation.html').as_uri())}", soft_wrap=True)
     failed = [f"{arm['name']}: {arm['error']}" for arm in record["arms"] if arm["status"] == "failed"]
     lost = [f"{job['arm']}, seed {job['seed']}: {job['error']}" for job in record["jobs"] if job["status"] == "failed"]
+    if record.get("proxies") is not None:
+        if not as_json:
+            console().print(f"table for `mix`: {escape(str(folder / 'ablations.csv'))}", soft_wrap=True)
+        if lost or failed:
+            raise RunFailed(f"{len(failed)} of {len(record['arms'])} mixes have no run. " + "; ".join(lost or failed))
+        return
     if record["status"] == "failed":
         raise RunFailed(
             "nothing can be said: the control was not finished with two seeds. " + "; ".join(lost or failed)
@@ -116,14 +127,12 @@ def show_record(record: AblationRecord, folder: Path, as_json: bool) -> None:
         raise RunFailed(f"{len(failed)} of {len(record['arms'])} arms have no verdict. " + "; ".join(failed or lost))
 
 
-def needs_packages() -> None:
+def needs_packages(command: str = "ablate") -> None:
     from importlib.util import find_spec
 
     for module in ("torch", "scipy"):
         if find_spec(module) is None:
-            raise RecipeError(
-                f"ablate trains models and compares them; it needs {module}: pip install 'gristmill[gpu]'"
-            )
+            raise RecipeError(f"{command} trains models; it needs {module}: pip install 'gristmill[gpu]'")
 
 
 def _record_of(folder: Path) -> AblationRecord:

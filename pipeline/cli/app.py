@@ -17,31 +17,33 @@ import typer
 
 from gristmill.pipeline.cli import (
     ablate as cli_ablate,
+    compressing as cli_compressing,
     estimate as cli_estimate,
     explore as cli_explore,
     forget as cli_forget,
     judging as cli_judging,
+    labelling as cli_labelling,
+    menu,
+    predictive as cli_predictive,
     push as cli_push,
     report as cli_report,
     shards as cli_shards,
+    start as cli_start,
     summary as cli_summary,
+    train as cli_train,
     warm as cli_warm,
 )
 from gristmill.pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words, of_storage
+from gristmill.pipeline.help_pages import HelpfulGroup
 from gristmill.pipeline.processes import template
-from gristmill.pipeline.screen import console, escape
+from gristmill.pipeline.screen import console, escape, say
 
 if TYPE_CHECKING:
     from gristmill.pipeline.engine.cluster import Where
     from gristmill.pipeline.inputs.estimate import Estimate
     from gristmill.pipeline.recipe.recipe import Recipe
 
-app = typer.Typer(
-    name="gristmill",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(name="gristmill", cls=HelpfulGroup, no_args_is_help=True, pretty_exceptions_enable=False)
 
 RecipePath = Annotated[
     Path, typer.Argument(help="the recipe, a YAML file", show_default=False, readable=False)
@@ -162,10 +164,10 @@ def run_command(
             summary = run(loaded, folder, where, ui, portion, check_inputs, budget, watcher)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        screen.print(
-            f"interrupted; finished work is kept in {escape(folder)}."
-            f" Run the same command to resume: gristmill {escape(shlex.join(sys.argv[1:]))}",
-            soft_wrap=True,
+        say(
+            screen,
+            f"interrupted; finished work is kept in {folder}."
+            f" Run the same command to resume: gristmill {shlex.join(sys.argv[1:])}",
         )
         raise SystemExit(130) from None
     except BrokenPipeError:
@@ -182,9 +184,9 @@ def run_command(
         show = console()
         show.print(final_table(summary.record))
         for alarm in summary.alarms:
-            show.print(f"[yellow]alarm[/yellow]  {escape(alarm)}")
+            say(show, alarm, "yellow", "alarm")
         for note in notes_beside(summary.alarms, summary.record["inputs"]):
-            show.print(f"[dim]note[/dim]   {escape(note)}")
+            say(show, note, "dim", "note")
         if guess:
             show.print(escape(guess.in_words()))
             for name in (
@@ -227,7 +229,7 @@ def show_so_far(folder: str) -> None:
         screen = console(stderr=True)
         screen.print(final_table(record))
         for alarm in record["alarms"]:
-            screen.print(f"[yellow]alarm[/yellow]  {escape(alarm)}", soft_wrap=True)
+            say(screen, alarm, "yellow", "alarm")
         screen.print(f"report so far: {escape(cli_report.address(folder))}", soft_wrap=True)
 
 
@@ -247,15 +249,10 @@ def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = 
     else:
         console().print(render(seen))
     for note in notes:
-        console(stderr=as_json).print(f"[yellow]inputs[/yellow]  {escape(note)}", soft_wrap=True)
+        say(console(stderr=as_json), note, "yellow", "inputs")
 
 
-@app.command()
-def schema() -> None:
-    """Print the JSON schema of recipes, for editors."""
-    from gristmill.pipeline.recipe import recipe as recipes
-
-    print(json.dumps(recipes.schema(), indent=1))
+app.command("schema")(cli_start.schema)
 
 
 @app.command()
@@ -272,12 +269,15 @@ def tune(
             help="documents to show that would be newly dropped, and as many that would be newly kept",
         ),
     ] = 3,
+    where: Annotated[
+        str, typer.Option("--where", help="only documents with these values of signals", metavar="SIGNAL=VALUE,...")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Show what another threshold would keep and drop, from stored signals, without a run."""
     from gristmill.pipeline.look import tune as tuning
 
-    answer = tuning.tune(out, settings, samples)
+    answer = tuning.tune(out, settings, samples, where=where)
     if as_json:
         print(tuning.as_json(answer))
     else:
@@ -308,6 +308,7 @@ def clean(
 
 app.command("verify")(cli_shards.verify)
 app.command("export")(cli_shards.export)
+app.command("import")(cli_shards.import_)
 app.command("push")(cli_push.push)
 app.command("forget")(cli_forget.forget)
 app.command("find")(cli_forget.find)
@@ -315,67 +316,21 @@ app.command("inspect")(cli_report.inspect)
 app.command("report")(cli_report.report)
 app.command("summary")(cli_summary.summary)
 app.command("train-judge")(cli_judging.train_judge)
+app.command("compress-judge")(cli_compressing.compress_judge)
 app.command("judge")(cli_judging.judge)
+app.command("label")(cli_labelling.label)
 app.command("medu")(cli_judging.medu)
+app.command("predictive")(cli_predictive.predictive)
+app.command("train")(cli_train.train)
 app.command("ablate")(cli_ablate.ablate)
 app.command("explore")(cli_explore.explore)
 app.command("estimate")(cli_estimate.estimate)
 app.command("warm")(cli_warm.warm)
-
-
-@app.command()
-def doctor() -> None:
-    """Show what this machine can run."""
-    from gristmill.pipeline.cli.upkeep import examine
-
-    console().print(examine())
-
-
-@app.command()
-def init(
-    folder: Annotated[Path, typer.Argument(help="the folder with your data", show_default=False)],
-    recipe: Annotated[Path, typer.Option("--recipe", help="the recipe to write")] = Path("recipe.yaml"),
-    like: Annotated[
-        str | None, typer.Option("--like", help="with the steps of a shipped recipe: fineweb, dclm, …")
-    ] = None,
-) -> None:
-    """Write a recipe for a folder of data."""
-    from gristmill.pipeline.cli.upkeep import start_recipe
-
-    console().print(escape(start_recipe(folder, recipe, like)))
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option("--out", help="output folder of the demo")] = Path("demo"),
-    workers: Workers = None,
-) -> None:
-    """Generate a small crawl with known answers, run everything on it offline, and check the result."""
-    from gristmill.pipeline.demo.check import check
-    from gristmill.pipeline.demo.check_shards import check_shards
-    from gristmill.pipeline.demo.crawl import ROW_LENGTH, write_crawl
-    from gristmill.pipeline.engine.cluster import Where
-    from gristmill.pipeline.progress.progress import final_table, ui_for
-    from gristmill.pipeline.recipe import recipe as recipes
-    from gristmill.pipeline.run.run import run
-
-    crawl = out / "crawl"
-    crawl.mkdir(parents=True, exist_ok=True)
-    truth = write_crawl(crawl)
-    with ui_for(False, console(stderr=True)) as ui:
-        summary = run(recipes.load(crawl / "demo.yaml"), str(out / "run"), Where(workers), ui)
-    show = console()
-    show.print(final_table(summary.record))
-    findings = [*check(out / "run", truth), *check_shards(out / "run", ROW_LENGTH)]
-    for finding in findings:
-        mark = "[green]as planted[/green]" if finding.ok else "[red]not so    [/red]"
-        show.print(
-            f"{mark}  {escape(finding.what)}: {escape(str(finding.found))}"
-            + ("" if finding.ok else f", expected {escape(str(finding.expected))}")
-        )
-    show.print(f"report: {escape(cli_report.address(str(out / 'run')))}")
-    if not all(f.ok for f in findings):
-        raise GristmillError("the demo's result is not what was planted in it")
+app.command("doctor")(cli_start.doctor)
+app.command("init")(cli_start.init)
+app.command("demo")(cli_start.demo)
+app.command("new")(cli_start.new)
+menu.arrange(app)
 
 
 def is_new(out: str, recipe: Path) -> bool:
@@ -402,7 +357,7 @@ def main() -> None:
     try:
         app()
     except GristmillError as error:
-        console(stderr=True).print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
+        say(console(stderr=True), str(error), "red")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -410,12 +365,12 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        console(stderr=True).print(f"[red]{escape(in_words(error))}[/red]", soft_wrap=True)
+        say(console(stderr=True), in_words(error), "red")
         sys.exit(1)
     except Exception as error:
         if not of_storage(error):
             raise
-        console(stderr=True).print(f"[red]{escape(f'{error}' or type(error).__name__)}[/red]", soft_wrap=True)
+        say(console(stderr=True), f"{error}" or type(error).__name__, "red")
         sys.exit(1)
     finally:
         template.end()

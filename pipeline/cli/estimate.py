@@ -15,11 +15,10 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from gristmill.pipeline.recipe.recipe import Recipe
     from gristmill.pipeline.run.forecast import Forecast
     from gristmill.pipeline.store.run_records import RunRecord
+    from gristmill.pipeline.tables import Grid
 
 OTHERS = (0.25, 0.5, 1, 2, 4)  # times as many workers
 
@@ -49,7 +48,7 @@ def estimate(
     from gristmill.pipeline.inputs.portion import listed_inputs, part_sizes
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.recipe.memory_limit import check_memory
-    from gristmill.pipeline.run.forecast import Shape, forecast
+    from gristmill.pipeline.run.forecast import Shape, asked_of_models, forecast
     from gristmill.pipeline.store.store import Store
 
     loaded = recipes.load(recipe)
@@ -75,7 +74,12 @@ def estimate(
     else:
         show = console()
         show.print(sizes(answers, found))
-        for topic, line in [*in_words(found), *(("fetching", line) for line in fetches_of(fetches))]:
+        models = asked_of_models(loaded, record, found.sample.share)
+        told = [
+            *in_words(found),
+            *(("models", f"{name}: {cost}, for {count:,} documents") for name, cost, count in models),
+        ]
+        for topic, line in [*told, *(("fetching", line) for line in fetches_of(fetches))]:
             words = wrap(line, min(show.width, 100), initial_indent=f"{topic:11}", subsequent_indent=" " * 11)
             show.print(escape("\n".join(words)), soft_wrap=True)
 
@@ -104,21 +108,19 @@ def sampled(recipe: Recipe, folder: str, sample: str, as_json: bool) -> RunRecor
         return run(recipe, folder, Where(None, recipe.head.memory), ui, Portion(share=share_of(sample))).record
 
 
-def sizes(answers: list[Forecast], asked: Forecast) -> Table:
+def sizes(answers: list[Forecast], asked: Forecast) -> Grid:
     """The cluster that was asked for, and smaller and larger ones."""
-    from rich.table import Table
-
     from gristmill.pipeline.formatting import as_money
     from gristmill.pipeline.inputs.estimate import for_people
+    from gristmill.pipeline.tables import Grid
 
-    table = Table(title="How many machines, how long, what cost", title_justify="left")
-    for name in ("workers", "time", "at least", "at most", "cost", "busy"):
-        table.add_column(name, justify="right")
+    heads = ("workers", "time", "at least", "at most", "cost", "busy")
+    table = Grid("How many machines, how long, what cost", heads, words=0)
     for answer in answers:
         busy = answer.core_seconds / max(1e-9, answer.seconds * answer.shape.workers)
         cells = [f"{answer.shape.workers:,}", *map(for_people, (answer.seconds, answer.low, answer.high))]
         cells += ["" if answer.total is None else as_money(answer.total, answer.currency), f"{min(1.0, busy):.0%}"]
-        table.add_row(*cells, style="bold" if answer is asked else None)
+        table.add_row(*cells, style="bold" if answer is asked else "")
     return table
 
 
@@ -154,9 +156,9 @@ def in_words(found: Forecast) -> list[tuple[str, str]]:
         ("requests", f"{requests} ({how})"),
         (
             "scaling",
-            f"up to about {found.useful_workers:,} workers are worth it: beyond, twice as many save less than a "
+            f"up to about {_number(found.useful_workers, 'worker')} worth it: beyond, twice as many save less than a "
             f"quarter of the time. Longest task: {for_people(longest.longest)} ({longest.name}). At most "
-            f"{narrow.width:,} tasks at once in {narrow.name}. {for_people(found.overhead)} of start, driver and report",
+            f"{narrow.width:,} at once in {narrow.name}. {for_people(found.overhead)} of start, driver and report",
         ),
         (
             "how",
@@ -165,3 +167,7 @@ def in_words(found: Forecast) -> list[tuple[str, str]]:
         ),
     ]
     return [line for line in lines if line[0] != "requests" or shape.object_store]
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}s are" if count != 1 else f"one {what} is"

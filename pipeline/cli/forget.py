@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gristmill.pipeline.screen import console, escape
+from gristmill.pipeline.screen import console, escape, say
 
 
 def forget(
@@ -86,13 +86,10 @@ def find(
             continue
         record = ", ".join(found.files[:3]) + (" or others of its part" if len(found.files) > 3 else "")
         where = f", byte {found.offset:,}" if found.offset is not None else ""
-        show.print(f"[bold]{found.uid}[/bold]  {escape(found.source)}  {escape(found.url or '')}", soft_wrap=True)
-        show.print(f"  in {escape(found.set)}/{escape(found.shard)}", soft_wrap=True)
-        show.print(f"  read from {escape(record or 'a file that is not on record')}{where}", soft_wrap=True)
-        show.print(
-            f"  [dim]...{escape(found.before)}[/dim]{escape(found.passage[:200])}[dim]{escape(found.after)}...[/dim]",
-            soft_wrap=True,
-        )
+        say(show, f"{found.source}  {found.url or ''}", "bold", str(found.uid))
+        say(show, f"  in {found.set}/{found.shard}")
+        say(show, f"  read from {record or 'a file that is not on record'}{where}")
+        say(show, f"  ...{found.before}{found.passage[:200]}{found.after}...", "dim")
     if not count:
         if not as_json:
             show.print("no document of these shards holds it")

@@ -7,125 +7,92 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from gristmill.pipeline.cli import old_options
+from gristmill.pipeline.cli.old_options import old
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 TextColumn = Annotated[str, typer.Option("--text", help="the column with the text")]
-KINDS = ("fasttext", "linear", "neural")
-READINGS = ("at_once", "reasoned", "both")
+PlanArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="PLAN", help="the plan, a YAML file", show_default=False)
+]
 DEVICES = ("auto", "cpu", "cuda")
 
 
 def train_judge(
-    out: Annotated[str, typer.Option("--out", help="a new folder for the judge")],
-    kind: Annotated[
-        str, typer.Option("--kind", help="fasttext (100,000s of texts), linear (few texts; the fastest) or neural")
-    ],
-    table: Annotated[
-        list[str] | None,
-        typer.Argument(help="labelled texts: Parquet, JSON lines or CSV; files, folders, globs", show_default=False),
+    context: typer.Context,
+    plan: PlanArgument = None,
+    out: Annotated[
+        str | None, typer.Option("--out", help="a new folder for the judge; default: the plan's `out`")
     ] = None,
-    good: Annotated[list[str] | None, typer.Option("--good", help="instead of a table: files of good texts")] = None,
-    bad: Annotated[list[str] | None, typer.Option("--bad", help="with --good: files of bad texts")] = None,
-    text: TextColumn = "text",
-    label: Annotated[str, typer.Option("--label", help="the column with the label")] = "label",
-    good_label: Annotated[
-        list[str] | None, typer.Option("--good-label", help="a label that means good; all others mean bad")
-    ] = None,
-    classes: Annotated[
-        str | None, typer.Option("--classes", help="all labels from worst to best, separated by commas")
-    ] = None,
-    weight: Annotated[str | None, typer.Option("--weight", help="the column with the weight of each text")] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--group",
-            help="column whose values are held out as a whole (URLs by host); of several, the first that a row has."
-            " Default: url",
-        ),
-    ] = None,
-    head: Annotated[str, typer.Option("--head", help="the name of the score; signals have this name")] = "quality",
-    meaning: Annotated[
-        str, typer.Option("--meaning", help="what a high score means, in a sentence", show_default=False)
-    ] = "",
-    hold_out: Annotated[
-        float, typer.Option("--hold-out", min=0, max=0.9, help="share of groups held out for evaluation; 0: none")
-    ] = 0.1,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
-    preset: Annotated[str | None, typer.Option("--preset", help="fasttext: dclm or ultra_fineweb")] = None,
-    epochs: Annotated[float | None, typer.Option("--epochs", help="fasttext, neural: epochs")] = None,
-    threads: Annotated[
-        int, typer.Option("--threads", min=1, help="fasttext: more than 1 is faster but not deterministic")
-    ] = 1,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", help="fasttext: a tokenizer.json, for ultra_fineweb")
-    ] = None,
-    encoder: Annotated[str | None, typer.Option("--encoder", help="neural: folder or hub id of an encoder")] = None,
-    tokens: Annotated[int, typer.Option("--tokens", min=16, help="neural: tokens read of each text")] = 512,
-    device: Annotated[str, typer.Option("--device", help="neural: auto, cpu or cuda")] = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="check everything, and show what would be trained on what")
+    ] = False,
     as_json: AsJson = False,
+    kind: Annotated[str | None, old("--kind")] = None,
+    good: Annotated[list[str] | None, old("--good")] = None,
+    bad: Annotated[list[str] | None, old("--bad")] = None,
+    text: Annotated[str | None, old("--text")] = None,
+    label: Annotated[str | None, old("--label")] = None,
+    good_label: Annotated[list[str] | None, old("--good-label")] = None,
+    classes: Annotated[str | None, old("--classes")] = None,
+    unordered: Annotated[bool, old("--unordered")] = False,
+    fewest: Annotated[int | None, old("--fewest")] = None,
+    balance: Annotated[bool, old("--balance")] = False,
+    weight: Annotated[str | None, old("--weight")] = None,
+    group: Annotated[list[str] | None, old("--group")] = None,
+    head: Annotated[str | None, old("--head")] = None,
+    meaning: Annotated[str | None, old("--meaning")] = None,
+    hold_out: Annotated[float | None, old("--hold-out")] = None,
+    seed: Annotated[int | None, old("--seed")] = None,
+    preset: Annotated[str | None, old("--preset")] = None,
+    epochs: Annotated[float | None, old("--epochs")] = None,
+    threads: Annotated[int | None, old("--threads")] = None,
+    tokenizer: Annotated[str | None, old("--tokenizer")] = None,
+    encoder: Annotated[str | None, old("--encoder")] = None,
+    tokens: Annotated[int | None, old("--tokens")] = None,
+    most_bytes: Annotated[int | None, old("--most-bytes")] = None,
+    device: Annotated[str | None, old("--device")] = None,
 ) -> None:
-    """Train a judge on labelled texts, and report how well it does on hosts that it has not seen."""
-    one_of("--kind", kind, KINDS)
-    one_of("--device", device, DEVICES)
-    if bool(table) == bool(good or bad) or bool(good) != bool(bad):
-        raise RecipeError(
-            "give a table of labelled texts, or both --good FILES and --bad FILES" + labels_are_no_files(table, good)
-        )
-    for name, given, of in (
-        ("--preset", preset is not None, "fasttext"),
-        ("--tokenizer", tokenizer is not None, "fasttext"),
-        ("--threads", threads != 1, "fasttext"),
-        ("--encoder", encoder is not None, "neural"),
-        ("--tokens", tokens != 512, "neural"),
-        ("--device", device == "cuda", "neural"),
-        ("--epochs", epochs is not None, "fasttext or neural"),
-    ):
-        if given and kind not in of.split(" or "):
-            raise RecipeError(f"{name} is for --kind {of}")
+    """Train a judge on labelled texts or on another judge's scores, and report how well it does on hosts that it has
+    not seen."""
+    given = old_options.given_in(context)
+    path = old_options.plan_alone(given, "recipes/judges/quality.yaml")
 
     from gristmill.classifiers.card import JudgeError
-    from gristmill.pipeline.judging import train as judging
+    from gristmill.pipeline.judging import judge_plan, train as judging
+    from gristmill.pipeline.judging.plans import of_options
     from gristmill.pipeline.judging.show_judge import show_figures
-    from gristmill.stages.judge.judge import on_device
+    from gristmill.pipeline.judging.show_training import foreseen
 
-    folder = judging.room_for(out)
-    columns = judging.Columns(text, label, weight, tuple(group or ()))
-    labelling = judging.Labelling(
-        head, tuple(good_label or ()), tuple(part.strip() for part in classes.split(",")) if classes else (), meaning
-    )
-    how = judging.JudgeTraining(
-        kind,
-        hold_out,
-        seed,
-        preset,
-        epochs,
-        threads,
-        tokenizer,
-        encoder,
-        tokens,
-        on_device(device) if kind == "neural" else "cpu",
-    )
+    if path is not None:
+        loaded = judge_plan.load(path)
+    else:
+        facts = old_options.judge_facts(given)
+        loaded = judge_plan.checked(of_options(facts, judge_plan.JudgePlan))
+        old_options.advise("train-judge", facts)
+    folder = judging.room_for(loaded.out(out, loaded.plan.out), loaded.where("out") if not out else "--out")
     screen = console(stderr=True)
     try:
-        lesson = (
-            judging.lesson_of_table(table, columns, labelling)
-            if table
-            else judging.lesson_of_two_sets(good or [], bad or [], columns, labelling)
-        )
-        trained = judging.train(lesson, how, lambda line: screen.print(escape(line), soft_wrap=True))
-        trained.save(folder)
+        ready = judging.prepare(loaded)
+        if dry_run:
+            console().print(foreseen(ready, folder))
+            return
+        trained = judging.train(ready, lambda line: screen.print(escape(line), soft_wrap=True))
+        judging.save(ready, trained, folder)
     except JudgeError as error:
         raise RecipeError(str(error)) from error
+    grouped = ready.lesson.grouped
     if as_json:
-        print(json.dumps(trained.card.as_json() | {"folder": str(folder), "grouped_by": lesson.grouped}))
+        print(json.dumps(trained.card.as_json() | {"folder": str(folder), "grouped_by": grouped}))
     else:
-        show_figures(console(), trained.card, lesson.grouped if hold_out else "")
+        show_figures(console(), trained.card, grouped if loaded.plan.hold_out else "")
         console().print(f"judge: {escape(str(folder))}", soft_wrap=True)
 
 
@@ -188,111 +155,71 @@ def judge(
 
 
 def medu(
-    texts: Annotated[
-        list[str],
-        typer.Argument(
-            help="documents: NAME=FILES of one source, or files with a column that names it, or a run",
-            show_default=False,
-        ),
-    ],
-    task: Annotated[
-        list[str], typer.Option("--task", help="a benchmark's development set: NAME=FILE or FILE; one for each task")
-    ],
-    out: Annotated[str, typer.Option("--out", help="folder for utilities.csv, descriptions, marks and the account")],
-    model: Annotated[str, typer.Option("--model", help="a model's folder or hub id; of an endpoint, its name there")],
-    endpoint: Annotated[
-        str, typer.Option("--endpoint", help="an OpenAI-compatible server: http://host:port/v1", show_default=False)
-    ] = "",
-    engine: Annotated[str, typer.Option("--engine", help="without an endpoint: vllm or transformers")] = "vllm",
-    form: Annotated[
-        str,
-        typer.Option(
-            "--form",
-            help="chat; thinking (OpenAI's reasoning models); completions (base models); tokens (a vLLM server)",
-        ),
-    ] = "chat",
-    key_variable: Annotated[
-        str, typer.Option("--key-variable", help="environment variable with the endpoint's key", show_default=False)
-    ] = "",
-    revision: Annotated[str, typer.Option("--revision", help="a commit of the model", show_default=False)] = "",
-    tensor_parallel: Annotated[
-        int, typer.Option("--tensor-parallel", min=1, help="vllm: GPUs that share the model")
-    ] = 1,
-    quantization: Annotated[
-        str,
-        typer.Option("--quantization", help="vllm: quantization, if the checkpoint does not say", show_default=False),
-    ] = "",
-    connections: Annotated[int, typer.Option("--connections", min=1, help="concurrent requests to an endpoint")] = 64,
-    timeout: Annotated[float, typer.Option("--timeout", help="seconds per request to an endpoint")] = 300.0,
-    reading: Annotated[
-        str, typer.Option("--reading", help="at_once, reasoned, or both and how well they agree")
-    ] = "at_once",
-    by: Annotated[str, typer.Option("--by", help="the column that names a document's source")] = "source",
-    text: TextColumn = "text",
-    most: Annotated[int, typer.Option("--most", min=2, help="documents rated per source")] = 256,
-    cut: Annotated[int, typer.Option("--cut", min=1, help="tokens of each document that the model sees")] = 512,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=16, help="limit of a reasoned answer")] = 1024,
-    most_failures: Annotated[
-        float, typer.Option("--most-failures", min=0, max=1, help="highest share of unreadable answers")
-    ] = 0.02,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
-    price_prompt: Annotated[
-        float | None, typer.Option("--price-prompt", help="price of a million prompt tokens")
-    ] = None,
-    price_answer: Annotated[
-        float | None, typer.Option("--price-answer", help="price of a million completion tokens")
-    ] = None,
+    context: typer.Context,
+    plan: PlanArgument = None,
+    out: Annotated[str | None, typer.Option("--out", help="output folder; default: the plan's `out`")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="check everything, and show what would be asked and its cost at most")
+    ] = False,
     as_json: AsJson = False,
+    task: Annotated[list[str] | None, old("--task")] = None,
+    model: Annotated[str | None, old("--model")] = None,
+    endpoint: Annotated[str | None, old("--endpoint")] = None,
+    engine: Annotated[str | None, old("--engine")] = None,
+    form: Annotated[str | None, old("--form")] = None,
+    key_variable: Annotated[str | None, old("--key-variable")] = None,
+    revision: Annotated[str | None, old("--revision")] = None,
+    tensor_parallel: Annotated[int | None, old("--tensor-parallel")] = None,
+    quantization: Annotated[str | None, old("--quantization")] = None,
+    connections: Annotated[int | None, old("--connections")] = None,
+    timeout: Annotated[float | None, old("--timeout")] = None,
+    reading: Annotated[str | None, old("--reading")] = None,
+    by: Annotated[str | None, old("--by")] = None,
+    text: Annotated[str | None, old("--text")] = None,
+    most: Annotated[int | None, old("--most")] = None,
+    cut: Annotated[int | None, old("--cut")] = None,
+    max_tokens: Annotated[int | None, old("--max-tokens")] = None,
+    most_failures: Annotated[float | None, old("--most-failures")] = None,
+    seed: Annotated[int | None, old("--seed")] = None,
+    price_prompt: Annotated[float | None, old("--price-prompt")] = None,
+    price_answer: Annotated[float | None, old("--price-answer")] = None,
 ) -> None:
     """Have a language model say how useful each source is for each benchmark, as a table that `mix` reads."""
-    one_of("--reading", reading, READINGS)
-    if (price_prompt is None) != (price_answer is None):
-        raise RecipeError("give both prices, --price-prompt and --price-answer, or none")
-    if tensor_parallel > 1 and (endpoint or engine != "vllm"):
-        raise RecipeError("--tensor-parallel is for vllm in this process; a server has its own")
-
-    from pathlib import Path
-
-    from pydantic import ValidationError
+    given = old_options.given_in(context)
+    path = old_options.plan_alone(given, "recipes/mixing/utilities.yaml")
 
     from gristmill.classifiers.llm.account import Prices
     from gristmill.classifiers.llm.model import LanguageModelError
     from gristmill.pipeline.errors import RunFailed
-    from gristmill.pipeline.judging import medu as medu_files
-    from gristmill.pipeline.judging.show_medu import show_findings
-    from gristmill.stages.judge.back_end import BackEnd
+    from gristmill.pipeline.judging import medu as medu_files, medu_plan
+    from gristmill.pipeline.judging.plans import of_options
+    from gristmill.pipeline.judging.show_medu import foreseen, show_findings
 
-    named = {"model_path" if not endpoint and Path(model).is_dir() else "model": model}
-    try:
-        back_end = BackEnd(
-            **named,
-            endpoint=endpoint,
-            engine=engine,
-            form=form,
-            key_variable=key_variable,
-            revision=revision,
-            quantization=quantization,
-            connections=connections,
-            timeout=timeout,
+    if path is not None:
+        loaded = medu_plan.load(path)
+    else:
+        facts = old_options.medu_facts(given)
+        loaded = medu_plan.checked(of_options(facts, medu_plan.MeduPlan))
+        old_options.advise("medu", facts)
+    wanted = loaded.plan
+    folder = Path(loaded.out(out, wanted.out))
+    prices = Prices(wanted.prices.prompt, wanted.prices.answer) if wanted.prices else None
+    tasks = medu_files.development_sets(wanted.tasks, loaded.where)
+    sampling = medu_files.Sampling(wanted.by, wanted.text, wanted.most, wanted.cut, wanted.seed)
+    documents = medu_files.documents_of(wanted.named, sampling, loaded.where)
+    asked = medu_files.AskSettings(wanted.reading, wanted.most_failures, wanted.max_tokens)
+    if dry_run:
+        console().print(
+            foreseen(tasks, documents, medu_files.estimate_of(tasks, documents, asked, wanted.seed), prices, folder)
         )
-    except ValidationError as error:
-        raise RecipeError(
-            "; ".join(f"--{'-'.join(map(str, e['loc'])) or 'model'}: {e['msg']}" for e in error.errors())
-        ) from error
-    tasks = medu_files.development_sets(task)
-    documents = medu_files.documents_of(texts, medu_files.Sampling(by, text, most, cut, seed))
-    folder, prices = (
-        Path(out),
-        Prices(price_prompt, price_answer) if price_prompt is not None and price_answer is not None else None,
-    )
+        return
     screen = console(stderr=True)
     sources = {document.source for document in documents}
     screen.print(f"documents: {len(documents):,}, sources: {len(sources):,}, tasks: {len(tasks):,}", soft_wrap=True)
     try:
         with counting("answers") as seen:
-            asked = medu_files.AskSettings(reading, most_failures, max_tokens)  # type: ignore[arg-type]
-            watched = medu_files.Watched(back_end.opened(tensor_parallel), seen)
-            findings = medu_files.find(watched, tasks, documents, asked, folder / "answers", seed)
+            watched = medu_files.Watched(wanted.model.opened(wanted.model.tensor_parallel), seen)
+            findings = medu_files.find(watched, tasks, documents, asked, folder / "answers", wanted.seed)
     except (LanguageModelError, ValueError) as error:
         raise RunFailed(str(error)) from error
     medu_files.save(findings, folder, watched.name, prices)
@@ -306,16 +233,6 @@ def medu(
 def one_of(option: str, given: str, known: tuple[str, ...]) -> None:
     if given not in known:
         raise RecipeError(f"{option} {given}: expected {', '.join(known[:-1])} or {known[-1]}")
-
-
-def labels_are_no_files(table: list[str] | None, good: list[str] | None) -> str:
-    """`--good` is of files; of a label it is another option."""
-    if not (table and good):
-        return ""
-    return (
-        f" (is {good[0]!r} a label of the table? --good-label {good[0]};"
-        " several files are a pattern in quotes: --good 'crawl/*.parquet')"
-    )
 
 
 def device_for(folder: str, device: str) -> str:

@@ -1,4 +1,5 @@
-"""The commands for token shards: `gristmill verify`, which also looks at a whole run, and `gristmill export`."""
+"""The commands for token shards and files of other tools: `gristmill verify`, which also looks at a whole run, `export`
+and `import`."""
 
 from __future__ import annotations
 
@@ -55,25 +56,34 @@ def verify(
 
 
 def export(
-    folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
+    folder: Annotated[str, typer.Argument(help="a run, or a folder of its shards or documents", show_default=False)],
     destination: Annotated[str, typer.Argument(help="a new folder", show_default=False)],
-    to: Annotated[str, typer.Option("--to", help="megatron, megatron-rows, mds, trl, torchtune or hf")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="shards: megatron, megatron-rows, mds, datatrove, trl, torchtune, hf;"
+            " documents: dolma, webdataset, datasketch, datatrove-minhash",
+        ),
+    ],
     row_length: Annotated[int | None, typer.Option(help="which set of shards, if a run has several")] = None,
     eod: Annotated[
         int | None,
         typer.Option(help="megatron-rows: the token that ends a document and pads rows; default: that of the shards"),
     ] = None,
-    shard_bytes: Annotated[int | None, typer.Option(min=1, help="mds: largest file; default: 64 MiB")] = None,
+    shard_bytes: Annotated[
+        int | None, typer.Option(min=1, help="mds, webdataset: largest file; default: 64 MiB, 256 MiB")
+    ] = None,
     files: Annotated[str | None, typer.Option(help="trl, torchtune: parquet or arrow")] = None,
 ) -> None:
-    """Write token shards in the format of another trainer."""
+    """Write token shards or documents in the format of another tool (docs/export.md)."""
     from rich.progress import Progress
 
     from gristmill.pipeline.look.token_sets import exported
     from gristmill.shards.export.export import Options
 
     with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        rows_bar = bar.add_task("rows", total=None)
+        rows_bar = bar.add_task("exported", total=None)
         options = Options(eod=eod, shard_bytes=shard_bytes, files=files)
         done = exported(
             folder,
@@ -88,3 +98,29 @@ def export(
         f" Opens with: {escape(done.opens_with)}",
         soft_wrap=True,
     )
+
+
+def import_(
+    source: Annotated[Path, typer.Argument(help="a file, or a folder of token files", show_default=False)],
+    destination: Annotated[Path, typer.Argument(help="a new folder", show_default=False)],
+    kind: Annotated[
+        str, typer.Option("--from", help="token files: datatrove, megatron; judges: fasttext, sklearn (skops)")
+    ],
+    tokenizer: Annotated[
+        str | None, typer.Option(help="of token files: the tokenizer that made them (a folder, file or hub id)")
+    ] = None,
+    eos_token: Annotated[str | None, typer.Option(help="of token files: the end of a text, if it does not say")] = None,
+    row_length: Annotated[int | None, typer.Option(min=16, help="of token files: tokens in a row; 2048")] = None,
+    head: Annotated[str | None, typer.Option(help="of a judge: the name of its score; quality")] = None,
+    good_label: Annotated[str | None, typer.Option(help="of a judge with two labels: which one is good")] = None,
+    classes: Annotated[str | None, typer.Option(help="of a judge: its labels from worst to best, by commas")] = None,
+    between: Annotated[str | None, typer.Option(help="of a regressor: lowest and highest value, 0,5")] = None,
+    steps: Annotated[
+        str | None, typer.Option(help="fasttext: what was done to texts before training (docs/judges.md), by commas")
+    ] = None,
+) -> None:
+    """Take in files of another tool: tokens as shards, a model as a judge (docs/export.md)."""
+    from gristmill.pipeline.interchange.imports import Importing, bring_in
+
+    how = Importing(tokenizer, eos_token, row_length, head, good_label, classes, between, steps)
+    console().print(escape(bring_in(source, destination, kind, how)), soft_wrap=True)

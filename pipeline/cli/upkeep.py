@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 from collections import Counter
@@ -12,22 +13,24 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psutil
-from rich.table import Table
+from rich.console import Group
+from rich.text import Text
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.files import all_were_read, is_run, refuse_special, runs_above
 from gristmill.pipeline.inputs.listing import LOOP, Folders
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
+from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.processes.nodes import in_words as in_nodes, nodes_here
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.run.stale import stages_of, unused_results
-from gristmill.pipeline.screen import escape
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.tables import Grid
 from gristmill.stages.checks import nearest
-from gristmill.stages.stage import Reader
+from gristmill.stages.stage import Reader, Settings
 
 OPTIONAL = {
     "trafilatura": ("extract: {engine: trafilatura}", "gristmill[trafilatura]"),
@@ -61,9 +64,19 @@ RULES = """\
 """
 
 
-def examine() -> Table:
+def examine() -> Group:
     """What this machine has, and what is missing for what."""
-    table = Table(title="doctor", title_justify="left", show_header=False)
+    optional = Grid("What it can do", ("", ""), words=2)
+    for module, (what, extra) in OPTIONAL.items():
+        there = importlib.util.find_spec(module) is not None
+        optional.add_row(what, "ready" if there else f"pip install '{extra}'", style="" if there else "yellow")
+    stages = Grid("Stages", ("",), words=1)
+    stages.add_row(", ".join(registry.built_in()))
+    return Group(this_machine(), Text(), optional, Text(), stages, Text())
+
+
+def this_machine() -> Grid:
+    table = Grid("This machine", ("", ""), words=2)
     table.add_row("gristmill", version("gristmill"))
     table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
     table.add_row("cores", f"{cores_here()} usable")
@@ -73,12 +86,40 @@ def examine() -> Table:
     disk = shutil.disk_usage(Path.cwd())
     table.add_row("disk here", f"{disk.free / 1e9:,.1f} GB free")
     table.add_row("gpus", ", ".join(gpu_names()) or "none that the driver names (nvidia-smi)")
-    table.add_row("stages", ", ".join(registry.built_in()))
-    table.add_row("stages of other packages", ", ".join(registry.installed()) or "none")
-    for module, (what, extra) in OPTIONAL.items():
-        there = importlib.util.find_spec(module) is not None
-        table.add_row(what, "ready" if there else escape(f"needs {module}: pip install '{extra}'"))
+    table.add_row("stages of packages", ", ".join(registry.installed()) or "none")
     return table
+
+
+def next_steps(folder: Path) -> list[str]:
+    """What a person would do here, by what lies in the folder."""
+    recipes = sorted(path for path in folder.glob("*.y*ml") if "stages:" in path.read_text(errors="replace"))
+    runs = sorted(path.parent for path in folder.glob("out/*/run.json"))
+    if runs:
+        return [f"next: gristmill inspect {shlex.quote(str(runs[0]))}"]
+    if recipes:
+        return [f"next: gristmill run {shlex.quote(str(recipes[0]))} --limit 1000"]
+    return ["next: gristmill demo, or gristmill init FOLDER for files of your own"]
+
+
+def schema_of(what: str) -> JSONObject:
+    """The JSON schema of recipes, or of a command's plans."""
+    from gristmill.pipeline.ablate.plan import AblationPlan
+    from gristmill.pipeline.judging.judge_plan import JudgePlan
+    from gristmill.pipeline.judging.medu_plan import MeduPlan
+    from gristmill.pipeline.recipe import recipe as recipes
+    from gristmill.pipeline.train.plan import TrainPlan
+
+    if what == "recipe":
+        return recipes.schema()
+    plans: dict[str, type[Settings]] = {
+        "train": TrainPlan,
+        "ablate": AblationPlan,
+        "train-judge": JudgePlan,
+        "medu": MeduPlan,
+    }
+    described = plans[what].model_json_schema()
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"Plan of gristmill {what}"}
+    return {**described, **head}
 
 
 def gpu_names() -> list[str]:
@@ -204,7 +245,7 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
     name = folder.resolve().name.replace(" ", "-") or "run"
     text = f"name: {name}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n"
     if shipped is not None:
-        text = with_sources(shipped.read_text(encoding="utf-8"), sources, bool(first))
+        text = with_sources(shipped, sources, bool(first))
         for tables in (path for path in shipped.parent.iterdir() if path.is_dir() and f"{path.name}/" in text):
             shutil.copytree(tables, recipe.parent / tables.name, dirs_exist_ok=True, ignore=NO_CODE)
     recipe.write_text(text, encoding="utf-8")
@@ -225,9 +266,11 @@ def shipped_recipe(name: str) -> Path:
     return found
 
 
-def with_sources(shipped: str, sources: str, pages: bool) -> str:
+def with_sources(shipped: Path, sources: str, pages: bool) -> str:
     """A shipped recipe on other sources. Texts have nothing to extract."""
-    text, replaced = OF_SOURCES.subn(lambda _: f"sources:\n{sources}\nstages:", shipped)
+    text, replaced = OF_SOURCES.subn(lambda _: f"sources:\n{sources}\nstages:", shipped.read_text(encoding="utf-8"))
     if not replaced:
-        raise RecipeError("this recipe has sources of its own for each of its weights; copy it and change them")
+        raise RecipeError(
+            f"--like {shipped.stem}: its sources are several, with weights; copy {shipped} and change them"
+        )
     return text if pages else OF_EXTRACTION.sub("", text)

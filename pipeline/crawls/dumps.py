@@ -39,7 +39,6 @@ class Dumps:
         self._fetcher: Fetcher | None = None if self.is_local else fetcher_for(reader, self.root)
         self._facts_path = facts_path(reader, self.root)
         self._facts: dict[str, Facts] = {}
-        self.remarks: list[str] = []
 
     def __enter__(self) -> Dumps:
         if not self.is_local:

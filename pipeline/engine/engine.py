@@ -32,6 +32,7 @@ from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.leg.care import Last
 from gristmill.pipeline.processes.gpus import RESOURCE
 from gristmill.pipeline.processes.kernel_packs import Offer, offer_in
+from gristmill.pipeline.progress.facts import WorkerMemory
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.store.journal import FOLDER, Journal
 from gristmill.pipeline.store.parts import resting_on
@@ -167,6 +168,16 @@ class Engine:
         """How many tasks the workers can do at once."""
         return max(1, len(self._client.nthreads())) if self._client is not None else self.where.count
 
+    def memory(self) -> WorkerMemory | None:
+        """Of workers whose scheduler is in this process: the one of another would have to be asked."""
+        scheduler = getattr(getattr(self._client, "cluster", None), "scheduler", None)
+        workers = [] if scheduler is None else list(scheduler.workers.values())
+        used = [int(worker.metrics.get("memory", 0)) for worker in workers]
+        if not any(used):
+            return None
+        limit = max(int(worker.memory_limit or 0) for worker in workers) or None
+        return {"workers": len(used), "largest": max(used), "total": sum(used), "limit": limit}
+
     @property
     def limit(self) -> str:
         """What to look at where workers die: the limit of their memory, if somebody gave one."""
@@ -220,6 +231,8 @@ class Engine:
         """The result of every task, by fingerprint."""
         results: dict[str, Result] = {}
         to_do: list[Task] = []
+        tasks = list(tasks)
+        self.ui.expects(tasks)
         for task in tasks:
             done = self.journal.done.get(task["task"])
             if done is None:

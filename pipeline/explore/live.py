@@ -50,6 +50,7 @@ class LiveRecord(TypedDict, total=False):
     nodes: list[LiveNode]
     alarms: list[str]
     notes: list[str]
+    seconds_left: float | None  # none in files of earlier versions
 
 
 class NodeView(TypedDict):
@@ -127,7 +128,7 @@ def live_view(facts: LiveRecord, alive: bool | None, now: float) -> ProgressView
             "speed": f"{as_number(speed)}/s",
             "volume": f"{as_bytes(volume)}/s",
             "workers": as_number(float(facts.get("workers") or 0)),
-            "left": left_of(nodes),
+            "left": left_of(nodes, facts.get("seconds_left") if state == "running" else None, now - end_of(facts, now)),
             "news": f"{as_seconds(max(0.0, now - float(facts.get('updated') or now)))} ago",
             "message": str(facts.get("message") or ""),
         },
@@ -176,8 +177,15 @@ def node_of(node: LiveNode, now: float) -> NodeView:
     }
 
 
-def left_of(nodes: Sequence[NodeView]) -> str:
-    """Time left of what is being worked on. What has not begun cannot be foreseen, and is only counted."""
+def end_of(facts: LiveRecord, now: float) -> float:
+    return float(facts.get("updated") or now)
+
+
+def left_of(nodes: Sequence[NodeView], foreseen: float | None = None, since: float = 0.0) -> str:
+    """Time left of the run, as it was foreseen some seconds ago; else of what is being worked on, and what has not
+    begun is counted."""
+    if foreseen is not None:
+        return as_seconds(float(round(max(0.0, foreseen - max(0.0, since)))))
     remaining = [float(node["left"]) for node in nodes if node["left"] is not None]
     waiting = sum(node["state"] == "waiting" for node in nodes)
     if not remaining:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from gristmill.pipeline.explore.snapshot import Snapshot
 from gristmill.pipeline.formatting import nearest
+from gristmill.pipeline.look.where import conditions_of
 
 PAGE = 50  # documents on a page
 LONGEST_QUERY = 4096  # bytes behind the question mark
@@ -40,6 +41,7 @@ class Query:
     stage: str = ""
     reason: str = ""
     outcome: str = ""  # kept or gone; of documents
+    where: str = ""  # values of signals, such as `topic=science, quality_bucket=2`
 
     @property
     def filtered(self) -> bool:
@@ -91,11 +93,15 @@ def query_of(kind: Kind, asked: Mapping[str, str], snapshot: Snapshot) -> Query:
     for name, value, names in (("source", source, snapshot.source_names), ("stage", stage, snapshot.stage_names)):
         if value and value not in names:
             raise BadRequest(f"no {name} {value!r} in this run{nearest(value, names)}")
+    where = asked.get("where", "")
+    try:
+        conditions_of(where)
+    except ValueError as error:
+        raise BadRequest(f"where: {error}") from error
     if outcome not in ("", "kept", "gone"):
         raise BadRequest(f"outcome: kept or gone was expected, not {outcome!r}")
-    query = Query(
-        kind, words_of(asked.get("words", "")), asked.get("url", ""), source, stage, asked.get("reason", ""), outcome
-    )
+    words, url, reason = words_of(asked.get("words", "")), asked.get("url", ""), asked.get("reason", "")
+    query = Query(kind, words, url, source, stage, reason, outcome, where)
     if kind == "rejects" or (outcome != "kept" and not (stage or query.reason)):
         return replace(query, outcome="" if kind == "rejects" else outcome)
     return replace(query, stage="", reason="") if outcome == "kept" else replace(query, outcome="gone")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from gristmill.pipeline.explore.query import PAGE, Query
 from gristmill.pipeline.explore.reading_turns import Turn
 from gristmill.pipeline.explore.snapshot import File, Snapshot, Snapshots
 from gristmill.pipeline.formatting import as_hex
+from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.look.why import reasons_by_uid
 
 BATCH = 1024  # rows looked at between two looks at the clock
@@ -81,6 +82,7 @@ class Searcher:
     def __init__(self, snapshots: Snapshots) -> None:
         self.snapshots = snapshots
         self._fates: OrderedDict[str, RejectFates] = OrderedDict()
+        self._cells: OrderedDict[tuple[str, str], npt.NDArray[np.uint64]] = OrderedDict()
         self._lock = threading.Lock()
 
     def files(self, snapshot: Snapshot, query: Query) -> list[File]:
@@ -129,8 +131,11 @@ class Searcher:
         """One file from `found.after` on; leaves there where it stopped."""
         try:
             fates = self.fates(snapshot, file) if query.kind == "documents" else None
+            cell = self.cell(snapshot, file.key, query.where, page) if query.where else None
             for row, batch in batches(snapshot, file, query, max(0, page.after - place)):
                 mask = chosen(batch, query, fates)
+                if cell is not None:
+                    mask &= np.isin(column(batch, "uid", pa.uint64()).fill_null(0).to_numpy(), cell)
                 for at in np.flatnonzero(mask).tolist():
                     page.hits.append(hit_of(batch, at, number, row + at, file, fates))
                     page.hits[-1].part = number if fates is not None else snapshot.part_of.get(file.key)
@@ -160,6 +165,22 @@ class Searcher:
                     self._fates.popitem(last=False)
         return fates
 
+    def cell(self, snapshot: Snapshot, key: str, where: str, page: SearchPage) -> npt.NDArray[np.uint64]:
+        """Uids of a part's documents that have all the values; none where a signal is in none of its files."""
+        name = ("\n".join(snapshot.signal_files.get(key, [])), where)
+        with self._lock:
+            uids = self._cells.get(name)
+        if uids is None:
+            uids, lacking = uids_where(snapshot, key, conditions_of(where))
+            if lacking:
+                trouble = f"some documents have no signal {', '.join(lacking)}"
+                page.troubles += [trouble] if trouble not in page.troubles else []
+            with self._lock:
+                self._cells[name] = uids
+                while len(self._cells) > REMEMBERED:
+                    self._cells.popitem(last=False)
+        return uids
+
     def _show_texts(self, snapshot: Snapshot, query: Query, files: list[File], page: SearchPage, turn: Turn) -> None:
         """What was looked for in each text that was found, or its first words, as long as there is time."""
         by_file: dict[int, list[Hit]] = {}
@@ -172,6 +193,23 @@ class Searcher:
                     hit.shown, hit.characters = around or [(text[:BEGINNING], False)], len(text)
             except READ_ERRORS as error:
                 page.troubles.append(unread(files[number], error))
+
+
+def uids_where(snapshot: Snapshot, key: str, conditions: Mapping[str, str]) -> tuple[npt.NDArray[np.uint64], list[str]]:
+    """Each signal is read from the last file that has it; those that no file has are named."""
+    found: npt.NDArray[np.uint64] | None = None
+    lacking = dict(conditions)
+    for path in reversed(snapshot.signal_files.get(key, [])):
+        with snapshot.folder_open(path) as opened:
+            parquet = pq.ParquetFile(opened, pre_buffer=False)
+            here = {name: lacking.pop(name) for name in list(lacking) if name in parquet.schema_arrow.names}
+            if here:
+                table = parquet.read(columns=["uid", *here])
+                uids = table["uid"].to_numpy()[holds(table, here)]
+                found = uids if found is None else np.intersect1d(found, uids)
+        if not lacking:
+            break
+    return (np.zeros(0, np.uint64) if found is None or lacking else found), list(lacking)
 
 
 def give_numbers(snapshot: Snapshot, hits: list[Hit], turn: Turn) -> None:

@@ -96,6 +96,16 @@ class Snapshot:
         return {file.key: number for number, file in enumerate(self.documents)}
 
     @cached_property
+    def signal_files(self) -> dict[str, list[str]]:
+        """Files with signals of each part, by its key: documents, and what stages laid beside them."""
+        by_key: dict[str, list[str]] = {}
+        for leg in self.legs:
+            for part in leg["parts"]:
+                paths = [str(part["files"][kind]) for kind in ("documents", "signals") if kind in part["files"]]
+                by_key.setdefault(str(part["key"]), []).extend(paths)
+        return by_key
+
+    @cached_property
     def rules(self) -> dict[str, list[tuple[Deciding, Part]]]:
         """Rules of ours that decide on stored signals, by name, each with the parts that it looked at. A user's own
         code is not run here."""

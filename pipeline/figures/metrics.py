@@ -56,5 +56,6 @@ def kept_figures(kind: type[Stage], report: Report) -> dict[str, Any]:
 
 
 def _stage_that_told(stage: str, report: Report) -> type[Stage] | None:
-    told = report.keys() - COUNTED or (report.get("kind") == "rule" and report.get("noted"))  # `Rule.tally`
+    # `Rule.tally`, and what a Rewrite counts
+    told = report.keys() - COUNTED or (report.get("kind") in ("rule", "rewrite") and report.get("noted"))
     return registry.find(stage) if stage in registry.names() and told else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import zstandard
 
 from gristmill.kernels.base.files import write_whole
 from gristmill.kernels.base.types import Array
-from gristmill.pipeline.forget.folder import batches, columns_of, string_columns, text_columns
+from gristmill.pipeline.forget.folder import batches, columns_of, string_columns, text_columns, uids_of
 from gristmill.pipeline.forget.passages import Passages
 from gristmill.pipeline.forget.plan import TableEdit
 from gristmill.pipeline.forget.search import REJECTS, Search, has_document
@@ -46,7 +46,7 @@ def rows_by_uid(search: Search, uids: Array, wanted: Forgotten) -> tuple[dict[st
         with_urls = by_url and bool(REJECTS.match(path))
         for first, batch in batches(search.store, path, ["uid", "reason", "url"] if with_urls else ["uid", "reason"]):
             unknown = batch.column("uid").is_null().to_numpy(False)
-            own = np.isin(pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False), uids)
+            own = np.isin(uids_of(batch), uids)
             own &= has_document(batch)
             if own.any():
                 goes.setdefault(path, []).extend((first + np.flatnonzero(own)).tolist())
@@ -115,7 +115,7 @@ def theirs_and_others(search: Search, uids: Array, passages: Passages) -> None:
         for path in search.tables("uid"):
             names = [n for n in text_columns(search.schema(path)) if not n.startswith("html")]
             for _, batch in batches(search.store, path, ["uid", *names]) if names else ():
-                own = np.isin(pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False), uids)
+                own = np.isin(uids_of(batch), uids)
                 rows = pa.array(own if theirs else ~own)
                 for name in names:
                     (passages.are_theirs if theirs else passages.stay)(batch.column(name).filter(rows))
@@ -169,7 +169,3 @@ def edit_lines(store: Store, path: str, checksum: str, goes: list[int]) -> None:
     if out is not content:
         out.close()
     write_whole(place, content.getvalue())
-
-
-def new_checksums(store: Store, paths: Mapping[str, Any]) -> dict[str, str]:
-    return {path: hash_of_content(store.at(path)) for path in paths if store.exists(path)}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.forget.folder import FIND_INDEX
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look.history import FileSpan, history
 from gristmill.pipeline.look.run_folder import NotFound
@@ -65,7 +66,7 @@ def find_in_run(
             shards = open_shards(folder)
             root = Path(store.root).resolve()
             name = folder.relative_to(root).as_posix() if folder != root else folder.name
-            index = Path(store.at(f"index/find-{name.replace('/', '-')}"))
+            index = Path(store.at(f"{FIND_INDEX}{name.replace('/', '-')}"))
             if len(folded(passage).encode()) < LENGTH + SPREAD - 1:
                 note(f"{name}: a short passage; all documents are looked through")
             elif not is_index_of(index, shards):

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import IO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.classifiers.artifact import DESCRIPTION as JUDGE
+from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.summary.files import CROISSANT, FOLDER as SUMMARY
@@ -19,7 +21,8 @@ from gristmill.shards.index import FORMAT, NAME
 OWN = ("journal/", "forgotten/", ".lock")
 TEXTS = (".json", ".jsonl", ".txt", ".log", ".md", ".html", ".csv", ".tsv", ".yaml", ".yml", ".prom")
 PACKED = (".gz", ".zst")
-WHOLE = ("flow/", "index/find-", f"{SUMMARY}/")  # rows between rounds, search indexes, the public summary
+FIND_INDEX = "index/find-"  # and the name of a set of shards
+WHOLE = ("flow/", FIND_INDEX, f"{SUMMARY}/")  # rows between rounds, search indexes, the public summary
 ROWS = 8192
 
 
@@ -98,6 +101,12 @@ def batches(store: Store, path: str, columns: Sequence[str] | None = None) -> It
         for batch in table.iter_batches(batch_size=ROWS, columns=wanted):
             yield row, batch
             row += len(batch)
+
+
+def uids_of(batch: pa.RecordBatch) -> Array:
+    """The uid of each row; 0 where it is of no document."""
+    uids: Array = pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False)
+    return uids
 
 
 def columns_of(store: Store, path: str) -> pa.Schema:

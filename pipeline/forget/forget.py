@@ -188,22 +188,21 @@ class Forgetting:
 
     def packing(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """What was packed, as it is now. Where documents were cut stays as it was."""
-        packing = {**metrics["packing"], "sets": [], "sources": {**metrics["packing"]["sources"]}}
+        packing = {**metrics["packing"], "sets": [], "tokens": 0}
+        sources = {name: {**counts, "tokens": 0} for name, counts in metrics["packing"]["sources"].items()}
         for of in metrics["packing"]["sets"]:
-            folder = f"{packing['folder']}/{of['row_length']}"
+            folder = f"{packing['folder']}/{of['path'].removesuffix('/*.arrow')}"
             index = read_index(self.store.read(f"{folder}/{NAME}"), folder)
             totals = {name: index.total(name) for name in ("rows", "tokens", "padding", "documents", "pieces", "bytes")}
             fill = round(totals["tokens"] / max(1, totals["rows"] * of["row_length"]), 6)
             packing["sets"].append({**of, **totals, "fill": fill})
-            if len(packing["sets"]) == 1:
+            if of["row_length"] == metrics["packing"]["sets"][0]["row_length"]:  # each has the same documents
                 gone = self.plan["set_counts"].get(folder, {"documents": {}})["documents"]
-                packing["tokens"] = totals["tokens"]
-                for source, counts in metrics["packing"]["sources"].items():
-                    packing["sources"][source] = {
-                        "documents": counts["documents"] - gone.get(source, 0),
-                        "tokens": index.sources.get(source, 0),
-                    }
-        return packing
+                packing["tokens"] += totals["tokens"]
+                for source, counts in sources.items():
+                    counts["documents"] -= gone.get(source, 0)
+                    counts["tokens"] += index.sources.get(source, 0)
+        return {**packing, "sources": sources}
 
 
 def manifest_with(manifest: dict[str, Any], facts: dict[str, FileFacts | None]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import CountsBySource, CountsByStage, FileFacts, JournalEntry, Part, Result
 from gristmill.pipeline.store.rejects import QUARANTINED
 from gristmill.pipeline.store.run_records import Manifest, RunRecord
+from gristmill.stages.edits.made import REPHRASE
 
 NUMBERS = ("docs_in", "kept", "made", "quarantined", "text_bytes")
 Changes = dict[str, Counter[str]]  # by stage; what was dropped by reason is under `dropped/REASON`
@@ -60,7 +61,11 @@ class Ledger:
     def passage(self, document: Document) -> Changes:
         """What one document was to each stage that it came to."""
         path = [entry for entry in self.stages if document["source"] in entry["sources"]]
-        begins = next((i for i, entry in enumerate(path) if entry.get("made")), 0) if document["made"] else 0
+        begins = 0
+        if document["made"]:
+            by = document.get("rephrased", False)
+            makers = [i for i, entry in enumerate(path) if entry.get("made")]
+            begins = next((i for i in makers if (path[i]["stage"] == REPHRASE) == by), 0)
         changes: Changes = {}
         for i, entry in enumerate(path[begins:], begins):
             change = changes.setdefault(entry["name"], Counter())

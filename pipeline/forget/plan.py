@@ -27,7 +27,8 @@ class Document(TypedDict):
     stage: str | None  # that dropped it; None: it came to the end
     reason: str | None
     bytes: int  # of its text
-    made: bool  # is it another view of a page that goes too?
+    made: bool  # is it another view of a page that goes too, or what a model wrote of a document?
+    rephrased: NotRequired[bool]  # the latter
 
 
 class TableEdit(TypedDict):

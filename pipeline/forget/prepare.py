@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import pyarrow.compute as pc
 
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.forget import edits
 from gristmill.pipeline.forget.answers import are_answers_to, askers_of, caches_elsewhere, keys_of
-from gristmill.pipeline.forget.folder import batches, files_of, string_columns, text_columns
+from gristmill.pipeline.forget.folder import batches, files_of, string_columns, text_columns, uids_of
 from gristmill.pipeline.forget.indexes import rows_in_index, saved_by, store_of
 from gristmill.pipeline.forget.ledger import Ledger, reads_inputs
 from gristmill.pipeline.forget.passages import Passages
@@ -140,7 +138,12 @@ class Preparation:
             "set_counts": {
                 folder: {"documents": dict(of.documents), "tokens": dict(of.tokens)} for folder, of in held.items()
             },
-            "exports": [export for export in self.exports if export["set"] in held and held[export["set"]].counts],
+            "exports": [
+                export
+                for export in self.exports
+                if (export["set"] in held and held[export["set"]].counts)
+                or any(path.startswith(f"{export['set']}/") and edit["goes"] for path, edit in tables.items())
+            ],
             "restore": self.restore,
             "receipt": receipt,
         }
@@ -160,7 +163,8 @@ class Preparation:
         listed = copies_listed(copies, search.documents(others, ()), self.with_copies)
         if self.with_copies:
             taken = np.union1d(self.uids, np.union1d(others, self.held))
-            self.uids, self.held = np.union1d(taken, search.dropped_for(taken)), self.held[:0]
+            everything = search.with_rephrased(np.union1d(taken, search.dropped_for(taken)))
+            self.uids, self.held = search.present(everything), self.held[:0]
         if self.restore:
             self.held = self.held[:0]
         held = set(self.held.tolist())
@@ -259,7 +263,7 @@ class Preparation:
         for path in self.search.tables("uid", "text"):
             names = text_columns(self.search.schema(path))
             for _, batch in batches(self.store, path, ["uid", *names]):
-                own = np.isin(pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False), self.uids)
+                own = np.isin(uids_of(batch), self.uids)
                 texts |= {
                     text for n in names if n != "html" for text in batch.column(n).filter(own).to_pylist() if text
                 }
@@ -270,13 +274,13 @@ class Preparation:
         theirs, others = set[str](), set[str]()
         for path in self.search.tables("uid", "url") if len(self.uids) else ():
             for _, batch in batches(self.store, path, ["uid", "url"]):
-                own = np.isin(pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False), self.uids)
+                own = np.isin(uids_of(batch), self.uids)
                 theirs |= {
                     url for url, is_own in zip(batch.column("url").to_pylist(), own, strict=True) if is_own and url
                 }
         for path in self.search.tables("uid", "url") if theirs else ():
             for _, batch in batches(self.store, path, ["uid", "url"]):
-                own = np.isin(pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False), self.uids)
+                own = np.isin(uids_of(batch), self.uids)
                 others |= {
                     u for u, is_own in zip(batch.column("url").to_pylist(), own, strict=True) if not is_own
                 } & theirs
@@ -337,7 +341,7 @@ class Preparation:
             if not REJECTS.match(path):
                 continue
             for _, batch in batches(self.store, path, ["uid", "url", "detail", "text"]):
-                own = np.isin(pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False), uids)
+                own = np.isin(uids_of(batch), uids)
                 for row in batch.filter(own).to_pylist() if own.any() else ():
                     found[row.pop("uid")] = row
         return found
@@ -368,6 +372,3 @@ class Preparation:
                 0,
                 less or report.get("examples") != cleaned.get("examples"),
             )
-
-
-__all__ = ["Path", "Preparation", "Prepared", "finished_run"]

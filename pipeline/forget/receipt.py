@@ -42,7 +42,9 @@ def out_of_reach(store: Store, files: Files, record: RunRecord, tables: Sequence
         )
     said += [f"the judge in {folder}: its weights reflect what it was trained on" for folder in files.judges]
     for entry in record["stages"]:
-        judge = entry["settings"].get("model") if entry["stage"] in ("judge", "llm_score") else None
+        judge = (
+            entry["settings"].get("model") if entry["stage"] in ("judge", "label", "llm_score", "llm_label") else None
+        )
         if isinstance(judge, str) and judge not in files.judges:
             said.append(f"the judge of stage {entry['name']}: it lies outside this folder")
     said += [

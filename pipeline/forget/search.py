@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.forget.copies import Copies, Copy
-from gristmill.pipeline.forget.folder import Files, batches, columns_of, text_columns
+from gristmill.pipeline.forget.folder import Files, batches, columns_of, text_columns, uids_of
 from gristmill.pipeline.forget.plan import Document
 from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten
 from gristmill.pipeline.store.parts import OF_A_PART, TEXT_BYTES
 from gristmill.pipeline.store.store import Store
 from gristmill.shards.reader import open_shards
+from gristmill.stages.edits.made import MADE_FROM
 from gristmill.stages.extract.views import other_uids
 
 NAMED = re.compile(r"\b[0-9a-f]{16}\b")  # the uid of a survivor in the detail of a reject
@@ -44,6 +45,7 @@ class Search:
     files: Files
     dedup: Collection[str]  # names of stages that drop documents for others
     schemas: dict[str, pa.Schema] = field(default_factory=dict)
+    _origins: dict[int, int] | None = None  # of documents that a model wrote, by uid
 
     def schema(self, path: str) -> pa.Schema:
         if path not in self.schemas:
@@ -65,7 +67,25 @@ class Search:
                 if goes.any():
                     uids = batch.column("uid").filter(pa.array(goes)).to_numpy(zero_copy_only=False)
                     found += [uids, other_uids(uids)]
-        return np.unique(np.concatenate(found))
+        return self.with_rephrased(np.unique(np.concatenate(found)))
+
+    def origins(self) -> dict[int, int]:
+        """Of each document that a model wrote the one that it was made of."""
+        if self._origins is None:
+            self._origins = {}
+            for path in self.tables("uid", MADE_FROM):
+                for _, batch in batches(self.store, path, ["uid", MADE_FROM]):
+                    rows = batch.filter(pc.and_(batch["uid"].is_valid(), batch[MADE_FROM].is_valid()))
+                    pairs = zip(rows["uid"].to_pylist(), rows[MADE_FROM].to_pylist(), strict=True)
+                    self._origins |= {uid: int(of, 16) for uid, of in pairs if NAMED.fullmatch(of)}
+        return self._origins
+
+    def with_rephrased(self, uids: Array) -> Array:
+        """With what a model wrote of them; who asks for that means its original, of which it would be made again."""
+        known = set(uids.tolist())
+        known |= {of for uid, of in self.origins().items() if uid in known}
+        known |= {uid for uid, of in self.origins().items() if of in known}
+        return np.array(sorted(known), np.uint64)
 
     def present(self, uids: Array) -> Array:
         """Those that the run has anything of."""
@@ -104,7 +124,7 @@ class Search:
                     valid = batch.column("uid").is_valid().to_numpy(False) & batch.column("text").is_valid().to_numpy(
                         False
                     )
-                    all_uids = pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False)
+                    all_uids = uids_of(batch)
                     rows = pa.array(np.flatnonzero(valid & (np.isin(all_uids, uids) == theirs)))
                     given = all_uids[rows.to_numpy()], batch.column("text").take(rows)
                     if theirs and len(rows):
@@ -124,7 +144,7 @@ class Search:
                 uid,
                 {
                     "copy": uid in copies, "key": None, "source": None, "stage": None, "reason": None, "bytes": 0,
-                    "made": False,
+                    "made": False, "rephrased": False,
                 },
             )  # fmt: skip
 
@@ -133,7 +153,7 @@ class Search:
             columns = [name for name in ("uid", "source", "stage", "reason", TEXT_BYTES) if name in names]
             key = path.rsplit("/", 1)[1].split(".")[0] if OF_A_PART.search(path) else None
             for _, batch in batches(self.store, path, columns):
-                valid = pc.fill_null(batch.column("uid"), 0).to_numpy(zero_copy_only=False)
+                valid = uids_of(batch)
                 rows = np.flatnonzero(np.isin(valid, uids) & has_document(batch))
                 for row in batch.take(pa.array(rows)).to_pylist() if len(rows) else ():
                     document = of(row["uid"])
@@ -148,7 +168,8 @@ class Search:
                     of(uid)
         for uid, document in found.items():
             other = int(other_uids(np.array([uid], np.uint64))[0])
-            document["made"] = other in found and other < uid
+            document["made"] = (other in found and other < uid) or uid in self.origins()
+            document["rephrased"] = uid in self.origins()
         return {hexed(uid): found[uid] for uid in sorted(found)}
 
 

@@ -18,6 +18,7 @@ from typing import BinaryIO, TypeAlias, TypedDict, cast
 import xxhash
 
 from gristmill.pipeline.crawls.listing import crawl_of
+from gristmill.pipeline.crawls.wires import tag_of
 from gristmill.pipeline.errors import RecipeError, RunFailed, of_storage, refusal
 from gristmill.pipeline.inputs.listing import LOOP, SPECIAL, Folders, may_hold
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
@@ -239,16 +240,7 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
             prefix + name,
             name[len(root) :].lstrip("/"),
             int(facts["size"]),
-            str(
-                next(
-                    (
-                        facts[key]
-                        for key in ("stamp", "ETag", "etag", "blob_id", "mtime", "LastModified")
-                        if facts.get(key)
-                    ),
-                    "",
-                )
-            ),
+            str(facts.get("stamp") or tag_of(facts)),
             identity=str(facts.get("identity") or prefix + name),
         )
         for name, facts in sorted(chosen.items())

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from glob import glob
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +24,7 @@ import xxhash
 from gristmill.classifiers.llm.account import Account, Prices
 from gristmill.classifiers.llm.answers import AnswerFolder
 from gristmill.classifiers.llm.model import Answer, LanguageModel, LanguageModelError, Request
-from gristmill.classifiers.rating import medu
+from gristmill.classifiers.rating import medu, prompts
 from gristmill.classifiers.rating.prompts import LABELS
 from gristmill.classifiers.rating.reading import UNREAD, Agreement
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts, sample
@@ -34,6 +33,7 @@ from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.inputs.files import InputFile
 from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.judging.plans import Where, in_words
 from gristmill.pipeline.judging.tables import PACKED, PLAIN, SUFFIXES, column_names, files_of, pieces_of, with_texts
 from gristmill.stages.blend.groups import NO_VALUE
 
@@ -86,32 +86,29 @@ class MeduFindings:
     account: Account
 
 
-def development_sets(named: Sequence[str]) -> dict[str, list[str]]:
-    """NAME=PATH or PATH, whose file's name is then the task's: one task a file (JSON lines, a table, or plain text with
-    empty lines between examples)."""
+def development_sets(named: Mapping[str, Sequence[str]], where: Where = in_words) -> dict[str, list[str]]:
+    """Examples by task: one task a file (JSON lines, a table, or plain text with empty lines between examples); those
+    of a name with several have the file's name too."""
     examples: dict[str, list[str]] = {}
-    for argument in named:
-        name, path = _named(argument)
-        files = files_of([path], "--task")
+    for name, paths in named.items():
+        files = files_of(paths, where("tasks", name))
         for file in files:
-            task = (
-                name
-                if name and len(files) == 1
-                else Path(file.path).name.split(".")[0]
-                if not name
-                else f"{name}_{Path(file.path).stem}"
-            )
+            task = name if len(files) == 1 else f"{name}_{Path(file.path).stem}"
             if task in examples:
-                raise RecipeError(f"--task: two tasks are called {task!r}; name them: NAME=PATH")
-            examples[task] = _examples(file)
+                raise RecipeError(f"{where('tasks', name)}: two tasks are called {task!r}; give each file a name")
+            examples[task] = _examples(file, where("tasks", name))
     return examples
 
 
-def documents_of(named: Sequence[str], how: Sampling) -> list[medu.SampledDocument]:
-    """A sample of each source: NAME=PATH is one source; of a PATH a column says it. The output folder of a run stands
-    for what it wrote."""
-    streams = [(name, files_of(_of_run(path), "documents")) for name, path in map(_named, named)]
-    sources, uids, tokens = _counted(streams, how)
+def documents_of(
+    named: Sequence[tuple[str, str]], how: Sampling, where: Where = in_words
+) -> list[medu.SampledDocument]:
+    """A sample of each source, of its name and a path; where the name is empty a column says it. The output folder of a
+    run stands for what it wrote."""
+    streams = [
+        (name, files_of(_of_run(path), where("sources", name) if name else where("documents"))) for name, path in named
+    ]
+    sources, uids, tokens = _counted(streams, how, where)
     names, which = np.unique(np.array(sources, dtype=object).astype(str), return_inverse=True)
     taken: dict[int, tuple[str, float]] = {}
     for number, source in enumerate(names.tolist()):
@@ -127,7 +124,7 @@ def documents_of(named: Sequence[str], how: Sampling) -> list[medu.SampledDocume
     )
     documents = []
     start = 0
-    for _, _, table in _pieces(streams, how):
+    for _, _, table in _pieces(streams, how, where):
         wanted = [row for row in range(start, start + len(table)) if row in taken]
         texts = (
             table[how.text].take(pa.array([row - start for row in wanted], pa.int64())).to_pylist() if wanted else []
@@ -148,6 +145,30 @@ def _check_enough(drawn: Mapping[str, int]) -> None:
             + (f" ({len(few) - 10:,} more are so)" if len(few) > 10 else "")
             + "; leave such sources out, or join them to others"
         )
+
+
+def estimate_of(
+    tasks: Mapping[str, list[str]], documents: Sequence[medu.SampledDocument], asked: AskSettings, seed: int
+) -> Account:
+    """What asking takes at most: descriptions and reasoned answers of full length."""
+    account = Account()
+    readings: tuple[medu.Reading, ...] = ("reasoned", "at_once") if asked.readings == "both" else (asked.readings,)
+    description = "x" * (medu.DESCRIPTION_TOKENS * BYTES_A_TOKEN)
+    for examples in tasks.values():
+        chunks = medu.chunks_of(examples, seed=seed)
+        requests = [prompts.describe(chunk, medu.DESCRIPTION_TOKENS) for chunk in chunks]
+        requests += [prompts.merge(description, description, medu.DESCRIPTION_TOKENS)] * (len(chunks) - 1)
+        described = len(requests)
+        requests += [
+            medu.request_of(description, document.text, reading, asked.max_tokens)
+            for reading in readings
+            for document in documents
+        ]
+        account.calls += len(requests)
+        account.prompt_tokens += sum(len((r.shared + r.own).encode()) for r in requests) // BYTES_A_TOKEN
+        account.completion_tokens += described * medu.DESCRIPTION_TOKENS
+        account.completion_tokens += len(documents) * sum(asked.max_tokens if r == "reasoned" else 1 for r in readings)
+    return account
 
 
 def find(
@@ -241,14 +262,6 @@ class Watched:
             yield pair
 
 
-def _named(argument: str) -> tuple[str, str]:
-    """A path that is there is one, whatever signs it holds: `lang=en/` of a partitioned table is no source called
-    lang."""
-    name, equals, path = argument.partition("=")
-    # PTH207: it may be a pattern of any shape
-    return (name, path) if equals and "/" not in name and not glob(argument) else ("", argument)  # noqa: PTH207
-
-
 def _file_name(task: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in task).lstrip(".") or "task"
 
@@ -264,7 +277,7 @@ def _file_names(tasks: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _examples(file: InputFile) -> list[str]:
+def _examples(file: InputFile, where: str) -> list[str]:
     """Examples as one text each: of a row the fields that tests have."""
     examples: list[str] = []
     for table in pieces_of(file, EXAMPLE_COLUMNS):
@@ -281,7 +294,7 @@ def _examples(file: InputFile) -> list[str]:
             examples += ["\n".join(parts)] if any(part.strip() for part in parts) else []
     if not examples:
         raise RecipeError(
-            f"--task: {file.address}: no examples; rows with one of {', '.join(EXAMPLE_COLUMNS)} were expected, or"
+            f"{where}: {file.address}: no examples; rows with one of {', '.join(EXAMPLE_COLUMNS)} were expected, or"
             " plain text"
         )
     return examples
@@ -304,28 +317,29 @@ def _of_run(path: str) -> list[str]:
 Streams = Sequence[tuple[str, Sequence[InputFile]]]
 
 
-def _pieces(streams: Streams, how: Sampling) -> Iterator[tuple[str, InputFile, pa.Table]]:
+def _pieces(streams: Streams, how: Sampling, where: Where) -> Iterator[tuple[str, InputFile, pa.Table]]:
     for name, files in streams:
         for file in files:
             for table in pieces_of(file, [how.text, how.by, "uid", "tokens"]):
                 if how.text not in table.column_names:
                     raise RecipeError(
-                        f"{file.address}: no column {how.text!r}{nearest(how.text, column_names([file]))}. --text"
-                        " names it"
+                        f"{where('text')}: {file.path}: no column {how.text!r}{nearest(how.text, column_names([file]))}"
                     )
                 yield name, file, with_texts(table, how.text, file.address)
 
 
-def _counted(streams: Streams, how: Sampling) -> tuple[list[str], npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
+def _counted(
+    streams: Streams, how: Sampling, where: Where
+) -> tuple[list[str], npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
     """Of every document: source, uid, tokens (a token for each 4 bytes, where nobody counted)."""
     sources: list[str] = []
     uids: list[npt.NDArray[np.uint64]] = []
     tokens: list[npt.NDArray[np.float64]] = []
-    for name, file, table in _pieces(streams, how):
+    for name, file, table in _pieces(streams, how, where):
         if not name and how.by not in table.column_names:
             raise RecipeError(
-                f"{file.address}: no column {how.by!r} says which source a document is of; name one source a path:"
-                " NAME=PATH"
+                f"{where('by')}: {file.path}: no column {how.by!r} says which source a document is of; name the source of"
+                " such files in `sources`"
             )
         sources += (
             [name] * len(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.classifiers.card import Head
-from gristmill.classifiers.judge import Judge
+from gristmill.classifiers.judge import Judge, scores_of
 from gristmill.kernels.base.files import whole_file
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import nearest
@@ -45,6 +46,7 @@ class HeadScores:
     scores: list[Scores] = field(default_factory=list)
     best: list[ScoredText] = field(default_factory=list)  # heaps while texts come, sorted at the end
     worst: list[ScoredText] = field(default_factory=list)  # the worst first; until then their scores are turned round
+    labels: Counter[str] = field(default_factory=Counter)  # of labels without an order: the likeliest of each text
 
     def all(self) -> Scores:
         return np.concatenate(self.scores) if self.scores else np.empty(0, np.float32)
@@ -72,11 +74,18 @@ def score_files(
         number = 0
         for place, table in _pieces(files, text):
             texts = table[text]
-            scores = judge.score(texts)
+            outputs = judge.outputs(texts)
+            scores = scores_of(judge.card, outputs)
+            likeliest = {
+                head.name: pa.array(head.labels, pa.string()).take(pa.array(outputs[head.name].argmax(axis=1)))
+                for head in judge.card.heads
+                if head.kind == "labels"
+            }
             for name, of_head in by_head.items():
                 of_head.scores.append(scores[name])
+                of_head.labels.update(likeliest[name].to_pylist() if name in likeliest else ())
                 _note(of_head, scores[name], number, place, table, text, shown)
-            scored.write(_row_table(place, table, scores))
+            scored.write(_row_table(place, table, scores, likeliest))
             number += len(table)
             seen(number)
     if not number:
@@ -136,7 +145,8 @@ def _example(score: float, order: int, place: _Place, row: int, table: pa.Table,
     return ScoredText(score, order, where, (table[text][row].as_py() or "")[:KEPT_TEXT])
 
 
-def _row_table(place: _Place, table: pa.Table, scores: dict[str, Scores]) -> pa.Table:
+def _row_table(place: _Place, table: pa.Table, scores: dict[str, Scores], likeliest: dict[str, pa.Array]) -> pa.Table:
+    """Of labels without an order the likeliest, and its probability as NAME_chance, as the stage `label` has them."""
     rows = np.arange(place.row, place.row + len(table), dtype=np.int64)
     columns: dict[str, pa.Array | npt.NDArray[np.int64]] = {
         "file": pa.array([place.file.path]).take(pa.array(np.zeros(len(rows), np.int64))),
@@ -149,7 +159,8 @@ def _row_table(place: _Place, table: pa.Table, scores: dict[str, Scores]) -> pa.
             columns[name] = table[name] if uids else pa.nulls(len(rows), pa.uint64())
         else:
             columns[name] = as_words(table[name]) if there else pa.nulls(len(rows), pa.string())
-    return pa.table(columns | {name: pa.array(values) for name, values in scores.items()})
+    named = {f"{name}_chance" if name in likeliest else name: pa.array(values) for name, values in scores.items()}
+    return pa.table(columns | likeliest | named)
 
 
 class _ScoresFile(contextlib.ExitStack):

@@ -5,22 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Any, TypedDict
 
+import numpy as np
 import pyarrow as pa
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from gristmill.classifiers.card import Head, JudgeCard, NotExplained
 from gristmill.classifiers.judge import Judge
 from gristmill.pipeline.formatting import as_number, as_percent, as_short, one_line
 from gristmill.pipeline.judging.scoring import HeadScores, ScoredText
+from gristmill.pipeline.judging.show_training import show_training
 from gristmill.pipeline.look.run_folder import grid
+from gristmill.pipeline.tables import Grid
 
 EXCERPT = 200
 WORDS = 10
 MOST_LABELS = 20
+MOST_SHOWN = 50
 FIGURES = (
     ("auc", "AUC (0.5 is chance)"),
     ("average_precision", "average precision"),
@@ -28,6 +31,7 @@ FIGURES = (
     ("best_threshold", "threshold of the best F1"),
     ("f1", "F1 there"),
     ("kappa_at_half", "kappa at 0.5"),
+    ("macro_f1", "macro-F1, mean of the labels'"),
     ("accuracy", "accuracy"),
     ("kappa_quadratic", "kappa by distance"),
     ("auc_mean", "AUC, mean of classes"),
@@ -59,11 +63,45 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
             for name, words in FIGURES
             if name in metrics and not isinstance(metrics[name], dict)
         ]
-        rows += [("kappa", as_figure(metrics["kappa"]))] if head.kind == "classes" else []
-        rows += [(f"AUC of {label}", as_figure(value)) for label, value in of_classes(metrics)]
+        rows += [("kappa", as_figure(metrics["kappa"]))] if head.multiclass and "kappa" in metrics else []
+        if head.kind != "labels":
+            rows += [(f"AUC of {label}", as_figure(value)) for label, value in of_classes(metrics)]
         screen.print(grid("Held-out figures", ("", ""), iter(rows)))
+        if head.kind == "labels":
+            screen.print(by_label(metrics, head))
         if "reliability" in metrics:
-            screen.print(calibration(metrics["reliability"], head))
+            screen.print(calibration(metrics["reliability"], "right" if head.kind == "labels" else head.labels[1]))
+        show_training(screen, head, metrics, card.training)
+    show_source(screen, card)
+
+
+def by_label(metrics: Mapping[str, Any], head: Head) -> Grid:
+    """The commonest labels, each with the one that its texts are most often taken for."""
+    counts = dict(metrics["texts_of"])
+    rows = []
+    for label in sorted(head.labels, key=lambda label: (-counts[label], label))[:MOST_SHOWN]:
+        missed = list(metrics["confusion"][head.labels.index(label)])
+        missed[head.labels.index(label)] = 0
+        taken = f"{head.labels[int(np.argmax(missed))]} ({max(missed):,.0f})" if max(missed) > 0 else ""
+        f1, auc = (as_figure(metrics[name][label]) for name in ("f1", "auc"))
+        rows.append((one_line(label), as_number(counts[label]), f1, auc, one_line(taken)))
+    title = "By label" + (
+        f": the commonest {MOST_SHOWN} of {len(head.labels)}" if len(head.labels) > MOST_SHOWN else ""
+    )
+    return grid(title, ("label", "texts", "F1", "AUC", "most taken for"), iter(rows))
+
+
+def show_source(screen: Console, card: JudgeCard) -> None:
+    """Of labels: which languages the texts were in, what was left out, and who labelled them."""
+    training = card.training
+    if isinstance(languages := training.get("languages"), dict):
+        shown = ", ".join(f"{one_line(name)} {as_number(count)}" for name, count in list(languages.items())[:10])
+        screen.print(Text(f"languages of the texts: {shown}"))
+    if isinstance(made := training.get("labelled_by"), dict):
+        screen.print(Text(one_line(said_of_labels(made))))
+    if isinstance(left_out := training.get("left_out"), dict):
+        shown = ", ".join(f"{one_line(name)} {as_number(count)}" for name, count in left_out.items())
+        screen.print(Text(f"left out, too few texts: {shown}"))
 
 
 class TenthRow(TypedDict):
@@ -75,14 +113,52 @@ class TenthRow(TypedDict):
     good: float
 
 
-def calibration(reliability: Sequence[TenthRow], head: Head) -> Table:
+def show_labels(screen: Console, facts: Mapping[str, Any]) -> None:
+    """What a language model said of a sample of texts, and what that took."""
+    rows = [
+        (one_line(label), as_number(count), as_percent(count / max(facts["labelled"], 1)))
+        for label, count in facts["counts"].items()
+    ]
+    screen.print(grid(f"Texts by {facts['taxonomy']}", ("label", "texts", "share"), iter(rows)))
+    unread = ", ".join(f"{count:,} {kind}" for kind, count in facts["unread"].items())
+    screen.print(
+        Text(
+            f"{facts['labelled']:,} of {facts['texts']:,} texts have a label; for {facts['none']:,} no label fits; answers"
+            f" that could not be read: {unread or 'none'}"
+        )
+    )
+    screen.print(Text(one_line(said_of_labels(facts))))
+    for pair, count in list((facts.get("agreement") or {}).get("apart", {}).items())[:5]:
+        screen.print(Text(f"  {one_line(pair)}: {count:,}"))
+    for name, account in (("", facts["account"]), (" the second time", facts["second_account"])):
+        if account["calls"] or account["kept"]:
+            cost = f"; cost {account['cost']:,.4g}" if "cost" in account else ""
+            screen.print(
+                Text(
+                    f"asked{name}: {account['calls']:,} answers, {account['kept']:,} kept; {account['prompt_tokens']:,}"
+                    f" tokens of prompts, {account['completion_tokens']:,} of answers{cost}"
+                )
+            )
+
+
+def said_of_labels(made: Mapping[str, Any]) -> str:
+    """Who labelled the texts, and how well two answers on one text agree: a judge agrees with its teacher no better."""
+    line = f"labelled by {made.get('model')} by the taxonomy {made.get('taxonomy')}, {made.get('reading')}"
+    agreed = made.get("agreement")
+    if not isinstance(agreed, dict) or not isinstance(agreed.get("same"), float):
+        return line
+    return (
+        f"{line}; {as_number(agreed.get('texts'))} texts were asked twice ({agreed.get('by')}): the same label for"
+        f" {as_percent(agreed['same'])}, kappa {as_figure(agreed.get('kappa'))}"
+    )
+
+
+def calibration(reliability: Sequence[TenthRow], truth: str) -> Grid:
     rows = [
         (str(row["decile"]), as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"]))
         for row in reliability
     ]
-    return grid(
-        "Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(head.labels[1])}"), iter(rows)
-    )
+    return grid("Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(truth)}"), iter(rows))
 
 
 def of_classes(metrics: Mapping[str, object]) -> list[tuple[str, object]]:
@@ -119,6 +195,7 @@ class HeadFindings:
     quantiles: list[tuple[int, float]]
     best: list[ShownText] = field(default_factory=list)
     worst: list[ShownText] = field(default_factory=list)
+    labels: dict[str, float] = field(default_factory=dict)  # texts by label; of one text the probabilities
 
 
 @dataclass
@@ -137,6 +214,7 @@ class JudgeFindings:
                     "quantiles": {f"{share}%": value for share, value in head.quantiles},
                     "best": [asdict(shown) for shown in head.best],
                     "worst": [asdict(shown) for shown in head.worst],
+                    **({"labels": head.labels} if head.labels else {}),
                 }
                 for head in self.heads
             }
@@ -152,8 +230,16 @@ class JudgeFindings:
             )
             if findings.texts == 1 and findings.best:
                 screen.print(Text(f"score {findings.best[0].score:.4f}"))
+                for label, chance in list(findings.labels.items())[:5]:
+                    screen.print(Text(f"  {chance:.4f}  {one_line(label)}"))
                 _show_words(screen, findings.best[0])
                 continue
+            if findings.labels:
+                shares = (
+                    (one_line(label), as_number(int(count)), as_percent(count / findings.texts))
+                    for label, count in list(findings.labels.items())[:MOST_SHOWN]
+                )
+                screen.print(grid("Texts by label", ("label", "texts", "share"), shares))
             head = ("texts", "mean", *(f"{share}%" for share, _ in findings.quantiles))
             row = (
                 as_number(findings.texts),
@@ -161,7 +247,11 @@ class JudgeFindings:
                 *(as_short(value) for _, value in findings.quantiles),
             )
             screen.print(grid("Scores: the mean, and the score that so many texts do not exceed", head, iter([row]), 0))
-            for title, rows in (("The best", findings.best), ("The worst", findings.worst)):
+            for title, rows in (
+                zip(("The surest", "The least sure"), (findings.best, findings.worst), strict=True)
+                if findings.labels
+                else (("The best", findings.best), ("The worst", findings.worst))
+            ):
                 _show_examples(screen, title, rows)
         if self.unexplained:
             screen.print(Text(one_line(self.unexplained), style="dim"))
@@ -176,6 +266,10 @@ def of_one_text(judge: Judge, text: str, explain: bool) -> JudgeFindings:
         findings.heads.append(
             HeadFindings(head, 1, score, [], [ShownText("standard input", _start(text), score, words)])
         )
+        if head.kind == "labels":
+            of_text = judge.outputs(pa.array([text], pa.large_string()))[head.name][0].tolist()
+            ordered = sorted(zip(head.labels, of_text, strict=True), key=lambda pair: (-pair[1], pair[0]))
+            findings.heads[-1].labels = dict(ordered)
     return findings
 
 
@@ -189,7 +283,13 @@ def of_files(judge: Judge, scored: Iterable[HeadScores], explain: bool) -> Judge
         )
         findings.heads.append(
             HeadFindings(
-                of_head.head, len(scores), float(scores.astype(float).mean()), of_head.quantiles(), best, worst
+                of_head.head,
+                len(scores),
+                float(scores.astype(float).mean()),
+                of_head.quantiles(),
+                best,
+                worst,
+                dict(of_head.labels.most_common()),
             )
         )
     return findings

@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from gristmill.classifiers.llm.account import Prices
+from gristmill.classifiers.llm.account import Account, Prices
+from gristmill.classifiers.rating.medu import SampledDocument
 from gristmill.pipeline.formatting import as_number, as_percent, as_seconds, one_line
 from gristmill.pipeline.judging.medu import MeduFindings
+from gristmill.pipeline.judging.show_training import plain
 from gristmill.pipeline.look.run_folder import grid
 
 FAINT = 0.5  # of the probability that labels have together: below it a model wanted to say something else
+
+
+def foreseen(
+    tasks: Mapping[str, Sequence[str]],
+    documents: Sequence[SampledDocument],
+    asked: Account,
+    prices: Prices | None,
+    folder: Path,
+) -> Table:
+    """What would be asked, and what that takes at most."""
+    sources = Counter(document.source for document in documents)
+    return plain(
+        [
+            *((f"task {name}", f"{len(examples):,} examples") for name, examples in tasks.items()),
+            *((f"source {name}", f"{count:,} documents") for name, count in sources.items()),
+            (
+                "asked",
+                f"{asked.calls:,} answers, at most {as_number(asked.prompt_tokens)} tokens of prompts and"
+                f" {as_number(asked.completion_tokens)} of answers",
+            ),
+            *([("cost", f"at most {asked.cost(prices):,.4g}, without what a prefix cache spares")] if prices else []),
+            ("out", str(folder)),
+        ]
+    )
 
 
 def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -> None:

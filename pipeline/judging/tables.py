@@ -26,6 +26,7 @@ from gristmill.stages.read.rows import string_of
 from gristmill.stages.read.tables import is_binary, is_string, sound
 
 ROWS = 4096  # of a piece
+LABELLED_BY = "gristmill.labelled_by"  # in the metadata of a table of labels: who gave them, and how
 PARQUET, ARROW, LINES, COMMAS, PLAIN = (
     (".parquet", ".pq"),
     (".arrow", ".feather", ".ipc"),
@@ -178,6 +179,19 @@ def _unpacked(stream: IO[bytes], name: str) -> IO[bytes]:
     return stream
 
 
+def noted_in(file: InputFile, key: str) -> JSONObject | None:
+    """What a Parquet file says of itself under a key of its metadata, where that is an object of JSON."""
+    if not file.address.lower().endswith(PARQUET):
+        return None
+    with open_input(file.address) as stream:
+        notes = (pq.read_schema(stream).metadata or {}).get(key.encode())
+    try:
+        note = json.loads(notes) if notes else None
+    except (ValueError, RecursionError):
+        return None
+    return note if isinstance(note, dict) else None
+
+
 def column_names(files: Sequence[InputFile]) -> list[str]:
     """Of the first file, for messages that say what there is."""
     file = files[0]
@@ -193,3 +207,22 @@ def column_names(files: Sequence[InputFile]) -> list[str]:
         if suffix in ARROW:
             return sorted({column for piece in [ipc.open_file(stream).read_all()] for column in piece.column_names})
     return ["text"]
+
+
+def encoder_folder(name: str, where: str) -> Path:
+    if Path(name).is_dir():
+        return Path(name)
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise RecipeError(f"{where}: there is no folder {name}")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise RecipeError(
+            f"{where}: there is no folder {name}, and fetching it from the hub needs huggingface_hub"
+        ) from error
+    try:
+        return Path(snapshot_download(name, allow_patterns=["config.json", "*.safetensors", "tokenizer.json"]))
+    except Exception as error:  # whatever stands between here and the hub
+        raise RecipeError(
+            f"{where}: there is no folder {name}, and the hub gave none: {str(error).splitlines()[0]}"
+        ) from error

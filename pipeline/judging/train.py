@@ -1,376 +1,382 @@
-"""Judges from files of labelled texts: which column says what, which label is good, what is held out; then training and
-figures.
-
-Labels of a table are read as a person would: two that are known opposites, or those that are named good, make a
-probability; whole numbers or classes named in order make classes; decimal numbers a regression, which a neural judge
-alone can learn.
-"""
+"""A judge from its plan: texts read and labelled, then one training for each seed, as it is, in rounds, or from a
+teacher's scores, with figures on texts that no training saw."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import xxhash
+import pyarrow.parquet as pq
 
-from gristmill.classifiers.card import Head
-from gristmill.classifiers.judge import Judge
-from gristmill.pipeline.errors import RecipeError
+from gristmill.classifiers.card import Head, Json
+from gristmill.classifiers.judge import Judge, load_judge
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest
-from gristmill.pipeline.judging.tables import column_names, files_of, table_of, with_texts
+from gristmill.pipeline.judging import lessons
+from gristmill.pipeline.judging.judge_plan import Distil, Fasttext, Iterate, JudgePlan, Neural, Pooled, Verify, checked
+from gristmill.pipeline.judging.lessons import BAD, GOOD, LABEL, TEXT, Lesson, Loaded
+from gristmill.pipeline.judging.plans import of_options
+from gristmill.pipeline.judging.tables import encoder_folder
+from gristmill.stages.judge.judge import card_at, on_device
+from gristmill.stages.stage import CannotRun
 
 if TYPE_CHECKING:
+    from gristmill.classifiers.teaching.distil import DistilRecipe, Train
+    from gristmill.classifiers.teaching.iterate import Verifier
+    from gristmill.classifiers.teaching.seeds import TrainingSet as BuiltSet
     from gristmill.classifiers.training_sets import LabelledTexts
 
-BAD, GOOD = "bad", "good"
-OPPOSITES = (
-    ("bad", "good"),
-    ("0", "1"),
-    ("false", "true"),
-    ("no", "yes"),
-    ("negative", "positive"),
-    ("neg", "pos"),
-    ("low", "high"),
-)
-MOST_CLASSES = 20  # whole numbers that are taken for marks unasked; more are numbers of something else
-WEIGHT, GROUP = "_weight", "_group"  # no head is called so
-TEXT, LABEL = "_text", "_label"
+Log = Callable[[str], None]
+SCORES = "_scores"
+TEXTS_AT_ONCE = 4096
+FORMS = {
+    "fasttext": "repeated",
+    "linear": "soft",
+    "pooled": "value",
+    "neural": "value",
+}  # what each can learn of scores
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Names in the user's table. Of several groups the first that a row has counts; none named: its url, where it has
-    one."""
+class Ready:
+    """A plan whose texts were read and fit it."""
 
-    text: str = "text"
-    label: str = "label"
-    weight: str | None = None
-    groups: tuple[str, ...] = ()
+    loaded: Loaded
+    lesson: Lesson
+    pool: pa.Table | None = None  # of rounds
+    built: BuiltSet | None = None
+    teaching: DistilRecipe | None = None
 
     @property
-    def grouped_by(self) -> tuple[str, ...]:
-        return self.groups or ("url",)
-
-
-@dataclass(frozen=True)
-class Labelling:
-    """What labels mean: which are good (all others are bad), or classes in their order; neither: as they say
-    themselves."""
-
-    head: str = "quality"
-    good: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-    meaning: str = ""
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """A table of texts and labels, and where they are known weights and groups, and the head that it teaches."""
-
-    table: pa.Table
-    head: Head
-    grouped: str  # in words
+    def plan(self) -> JudgePlan:
+        return self.loaded.plan
 
     @property
-    def weight(self) -> str | None:
-        return WEIGHT if WEIGHT in self.table.column_names else None
+    def head(self) -> Head:
+        return self.lesson.head
 
     @property
-    def group(self) -> str | None:
-        return GROUP if GROUP in self.table.column_names else None
+    def labelled(self) -> LabelledTexts:
+        from gristmill.classifiers.training_sets import labelled_texts
+
+        return labelled_texts(self.lesson.table, TEXT, LABEL, self.lesson.weight, self.lesson.group)
+
+    @property
+    def trainings(self) -> int:
+        """At most."""
+        return self.plan.seeds * (1 + (self.plan.iterate.rounds if self.plan.iterate else 0))
 
 
-@dataclass(frozen=True)
-class JudgeTraining:
-    """How a judge is trained; what is None is as the kind has it."""
-
-    kind: str
-    hold_out: float = 0.1
-    seed: int = 0
-    preset: str | None = None
-    epochs: float | None = None
-    threads: int = 1
-    tokenizer: str | None = None
-    encoder: str | None = None
-    tokens: int = 512
-    device: str = "cpu"
-
-
-def lesson_of_table(paths: Sequence[str], columns: Columns, labelling: Labelling) -> Lesson:
-    """Of files with a column of labels."""
-    table = _read(paths, columns, [columns.label])
-    labels, head = _head(_one(table[columns.label]), labelling)
-    return _lesson(table, columns, labels, head)
-
-
-def lesson_of_two_sets(good: Sequence[str], bad: Sequence[str], columns: Columns, labelling: Labelling) -> Lesson:
-    """Of files of good texts and files of bad ones."""
-    sets = [_read(bad, columns, []), _read(good, columns, [])]
-    table = pa.concat_tables(sets, promote_options="permissive")
-    labels = pa.array([BAD] * len(sets[0]) + [GOOD] * len(sets[1]), pa.string())
-    meaning = labelling.meaning or "like the good texts that it was trained on, unlike the bad ones"
-    return _lesson(table, columns, labels, Head(labelling.head, "probability", (BAD, GOOD), meaning))
+def prepare(loaded: Loaded) -> Ready:
+    """Everything that can be wrong is said before anything is trained or scored."""
+    plan = loaded.plan
+    if plan.distil is not None:
+        return _distilling(loaded, plan.distil)
+    built = None
+    if plan.labelled is not None:
+        lesson = lessons.lesson_of_table(loaded, plan.labelled)
+    elif plan.training_set is not None:
+        lesson, built = lessons.lesson_of_sources(loaded, plan.training_set)
+    else:
+        lesson = lessons.lesson_of_two_sets(loaded, plan.good or (), plan.bad or ())
+    if plan.iterate is None:
+        return Ready(loaded, lesson, built=built)
+    if lesson.head.kind not in ("probability", "classes"):
+        raise loaded.wrong(("iterate",), f"rounds add labels; these texts have numbers ({lesson.head.kind})")
+    verify = plan.iterate.verify
+    if verify is not None:
+        _cuts_fit(loaded, lesson.head, len(verify.cuts), "iterate", "verify", "cuts")
+        if verify.judge:
+            _head_of(loaded, verify.judge, "", "iterate", "verify", "judge")
+    return Ready(loaded, lesson, lessons.pool_of(loaded, plan.iterate), built)
 
 
-def train(lesson: Lesson, how: JudgeTraining, log: Callable[[str], None]) -> Judge:
-    """A judge with its figures on what was held out, where anything was."""
-    if how.kind == "neural":
-        return _neural(lesson, how, log)
+def of_table(path: Path, kind: str, head: str, meaning: str, hold_out: float, seed: int) -> Ready:
+    """A plain training on one labelled table, for commands that make the table themselves."""
+    facts = {"kind": kind, "labelled": {"files": str(path)}, "head": head, "meaning": meaning}
+    return prepare(checked(of_options(facts | {"hold_out": hold_out, "seed": seed}, JudgePlan)))
+
+
+def train(ready: Ready, log: Log) -> Judge:
+    """The judge of the first seed, with its figures on what was held out, and how far other seeds are from it."""
+    from gristmill.classifiers.teaching.agreement import spread_over_seeds
+
+    plan = ready.plan
+    for label, count in ready.lesson.facts.get("left_out", {}).items():
+        log(f"left out: {count:,} texts of the label {label!r}, which are too few to learn from (`fewest`)")
+    if plan.distil is not None:
+        ready = _with_scores(ready, plan.distil, log)
+    first, unseen = _of_seed(ready, plan.seed, log)
+    card, name = first.card, ready.head.name
+    facts = ready.lesson.facts | ({"balance": True} if plan.balance else {})
+    metrics = card.metrics
+    if plan.seeds > 1:
+        figures, outputs = [metrics[name]], [first.outputs(unseen)[name]]
+        for seed in range(plan.seed + 1, plan.seed + plan.seeds):
+            judge, _ = _of_seed(ready, seed, log)  # judges may be large: only their scores are kept
+            figures.append(judge.card.metrics[name])
+            outputs.append(judge.outputs(unseen)[name])
+        metrics = metrics | {name: figures[0] | {"seeds": spread_over_seeds(plan.seed, ready.head, figures, outputs)}}
+    card = replace(card, training=card.training | facts, metrics=metrics)
+    return replace(first, card=card)  # type: ignore[type-var]
+
+
+def save(ready: Ready, judge: Judge, folder: Path) -> None:
+    """The judge; of several sources also `FOLDER.training_set.parquet`: what became of each of their rows."""
+    judge.save(folder)
+    if ready.built is not None:
+        kept = ready.built.table.select(["source", "row", "label", "group", "held_out"])
+        rows = pa.concat_tables([kept, ready.built.dropped], promote_options="permissive")
+        pq.write_table(rows, folder.parent / f"{folder.name}.training_set.parquet", compression="zstd")
+
+
+def held_out_count(ready: Ready) -> int:
+    """Texts that are held out; before a teacher has scored them, about so many."""
+    from gristmill.classifiers.training_sets import held_out
+
+    if not ready.plan.hold_out:
+        return 0
+    if LABEL not in ready.lesson.table.column_names:
+        return round(len(ready.lesson.table) * ready.plan.hold_out)
+    return int(held_out(ready.labelled, ready.plan.hold_out, ready.plan.seed).sum())
+
+
+def _of_seed(ready: Ready, seed: int, log: Log) -> tuple[Judge, pa.Array]:
+    """A judge and the texts that it never saw."""
     from gristmill.classifiers.training import HeldOutShare, train_and_measure
-    from gristmill.classifiers.training_sets import labelled_texts
+    from gristmill.classifiers.training_sets import held_out
 
-    labelled = labelled_texts(lesson.table, TEXT, LABEL, lesson.weight, lesson.group)
-    log(f"training a {how.kind} judge on {len(labelled):,} texts")
+    plan, head = ready.plan, ready.head
+    train_one = _train_of(ready, seed, log)
+    texts = f"{'about ' if plan.distil else ''}{len(ready.lesson.table) - held_out_count(ready):,} texts"
+    log(f"training a {plan.kind_name} judge on {texts}" + (f", seed {seed}" if plan.seeds > 1 else ""))
+    if ready.teaching is not None:
+        from gristmill.classifiers.teaching.distil import distil
+
+        teacher = plan.distil.teacher or f"the column {plan.distil.scores}" if plan.distil else ""
+        made = distil(
+            ready.lesson.table, head, train_one, ready.teaching,
+            teacher=teacher, text=TEXT, mark=SCORES, group=ready.lesson.group,
+        )  # fmt: skip
+        return made.judge, made.held_out
+    labelled = ready.labelled
+    if not plan.hold_out:
+        return train_one(labelled), pa.array([], pa.large_string())
+    unseen = labelled.texts.filter(pa.array(held_out(labelled, plan.hold_out, plan.seed)))
+    if plan.iterate is not None and ready.pool is not None:
+        return _in_rounds(ready, plan.iterate, ready.pool, train_one, log), unseen
+    return train_and_measure(labelled, head, train_one, HeldOutShare(plan.hold_out, plan.seed)), unseen
+
+
+def _in_rounds(ready: Ready, rounds: Iterate, pool: pa.Table, train_one: Train, log: Log) -> Judge:
+    from gristmill.classifiers.teaching.iterate import IterationRecipe, as_proposed, iterate
+
+    metric = rounds.metric or ("auc" if ready.head.kind == "probability" else "kappa_quadratic")
+    recipe = IterationRecipe(
+        rounds=rounds.rounds,
+        candidates=rounds.candidates,
+        top=rounds.top,
+        bottom=rounds.bottom,
+        metric=metric,
+        may_fall=rounds.may_fall,
+        patience=rounds.patience,
+        uneven=rounds.uneven,
+        held_out=ready.plan.hold_out,
+        seed=ready.plan.seed,
+    )
+
+    def tell(line: Json) -> None:
+        added = ", ".join(f"{count:,} {label}" for label, count in line.get("added", {}).items())
+        figure = f"{metric} {line['gate']:.4f}" if "gate" in line else "nothing to add"
+        kept = "" if line["round"] == 0 else ", kept" if line["kept"] else ", not kept"
+        log(f"round {line['round']}: {figure}{kept}" + (f"; added {added}" if added else ""))
+
+    verify = as_proposed if rounds.verify is None else _verifier(ready, rounds.verify, log)
+    return iterate(ready.labelled, pool, ready.head, train_one, verify, recipe, tell).judge
+
+
+def _verifier(ready: Ready, verify: Verify, log: Log) -> Verifier:
+    from gristmill.classifiers.teaching.iterate import by_marks
+
+    stage = verify.llm_score
+    if stage is None:
+        other = load_judge(verify.judge, on_device("auto"))
+        name = _head_of(ready.loaded, verify.judge, "", "iterate", "verify", "judge").name
+        return by_marks(lambda texts: other.score(texts)[name], ready.head, verify.cuts, verify.unsure)
+
+    def asked(texts: pa.Array) -> Any:
+        log(f"asking a language model about {len(texts):,} texts")
+        try:
+            marks = stage.annotate(pa.RecordBatch.from_arrays([texts], ["text"]))[stage.signal]
+        except CannotRun as error:
+            raise RunFailed(str(error)) from error
+        return marks.cast(pa.float64()).fill_null(float("nan")).to_numpy(zero_copy_only=False)
+
+    return by_marks(asked, ready.head, verify.cuts, verify.unsure)
+
+
+def _distilling(loaded: Loaded, wanted: Distil) -> Ready:
+    """Which head the student has, and what it learns."""
+    from gristmill.classifiers.teaching.distil import DistilRecipe
+
+    plan, where = loaded.plan, loaded.where
+    needed = {where("distil", "scores"): wanted.scores} if wanted.scores else {}
+    table = lessons.read_texts(loaded, wanted.files, where("distil", "files"), needed)
+    texts, grouped = lessons.unlabelled(loaded, table)
+    taught = _head_of(loaded, wanted.teacher, wanted.teacher_head, "distil", "teacher") if wanted.teacher else None
+    low, high = (taught.low, taught.high) if taught else (wanted.low, wanted.high)
+    classes = taught.labels if taught and taught.kind == "classes" else ()
+    cuts = wanted.cuts or tuple(k + 0.5 for k in range(len(classes) - 1)) or ((low + high) / 2,)
+    form: Any = wanted.form or FORMS[plan.kind_name]
+    name = plan.head or (taught.name if taught else lessons.QUALITY)
+    meaning = plan.meaning or (taught.meaning if taught else f"as the column {wanted.scores} scored texts")
+    if form == "hard" and len(cuts) > 1:
+        between = tuple(f"{a:g} to {b:g}" for a, b in pairwise((low, *cuts, high)))
+        named = classes if len(classes) == len(between) else between
+        head = Head(name, "classes", named, meaning, 0, len(cuts))
+    elif form == "value" and not (taught and taught.kind == "probability"):
+        head = Head(name, "regression", (), meaning, low, high)
+    else:
+        labels = taught.labels if taught and taught.kind == "probability" else (BAD, GOOD)
+        head = Head(name, "probability", labels, meaning)
+    recipe = DistilRecipe(
+        cuts, form, low, high, wanted.unsure, wanted.times, wanted.balance, plan.hold_out, plan.seed
+    )  # fmt: skip
+    recipe.check(head)
+    if wanted.scores:
+        texts = texts.append_column(SCORES, _numbers(table[wanted.scores], where("distil", "scores")))
+    return Ready(loaded, Lesson(texts, head, grouped), teaching=recipe)
+
+
+def _with_scores(ready: Ready, wanted: Distil, log: Log) -> Ready:
+    """What the teacher says of each text."""
+    if not wanted.teacher:
+        return ready
+    table = ready.lesson.table
+    name = _head_of(ready.loaded, wanted.teacher, wanted.teacher_head, "distil", "teacher").name
+    teacher = load_judge(wanted.teacher, on_device("auto"))
+    log(f"scoring {len(table):,} texts by {wanted.teacher}")
+    texts = table[TEXT].combine_chunks()
+    scores = [
+        teacher.score(texts.slice(start, TEXTS_AT_ONCE))[name].astype(np.float64)
+        for start in range(0, len(texts), TEXTS_AT_ONCE)
+    ]
+    scored = table.append_column(SCORES, pa.array(np.concatenate(scores)))
+    return replace(ready, lesson=replace(ready.lesson, table=scored))
+
+
+def _head_of(loaded: Loaded, folder: str, name: str, *place: str) -> Head:
+    """The head of a judge that gives scores."""
+    try:
+        heads = [head for head in card_at(folder).heads if head.kind != "labels"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise loaded.wrong(place, f"{folder}: no folder of a judge") from None
+    wanted = [head for head in heads if head.name == name or not name]
+    if not wanted:
+        there = nearest(name, [head.name for head in heads]) if heads else "; it gives labels, no scores"
+        raise loaded.wrong(place, f"{folder}: no head {name!r}{there}" if name else f"{folder} gives labels, no scores")
+    return wanted[0]
+
+
+def _cuts_fit(loaded: Loaded, head: Head, cuts: int, *place: str) -> None:
+    if cuts != len(head.labels) - 1:
+        raise loaded.wrong(
+            place, f"{len(head.labels) - 1} were expected, between the labels {', '.join(head.labels)}; not {cuts}"
+        )
+
+
+def _numbers(column: pa.ChunkedArray, where: str) -> pa.Array:
+    try:
+        return column.cast(pa.float64()).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise RecipeError(f"{where}: scores are numbers, not {column.type}") from error
+
+
+def _train_of(ready: Ready, seed: int, log: Log) -> Train:
+    """A training of the plan's kind, by this seed."""
+    from gristmill.classifiers.training import sharpened
+    from gristmill.classifiers.training_sets import balanced_weights, repeated
+
+    plan, head = ready.plan, ready.head
+    one_of_kind = _kind_of(ready, seed, log)
 
     def train_one(texts: LabelledTexts) -> Judge:
-        return _fasttext(texts, lesson.head, how) if how.kind == "fasttext" else _linear(texts, lesson.head, how)
+        if not plan.balance:
+            return one_of_kind(texts)
+        if not isinstance(plan.kind, Fasttext):
+            return one_of_kind(replace(texts, weights=balanced_weights(texts)))
+        judge = one_of_kind(repeated(texts))  # fastText knows no weights
+        card = replace(judge.card, training=judge.card.training | texts.as_json())  # each text counts once
+        return replace(judge, card=card)  # type: ignore[type-var]
 
-    return (
-        train_and_measure(labelled, lesson.head, train_one, HeldOutShare(how.hold_out, how.seed))
-        if how.hold_out
-        else train_one(labelled)
-    )
+    def with_right_chances(texts: LabelledTexts) -> Judge:
+        return sharpened(train_one(texts), texts, head, train_one, plan.seed)
 
-
-def _fasttext(texts: LabelledTexts, head: Head, how: JudgeTraining) -> Judge:
-    from gristmill.classifiers.fasttext.judge import FastTextRecipe, preset, train_fasttext
-
-    tokenizer = Path(how.tokenizer).read_text(encoding="utf-8") if how.tokenizer else None
-    recipe = preset(how.preset, tokenizer) if how.preset else FastTextRecipe()
-    if how.epochs is not None:
-        recipe = replace(recipe, epochs=max(1, round(how.epochs)))
-    return train_fasttext(texts, head, replace(recipe, seed=how.seed, threads=how.threads), tokenizer)
+    return with_right_chances if head.kind == "labels" else train_one
 
 
-def _linear(texts: LabelledTexts, head: Head, how: JudgeTraining) -> Judge:
+def _kind_of(ready: Ready, seed: int, log: Log) -> Train:
+    kind, head = ready.plan.kind, ready.head
+    if isinstance(kind, Fasttext):
+        from gristmill.classifiers.fasttext.judge import FastTextRecipe, preset, train_fasttext
+
+        tokenizer = Path(kind.tokenizer_path).read_text(encoding="utf-8") if kind.tokenizer_path else None
+        words = preset(kind.preset, tokenizer) if kind.preset else FastTextRecipe()
+        if kind.epochs is not None:
+            words = replace(words, epochs=max(1, round(kind.epochs)))
+        words = replace(words, seed=seed, threads=kind.threads)
+        return lambda texts: train_fasttext(texts, head, words, tokenizer)
+    if isinstance(kind, Pooled):
+        training = _with_torch("pooled.training")
+        sizes = training.PooledRecipe(seed=seed, most_bytes=kind.most_bytes)
+        sizes = sizes if kind.epochs is None else replace(sizes, epochs=kind.epochs)
+        device = on_device(kind.device)
+        return lambda texts: training.train_pooled(texts, head, sizes, device)  # type: ignore[no-any-return]
+    if isinstance(kind, Neural):
+        return _neural(kind, ready, seed, log)
     from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
 
-    return train_linear(texts, head, LinearRecipe(seed=how.seed))
+    return lambda texts: train_linear(texts, head, LinearRecipe(seed=seed))
 
 
-def _neural(lesson: Lesson, how: JudgeTraining, log: Callable[[str], None]) -> Judge:
-    if how.encoder is None:
-        raise RecipeError(
-            "--encoder: a neural judge grows on an encoder; name its folder (config.json, *.safetensors,"
-            " tokenizer.json) or hub id"
-        )
-    try:
-        weights, tokens, training = (
-            import_module(f"gristmill.classifiers.neural.{name}")
-            for name in ("encoder_weights", "text_tokens", "training")
-        )
-    except ImportError as error:
-        raise RecipeError(f"a neural judge needs torch: pip install 'gristmill[gpu]' ({error})") from error
-    folder = _encoder_folder(how.encoder)
+def _neural(kind: Neural, ready: Ready, seed: int, log: Log) -> Train:
+    from gristmill.classifiers.teaching.distil import neural_student
+
+    weights, tokens, training = map(_with_torch, ("neural.encoder_weights", "neural.text_tokens", "neural.training"))
+    folder = encoder_folder(kind.encoder, ready.loaded.where("kind", "neural", "encoder"))
     encoder, _ = weights.read_encoder(folder)
-    tokenizer = tokens.read_tokenizer(folder / "tokenizer.json", min(how.tokens, encoder.shape.positions))
-    recipe = training.NeuralRecipe(seed=how.seed, held_out=how.hold_out)
-    recipe = recipe if how.epochs is None else replace(recipe, epochs=how.epochs)
-    table = lesson.table.rename_columns(
-        [lesson.head.name if name == LABEL else name for name in lesson.table.column_names]
-    )
-    log(f"training a neural judge on {len(table):,} texts, on {how.device}")
-    trained: Judge = training.train_neural(
-        table,
-        [lesson.head],
-        tokenizer,
-        encoder,
-        recipe,
-        text=TEXT,
-        weight=lesson.weight,
-        group=lesson.group,
-        device=how.device,
-        log=lambda facts: log(
-            ", ".join(
-                f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-                for name, value in facts.items()
-            )
-        ),
-    )
-    return trained
+    tokenizer = tokens.read_tokenizer(folder / "tokenizer.json", min(kind.tokens, encoder.shape.positions))
+    recipe = training.NeuralRecipe(seed=seed)
+    recipe = recipe if kind.epochs is None else replace(recipe, epochs=kind.epochs)
+
+    def tell(facts: Json) -> None:
+        figures = (
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items()
+        )
+        log(", ".join(figures))
+
+    return neural_student(ready.head, tokenizer, encoder, recipe, on_device(kind.device), tell)
 
 
-def _encoder_folder(name: str) -> Path:
-    if Path(name).is_dir():
-        return Path(name)
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise RecipeError(f"--encoder: there is no folder {name}")
+def _with_torch(module: str) -> Any:
     try:
-        from huggingface_hub import snapshot_download
+        return import_module(f"gristmill.classifiers.{module}")
     except ImportError as error:
-        raise RecipeError(
-            f"--encoder: there is no folder {name}, and fetching it from the hub needs huggingface_hub"
-        ) from error
-    try:
-        return Path(snapshot_download(name, allow_patterns=["config.json", "*.safetensors", "tokenizer.json"]))
-    except Exception as error:  # whatever stands between here and the hub
-        raise RecipeError(
-            f"--encoder: there is no folder {name}, and the hub gave none: {str(error).splitlines()[0]}"
-        ) from error
+        kind = module.partition(".")[0]
+        raise RecipeError(f"training a {kind} judge needs torch: pip install 'gristmill[gpu]' ({error})") from error
 
 
-def _read(paths: Sequence[str], columns: Columns, needed: Sequence[str]) -> pa.Table:
-    files = files_of(paths, "texts")
-    optional = [name for name in (columns.weight,) if name] + list(columns.grouped_by)
-    table = table_of(files, [columns.text, *needed, *optional])
-    asked = [columns.text, *needed, *([columns.weight] if columns.weight else [])]
-    for name in asked:
-        if name not in table.column_names:
-            there = column_names(files)
-            raise RecipeError(
-                f"{files[0].address}: no column {name!r}{nearest(name, there)}. --text, --label and --weight name them"
-            )
-    if not table.num_rows:
-        raise RecipeError(f"{files[0].address}: no rows")
-    return with_texts(table, columns.text, files[0].address)
-
-
-def _lesson(table: pa.Table, columns: Columns, labels: pa.Array, head: Head) -> Lesson:
-    columns_of_lesson = {TEXT: _one(table[columns.text]), LABEL: labels}
-    for name in columns.groups:
-        if name not in table.column_names:
-            raise RecipeError(f"--group: no column {name!r}{nearest(name, table.column_names)}")
-    if columns.weight:
-        columns_of_lesson[WEIGHT] = _cast(
-            _one(table[columns.weight]), pa.float64(), f"--weight: {columns.weight}: weights are numbers"
-        )
-        if not (np.nan_to_num(columns_of_lesson[WEIGHT].to_numpy(zero_copy_only=False), posinf=0.0) > 0).all():
-            raise RecipeError(f"--weight: {columns.weight}: has weights that are not above 0, or none at all")
-    by = [name for name in columns.grouped_by if name in table.column_names]
-    if by:
-        columns_of_lesson[GROUP] = _groups([_one(table[name]) for name in by], columns_of_lesson[TEXT])
-    return Lesson(
-        pa.table(columns_of_lesson),
-        head,
-        f"the host or value of {', '.join(by)}" if by else "text (no --group, and there is no column url)",
-    )
-
-
-def _groups(columns: Sequence[pa.Array], texts: pa.Array) -> pa.Array:
-    """The first that a row has; of an address its host. A row without any is a group by its text, so that equal texts
-    are one."""
-    groups: list[str | None] = [None] * len(texts)
-    for column in columns:
-        values = _cast(column, pa.string(), "--group: groups are texts or numbers")
-        group_of = {value: _host(value) for value in values.unique().to_pylist()}
-        groups = [
-            group_of[value] if group_so_far is None else group_so_far
-            for group_so_far, value in zip(groups, values.to_pylist(), strict=True)
-        ]
-    alone = (row for row, group in enumerate(groups) if group is None)
-    for row in alone:
-        groups[row] = f"text {hash_of(texts[row].as_py() or '')}"
-    return pa.array(groups, pa.string())
-
-
-def hash_of(text: str) -> str:
-    return str(xxhash.xxh3_128_hexdigest(text.encode("utf-8", "replace")))
-
-
-def _host(value: object) -> str | None:
-    if value is None or value == "":
-        return None
-    text = str(value)
-    try:
-        return urlsplit(text).hostname or text if "://" in text else text
-    except ValueError:
-        return text
-
-
-def _head(labels: pa.Array, labelling: Labelling) -> tuple[pa.Array, Head]:
-    """Labels as the head has them."""
-    if pa.types.is_dictionary(labels.type):
-        labels = labels.dictionary_decode()
-    none = labels.null_count + (int(pc.sum(pc.is_nan(labels)).as_py() or 0) if pa.types.is_floating(labels.type) else 0)
-    if none:
-        raise RecipeError(f"{none:,} rows have no label; leave them out")
-    if pa.types.is_floating(labels.type) and not labelling.good and not labelling.classes:
-        return labels, _regression(labels, labelling)
-    words = _as_words(labels)
-    counts = Counter(words)
-    most_common = ", ".join(f"{label} ({count:,})" for label, count in counts.most_common(10))
-    for label in (*labelling.good, *labelling.classes):
-        if label not in counts:
-            raise RecipeError(f"no row has the label {label!r}{nearest(label, list(counts)[:50])}")
-    if len(counts) < 2:
-        raise RecipeError(f"every row has the label {next(iter(counts))!r}; a judge learns from two kinds of texts")
-    if labelling.good:
-        if set(labelling.good) == set(counts):
-            raise RecipeError("every label is named good; a judge learns from two kinds of texts")
-        meaning = labelling.meaning or f"like the texts labelled {' or '.join(labelling.good)}"
-        good = pa.array([GOOD if word in labelling.good else BAD for word in words], pa.string())
-        return good, Head(labelling.head, "probability", (BAD, GOOD), meaning)
-    ordered = labelling.classes or _in_order(counts)
-    if ordered is None:
-        raise RecipeError(
-            "which labels are good? Name them with --good-label, or all of them from worst to best with --classes."
-            f" There are {most_common}"
-        )
-    if len(ordered) < len(counts):
-        raise RecipeError(f"--classes names {len(ordered)} of {len(counts)} labels. There are {most_common}")
-    if len(ordered) == 2:
-        meaning = labelling.meaning or f"like the texts labelled {ordered[1]}"
-        return pa.array(words, pa.string()), Head(labelling.head, "probability", (ordered[0], ordered[1]), meaning)
-    meaning = labelling.meaning or f"from {ordered[0]} to {ordered[-1]}, as the texts were labelled"
-    return pa.array(words, pa.string()), Head(labelling.head, "classes", tuple(ordered), meaning, 0, len(ordered) - 1)
-
-
-def _regression(labels: pa.Array, labelling: Labelling) -> Head:
-    values = labels.to_numpy(zero_copy_only=False).astype(np.float64)
-    if not np.isfinite(values).all() or values.min() == values.max():
-        raise RecipeError("labels that are decimal numbers must be finite, and not all the same")
-    return Head(
-        labelling.head,
-        "regression",
-        (),
-        labelling.meaning or "the value that texts were labelled with",
-        float(values.min()),
-        float(values.max()),
-    )
-
-
-def _as_words(labels: pa.Array) -> list[str]:
-    if pa.types.is_floating(labels.type):
-        return [f"{value:g}" for value in labels.to_pylist()]
-    return [str(word) for word in _cast(labels, pa.string(), "--label: labels are texts or numbers").to_pylist()]
-
-
-def _in_order(counts: Counter[str]) -> tuple[str, ...] | None:
-    """From worst to best, where that needs no asking: known opposites, or whole numbers."""
-    for worse, better in OPPOSITES:
-        if {label.lower() for label in counts} == {worse, better} and len(counts) == 2:
-            first, second = sorted(counts, key=lambda label: label.lower() == better)
-            return first, second
-    if len(counts) <= MOST_CLASSES and all(label.removeprefix("-").isdecimal() and label.isascii() for label in counts):
-        return tuple(sorted(counts, key=int))
-    return None
-
-
-def _cast(column: pa.Array, kind: pa.DataType, expected: str) -> pa.Array:
-    try:
-        return pc.cast(column, kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise RecipeError(f"{expected}, not {column.type} ({str(error).splitlines()[0]})") from error
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else combined.cast(pa.large_string()).combine_chunks()
-
-
-def room_for(out: str) -> Path:
+def room_for(out: str, where: str = "--out") -> Path:
     """A judge is never written over another: said before anything is trained."""
     folder = Path(out)
     if "://" in out:
-        raise RecipeError(f"--out: {out}: a judge is saved to a local folder")
+        raise RecipeError(f"{where}: {out}: a judge is saved to a local folder")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise RecipeError(f"--out: {out} is there already and not empty; name a new folder")
+        raise RecipeError(f"{where}: {out} is there already and not empty; name a new folder")
     return folder

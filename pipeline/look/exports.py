@@ -1,5 +1,5 @@
-"""Exports of a run's token shards, as the run remembers them: where to, in what format, with what options. Whoever
-changes the shards writes them anew."""
+"""Exports of a run's token shards and documents, as the run remembers them: where to, in what format, with what
+options. Whoever changes shards or documents writes them anew."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from gristmill.kernels.base.files import whole_folder
+from gristmill.pipeline.interchange.documents import FORMATS as DOCUMENTS, export_documents
 from gristmill.pipeline.store.sinks import swap
 from gristmill.pipeline.store.store import Store
 from gristmill.shards.export.export import Options, export
@@ -20,7 +21,7 @@ LEDGER = "journal/exports.json"
 class Export(TypedDict):
     """An export: absolute paths, but for a place in the run's folder."""
 
-    set: str  # the folder of its shards, below the run's
+    set: str  # the folder of its shards, or of its documents, below the run's
     to: str
     destination: str
     below: NotRequired[str | None]  # of a destination in the run's folder
@@ -28,7 +29,8 @@ class Export(TypedDict):
 
 
 def remember(shards: Path, to: str, destination: str, options: Options) -> None:
-    """Note an export with the run whose shards they are, if they are a run's and its folder can be written."""
+    """Note an export with the run whose shards or documents they are, if they are a run's and its folder can be
+    written."""
     runs = [folder for folder in shards.resolve().parents if (folder / "run.json").is_file()]
     if not runs:
         return
@@ -59,14 +61,17 @@ def exports_of(store: Store) -> list[Export]:
 
 
 def export_again(store: Store, entry: Export) -> None:
-    """Write an export anew out of the shards as they are now; the old one stays until the new one is whole."""
+    """Write an export anew out of what it was made of, as that is now; the old one stays until the new one is whole."""
     place = Path(entry["destination"])
     draft = place.with_name(f".{place.name}.forget")
     shutil.rmtree(draft, ignore_errors=True)
     options: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in entry["options"].items()
     }
-    export(store.at(entry["set"]), entry["to"], draft, Options(**options))
+    if entry["to"] in DOCUMENTS:
+        export_documents(store.at(entry["set"]), entry["to"], draft, Options(**options))
+    else:
+        export(store.at(entry["set"]), entry["to"], draft, Options(**options))
     if swap(place, draft):
         shutil.rmtree(draft)
     else:

@@ -170,7 +170,7 @@ def render(seen: Overview) -> RenderableType:
     amount += "" if not totals.requests else f"; requests: {as_requests(totals.requests)}"
     amount += "" if totals.cost is None else f"; {as_money(totals.cost, totals.currency)}"
     heads = ("stage", "kind", "in", "kept", "dropped", "quarantined", "gone", "text", "tokens")
-    tables = [grid("Stages", heads, (counts_of(stage, seen.funnel.levels) for stage in run.stages), 2)]
+    tables = [grid("Stages", heads, (counts_of(stage, seen.funnel.levels) for stage in run.stages), 2, (1, 8))]
     if len(run.readers) > 1:
         tables.append(grid("Left of each source", *by_sources(seen)))
     if seen.published:

@@ -19,8 +19,8 @@ from gristmill.pipeline.look.funnel import Funnel, FunnelStep
 from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.run_folder import RecordedRun
 from gristmill.pipeline.look.volume import Volumes
+from gristmill.pipeline.recipe.published import WITHIN
 
-WITHIN = 0.15  # of a share, unless the recipe says otherwise
 TIMES_STAYING, TIMES_SIZE, TIMES_LENGTH = 3.0, 3.0, 2.0
 ERRORS = 4.0  # standard errors
 ENOUGH = 100  # documents whose mean length means something

@@ -8,7 +8,7 @@ rich markup.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict, TypeVar, cast
 
@@ -39,6 +39,7 @@ from gristmill.pipeline.look.records import CountEntry, PageEntry, ReadRunRecord
 from gristmill.pipeline.progress import so_far
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey.records import Row, SampleEntry
+from gristmill.pipeline.tables import Grid, cell
 from gristmill.stages.figures import StageFigures
 
 SHOWN_OF_PAGE = 800  # characters of a page in a terminal
@@ -362,19 +363,17 @@ def as_json(data: object) -> str:
 # --- terminal --------------------------------------------------------------------------------------------------------
 
 
-def cell(value: object) -> Text:
-    """Anything as one line of a table, never as markup."""
-    return Text("–" if value is None else one_line(str(value)))
-
-
-def grid(title: str, columns: Sequence[str], rows: Iterator[Sequence[object]], words: int = 1) -> Table:
+def grid(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterator[Sequence[object]],
+    words: int | Collection[int] = 1,
+    spared: Sequence[int] = (),
+) -> Grid:
     """A table whose first columns are words and whose others are numbers."""
-    heading = cell(title) if title else None
-    table = Table(title=heading, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < words else "right", overflow="fold")
+    table = Grid(title, columns, words, spared)
     for row in rows:
-        table.add_row(*(cell(value) for value in row))
+        table.add_row(*row)
     return table
 
 

@@ -7,8 +7,9 @@ texts only of a few parts' first rows. A task for each stage reads them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +57,15 @@ class SignalScores(TypedDict):
     examples: list[ScoredExample]
 
 
+class LabelCounts(TypedDict):
+    """How often each label of one signal was given, the commonest first; by source too."""
+
+    signal: str
+    documents: int
+    counts: dict[str, int]
+    by: dict[str, dict[str, int]]
+
+
 class ScoreRecord(TypedDict):
     """`scores` of a stage's report."""
 
@@ -63,6 +73,7 @@ class ScoreRecord(TypedDict):
     whole: bool
     judge: JSONObject | None
     signals: list[SignalScores]
+    labels: NotRequired[list[LabelCounts]]  # of signals that are texts
 
 
 def task_of_scores(store: Store, called: str, spec: StageSpec, parts: Sequence[Part]) -> LookTask:
@@ -89,13 +100,16 @@ def run_scores(task: LookTask) -> Result:
         for part in chosen
         for batch in _batches(store, part, [*signals, "language"])
     ]
-    scores = [_scores(store, chosen, signal, tables) for signal in signals]
+    texts = [signal for signal in signals if any(_is_label(table, signal) for table in tables)]
+    scores = [_scores(store, chosen, signal, tables) for signal in signals if signal not in texts]
     record: ScoreRecord = {
         "of": 0,  # documents that came to the stage, which the driver knows
         "whole": task["given"]["whole"],
         "judge": stage.model_card(),
         "signals": [of_signal for of_signal in scores if of_signal is not None],
     }
+    if texts:
+        record["labels"] = [_label_counts(tables, signal) for signal in texts]
     return {"seen": record}
 
 
@@ -154,6 +168,30 @@ def _scores(store: Store, parts: Sequence[Part], signal: str, tables: Sequence[p
         "deciles": deciles.tolist(),
         "by": {name: counted for name, counted in groups.items() if counted},
         "examples": _examples(store, parts, signal, deciles),
+    }
+
+
+def _is_label(table: pa.RecordBatch, signal: str) -> bool:
+    return signal in table.schema.names and bool(pa.types.is_string(table.schema.field(signal).type))
+
+
+def _label_counts(tables: Sequence[pa.RecordBatch], signal: str) -> LabelCounts:
+    pairs: Counter[tuple[str, str]] = Counter()
+    for table in tables:
+        if signal in table.schema.names:
+            pairs.update(zip(table.column("source").to_pylist(), table.column(signal).to_pylist(), strict=True))
+    counts: Counter[str] = Counter()
+    sources: Counter[str] = Counter()
+    for (source, label), count in pairs.items():
+        counts[label] += count
+        sources[source] += count
+    order = [label for label, _ in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))]
+    largest = sorted(sources, key=lambda source: (-sources[source], source))[:MOST_GROUPS]
+    return {
+        "signal": signal,
+        "documents": counts.total(),
+        "counts": {label: counts[label] for label in order},
+        "by": {source: {label: pairs[source, label] for label in order} for source in largest},
     }
 
 

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from gristmill.pipeline.formatting import one_line, plain
 from gristmill.pipeline.look.history import FileSpan, Passage, Story
-from gristmill.pipeline.look.run_folder import cell, grid
+from gristmill.pipeline.look.run_folder import grid
+from gristmill.pipeline.tables import cell
 
 
 def render_history(story: Story) -> RenderableType:
@@ -30,7 +31,7 @@ def render_history(story: Story) -> RenderableType:
     parts += [Text(), grid("Verdicts", ("stage", "verdict", "reason", "detail"), verdicts, 4)]
     why = ((held.stage, held.reason or "", held.words, held.field or "") for held in story.why)
     parts += (
-        [Text(), grid("Every reason that held", ("stage", "reason", "in numbers", "setting"), why, 4)]
+        [Text(), grid("Every reason that held", ("stage", "reason", "in numbers", "setting"), why, 4, (3,))]
         if story.why
         else []
     )

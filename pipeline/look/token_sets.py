@@ -4,16 +4,21 @@ lies beside them."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.interchange.documents import FORMATS as DOCUMENTS, export_documents, files_in
 from gristmill.pipeline.look.exports import remember
-from gristmill.shards.export.export import Exported, Options, Progress, check_format, export
+from gristmill.shards.export.export import Exported, Options, Progress, check_format, export, given_in
 from gristmill.shards.export.rows import ExportError
 from gristmill.shards.format import BadShards
 from gristmill.shards.index import NAME
 from gristmill.shards.verify import Fault, verify
+from gristmill.stages.tokens.folders import CELLS
+
+FOLDER = re.compile(r"[a-z0-9-]{1,60}")
 
 
 def sets_in(folder: str) -> list[Path]:
@@ -51,6 +56,26 @@ def the_set(folder: str, row_length: int | None) -> Path:
     return sets[0]
 
 
+def sets_of_cells(folder: Path) -> dict[str, str]:
+    """The sets that `pack: {by: ...}` left in a run, by cell."""
+    lists = [path for path in (folder / CELLS, folder / "shards" / CELLS) if path.is_file()]
+    lists = lists or sorted(folder.glob(f"shards/*/{CELLS}"))
+    if len(lists) != 1:
+        raise RecipeError(
+            f"{folder}: {'several lists' if lists else 'no list'} of cells ({CELLS}); name the folder that a"
+            " `pack` with `by` wrote, or the sets one by one"
+        )
+    try:
+        cells = json.loads(lists[0].read_text(encoding="utf-8"))["cells"]
+        sets = {str(name): str(lists[0].parent.resolve() / str(place)) for name, place in cells.items()}
+        wrong = [place for place in cells.values() if not FOLDER.fullmatch(place)]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecipeError(f"{lists[0]}: no list of cells as `pack` writes it ({error})") from error
+    if wrong or not sets:
+        raise RecipeError(f"{lists[0]}: no list of cells as `pack` writes it")
+    return sets
+
+
 def faults_of(folder: str) -> Iterator[tuple[Path, int, list[Fault]]]:
     """Each set, how many shards it has, and what is wrong with it."""
     for path in sets_in(folder):
@@ -62,13 +87,27 @@ def faults_of(folder: str) -> Iterator[tuple[Path, int, list[Fault]]]:
 def exported(
     folder: str, to: str, destination: str, row_length: int | None, options: Options, progress: Progress
 ) -> Exported:
+    """Token shards or documents in the format of others, as the run remembers it."""
     try:
-        check_format(to, options)  # before the folder is looked into, for a typing error
-        shards = the_set(folder, row_length)
-        done = export(shards, to, destination, options, progress)
+        check(to, options, row_length)  # before the folder is looked into, for a typing error
+        if to in DOCUMENTS:
+            place = files_in(folder)[0].parent
+            done = export_documents(str(place), to, Path(destination), options, progress)
+        else:
+            place = the_set(folder, row_length)
+            done = export(place, to, destination, options, progress)
     except ExportError as error:
         raise RecipeError(str(error)) from error
     except BadShards as error:
         raise RunFailed(str(error)) from error
-    remember(shards, to, destination, options)
+    remember(place, to, destination, options)
     return done
+
+
+def check(to: str, options: Options, row_length: int | None) -> None:
+    if to not in DOCUMENTS:
+        check_format(to, options, tuple(DOCUMENTS))
+    elif row_length is not None:
+        raise ExportError(f"--row-length is for token shards; {to} is a format of documents")
+    elif foreign := [name for name in given_in(options) if name not in DOCUMENTS[to].options]:
+        raise ExportError(f"{foreign[0]} means nothing to {to}")

@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -28,6 +28,7 @@ from gristmill.pipeline.formatting import as_number, as_share, one_line, plain
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, RuleOutcome, outcome_of
 from gristmill.pipeline.look.run_folder import by_size, grid
+from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.parts import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Part
@@ -84,6 +85,7 @@ class Tuning:
 
     leg: str
     changes: list[Change]
+    where: dict[str, str] = field(default_factory=dict)  # values of signals: only these documents are counted
     sources: dict[str, KeptCounts] = field(default_factory=dict)
     drops_before: dict[str, int] = field(default_factory=dict)
     drops_after: dict[str, int] = field(default_factory=dict)
@@ -118,8 +120,12 @@ class _PartAnswer:
     moved: list[_MovedRow] = field(default_factory=list)
 
 
-def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | None = None) -> Tuning:
-    """What STAGE.FIELD=VALUE would do, one or several of the same leg."""
+def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | None = None, where: str = "") -> Tuning:
+    """What STAGE.FIELD=VALUE would do, one or several of the same leg; `where` to documents of a cell alone."""
+    try:
+        conditions = conditions_of(where)
+    except ValueError as error:
+        raise RecipeError(f"--where {error}") from error
     store = Store(out)
     if store.read_json("run.json") is None:
         raise RecipeError(f"{out}: no run is here (there is no run.json)")
@@ -132,10 +138,12 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
         raise RecipeError(f"{out}: the run kept no signals (`keep: nothing`); run the recipe with `keep: signals`")
     legs, changes = _changed(rules, settings)
     changed = {c.stage for c in changes}
-    answer = Tuning(", ".join(leg.name for leg in legs), changes)
+    answer = Tuning(", ".join(leg.name for leg in legs), changes, conditions)
     work = [(leg, part) for leg in legs for part in leg.parts]
     with ThreadPoolExecutor(threads or cores_here()) as pool:
-        parts = list(pool.map(lambda pair: _ask(store, pair[1], pair[0].before, pair[0].after, samples), work))
+        parts = list(
+            pool.map(lambda pair: _ask(store, pair[1], pair[0].before, pair[0].after, samples, conditions), work)
+        )
     for (_, part), of_part in zip(work, parts, strict=True):
         answer.sources.setdefault(part["source"], KeptCounts()).add(of_part.sides)
         answer.drops_before = dict(Counter(answer.drops_before) + of_part.before)
@@ -230,12 +238,25 @@ def _with_setting(rule: Rule, stage: str, path: str, value: JSON, setting: str) 
         raise RecipeError(f"{setting}: {error.errors(include_url=False)[0]['msg']}") from error
 
 
-def _ask(store: Store, part: Part, before: Sequence[Deciding], after: Sequence[Deciding], samples: int) -> _PartAnswer:
+def _ask(
+    store: Store,
+    part: Part,
+    before: Sequence[Deciding],
+    after: Sequence[Deciding],
+    samples: int,
+    where: Mapping[str, str],
+) -> _PartAnswer:
     """One part, held against both sets of rules."""
     there = columns_of(store, part)
-    columns = list(dict.fromkeys(["uid", *(name for d in (*before, *after) for name in d.reads(there))]))
+    if lacking := [name for name in where if name not in there]:
+        near = difflib.get_close_matches(lacking[0], there, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(n for n in there if '@' not in n)}"
+        raise RecipeError(f"--where {lacking[0]}: documents have no such signal where these rules decide; {hint}")
+    columns = list(dict.fromkeys(["uid", *where, *(name for d in (*before, *after) for name in d.reads(there))]))
     answer = _PartAnswer()
     for batch in read_part(store, part, columns, numbered=True):
+        if where:
+            batch = batch.filter(pa.array(holds(batch, where)))
         views = [d.view(batch) for d in before]
         outcomes_before = [outcome_of(d.rule, view) for d, view in zip(before, views, strict=True)]
         outcomes_after = [
@@ -325,7 +346,7 @@ def render(answer: Tuning) -> RenderableType:
     total = answer.total
     rows = [*answer.sources.items(), *([("all", total)] if len(answer.sources) > 1 else [])]
     table = grid(
-        "Documents that reach these rules",
+        "Documents that reach these rules" + "".join(f", {name}={value}" for name, value in answer.where.items()),
         ("source", "documents", "kept now", "kept then", "newly dropped", "newly kept", "kept then / now"),
         (
             (

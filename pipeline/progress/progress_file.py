@@ -16,17 +16,20 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
 
 import psutil
 
 from gristmill.kernels.base.files import write_whole
 from gristmill.pipeline.errors import OverBudget
 from gristmill.pipeline.plan.plan import Leg, Node
-from gristmill.pipeline.progress.progress import Tally
+from gristmill.pipeline.progress import events
+from gristmill.pipeline.progress.facts import ProcessFacts, ProgressFacts, Speed, WorkerMemory
+from gristmill.pipeline.progress.tally import Tally
+from gristmill.pipeline.progress.time_left import TimeLeft
 from gristmill.pipeline.progress.ui import UI
+from gristmill.pipeline.progress.usual import Known
 from gristmill.pipeline.store.counts import RunAccount
-from gristmill.pipeline.store.records import CountsByStage, Result, Task, counts_by_source
+from gristmill.pipeline.store.records import Result, Task, counts_by_source
 from gristmill.pipeline.store.run_records import NodeProgress
 from gristmill.pipeline.store.store import Store
 
@@ -36,57 +39,29 @@ RECENT = 30.0  # seconds over which the speed of now is taken
 NOTES = 20
 
 
-Watcher = Callable[["ProgressFacts"], None]
-
-
-class ProcessFacts(TypedDict):
-    """A run and the process that it is driven by."""
-
-    name: str
-    state: str
-    message: str | None
-    process: int
-    born: float
-    host: str
-    started: float
-    workers: int
-    dashboard: str | None
-    notes: list[str]
-
-
-class Speed(TypedDict):
-    """What was done in the last seconds."""
-
-    documents: int
-    bytes: int
-    seconds: float
-
-
-class ProgressFacts(ProcessFacts):
-    """`logs/progress.json`."""
-
-    updated: float
-    documents: int
-    bytes: int
-    tasks: dict[str, int]  # done by this process, by kind
-    deaths: int  # of workers
-    peak_memory: dict[str, int]  # of a worker, by stage
-    recently: Speed
-    alarms: list[str]
-    nodes: list[NodeProgress]
-    stages: dict[str, CountsByStage]
+Watcher = Callable[[ProgressFacts], None]
 
 
 class OnRecord(UI):
     """Passes on what it is told, and keeps it for whoever looks at the run's folder."""
 
-    def __init__(self, ui: UI, name: str, nodes: Sequence[Node], alarms: Callable[[RunAccount], list[str]]) -> None:
+    def __init__(
+        self,
+        ui: UI,
+        name: str,
+        nodes: Sequence[Node],
+        alarms: Callable[[RunAccount], list[str]],
+        known: Known | None = None,
+        since: float | None = None,
+    ) -> None:
         self.ui = ui
         self.alarms = alarms
         self.tally = Tally()
         self.account = RunAccount()
         self.tasks: Counter[str] = Counter()
         self.deaths: Callable[[], int] = lambda: 0
+        self.memory: Callable[[], WorkerMemory | None] = lambda: None
+        self.time_left = TimeLeft([events.shape_of(node) for node in nodes], known)
         self.changed = threading.Event()
         self.at_work = threading.Event()
         self._lock = threading.Lock()
@@ -99,21 +74,43 @@ class OnRecord(UI):
             "process": process.pid,
             "born": process.create_time(),
             "host": platform.node(),
-            "started": time.time(),
+            "started": time.time() if since is None else since,
             "workers": 0,
             "dashboard": None,
             "notes": [],
         }
         self._nodes = {node.name: _beginning(node) for node in nodes}
+        ui.follows(self.facts)
+
+    @property
+    def at(self) -> float:
+        """Seconds since the run began."""
+        return time.time() - self._facts["started"]
+
+    def follows(self, facts: Callable[[], ProgressFacts]) -> None:
+        self.ui.follows(facts)
 
     def begins(self, node: Node, parts: int) -> None:
         with self._telling():
             progress = self._nodes[node.name]
             progress |= {"state": "running", "parts": parts, "began": progress["began"] or time.time()}
+            self.time_left.take(events.Event(self.at, "began", node.name, tasks=parts))
         self.ui.begins(node, parts)
+
+    def expects(self, tasks: Sequence[Task]) -> None:
+        with self._telling():
+            for event in events.expected(self.at, tasks):
+                self.time_left.take(event)
+                node = self._nodes[event.node]
+                if event.kind not in ("leg", "decide"):
+                    if node["round"] != event.round + 1:
+                        node |= {"round": event.round + 1, "round_tasks": 0, "round_done": 0}
+                    node["round_tasks"] += event.tasks
+        self.ui.expects(tasks)
 
     def ends(self, node: Node) -> None:
         with self._telling():
+            self.time_left.take(events.Event(self.at, "ended", node.name))
             self._nodes[node.name] |= {"state": "done", "ended": time.time(), "doing": None}
         self.ui.ends(node)
 
@@ -125,6 +122,7 @@ class OnRecord(UI):
     def connected(self, dashboard: str | None, workers: int) -> None:
         with self._telling():
             self._facts |= {"dashboard": dashboard, "workers": workers}
+            self.time_left.take(events.Event(self.at, "connected", workers=workers))
         self.at_work.set()
         self.ui.connected(dashboard, workers)
 
@@ -142,6 +140,7 @@ class OnRecord(UI):
 
     def facts(self) -> ProgressFacts:
         """Everything as it is now, as plain data."""
+        memory = self.memory()
         with self._lock:
             now, tally = time.time(), self.tally
             self._speeds.append((now, tally.documents, tally.bytes))
@@ -152,6 +151,7 @@ class OnRecord(UI):
                 name: {source: count.plain() for source, count in by_source.items()}
                 for name, by_source in self.account.stages.items()
             }
+            shares = self.time_left.shares()
             speed: Speed = {
                 "documents": tally.documents - documents,
                 "bytes": tally.bytes - size,
@@ -165,10 +165,12 @@ class OnRecord(UI):
                 "tasks": dict(sorted(self.tasks.items())),
                 "deaths": self.deaths(),
                 "peak_memory": dict(self.account.peak_memory),
+                "memory": memory,
                 "recently": speed,
                 "alarms": self.alarms(self.account),
-                "nodes": [node.copy() for node in self._nodes.values()],
+                "nodes": [{**node, "share": shares[name]} for name, node in self._nodes.items()],
                 "stages": stages,
+                "seconds_left": self.time_left.left(now - self._facts["started"]),
             }
 
     @contextlib.contextmanager
@@ -184,6 +186,8 @@ class OnRecord(UI):
         if task["kind"] == "pages" or task["kind"] == "numbers":
             return
         node = self._nodes[task["node"]]
+        if event := events.finished(self.at, task, result, anew):
+            self.time_left.take(event)
         for source, counts in counts_by_source(task, result).items():
             self.account.add(source, counts, result.get("peak_memory", 0))
         if task["kind"] == "leg":
@@ -194,6 +198,7 @@ class OnRecord(UI):
             node["doing"] = "rules"
         else:
             node["doing"] = f"{task['kind']} {task['round'] + 1}"
+            node["round_done"] += 1
         if anew:
             node["anew"] += 1
             self.tally.add(task, result)
@@ -211,6 +216,10 @@ def _beginning(node: Node) -> NodeProgress:
         "done": 0,
         "decided": 0,
         "anew": 0,
+        "round": 0,
+        "round_tasks": 0,
+        "round_done": 0,
+        "share": 0.0,
         "began": None,
         "ended": None,
     }

@@ -17,7 +17,8 @@ from threading import Thread
 
 from gristmill.kernels.base.files import write_whole
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.progress.progress_file import ProgressFacts, Watcher
+from gristmill.pipeline.progress.facts import ProgressFacts
+from gristmill.pipeline.progress.progress_file import Watcher
 
 STATES = ("running", "done", "failed", "interrupted")
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -71,6 +72,7 @@ def families(facts: ProgressFacts) -> list[Family]:
         ("workers", "gauge", "Workers that were there when work began.", facts["workers"]),
         ("worker_deaths_total", "counter", "Workers that died; what they were at was sent again.", facts["deaths"]),
         ("alarms", "gauge", "Alarms so far.", len(facts["alarms"])),
+        *left_of(facts),
         ("documents_total", "counter", "Documents worked on by this process, once for each leg.", facts["documents"]),
         ("bytes_total", "counter", "Bytes of input worked on by this process.", facts["bytes"]),
     ]
@@ -84,6 +86,11 @@ def families(facts: ProgressFacts) -> list[Family]:
         *of_nodes(facts),
         *of_stages(facts),
     ]
+
+
+def left_of(facts: ProgressFacts) -> list[tuple[str, str, str, float]]:
+    left = facts["seconds_left"]
+    return [] if left is None else [("seconds_left", "gauge", "Seconds that the run will still take.", round(left, 1))]
 
 
 def of_nodes(facts: ProgressFacts) -> list[Family]:

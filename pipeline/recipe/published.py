@@ -13,6 +13,8 @@ from pydantic import Field, model_validator
 
 from gristmill.stages.settings import Settings
 
+WITHIN = 0.15  # of a share
+
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -51,5 +53,5 @@ class Published(Settings):
     ] = None
     within: Annotated[
         float, Field(description="how far a share dropped may lie from the published one before an alarm", gt=0, le=1)
-    ] = 0.15
+    ] = WITHIN
     steps: dict[str, PublishedStep] = Field(default_factory=dict, description="by the name of a stage of this recipe")

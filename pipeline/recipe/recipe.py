@@ -67,7 +67,7 @@ class Prices(Settings):
     """What work costs, for the report; it changes no result. A machine that is paid by the hour has prices of hours,
     one of your own that of energy."""
 
-    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$", description="of the prices below")] = "USD"
     core_hour: Annotated[float, Field(ge=0, description="of a worker at work, on one core")] = 0.0
     gpu_hour: Annotated[float, Field(ge=0, description="of a worker at work on a GPU")] = 0.0
     kilowatt_hour: Annotated[float, Field(ge=0, description="of energy, where the machine has a meter")] = 0.0
@@ -85,11 +85,11 @@ class Prices(Settings):
 class RecipeHead(Settings):
     """The fields of a recipe that are not stages."""
 
-    name: str
-    out: str | None = None
-    description: str | None = None
-    parts: Parts = Parts()
-    rejects: Rejects = Rejects()
+    name: Annotated[str, Field(description="of the run, and of its folder")]
+    out: Annotated[str | None, Field(description="where the run goes; out/NAME unless given")] = None
+    description: Annotated[str | None, Field(description="for the report and the dataset card")] = None
+    parts: Annotated[Parts, Field(description="how much one task reads")] = Parts()
+    rejects: Annotated[Rejects, Field(description="how many dropped documents are kept to look at")] = Rejects()
     keep: Annotated[
         Literal["all", "signals", "nothing"],
         Field(
@@ -99,7 +99,9 @@ class RecipeHead(Settings):
             )
         ),
     ] = "all"
-    workers: Annotated[int | Literal["auto"], Field(json_schema_extra=PLACEMENT)] = "auto"
+    workers: Annotated[
+        int | Literal["auto"], Field(description="processes; auto: one a core", json_schema_extra=PLACEMENT)
+    ] = "auto"
     memory: Annotated[str, Field(description="memory limit of a worker", json_schema_extra=PLACEMENT)] = "auto"
     prices: Annotated[
         Prices | None, Field(description="what work costs, for the report", json_schema_extra=PLACEMENT)
@@ -364,9 +366,10 @@ def context_of(place: int, sources: Sequence[Source], steps: Sequence[Step]) -> 
     return RecipeContext(tuple(s.name for s in sources), tuple(arriving), wanted)
 
 
-def load(path: str | os.PathLike[str]) -> Recipe:
-    """A checked recipe from a YAML file; RecipeError says all that is wrong, and where."""
-    return _Reader(Path(path)).recipe()
+def load(path: str | os.PathLike[str], text: str | None = None) -> Recipe:
+    """A checked recipe from a YAML file; RecipeError says all that is wrong, and where. `text`: what the file would
+    hold, of one that is not on a disk."""
+    return _Reader(Path(path), text).recipe()
 
 
 def schema() -> JSONObject:

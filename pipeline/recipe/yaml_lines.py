@@ -24,12 +24,13 @@ DEEPEST = 64
 MERGE = "tag:yaml.org,2002:merge"
 
 
-def load_with_lines(path: Path) -> tuple[YAML, dict[Place, int]]:
-    """The data of a YAML file, and the line of every key and item by its place in the data."""
+def load_with_lines(path: Path, text: str | None = None) -> tuple[YAML, dict[Place, int]]:
+    """The data of a YAML file, and the line of every key and item by its place in the data. `text`: what the file
+    would hold, of one that is not on a disk."""
     try:
-        if path.stat().st_size > MOST_BYTES:
+        if text is None and path.stat().st_size > MOST_BYTES:
             raise RecipeError(f"{path}: {path.stat().st_size:,} bytes are no recipe; is this a data file?")
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if text is None else text
     except FileNotFoundError:
         raise RecipeError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:

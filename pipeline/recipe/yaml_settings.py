@@ -30,10 +30,10 @@ CLOSE = 0.8  # how alike a misspelt name is to the one that was meant; what is l
 class YamlFile:
     """A file that is read; keeps where things stand, so that any complaint can say so."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: str | None = None) -> None:
         self.path = path
         self.folder = path.resolve().parent
-        data, self.lines = load_with_lines(path)
+        data, self.lines = load_with_lines(path, text)
         self.data = (
             {key: value for key, value in data.items() if not is_private(key)} if isinstance(data, dict) else data
         )

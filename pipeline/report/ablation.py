@@ -35,6 +35,7 @@ from gristmill.pipeline.report.ablation_tables import (
     jobs_of,
     measures,
     percent,
+    proxy_runs,
     relatively,
     repeated,
     sets,
@@ -48,6 +49,7 @@ from gristmill.pipeline.report.stacked import stacked
 
 WORDS = ("adopt", "reject", "inconclusive", "failed", "not run")  # in the order in which they are shown
 MARKS = {"adopt": "✓", "reject": "✕", "inconclusive": "?", "failed": "!", "not run": "–"}
+BEST = 10  # proxy runs that are shown
 LONG = 150  # runs, above which they are not printed
 NAMED = 8  # runs without a curve
 TOGETHER = 5  # arms in one drawing, beside the control
@@ -76,14 +78,17 @@ def build_page(out: str) -> str:
 
 
 def page_of(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
-    arms = record.get("arms") or []
+    proxies = record.get("proxies")
+    best = [found["name"] for found in proxies or ()][:BEST]
+    arms = [arm for arm in record.get("arms") or [] if proxies is None or arm["name"] in best]
     verdicts = sorted((verdict_of(arm, record) for arm in arms), key=lambda verdict: WORDS.index(verdict.word))
     order = [verdict.name for verdict in verdicts]
     values = {
         "record": record,
         "facts": facts(record),
-        "said": verdicts,
-        "counted": counted(verdicts),
+        "proxies": None if proxies is None else stacked(proxy_runs(record, best)),
+        "said": verdicts if proxies is None else [],
+        "counted": counted(verdicts) if proxies is None else f"{len(proxies):,} proxy runs; ablations.csv has all",
         "long": len(jobs_of(record)) > LONG,
         "beside": any(verdict.beside for verdict in verdicts),
         "failures": failures(record),

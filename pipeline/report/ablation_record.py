@@ -167,6 +167,13 @@ class ModelRecord(TypedDict, total=False):
     base: str | None
 
 
+class ProxyRecord(TypedDict):
+    """What a proxy run came to, by task."""
+
+    name: str
+    levels: dict[str, float]
+
+
 class AblationRecord(TypedDict, total=False):
     """All of it."""
 
@@ -189,6 +196,7 @@ class AblationRecord(TypedDict, total=False):
     warnings: list[str]
     measures: list[MeasureRecord]
     arms: list[ArmRecord]
+    proxies: list[ProxyRecord] | None
     base: JobRecord | None
     jobs: list[JobRecord]
     cost: AblationCost

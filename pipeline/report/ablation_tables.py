@@ -168,6 +168,20 @@ def repeated(record: AblationRecord) -> int:
     return len({name for name, _, _, times in epochs_of(record, order) if times is not None and times > REPEATS})
 
 
+def proxy_runs(record: AblationRecord, best: Sequence[str]) -> Figures:
+    """The best proxy runs and the mix by tokens, with the largest weights of each."""
+    levels = {found["name"]: found["levels"] for found in record.get("proxies") or ()}
+    mixes = {arm["name"]: arm["mix"] for arm in record.get("arms") or ()}
+    mixes[CONTROL] = (record.get("control") or {}).get("mix") or {}
+    tasks = [str(measure["task"]) for measure in record.get("measures") or ()][:4]
+    rows = []
+    for name in dict.fromkeys([*best, *([CONTROL] if CONTROL in levels else [])]):
+        largest = sorted(mixes[name].items(), key=lambda item: (-item[1], item[0]))[:3]
+        most = ", ".join(f"{each} {share(weight)}" for each, weight in largest)
+        rows.append(("by tokens" if name == CONTROL else name, most, *(plain(levels[name][task]) for task in tasks)))
+    return Figures("The best proxy runs by the target", ("mix", "largest weights", *tasks), rows, words=2)
+
+
 def jobs(record: AblationRecord) -> Figures:
     rows = [
         (

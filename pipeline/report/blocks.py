@@ -11,15 +11,18 @@ from markupsafe import Markup
 from gristmill.pipeline.figures import figures_of, recipe_name_of
 from gristmill.pipeline.report.charts import Axis
 from gristmill.pipeline.report.duplicates import text_pair
+from gristmill.pipeline.report.heat_map import SAMPLES, heat_map
 from gristmill.pipeline.report.sections import Section, bars, fragment
 from gristmill.stages.figures import (
     Block,
     CountBars,
     FactList,
     Figures,
+    HeatMap,
     PagePairs,
     Plane,
     Point,
+    Samples,
     Sentence,
     TextPair,
     ValueBars,
@@ -55,6 +58,10 @@ def drawn(block: Block) -> Markup:
             return fragment(CURVE, {"curve": block})
         case TextPair():
             return text_pair(block)
+        case HeatMap():
+            return heat_map(block)
+        case Samples():
+            return fragment(SAMPLES, {"title": block.title, "groups": block.groups})
         case PagePairs():
             return fragment(PAGES, {"pages": block.pages})
     return table(block)

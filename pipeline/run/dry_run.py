@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
-from rich.table import Table
-
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.flow.saved import kept_before, saved_is_gone
+from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.notes import alarms_of_inputs, facts_of, fetches_of, gone_since, notes_beside
-from gristmill.pipeline.inputs.portion import Portion, find_inputs
+from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, make_plan
 from gristmill.pipeline.recipe.recipe import Recipe
+from gristmill.pipeline.run.forecast import asked_of_models
 from gristmill.pipeline.run.leg_tasks import begun_of, global_task, tasks_of_leg, tasks_of_rules
-from gristmill.pipeline.screen import escape
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import Part
-from gristmill.pipeline.store.run_records import Manifest
+from gristmill.pipeline.store.run_records import Manifest, RunRecord
 from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.tables import Grid
+from gristmill.stages.judge.cost import Asks
 
 GONE = {False: "its files are gone (cleaned?)", True: "its files are not what was written (damaged?)"}
 CHANGED = ("its documents changed", "its documents changed, or what earlier runs saved for it")
@@ -75,6 +76,8 @@ def foresee(
     journal = Journal(store, looks_only=True)
     facts = facts_of(inputs, gone_since(inputs, store, journal))
     for line in [*loud, *fetches_of(facts), *notes_beside(loud, facts)]:
+        note(line)
+    for line in costs_ahead(recipe, store, inputs):
         note(line)
     journal.check(store.stamps(""))
     after: dict[str, list[Part] | None] = {}  # by node, the parts that it leaves; None: not known yet
@@ -175,6 +178,20 @@ def foresee(
     return seen
 
 
+def costs_ahead(recipe: Recipe, store: Store, inputs: Mapping[str, Inputs]) -> list[str]:
+    """What stages that ask a language model will cost: by the documents that came to them in the run before, else at
+    most, if all bytes of the inputs were text that comes to them."""
+    record: RunRecord | None = store.read_json_if_whole("run.json")
+    before = asked_of_models(recipe, record) if record else []
+    lines = [f"{name}: {cost}, for the {documents:,} documents of the run before" for name, cost, documents in before]
+    known, size = {name for name, _, _ in before}, sum(taken.bytes for taken in inputs.values())
+    for step in recipe.all_steps:
+        if isinstance(step.stage, Asks) and step.called not in known:
+            cost = step.stage.cost_ahead(0, size)
+            lines.append(f"{step.called}: {cost}, if all {as_bytes(size)} of inputs are text")
+    return lines
+
+
 def not_run(done: int, parts: int) -> str:
     """Of a leg that has never come to its end."""
     return f"begun: {done:,} of {parts:,} parts done" if done else "never run"
@@ -188,18 +205,17 @@ def stages(node: Node) -> list[str]:
     return [node.name] if isinstance(node, GlobalNode) else [s.called for s in node.in_order_of_work]
 
 
-def render(seen: list[Foreseen]) -> Table:
-    table = Table(title="plan", title_justify="left")
-    for name in ("leg", "stages", "from", "parts", "up to date", "fingerprint", "why"):
-        table.add_column(name)
+def render(seen: list[Foreseen]) -> Grid:
+    heads = ("leg", "parts", "current", "why", "and stages", "from", "fingerprint")
+    table = Grid("plan", heads, words={0, 3, 4, 5, 6}, spared=(6, 5))
     for s in seen:
         table.add_row(
-            escape(s.name),
-            escape(" > ".join(s.stages)),
-            escape(", ".join(s.feeds)),
+            s.name,
             "?" if s.parts is None else f"{s.parts:,}",
             "?" if s.up_to_date is None else f"{s.up_to_date:,}",
-            s.fingerprint[:12],
-            escape(s.why),
+            s.why,
+            ", ".join(stage for stage in s.stages if stage != s.name),
+            ", ".join(s.feeds),
+            s.fingerprint[:8],
         )
     return table

@@ -126,6 +126,7 @@ class Execution:
         self.sent_by_tasks = engine.requests
         if self.recording is not None:
             self.recording.deaths = lambda: engine.deaths
+            self.recording.memory = engine.memory
         try:
             with engine:
                 with self.stopwatch.meter:

@@ -20,6 +20,7 @@ from gristmill.pipeline.run.cuts import BYTES_A_HOME, HOMES, MOST_BUCKETS, ROWS_
 from gristmill.pipeline.run.record import puts_and_gets
 from gristmill.pipeline.store.parts import buckets_for
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
+from gristmill.stages.judge.cost import Asks, Cost
 
 TASK_SECONDS, TASK_SECONDS_A_WORKER = 1.1e-3, 4.5e-7  # of driver and scheduler for a task (docs/scale.md)
 ROUND_SECONDS = 0.1  # until the last task of a round has let the first of the next begin
@@ -206,6 +207,22 @@ def work_of(record: RunRecord, parts: Mapping[str, Sequence[int]], guess: Estima
         0.0, record["seconds"] - record["start"]["seconds"] - worked - USUAL_START
     )
     return Work(local, parts, of_globals, documents, max(1, min(many, max(HOMES, size // BYTES_A_HOME))), overhead)
+
+
+def asked_of_models(recipe: Recipe, record: RunRecord, share: float = 1.0) -> list[tuple[str, Cost, int]]:
+    """What stages that ask a language model will cost, and for how many documents: by those that came to them in a run
+    on this share of the input."""
+    came = {entry["name"]: entry for entry in record["stages"]}
+    asking = [(step.called, step.stage) for step in recipe.all_steps if isinstance(step.stage, Asks)]
+    return [
+        (
+            name,
+            stage.cost_ahead(came[name]["docs_in"] / share, came[name]["text_bytes"] / share),
+            round(came[name]["docs_in"] / share),
+        )
+        for name, stage in asking
+        if name in came and came[name]["docs_in"]
+    ]
 
 
 def grown(record: RunRecord, source: str, reader: StageRecord) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -34,6 +35,7 @@ from gristmill.pipeline.store.store import Store
 from gristmill.stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
 from gristmill.trainer.run.energy import Machine
 
+SENTENCE_END = re.compile(r"(?<=\.)(?<!\bal\.)\s")
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
 # All of a record that a clock, a machine or a price decides.
 TIMELY = {"seconds", "started", "finished", "peak_memory", "machine", "joules", "slowest", "cost", "requests"}
@@ -127,6 +129,12 @@ def record_up_to(name: str, record: RunRecord, plan: Plan, recipe: Recipe) -> Ru
     }
 
 
+def about(stage: Stage) -> str:
+    """The first sentence of its docstring, however many lines it takes."""
+    paragraph = " ".join((type(stage).__doc__ or "").strip().split("\n\n")[0].split())
+    return SENTENCE_END.split(paragraph)[0]
+
+
 def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices: Prices | None) -> StageRecord:
     """One stage. Its cost is of the seconds in which workers were at it, whenever that was."""
     total = account.total(name).plain()
@@ -134,7 +142,7 @@ def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices
         "name": name,
         "stage": stage.recipe_name(),
         "kind": kind_of(stage),
-        "about": (type(stage).__doc__ or "").strip().split("\n")[0],
+        "about": about(stage),
         "settings": stage.model_dump(mode="json", exclude_none=True),
         "adds": list(stage.added),
         **total,  # type: ignore[typeddict-item]  # few have `earlier_runs`, which comes after

@@ -13,6 +13,7 @@ from gristmill.pipeline.progress.progress_file import OnRecord, Watcher, on_reco
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.alarms import alarms_of_stages
+from gristmill.pipeline.run.earlier import known_before
 from gristmill.pipeline.run.execution import Execution, Summary
 from gristmill.pipeline.run.record import (
     check_folder,
@@ -70,7 +71,12 @@ def run(
 def on_its_record(running: Execution, metrics: Watcher | None) -> Summary:
     """Carry a run out, and let other processes see how far it is."""
     recording = OnRecord(
-        running.ui, running.recipe.name, running.plan.nodes, lambda account: alarms_of_stages(running.plan, account)
+        running.ui,
+        running.recipe.name,
+        running.plan.nodes,
+        lambda account: alarms_of_stages(running.plan, account),
+        known_before(running.plan, running.store),
+        running.stopwatch.began,
     )
     running.recording = recording
     with on_record(recording, running.store, metrics) as running.ui:

@@ -169,5 +169,9 @@ class NodeProgress(TypedDict):
     done: int
     decided: int
     anew: int
+    round: int  # of a global stage: the one at work, its tasks, and those of them that are done
+    round_tasks: int
+    round_done: int
+    share: float  # of its work that is done, as far as it can be foreseen
     began: float | None
     ended: float | None

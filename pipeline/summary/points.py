@@ -272,7 +272,7 @@ def made_up(content: Content, synthetic: Sequence[str]) -> Point:
         ("text, bytes of UTF-8", text if known else None),
         ("share of the text", f"{text / whole.text_bytes if whole.text_bytes else 0.0:.1%}" if known else None),
     ]
-    notes = ["No stage of Gristmill writes new text with a model."]
+    notes = ["Of Gristmill's stages only `rephrase` writes new text with a model; it marks what it writes."]
     if synthetic:
         notes.append(f"Sources that the team declares synthetic: {', '.join(sorted(synthetic))}.")
     elif known:

@@ -96,7 +96,7 @@ def stage_file(folder: Path, deed: str, mark: str = "MARK") -> None:
 def inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: object) -> Said:
     """The command line in this process; for what ends before any worker starts."""
     monkeypatch.setattr(sys, "argv", ["gristmill", *map(str, args)])
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "400")  # paths of tests are long, and messages are one line each
     code = 0
     try:
         cli.main()

@@ -26,9 +26,12 @@ from gristmill.stages.figures import (
     CountBars,
     FactList,
     Figures,
+    HeatCell,
+    HeatMap,
     PagePairs,
     Plane,
     Point,
+    Samples,
     Sentence,
     StageFigures,
     TextPair,
@@ -190,6 +193,8 @@ def test_every_block_goes_into_report_json_and_back() -> None:
         FactList("t", [("a", "b")]), Warnings(["w"]), table, Plane([Point("chosen", "p", 0.5, 0.25)], table), Sentence("s"),
         CountBars("c", "h", [("a", 1)], 2), ValueBars("c", ("a", "b"), [("x", "1", 50.0)]),
         TextPair("1", None, "a", "2", None, "b", "0.900"), PagePairs([{"uid": "1"}]),
+        HeatMap("t", "b", "a", ["x"], ["y"], [HeatCell("x", "y", 1, ("1 %", "2×"), "w")]),
+        Samples("t", [("x", [("1", "https://a.example", "text")])]),
     ]  # fmt: skip
     figures = StageFigures("title", blocks, "mix")
     again = StageFigures.from_data(json.loads(json.dumps(figures.as_data())))

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +58,14 @@ class Elsewhere:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def scheduler(self, *more: str) -> subprocess.Popen[bytes]:
-        return self._start("dask_scheduler", "--host", self.address, "--no-dashboard", *more)
+        """One that listens: a busy machine takes longer to import Dask than a run waits for a scheduler."""
+        process = self._start("dask_scheduler", "--host", self.address, "--no-dashboard", *more)
+        until = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < until:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                break
+            time.sleep(0.05)
+        return process
 
     def worker(self, *more: str) -> subprocess.Popen[bytes]:
         return self._start("dask_worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard", *more)

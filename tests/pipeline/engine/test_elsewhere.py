@@ -32,21 +32,22 @@ from tests.pipeline.runs import save, tree, written
 
 
 class Disturbing(Noting):
-    """Does something after so many tasks, or when it is told something."""
+    """Does one thing after the other, each after a task at which something holds, or when it is told something."""
 
-    def __init__(self, deeds: dict[int | str, Callable[[], object]]) -> None:
+    def __init__(self, deeds: list[tuple[str | Callable[[], bool], Callable[[], object]]]) -> None:
         super().__init__()
         self.deeds = deeds
         self.tasks = 0
 
     def finished(self, task: object, result: object, anew: bool) -> None:
         self.tasks += 1
-        self.deeds.pop(self.tasks, lambda: None)()
+        if self.deeds and callable(holds := self.deeds[0][0]) and holds():
+            self.deeds.pop(0)[1]()
 
     def note(self, message: str) -> None:
         super().note(message)
-        for words in [key for key in self.deeds if isinstance(key, str) and key in message]:
-            self.deeds.pop(words)()
+        if self.deeds and isinstance(words := self.deeds[0][0], str) and words in message:
+            self.deeds.pop(0)[1]()
 
 
 def test_a_connection_that_ends_under_a_question_is_a_lost_scheduler(
@@ -107,14 +108,19 @@ def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(Engine, "_work", work_here)
         run(asked, str(tmp_path / "here"), Where(1), Quiet())
-    for name, seconds in (("STALLED", 3.0), ("CLOSELY", 1.0)):
-        monkeypatch.setattr(watch, name, seconds)
+    monkeypatch.setattr(watch, "CLOSELY", 1.0)
     with elsewhere() as machines:
         scheduler, first = machines.scheduler(), machines.worker()
+
+        def used(number: int) -> bool:
+            return (tmp_path / "workers" / str(machines.processes[number].pid)).exists()
 
         def freeze() -> None:
             first.send_signal(signal.SIGSTOP)
             machines.worker()
+
+        def lose_patience() -> None:
+            monkeypatch.setattr(watch, "STALLED", 3.0)
 
         def kill_all() -> None:
             for process in machines.processes[1:]:
@@ -122,19 +128,20 @@ def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatc
             monkeypatch.setattr(watch, "STALLED", 120.0)  # a busy machine may keep a new worker from its heartbeat
 
         def kill_scheduler_soon() -> None:  # not before it was heard that somebody is there
-            ui.deeds[ui.tasks + 1] = scheduler.kill
+            ui.deeds.insert(0, (lambda: used(3), scheduler.kill))
 
         def come_back() -> None:
             machines.scheduler()
             machines.worker()
 
-        deeds: dict[int | str, Callable[[], object]] = {
-            4: freeze,
-            "stalled; nothing was heard of its worker": kill_all,
-            "no worker is left at tcp://": machines.worker,
-            "a worker is there again": kill_scheduler_soon,
-            "is lost": come_back,
-        }
+        deeds: list[tuple[str | Callable[[], bool], Callable[[], object]]] = [
+            (lambda: ui.tasks >= 4, freeze),
+            (lambda: used(2), lose_patience),
+            ("stalled; nothing was heard of its worker", kill_all),
+            ("no worker is left at tcp://", machines.worker),
+            ("a worker is there again", kill_scheduler_soon),
+            ("is lost", come_back),
+        ]
         ui = Disturbing(deeds)
         run(asked, str(tmp_path / "there"), Where(scheduler=machines.address), ui)
     workers = {machines.processes[number].pid for number in (1, 2, 3)}
@@ -250,7 +257,7 @@ def test_over_tls_a_judge_goes_to_the_worker_that_says_it_has_a_gpu(tmp_path: Pa
         on_cpu = machines.worker()
         on_gpu = machines.worker("--resources", "GPU=1")
         command = [*RUN, "run", str(recipe), "--out", str(tmp_path / "out"), "--scheduler", machines.address]
-        done = subprocess.run(command, env=machines.environ, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, env=machines.environ, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert len(written(tmp_path / "out")) == 24
     assert [int(path.name) for path in (tmp_path / "judges").iterdir()] == [on_gpu.pid]

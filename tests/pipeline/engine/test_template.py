@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -24,7 +23,10 @@ from gristmill.pipeline.processes import template
 from tests.pipeline.crawls import RUN
 from tests.pipeline.runs import go, save, shared_texts, written
 
-pytestmark = pytest.mark.skipif(not template.POSSIBLE, reason="workers are forked on Linux alone")
+pytestmark = [
+    pytest.mark.skipif(not template.POSSIBLE, reason="workers are forked on Linux alone"),
+    pytest.mark.usefixtures("own_template"),
+]
 
 PAGES = "name: p\nsources:\n  crawl: {warc: {path: '*.warc.gz'}}\nstages: [extract, exact_dedup, write]\n"
 TEXTS = "name: t\nparts: {files: 1}\nsources:\n  docs: {jsonl: {path: docs}}\nstages: [exact_dedup, write]\n"
@@ -40,13 +42,6 @@ class Mine(Rule):
     def verdict(self, signals):
         return Verdict.keep(len(signals))
 """
-
-
-@pytest.fixture(autouse=True)
-def no_template() -> Iterator[None]:
-    template.end()
-    yield
-    template.end()
 
 
 def facts(answer: Connection) -> None:

@@ -6,14 +6,17 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
+from gristmill.pipeline.forget.forget import forget
+from gristmill.pipeline.forget.request import read_request
 from gristmill.shards.documents import documents_of
 from gristmill.shards.reader import open_shards
 from tests.pipeline.runs import go, save
@@ -74,9 +77,9 @@ def make_run(folder: Path, each: int = EACH) -> Path:
     return folder / "out"  # fmt: skip
 
 
-def documents(out: Path, folder: str = "write") -> list[dict[str, object]]:
-    paths = sorted((out / folder).rglob("*.parquet"))
-    rows = pa.concat_tables([pq.read_table(path, columns=["uid", "url", "text"]) for path in paths]).to_pylist()
+def documents(out: Path, folder: str = "write", signals: Sequence[str] = ()) -> list[dict[str, Any]]:
+    paths, columns = sorted((out / folder).rglob("*.parquet")), ["uid", "url", "text", *signals]
+    rows = pa.concat_tables([pq.read_table(path, columns=columns) for path in paths]).to_pylist()
     return sorted(rows, key=lambda row: row["uid"])
 
 
@@ -156,3 +159,7 @@ def tokens_of(out: Path) -> dict[int, list[int]]:
     """Of each document in the shards its tokens."""
     shards = open_shards(out / f"shards/{ROW_LENGTH}")
     return {document.uid: np.asarray(document.tokens).tolist() for document in shards.documents()}
+
+
+def ask(out: Path, *lines: str, **how: bool) -> dict[str, Any]:
+    return forget(str(out), read_request(save(out.parent / "ids.txt", "\n".join(lines))), **how)

@@ -25,25 +25,10 @@ from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.summary.files import write_summary
 from gristmill.shards.export.export import Options
-from tests.pipeline.forget.forgetting import contents, documents, make_run, places, tokens_of, windows
+from tests.pipeline.forget.forgetting import ask, contents, documents, places, tokens_of, windows
 from tests.pipeline.runs import go, save
 
 OUTSIDE = ("in/", "forgotten/")
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture
-def out(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made.parent, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "out"
-
-
-def ask(out: Path, *lines: str, **how: bool) -> dict[str, Any]:
-    return forget(str(out), read_request(save(out.parent / "ids.txt", "\n".join(lines))), **how)
 
 
 def check_whole(out: Path) -> None:
@@ -209,8 +194,9 @@ def test_a_dry_run_changes_nothing_and_a_second_list_adds_to_the_first(out: Path
 
 def test_exports_and_the_index_of_passages_follow(out: Path) -> None:
     rows = documents(out)
-    elsewhere = out.parent / "elsewhere"
-    for to, place in (("megatron", out / "exports/megatron"), ("trl", elsewhere), ("hf", out / "exports/hf")):
+    exports = {name: out / "exports" / name for name in ("megatron", "hf", "dolma")}
+    exports |= {name: out.parent / f"{name}-elsewhere" for name in ("trl", "datasketch")}
+    for to, place in exports.items():
         exported(str(out), to, str(place), None, Options(), lambda done, of: None)
     passage = str(rows[0]["text"])[20:90].upper()
     found = list(find_in_run(str(out), passage, 5))
@@ -223,7 +209,7 @@ def test_exports_and_the_index_of_passages_follow(out: Path) -> None:
     assert list((out / "index").glob("find-*/hashes-*.npy"))
     ask(out, f"{rows[0]['uid']:016x}")
     assert list(find_in_run(str(out), passage, 5)) == []
-    for to, place in (("megatron", out / "exports/megatron"), ("trl", elsewhere), ("hf", out / "exports/hf")):
+    for to, place in exports.items():
         exported(str(out), to, str(out.parent / f"again-{to}"), None, Options(), lambda done, of: None)
         again, there = out.parent / f"again-{to}", place
         names = sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file())

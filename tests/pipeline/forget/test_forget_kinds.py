@@ -6,32 +6,17 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
 
-from gristmill.pipeline.forget.forget import forget
 from gristmill.pipeline.forget.indexes import rows_in_index
-from gristmill.pipeline.forget.request import read_request
 from gristmill.pipeline.store.store import Store
-from tests.classifiers.llm.llm_server import LanguageServer, chat_reply
-from tests.pipeline.forget.forgetting import RECIPE, contents, documents, make_run, places, tokens_of, windows
+from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of
+from tests.pipeline.forget.forgetting import RECIPE, ask, contents, documents, places, tokens_of, windows
 from tests.pipeline.runs import go, lines, save
-
-
-def ask(out: Path, *names: str, **how: bool) -> dict[str, Any]:
-    return forget(str(out), read_request(save(out.parent / "ids.txt", "\n".join(names))), **how)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture
-def out(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made.parent, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "out"
+from tests.stages.pdf.made_pdfs import SCAN, pdf
 
 
 def test_indexes_and_cards_follow_and_asking_again_does_nothing(out: Path) -> None:
@@ -85,6 +70,22 @@ def test_a_run_that_keeps_little(out: Path, keep: str) -> None:
     assert documents(out) == stay and set(tokens_of(out)) == {row["uid"] for row in stay}
 
 
+def test_what_a_vision_model_read_goes_too(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(4):
+        (tmp_path / f"in/{number}.pdf").write_bytes(pdf([SCAN + b" 0 g %d 100 90 90 re f" % (20 * number)]))
+    with LanguageServer(lambda path, body: chat_reply(f"A page that begins with {crc32(repr(body).encode()):08x}, and goes on.")) as server:  # fmt: skip
+        asked = f"{{model: m, endpoint: '{server.url}', cache_path: {tmp_path / 'answers'}}}"
+        recipe = f"name: r\nsources: {{a: {{pdf: {{path: in}}}}}}\nstages:\n  - ocr: {asked}\n  - extract\n  - write\n"
+        go(save(tmp_path / "r.yaml", recipe), tmp_path / "out")
+        rows = documents(tmp_path / "out")
+        assert len({row["text"] for row in rows}) == 4
+        receipt = ask(tmp_path / "out", f"{rows[0]['uid']:016x}")
+    left = (tmp_path / "answers/answers-0000.jsonl").read_text()
+    assert [row["text"] in left for row in rows] == [False, True, True, True]
+    assert any(str(tmp_path / "answers") in line for line in receipt["not_reached"])
+
+
 def test_answers_of_a_language_model_go_by_their_keys(tmp_path: Path) -> None:
     texts = [f"A text about the {i}th thing, and how it came to be." for i in range(12)]
     lines(tmp_path / "in/a.jsonl", texts)
@@ -98,3 +99,42 @@ def test_answers_of_a_language_model_go_by_their_keys(tmp_path: Path) -> None:
         ask(tmp_path / "out", *(f"{row['uid']:016x}" for row in rows[:3]))
     left = (tmp_path / "answers/answers-0000.jsonl").read_text().splitlines()
     assert len(left) == len(kept) - 3 and set(left) < set(kept)
+
+
+def test_what_a_model_wrote_of_a_document_goes_with_it_and_so_do_its_answers(tmp_path: Path) -> None:
+    texts = [
+        f"The {i}th mill by the river has {i + 20} wheels, and the miller of house {i} turns them." for i in range(8)
+    ]
+    lines(tmp_path / "in/a.jsonl", texts)
+
+    def again(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        prompt = prompt_of(body)
+        passage = prompt.split("]\n", 1)[1].rsplit("\n[END", 1)[0]
+        return chat_reply("end" if "name edits" in prompt else passage.replace(", and", ". Also,"))
+
+    with LanguageServer(again) as server:
+        asked = f"model: m, endpoint: '{server.url}', cache_path: {tmp_path / 'answers'}"
+        stages = f"  - refine: {{{asked}}}\n  - rephrase: {{{asked}, styles: [wiki, distilled]}}\n  - write\n"
+        go(
+            save(tmp_path / "r.yaml", f"name: r\nsources: {{a: {{jsonl: {{path: in}}}}}}\nstages:\n{stages}"),
+            tmp_path / "out",
+        )
+        signals = ("synthetic", "made_from")
+        rows = documents(tmp_path / "out", signals=signals)
+        assert len(rows) == 24 and sum(row["synthetic"] for row in rows) == 16
+        kept = (tmp_path / "answers/answers-0000.jsonl").read_text().splitlines()
+        assert len(kept) == 24
+        gone = next(row["uid"] for row in rows if not row["synthetic"])
+        written = next(row for row in rows if row["synthetic"] and row["made_from"] != f"{gone:016x}")
+        receipt = ask(tmp_path / "out", f"{gone:016x}", f"{written['uid']:016x}")
+        assert receipt["documents"] == 6
+        left = documents(tmp_path / "out", signals=signals)
+        both = {f"{gone:016x}", written["made_from"]}
+        assert len(left) == 18 and not both & {row["made_from"] or f"{row['uid']:016x}" for row in left}
+        assert len((tmp_path / "answers/answers-0000.jsonl").read_text().splitlines()) == 18
+        before = sum(server.asked.values())
+        go(tmp_path / "r.yaml", tmp_path / "out")
+        assert sum(server.asked.values()) == before and len(documents(tmp_path / "out")) == 18
+    stages_of = json.loads((tmp_path / "out/run.json").read_text())["stages"]
+    made = next(entry for entry in stages_of if entry["name"] == "rephrase")
+    assert (made["docs_in"], made["made"], made["kept"]) == (6, 12, 18)

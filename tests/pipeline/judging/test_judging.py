@@ -21,6 +21,7 @@ from typer.testing import CliRunner, Result
 from gristmill.classifiers.judge import load_judge
 from gristmill.mixing.weights.tables import utilities
 from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.cli.old_options import named_in
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.judging.medu import Sampling, _file_names, development_sets, documents_of
 from gristmill.pipeline.look import scores
@@ -167,6 +168,28 @@ def test_grades_are_classes_in_their_order(tmp_path: Path) -> None:
     assert all(said in shown for said in ("kappa by distance", "AUC of 2", "from 0 to 2"))
 
 
+def test_a_pooled_judge_learns_labels_and_the_scores_of_another_judge(trained: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="training a pooled judge needs torch")
+    table = as_table(tmp_path / "t.parquet", labelled_rows())
+    shape = ["--kind", "pooled", "--hold-out", 0.3, "--epochs", 10, "--device", "cpu"]
+    result = ask("train-judge", table, *shape, "--out", tmp_path / "j", "--json")
+    assert result.exit_code == 0, result.exception
+    told = json.loads(result.stdout)
+    assert told["kind"] == "pooled" and told["metrics"]["quality"]["auc"] > 0.95
+    assert ask("judge", trained, table, "--out", tmp_path / "scores.parquet").exit_code == 0
+    scores = pq.read_table(tmp_path / "scores.parquet")["quality"].cast(pa.float64()).to_pylist()
+    rows = [row | {"score": score} for row, score in zip(labelled_rows(), scores, strict=True)]
+    marked = as_table(tmp_path / "marked.parquet", rows)
+    result = ask("train-judge", marked, *shape, "--label", "score", "--most-bytes", 300, "--out", tmp_path / "k")
+    assert result.exit_code == 0, result.exception
+    assert "rank correlation" in result.stdout
+    card = load_judge(tmp_path / "k").card
+    assert card.heads[0].kind == "regression" and card.preprocessing["most_bytes"] == 300
+    assert card.metrics["quality"]["spearman"] > 0.4 and card.metrics["quality"]["texts"] > 20
+    shown = ask("judge", tmp_path / "k", "--explain", given="because theory explains light. buy cart").stdout
+    assert "raised by" in shown and "because" in shown
+
+
 def test_a_neural_judge_on_an_encoder_of_yours(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     from tests.classifiers.neural_makings import labelled_table, tokenizer_json
@@ -185,7 +208,7 @@ def test_a_neural_judge_on_an_encoder_of_yours(tmp_path: Path) -> None:
     rows = [row for row in labelled_table(200).to_pylist() if row["quality"]]
     table = as_table(tmp_path / "t.parquet", [{"text": row["text"], "label": row["quality"]} for row in rows])
     shape = ["train-judge", table, "--kind", "neural", "--device", "cpu", "--epochs", 1, "--out", tmp_path / "j"]
-    assert "--encoder" in fails(*shape)
+    assert "kind.neural.encoder: is missing" in fails(*shape)
     result = ask(*shape, "--encoder", tmp_path / "encoder", "--json")
     assert result.exit_code == 0, result.exception
     assert json.loads(result.stdout)["metrics"]["quality"]["texts"] > 5
@@ -195,31 +218,35 @@ def test_a_neural_judge_on_an_encoder_of_yours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["t.jsonl", "--kind", "forest"], "--kind forest: expected fasttext, linear or neural"),
+        (
+            ["t.jsonl", "--kind", "forest"],
+            "kind: no such kind of judge; there are fasttext, linear, pooled, neural",
+        ),
         (["nowhere.parquet"], "no such file"),
         (["t.jsonl", "--label", "lable"], "no column 'lable'; did you mean label?"),
         (["t.jsonl", "--text", "body"], "no column 'body'. There are: text, label, url, id"),
-        (["t.jsonl", "--group", "host"], "--group: no column 'host'"),
+        (["t.jsonl", "--group", "host"], "group: no column 'host'"),
         (["t.jsonl", "--good-label", "god"], "no row has the label 'god'; did you mean good?"),
-        (["t.jsonl", "--classes", "bad"], "--classes names 1 of 2 labels"),
+        (["t.jsonl", "--classes", "bad"], "labelled.classes: names 1 of 2 labels"),
         (["t.jsonl", "--label", "id"], "which labels are good?"),
-        (["t.jsonl", "--label", "url"], "which labels are good? Name them with --good-label"),
+        (["t.jsonl", "--label", "url"], "which labels are good? Name them as `good`"),
         (["t.jsonl", "--good", "good"], "is 'good' a label of the table? --good-label good"),
-        (["--good", "t.jsonl"], "both --good FILES and --bad FILES"),
-        (["t.jsonl", "--preset", "dclm"], "--preset is for --kind fasttext"),
-        (["t.jsonl", "--threads", "2"], "--threads is for --kind fasttext"),
-        (["t.jsonl", "--epochs", "2"], "--epochs is for --kind fasttext or neural"),
-        (["t.jsonl", "--kind", "fasttext", "--tokens", "256"], "--tokens is for --kind neural"),
-        (["t.jsonl", "--kind", "fasttext", "--preset", "x"], "no preset 'x'"),
+        (["--good", "t.jsonl"], "`good` and `bad` are given together"),
+        (["t.jsonl", "--preset", "dclm"], "kind.linear.preset: there is no such setting here"),
+        (["t.jsonl", "--threads", "2"], "kind.linear.threads: there is no such setting here"),
+        (["t.jsonl", "--epochs", "2"], "kind.linear.epochs: there is no such setting here"),
+        (["t.jsonl", "--most-bytes", "9"], "kind.linear.most_bytes: there is no such setting here"),
+        (["t.jsonl", "--kind", "fasttext", "--tokens", "256"], "kind.fasttext.tokens: there is no such setting here"),
+        (["t.jsonl", "--kind", "fasttext", "--preset", "x"], "kind.fasttext.preset: Input should be 'dclm'"),
         (["t.jsonl", "--head", "Big Head"], "a name is lower-case letters"),
         (["t.jsonl", "--out", "full"], "already and not empty"),
         (["broken.jsonl"], "broken.jsonl:2: no JSON"),
         (["one.jsonl"], "every row has the label 'good'"),
         (["odd.parquet", "--label", "grade", "--good-label", "1"], "2 rows have no label"),
-        (["odd.parquet", "--label", "lists"], "--label: labels are texts or numbers, not list"),
-        (["odd.parquet", "--label", "kind", "--group", "lists"], "--group: groups are texts or numbers, not list"),
-        (["odd.parquet", "--label", "kind", "--weight", "words"], "--weight: words: weights are numbers, not string"),
-        (["odd.parquet", "--label", "kind", "--weight", "grade"], "--weight: grade: has weights that are not above 0"),
+        (["odd.parquet", "--label", "lists"], "labelled.label: labels are texts or numbers, not list"),
+        (["odd.parquet", "--label", "kind", "--group", "lists"], "group: groups are texts or numbers, not list"),
+        (["odd.parquet", "--label", "kind", "--weight", "words"], "weight: words: weights are numbers, not string"),
+        (["odd.parquet", "--label", "kind", "--weight", "grade"], "weight: grade: has weights that are not above 0"),
         (["t.bin"], "its name ends in none of"),
     ],
 )
@@ -352,9 +379,11 @@ def test_examples_of_plain_text_are_the_same_however_it_is_written(tmp_path: Pat
     }
     for name, data in written.items():
         (tmp_path / name).write_bytes(data)
-    assert development_sets([str(tmp_path / name) for name in written]) == {name[0]: examples for name in written}
+    assert development_sets({name[0]: [str(tmp_path / name)] for name in written}) == {
+        name[0]: examples for name in written
+    }
     (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "one\n\nexample"}) + "\n")
-    assert development_sets([str(tmp_path / "rows.jsonl")]) == {"rows": ["one\n\nexample"]}
+    assert development_sets({"rows": [str(tmp_path / "rows.jsonl")]}) == {"rows": ["one\n\nexample"]}
 
 
 def medu_folder(folder: Path) -> list[object]:
@@ -420,24 +449,27 @@ def test_sources_get_utilities_that_mixers_read_and_nothing_is_asked_twice(tmp_p
 def test_every_source_is_found_with_documents_or_the_run_does_not_begin(tmp_path: Path) -> None:
     for name, count in (("full", 5), ("blank", 3), ("one", 1)):
         as_lines(tmp_path / f"{name}.jsonl", [{"text": "" if name == "blank" else f"text {i}"} for i in range(count)])
-    named = [f"{name}={tmp_path / name}.jsonl" for name in ("full", "blank", "one")]
+    named = [(name, f"{tmp_path / name}.jsonl") for name in ("full", "blank", "one")]
     with pytest.raises(RecipeError, match="of every source, and 'blank' has none, 'one' has 1; leave such sources out"):
         documents_of(named, Sampling())
     pq.write_table(
         pa.table({"text": ["a", "b", "c", "d"], "source": [None, "web", None, "web"]}), tmp_path / "mixed.parquet"
     )
-    assert [one.source for one in documents_of([str(tmp_path / "mixed.parquet")], Sampling())] == ["(none)"] * 2 + [
-        "web"
-    ] * 2
+    assert [one.source for one in documents_of([("", str(tmp_path / "mixed.parquet"))], Sampling())] == [
+        "(none)"
+    ] * 2 + ["web"] * 2
 
 
 def test_a_column_of_tokens_counts_only_where_it_holds_counts(tmp_path: Path) -> None:
     for name, tokens in {"lists": [[1, 2], [3]], "words": ["a", "b"], "none": pa.array([None, 1])}.items():
         pq.write_table(pa.table({"text": ["abcd", "abcdefgh"], "tokens": tokens}), tmp_path / f"{name}.parquet")
-        assert sorted(one.weight for one in documents_of([f"s={tmp_path / name}.parquet"], Sampling())) == [1.0, 2.0]
+        assert sorted(one.weight for one in documents_of([("s", f"{tmp_path / name}.parquet")], Sampling())) == [
+            1.0,
+            2.0,
+        ]
     pq.write_table(pa.table({"text": ["a", "b"], "tokens": [3, -1]}), tmp_path / "below.parquet")
     with pytest.raises(RecipeError, match=r"below\.parquet: the column tokens has numbers that count nothing"):
-        documents_of([f"s={tmp_path / 'below.parquet'}"], Sampling())
+        documents_of([("s", f"{tmp_path / 'below.parquet'}")], Sampling())
 
 
 def test_a_folder_of_a_partitioned_table_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,15 +478,15 @@ def test_a_folder_of_a_partitioned_table_is_a_path(tmp_path: Path, monkeypatch: 
         Path(folder).mkdir()
         as_lines(Path(folder, "a.jsonl"), [{"text": f"{folder} {i}", "source": "web"} for i in range(3)])
     for named, source in (("lang=en", "web"), ("lang=en/*.jsonl", "web"), ("lang=de", "lang")):
-        assert {one.source for one in documents_of([named], Sampling())} == {source}
+        assert {one.source for one in documents_of([named_in(named)], Sampling())} == {source}
 
 
 def test_examples_of_nothing_are_none(tmp_path: Path) -> None:
     as_lines(tmp_path / "t.jsonl", [{"question": "", "answer": " "}, {"question": "Why?", "answer": ""}])
-    assert development_sets([str(tmp_path / "t.jsonl")]) == {"t": ["Why?\n"]}
+    assert development_sets({"t": [str(tmp_path / "t.jsonl")]}) == {"t": ["Why?\n"]}
     as_lines(tmp_path / "t.jsonl", [{"question": " "}])
     with pytest.raises(RecipeError, match="no examples"):
-        development_sets([str(tmp_path / "t.jsonl")])
+        development_sets({"t": [str(tmp_path / "t.jsonl")]})
 
 
 def test_each_task_has_a_file_of_its_own() -> None:
@@ -494,13 +526,13 @@ def test_a_run_that_failed_half_way_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"--reading": "twice"}, "--reading twice: expected at_once, reasoned or both"),
-        ({"--price-prompt": "1"}, "both prices"),
+        ({"--reading": "twice"}, "reading: Input should be 'at_once', 'reasoned' or 'both'"),
+        ({"--price-prompt": "1"}, "prices.answer: is missing"),
         ({"--by": "origin"}, "no column 'origin' says which source a document is of"),
-        ({"--engine": "magic"}, "--engine"),
+        ({"--engine": "magic"}, "model.engine: Input should be"),
         (
             {"--endpoint": "http://localhost:1/v1", "--tensor-parallel": "2"},
-            "--tensor-parallel is for vllm in this process",
+            "`tensor_parallel` is for vllm in this process",
         ),
         ({"--engine": "transformers", "--quantization": "fp8"}, "`quantization` is for vllm in this process"),
         ({"--key-variable": "KEY"}, "`key_variable` is for an endpoint"),

@@ -137,7 +137,6 @@ def test_a_small_model_learns_from_the_shards(run: Path) -> None:
     must not be seen."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    torch.set_num_threads(2)
     shards = open_shards(run / "shards" / "64")
     model = Small(torch, shards.meta.vocab_size, 64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

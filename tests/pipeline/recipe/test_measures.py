@@ -159,7 +159,7 @@ def test_a_plan_imports_the_stages_it_needs_alone(tmp_path: Path) -> None:
 def test_each_signal_is_added_by_one_stage() -> None:
     adders = Counter(signal for kind in registry.built_in().values() for signal in kind.adds)
     assert len(adders) > 30
-    assert [signal for signal, count in adders.items() if count > 1] == []
+    assert [signal for signal, count in adders.items() if count > 1] == ["embedding"]  # of a model or of the corpus
 
 
 def test_the_account_and_what_broke(tmp_path: Path, calls) -> None:

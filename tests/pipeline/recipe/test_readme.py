@@ -107,23 +107,24 @@ def test_the_examples_on_shards_run(run_of_two_lengths: Path, tmp_path: Path, mo
 
 
 def test_the_lines_for_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = ["A quiet sentence about nothing.", "A quiet sentence about nothing.", "Another sentence."]
-    lines(tmp_path / "in" / "a.jsonl", texts)
-    save(tmp_path / "recipe.yaml", "name: r\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, write]\n")
+    pages = [f"<article><p>{'A mill grinds grain into flour, and the miller is at it. ' * 9}</p></article>"] * 2
+    lines(tmp_path / "pages.jsonl", pages)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Engine, "_work", work_here)
     html = "<title>Mills</title><article><h1>Mills</h1>" + "<p>A mill grinds grain into flour, slowly.</p>" * 9
-    names: dict[str, Any] = {"html": html, "url": "https://a.example/", "table": pa.table({"text": texts})}
-    exec(block("python", "import gristmill\n\nsummary = "), names)
-    assert [stage["kept"] for stage in names["summary"].record["stages"] if stage["name"] == "exact_dedup"] == [2]
-    assert names["page"].title == "Mills" and "grinds grain" in names["page"].text
-    assert len(names["signals"]["mean_word_length"]) == 3 and names["unique"].num_rows == 2
+    table = pa.table({"html": [*pages, "<p>few words</p>"], "text": ["a", "a", "b"]})
+    code = block("python", "import gristmill\nfrom gristmill.stages").replace('Warc(path="crawl/*.warc.gz")', "table")
+    names: dict[str, Any] = {"html": html, "url": "https://a.example/", "frame": table, "table": table.select(["html"])}
+    assert '"crawl": table' in code
+    exec(code.replace("Extract(), ", "").replace('"crawl": table', '"crawl": table.rename_columns(["text"])'), names)
+    assert [stage["kept"] for stage in names["run"].record["stages"] if stage["name"] == "exact_dedup"] == [2]
+    assert len(names["texts"]) == 1 and names["page"].title == "Mills" and names["unique"].num_rows == 2
 
 
-def test_the_public_names_are_those_that_the_readme_lists() -> None:
-    [sentence] = re.findall(r"^(`run`.*?) are the public interface", README, re.MULTILINE | re.DOTALL)
-    assert sorted(re.findall(r"`(\w+)`", sentence)) == sorted(gristmill.__all__) == dir(gristmill)
+def test_the_public_names_are_sorted_and_there() -> None:
+    assert sorted(gristmill.__all__) == gristmill.__all__ == dir(gristmill)
     assert all(getattr(gristmill, name) is not None for name in gristmill.__all__)
+    assert {name for name in ("Recipe", "run", "open_run", "extract", "open_shards", "Loader") if name in README}
 
 
 def test_the_export_of_a_run_with_two_row_lengths(run_of_two_lengths: Path, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_field_of_other_stages_is_said_to_be_theirs(tmp_path):
         SOURCES.replace(", join: late", "") + "  - gopher_quality: {threshold: 0.8}\n  - sample: {thresh: 1, rate: 1}\n"
     )
     theirs, nobodys = complaints(tmp_path, text)
-    start = "7: stages[1].gopher_quality.threshold: no such field; threshold is a field of bloom_dedup and minhash_dedup; here there are name, "
+    start = "7: stages[1].gopher_quality.threshold: no such field; threshold is a field of bloom_dedup, datasketch_index, minhash_dedup and semantic_dedup; here there are name, "
     assert theirs.startswith(start) and "min_words" in theirs and "did you mean" not in theirs
     assert nobodys == "8: stages[2].sample.thresh: no such field; there are name, rate, seed"
 

@@ -19,7 +19,14 @@ from tests.pipeline.runs import go, lines, save, written
 RECIPES = Path(__file__).parents[3] / "recipes"
 MIXES = ["mix_academic", "mix_code", "mix_general_web", "mix_reasoning"]
 NAMES = ["dclm", "decontaminate", "dolma", "fineweb", "multilingual", "refinedweb"]
-ON_PAGES = ["dclm_full", "fineweb2", "nemotron_cc", "web_code", "web_math"]  # tests/pipeline/recipe/test_web_recipes.py
+ON_PAGES = [
+    "dclm_full",
+    "fineweb2",
+    "nemotron_cc",
+    "web_cells",
+    "web_code",
+    "web_math",
+]  # tests/pipeline/recipe/test_web_recipes.py
 ORDERS = {
     "fineweb": [
         "extract",

@@ -67,8 +67,9 @@ def judge_of(kind: str, folder: Path) -> Path:
             rows.append({"text": text, "label": label})
     table = folder / "table.jsonl"
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asked = ["train-judge", str(table), "--kind", "linear", "--out", str(folder / "judge"), "--hold-out", "0.2"]
-    made = CliRunner().invoke(app, asked)
+    plan = folder / "judge.yaml"
+    plan.write_text("out: judge\nkind: linear\nlabelled: {files: table.jsonl}\nhold_out: 0.2\n")
+    made = CliRunner().invoke(app, ["train-judge", str(plan)])
     assert made.exit_code == 0, made.output
     return folder / "judge"
 
@@ -189,6 +190,6 @@ def test_texts_have_nothing_to_extract_and_a_wrong_name_says_what_there_is(tmp_p
     assert "extract" not in [step.called for step in recipes.load(tmp_path / "r.yaml").steps]
     with pytest.raises(RecipeError, match="did you mean fineweb"):
         start_recipe(tmp_path / "in", tmp_path / "other.yaml", "fineweb3x")
-    with pytest.raises(RecipeError, match="has sources of its own"):
+    with pytest.raises(RecipeError, match="its sources are several"):
         start_recipe(tmp_path / "in", tmp_path / "other.yaml", "mix_code")
     assert not (tmp_path / "other.yaml").exists()

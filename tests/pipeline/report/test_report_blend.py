@@ -112,7 +112,7 @@ def told(out: Path, stage: str) -> dict[str, Any]:
 def page(stage: str, told: Mapping[str, Any]) -> Tables:
     section = section_of({"stage": stage}, told)
     assert section is not None
-    return Tables(section.html)
+    return Tables(str(section.html))
 
 
 def test_the_report_shows_what_a_real_run_told(out: Path) -> None:
@@ -351,19 +351,25 @@ def test_a_fitted_mix_says_how_far_it_is_to_be_trusted(tmp_path: Path) -> None:
     ablations = Ablations.of(("a", "b", "c"), ("skill", "luck"), weights_RN, losses_RT)
     supply = Supply.of({"a": 100.0, "b": 300.0, "c": 600.0}, 90.0)
     file = save_ablations(tmp_path / "runs.csv", ablations)
-    facts = choose(supply, Regmix(ablations_file=file, regressor="ridge", candidates=2000, best=10)).facts
+    larger = save_ablations(tmp_path / "larger.csv", ablations)
+    regmix = Regmix(ablations_file=file, confirmed_file=larger, regressor="ridge", candidates=2000, best=10)
+    facts = choose(supply, regmix).facts
     drawn = [{"wanted": 30, "drawn": 30, "taking_part": 3, "there": 300} for _ in "abc"]
     shown = page("mix", {"mix": {**facts, "by": ["source"], "drawn": drawn}})
     trusted = {name: float(value) for name, value in shown.rows("How well runs that were left out are ranked")}
     by_task = facts["rank_correlation_by_task"]
     expected = {"all that counts": facts["rank_correlation"], "skill": by_task["skill"], "luck": by_task["luck"]}
     assert trusted == pytest.approx(expected, abs=5e-4) and trusted["skill"] > 0.9 > trusted["luck"]
-    assert facts["warnings"] and all(warning in shown.text for warning in facts["warnings"])
+    assert facts["warnings"] and [warning for warning in facts["warnings"] if warning not in shown.text] == []
     assert {name: float(loss) for name, loss in shown.rows("Beside the mixes to beat")} == pytest.approx(
         {"this mix": facts["predicted_loss"]}
         | {name: its["predicted_loss"] for name, its in facts["controls"].items()},
         abs=5e-5,
     )
+    near = shown.rows("Larger runs near this mix")
+    assert len(near) in (4, 5) and near[1][0] == facts["larger_runs"]["nearest_runs"][0]["run"]
+    assert facts["advice"] == "run" and "take its mix: " in shown.text
+    assert f"{facts['best_run']['run']}: {facts['best_run']['loss']:.4f}, measured" in shown.text
     assert "1.0% of the tokens take part" in shown.text  # a proxy: told by those that do not
 
 

@@ -1,0 +1,119 @@
+"""`gristmill.ablate` and `gristmill.open_ablation`: an ablation run from Python, and its verdicts as an object."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Group
+from rich.text import Text
+
+from gristmill.pipeline.ablate import show
+from gristmill.pipeline.ablate.plan import load, one_arm
+from gristmill.pipeline.door.views import View
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.formatting import nearest, one_line
+from gristmill.pipeline.report.ablation_record import AblationRecord
+
+CALLED = Path("<plan>")  # in messages; paths are relative to the folder that Python runs in
+PACKAGES = ("torch", "scipy")
+
+
+class Ablation:
+    """The folder of an ablation: which arms to adopt, by how much they differ, and how sure that is."""
+
+    def __init__(self, out: str | Path) -> None:
+        self.out = Path(out)
+        self._record = _record_in(self.out)
+
+    @property
+    def record(self) -> AblationRecord:
+        """ablation.json."""
+        return self._record
+
+    @property
+    def verdicts(self) -> View:
+        """Every arm beside the control: difference of the target, its interval, the guard, what to do and why."""
+        if self.record.get("proxies") is not None:
+            return View(self.record["arms"], show.proxy_runs(self.record))
+        why = [Text(line) for line in show.reasons(self.record)]
+        return View(self.record["arms"], Group(show.verdicts(self.record), *why))
+
+    @property
+    def others(self) -> View:
+        """All other measures: the guard, domains, and those that decide nothing."""
+        return View([arm["differences"] for arm in self.record["arms"]], show.others(self.record))
+
+    def verdict(self, arm: str) -> str:
+        """adopt, reject or inconclusive."""
+        arms = {each["name"]: each for each in self.record["arms"]}
+        if arm not in arms:
+            raise RecipeError(f"no arm {one_line(arm)!r} in this ablation{nearest(arm, list(arms))}")
+        verdict = arms[arm]["verdict"]
+        if verdict is None:
+            raise RunFailed(f"{arm}: {arms[arm]['error'] or arms[arm]['status']}")
+        return verdict["word"]
+
+    def __repr__(self) -> str:
+        return f"Ablation({str(self.out)!r}, {self.record['status']})"
+
+    def _repr_html_(self) -> str:
+        return self.verdicts._repr_html_()
+
+
+def ablate(
+    plan: Mapping[str, Any] | str | Path,
+    out: str | Path | None = None,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    only: str | None = None,
+    progress: bool = True,
+) -> Ablation:
+    """Train every arm and the control with several seeds, as `gristmill ablate` does. Run it again to resume.
+
+    `plan` is a YAML file, or the same settings as a dictionary, whose paths are relative to the folder that Python runs
+    in. `workers` are processes, one a GPU or one for every two cores by default; 0 trains in this one. `only` is one
+    arm. `progress`: a line on standard error for each job; log.txt has them in any case. An arm that failed has no
+    verdict, and `verdict` says why; the others have theirs.
+    """
+    for package in PACKAGES:
+        if find_spec(package) is None:
+            raise RecipeError(f"ablate trains models; it needs {package}: pip install 'gristmill[gpu]'")
+    from gristmill.pipeline.ablate.run import run
+    from gristmill.pipeline.ablate.workers import crew_of
+
+    text = yaml.safe_dump(dict(plan), sort_keys=False) if isinstance(plan, Mapping) else None
+    loaded = load(CALLED if isinstance(plan, Mapping) else Path(plan), text)
+    if only is not None:
+        one_arm(loaded, only)  # says so if there is no such arm
+    folder = loaded.out(str(out) if out else None).resolve()
+    run(
+        loaded,
+        folder,
+        crew_of(workers, scheduler),
+        show.AblationUi(folder, sys.stderr if progress else io.StringIO()),
+        only,
+    )
+    return Ablation(folder)
+
+
+def open_ablation(out: str | Path) -> Ablation:
+    """The finished ablation in a folder."""
+    return Ablation(out)
+
+
+def _record_in(folder: Path) -> AblationRecord:
+    try:
+        record: AblationRecord = json.loads((folder / "ablation.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"{folder}: no ablation is here (there is no ablation.json)") from None
+    except ValueError as error:
+        raise RunFailed(f"{folder}/ablation.json: not JSON ({error})") from error
+    return record

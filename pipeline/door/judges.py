@@ -1,0 +1,89 @@
+"""`gristmill.train_judge` and `gristmill.open_judge`: a judge trained from Python, and what it can do as an object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from gristmill.classifiers.card import JudgeError
+from gristmill.pipeline.door.views import View, gathered
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.judging import judge_plan, train as judging
+from gristmill.pipeline.judging.plans import of_options
+from gristmill.pipeline.judging.show_judge import show_figures
+from gristmill.stages.judge.judge import kind_of, on_device
+
+if TYPE_CHECKING:
+    from gristmill.classifiers.judge import Judge
+
+NOBODY_KNOWS = "groups"  # a saved card does not say by what texts were held out
+
+
+class TrainedJudge:
+    """A judge in its folder: its figures on held-out texts, scores of texts, and the words that moved a score.
+
+    In a recipe it is `{"judge": {"judge_path": judge.folder}}`.
+    """
+
+    def __init__(self, folder: str | Path, device: str = "auto") -> None:
+        from gristmill.classifiers.judge import load_judge
+
+        self.folder = str(folder)
+        try:
+            neural = kind_of(self.folder) == "neural"  # torch is asked for a GPU only then
+            self._judge: Judge = load_judge(self.folder, on_device(device) if neural else "cpu")
+        except (JudgeError, KeyError, TypeError, ValueError, FileNotFoundError, NotADirectoryError) as error:
+            raise RecipeError(f"{self.folder}: no judge: {error}") from error
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What is known of it: kind, heads, training, metrics on held-out texts, versions."""
+        return self._judge.card.as_json()
+
+    @property
+    def figures(self) -> View:
+        """How well it does on texts of groups (hosts, sources) that it has not seen."""
+        card = self._judge.card
+        return View(card.as_json(), gathered(lambda screen: show_figures(screen, card, NOBODY_KNOWS)))
+
+    def score(self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> dict[str, list[float]]:
+        """Scores of texts by head, as the stage `judge` adds them."""
+        return {name: [float(each) for each in scores] for name, scores in self._judge.score(texts).items()}
+
+    def explain(self, text: str, head: str | None = None, most: int = 10) -> list[tuple[str, float]]:
+        """The words of a text that moved its score most, strongest first; above 0 they raise it. Not every kind can."""
+        return self._judge.explain(text, head or self._judge.card.heads[0].name, most)
+
+    def __repr__(self) -> str:
+        heads = ", ".join(head.name for head in self._judge.card.heads)
+        return f"TrainedJudge({self.folder!r}, {self._judge.card.kind}: {heads})"
+
+    def _repr_html_(self) -> str:
+        return self.figures._repr_html_()
+
+
+def train_judge(plan: Mapping[str, Any] | str | Path, out: str | Path | None = None) -> TrainedJudge:
+    """Train a judge as `gristmill train-judge` does, into a new folder `out` (unless the plan names one).
+
+    `plan` is a YAML file, or the same settings as a dictionary, whose paths are relative to the folder that Python runs
+    in. Raises `GristmillError` with a message for people.
+    """
+    if isinstance(plan, Mapping):
+        loaded = judge_plan.checked(of_options(plan, judge_plan.JudgePlan))
+    else:
+        loaded = judge_plan.load(Path(plan))
+    folder = judging.room_for(loaded.out(str(out) if out else None, loaded.plan.out), loaded.where("out"))
+    try:
+        ready = judging.prepare(loaded)
+        judging.save(ready, judging.train(ready, lambda line: None), folder)
+    except JudgeError as error:
+        raise RecipeError(str(error)) from error
+    return TrainedJudge(folder)
+
+
+def open_judge(folder: str | Path, device: str = "auto") -> TrainedJudge:
+    """The judge in a folder. `device`: where a neural one scores, auto (a GPU if there is one), cpu or cuda."""
+    return TrainedJudge(folder, device)

@@ -1,0 +1,148 @@
+"""A recipe in code, of the same stages and with the same checks as one in YAML; tables may be its sources."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from gristmill.kernels.base.files import whole_file
+from gristmill.pipeline.demo.crawl import write_crawl
+from gristmill.pipeline.door.runs import Run, run
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.recipe import recipe as recipes, registry
+from gristmill.stages.frames import as_arrow
+from gristmill.stages.stage import Reader, Stage
+
+CALLED = Path("<recipe>")  # in messages; paths are relative to the folder that Python runs in
+Item = Stage | str | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source with stages of its own, and the shared stage at which it joins the others."""
+
+    reader: Any
+    stages: Sequence[Item] = ()
+    join: str | None = None
+
+
+class Recipe:
+    """A recipe in code.
+
+        Recipe(sources={"crawl": Warc(path="crawl/*.warc.gz")}, stages=[Extract(), GopherQuality(min_words=40)])
+
+    A source is a reader, a table (`gristmill.stages.frames`), or a `Source`. A stage is an object, its name, or
+    `{name: settings}`. All other fields of a recipe are keywords (`keep="signals"`). Whatever is wrong with it is said
+    at once, by `RecipeError`; its lines are those of `yaml()`.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, Any] | Any, stages: Sequence[Item] = (), *, name: str = "recipe", **fields: Any
+    ) -> None:
+        by_name = sources if isinstance(sources, Mapping) else {"documents": sources}
+        self._tables: dict[str, tuple[str, pa.Table]] = {}  # by source: the name of the file to be, and what it holds
+        self.data: dict[str, Any] = {
+            "name": name,
+            **fields,
+            "sources": {called: self._source(called, source) for called, source in by_name.items()},
+            "stages": [item_of(stage) for stage in stages],
+        }
+        self.checked = self._check(Path())
+
+    def yaml(self) -> str:
+        """As a file of its own would hold it, with the name of the file that a run writes for a table."""
+        return written(self.data)
+
+    def run(self, out: str | Path = "", **where: Any) -> Run:
+        """Run it into the folder `out` (out/NAME unless given); `where` as in `gristmill.run`. Run it again to resume:
+        finished work is not repeated. Tables lie in a folder beside it, OUT-tables."""
+        folder = str(out) or f"out/{self.checked.name}"
+        if self._tables and "://" in folder:
+            raise RecipeError(f"{folder}: tables are sources only of runs on this machine's disks; write them to files")
+        return run(self._check(Path(f"{folder.rstrip('/')}-tables"), write=True), folder, **where)
+
+    def _source(self, name: str, source: Any) -> dict[str, Any]:
+        whole = source if isinstance(source, Source) else Source(source)
+        rest: dict[str, Any] = {"stages": [item_of(stage) for stage in whole.stages]} if whole.stages else {}
+        rest |= {"join": whole.join} if whole.join else {}
+        if isinstance(whole.reader, Reader):
+            return {**dict([settings_of(whole.reader)]), **rest}
+        if isinstance(whole.reader, Mapping):
+            return {**whole.reader, **rest}
+        try:
+            table, _ = as_arrow(whole.reader)
+        except TypeError as error:
+            raise RecipeError(f"{CALLED}: sources.{name}: a reader, or {error}") from error
+        file = f"{name}-{of_content(table)}.parquet"
+        self._tables[name] = file, table
+        return {"parquet": {"path": file}, **rest}
+
+    def _check(self, folder: Path, write: bool = False) -> recipes.Recipe:
+        """With its tables as files in a folder."""
+        data = {**self.data, "sources": dict(self.data["sources"])}
+        for name, (file, table) in self._tables.items():
+            path = folder.resolve() / file
+            if write and not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with whole_file(path) as draft:
+                    pq.write_table(table, draft)
+            data["sources"][name] = {**data["sources"][name], "parquet": {"path": str(path)}}
+        return recipes.load(CALLED, written(data))
+
+
+def demo_crawl(folder: str | Path = "crawl") -> Path:
+    """Write the small crawl of `gristmill demo` into a folder: two WARC files with planted copies, spam and damage, the
+    recipe demo.yaml, and truth.json, which says what was planted. Returns the folder."""
+    write_crawl(Path(folder))
+    return Path(folder)
+
+
+def item_of(stage: Item) -> Any:
+    """As a recipe has it."""
+    if isinstance(stage, Stage):
+        address, settings = settings_of(stage)
+        return {address: settings} if settings else address
+    return stage if isinstance(stage, str) else dict(stage)
+
+
+def settings_of(stage: Stage) -> tuple[str, dict[str, Any]]:
+    """A stage's address, and the settings that are not as they would be anyway."""
+    return address_of(type(stage)), stage.model_dump(mode="json", exclude_unset=True)
+
+
+def address_of(kind: type[Stage]) -> str:
+    """By what name a recipe finds a class."""
+    if registry.comes_with_the_mill(kind):
+        return kind.recipe_name()
+    for name, entry in registry.installed().items():
+        if entry.value == f"{kind.__module__}:{kind.__qualname__}":
+            return name
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    if kind.__module__ == "__main__" or file is None or not file.endswith(".py"):
+        raise RecipeError(
+            f"{CALLED}: {kind.__name__}: workers cannot see a class of a notebook or of the script that runs; put it "
+            f"into a file of its own and import it: from my_stages import {kind.__name__}"
+        )
+    return f"{Path(file).resolve()}:{kind.__qualname__}"
+
+
+def written(data: Mapping[str, Any]) -> str:
+    text: str = yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def of_content(table: pa.Table) -> str:
+    """A name for what a table holds."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table.combine_chunks())
+    return hashlib.sha256(sink.getvalue()).hexdigest()[:16]

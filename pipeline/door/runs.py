@@ -1,0 +1,144 @@
+"""`gristmill.run` and `gristmill.open_run`: a recipe run from Python, and what it left behind as an object."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+from rich.console import Console
+
+from gristmill.pipeline.door.views import View, render_signal
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.formatting import nearest, one_line
+from gristmill.pipeline.look import overview, run_folder, tune as tuning
+from gristmill.pipeline.look.history import history
+from gristmill.pipeline.look.records import ReadRunRecord
+from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
+from gristmill.pipeline.look.show_history import render_history
+from gristmill.pipeline.progress.progress import LiveView, Quiet
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.recipe.recipe import Recipe
+from gristmill.pipeline.run import run as runs
+from gristmill.pipeline.survey.records import SurveyRecord
+
+BATCH = 1024
+
+
+class Run:
+    """A run's folder: counts, documents that stayed and that went, histories, other thresholds. It may still go on."""
+
+    def __init__(self, out: str) -> None:
+        self.out = out
+        self._folder = Folder.open(out)
+        run_folder.record_in(self._folder)  # raises where there is no run
+
+    @property
+    def record(self) -> ReadRunRecord:
+        """run.json."""
+        return run_folder.record_in(self._folder)
+
+    @property
+    def alarms(self) -> list[str]:
+        return RecordedRun.of(self.record).alarms
+
+    @property
+    def funnel(self) -> View:
+        """Documents, text and tokens that are left after each stage, times, drops and alarms."""
+        seen = overview.overview(self.out)
+        return View(overview.plain(seen), overview.render(seen))
+
+    def stage(self, name: str, reason: str | None = None, limit: int = 10) -> View:
+        """What a stage dropped and why, with samples."""
+        view = run_folder.stage_view(self.out, name, reason, limit)
+        return View(view.as_data(), run_folder.render_stage(view))
+
+    def history(self, uid: str | int | None = None, url: str | None = None) -> View:
+        """All that happened to a document."""
+        story = history(self.out, uid=uid, url=url)
+        return View(asdict(story), render_history(story))
+
+    def tune(self, *settings: str, samples: int = 5, where: str = "") -> View:
+        """What other thresholds would keep and drop, from stored signals: `run.tune("gopher_quality.min_words=80")`."""
+        answer = tuning.tune(self.out, list(settings), samples, where=where)
+        return View(answer, tuning.render(answer))
+
+    def signal(self, name: str) -> View:
+        """How a signal is distributed over the documents that rules saw, and where rules cut it."""
+        legs = [f"legs/{leg}/survey.json" for leg in self._folder.names("legs")]
+        surveys = [self._folder.json_as(path, SurveyRecord) for path in legs if self._folder.has(path)]
+        survey = next((survey for survey in surveys if name in survey["signals"]), None)
+        if survey is None:
+            known = sorted({known for each in surveys for known in each["signals"]})
+            raise NotFound(f"this run has no histogram of {one_line(name)!r}{nearest(name, known)}")
+        cuts = [cut for cut in survey["cuts"] if cut["signal"] == name]
+        return View(survey["signals"][name], render_signal(name, survey["signals"][name], cuts))
+
+    def kept(self, sink: str | None = None, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """The documents that a sink (`write` unless named) has written, one after the other."""
+        sinks = [stage.name for stage in RecordedRun.of(self.record).stages if stage.kind == "sink"]
+        name = sink or next((name for name in sinks if self._files(name)), "write")
+        if name not in sinks:
+            raise RecipeError(f"no stage {one_line(name)!r} of this run writes documents{nearest(name, sinks)}")
+        for batch in self._batches(self._files(name), columns):
+            yield from batch.to_pylist()
+
+    def dropped(self, stage: str, reason: str | None = None) -> Iterator[dict[str, Any]]:
+        """The documents that a stage dropped, with `reason` and `detail`; as many as the recipe's `rejects` keep."""
+        RecordedRun.of(self.record).stage(stage)  # raises where there is none
+        where = None if reason is None else pads.field("reason") == reason
+        for batch in self._batches(self._files(f"stages/{stage}/rejects"), None, where):
+            yield from batch.to_pylist()
+
+    def _files(self, path: str) -> list[str]:
+        return [f"{path}/{name}" for name in self._folder.names(path) if name.endswith(".parquet")]
+
+    def _batches(
+        self, paths: Sequence[str], columns: Sequence[str] | None, where: pads.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            dataset = pads.dataset(self._folder.full(path), filesystem=self._folder.fs, format="parquet")
+            names = None if columns is None else list(columns)
+            yield from dataset.scanner(columns=names, filter=where, batch_size=BATCH).to_batches()
+
+    def __repr__(self) -> str:
+        record = RecordedRun.of(self.record)
+        return f"Run({self.out!r}, {record.status or 'going on'})"
+
+    def _repr_html_(self) -> str:
+        return self.funnel._repr_html_()
+
+
+def run(
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    memory: str = "auto",
+    scheduler: str | None = None,
+    cluster: str | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """Run a recipe into the folder `out`. Run it again to resume: finished work is not repeated.
+
+    `workers` are processes of this machine, one a core by default, and `memory` is the limit of each; `scheduler` is
+    the address of a Dask scheduler, `cluster` a YAML file for dask-jobqueue. `progress`: bars while it goes; by default
+    in notebooks that have ipywidgets. Raises `GristmillError` with a message for people.
+    """
+    loaded = recipe if isinstance(recipe, Recipe) else recipes.load(Path(recipe))
+    notebook = "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
+    shown = notebook if progress is None else progress
+    with LiveView(Console(stderr=True, force_jupyter=notebook or None)) if shown else Quiet() as ui:
+        runs.run(loaded, str(out), Where(workers, memory, scheduler, cluster), ui)
+    return Run(str(out))
+
+
+def open_run(out: str | Path) -> Run:
+    """The run in a folder, which may still go on."""
+    return Run(str(out))

@@ -1,0 +1,237 @@
+"""Labels of a language model for a sample of texts, by a taxonomy, as a table to train judges on: what it would cost
+first, every answer kept, a share asked twice, and what was not labelled with its reason.
+
+The second time a text is put with the labels in the contrary order, or to another model: how well both agree bounds
+what a judge can learn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from gristmill.classifiers.llm.account import Account, Prices
+from gristmill.classifiers.llm.answers import AnswerFolder
+from gristmill.classifiers.llm.cache import AnswerCache, answer_all
+from gristmill.classifiers.llm.model import Answer, LanguageModel, LanguageModelError
+from gristmill.classifiers.metrics import confusion, kappa
+from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts
+from gristmill.classifiers.rating.taxonomy import NONE, ByTaxonomy, Labelled
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.formatting import as_number, nearest
+from gristmill.pipeline.inputs.files import InputFile
+from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.judging.tables import LABELLED_BY, as_words, column_names, pieces_of, with_texts
+
+CARRIED = ("uid", "id", "url", "source", "language")  # columns that stay beside a text
+REASONED_TOKENS = 80  # of a usual answer, for the estimate
+SHOWN, EXCERPT = 3, 160
+
+
+@dataclass(frozen=True)
+class LabelSettings:
+    """`twice`: share of the texts that are asked a second time."""
+
+    cut: int = 512
+    twice: float = 0.1
+    most_failures: float = 0.02
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    texts: int
+    twice: int
+    prompt_tokens: int
+    completion_tokens: int
+
+    def words(self, prices: Prices | None) -> str:
+        cost = Account(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens)
+        return (
+            f"texts to label: {self.texts:,}, {self.twice:,} of them twice; about {as_number(self.prompt_tokens)} tokens of"
+            f" prompts and {as_number(self.completion_tokens)} of answers"
+            + (f"; about {cost.cost(prices):,.4g} without what a prefix cache spares" if prices else "")
+        )
+
+
+def draw(files: Sequence[InputFile], text: str, most: int, seed: int) -> pa.Table:
+    """At most so many different texts that are not blank: those of the lowest hashes, so that another order of files
+    draws the same."""
+    best: pa.Table | None = None
+    for table in _pieces(files, text, seed):
+        merged = table if best is None else pa.concat_tables([best, table], promote_options="permissive")
+        hashes = merged["_hash"].to_numpy()
+        _, first = np.unique(hashes, return_index=True)
+        best = merged.take(pa.array(first[:most]))
+    if best is None or not len(best):
+        raise RecipeError("no texts: the files hold none")
+    return best.drop_columns(["_hash"])
+
+
+def estimate_of(table: pa.Table, asking: ByTaxonomy, how: LabelSettings) -> Estimate:
+    texts = cut_texts(table["text"].to_pylist(), how.cut)
+    again = twice_of(table, how)
+    sizes = np.array([_bytes_of(asking, text) for text in texts], np.float64) / BYTES_A_TOKEN
+    asked = len(texts) + int(again.sum())
+    answers = 1 if asking.reading == "at_once" else REASONED_TOKENS
+    return Estimate(len(texts), int(again.sum()), int(sizes.sum() + sizes[again].sum()), asked * answers)
+
+
+def twice_of(table: pa.Table, how: LabelSettings) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """The texts that are asked a second time, by a hash of each."""
+    salt = how.seed + 1
+    shares = [
+        xxhash.xxh3_64_intdigest(text.encode("utf-8", "replace"), salt) / 2**64 for text in table["text"].to_pylist()
+    ]
+    return np.array(shares, np.float64) < how.twice
+
+
+@dataclass(frozen=True)
+class LabelFindings:
+    table: pa.Table  # texts with a label
+    left_out: pa.Table  # the others, with a reason
+    facts: JSONObject
+
+
+def label_texts(
+    table: pa.Table,
+    asking: ByTaxonomy,
+    models: tuple[LanguageModel, LanguageModel | None],
+    how: LabelSettings,
+    answers: Path,
+    prices: Prices | None = None,
+) -> LabelFindings:
+    """`models`: the one that labels, and another that is asked the second time, if there is one."""
+    model, other = models
+    account, second_account = Account(), Account()
+    again = twice_of(table, how)
+    texts = cut_texts(table["text"].to_pylist(), how.cut)
+    second_asking = replace(asking, turned=other is None)
+    try:
+        with AnswerFolder(answers) as cache:
+            first = _asked(model, asking, texts, account, cache)
+            gate(first, how.most_failures)
+            rows = np.flatnonzero(again).tolist()
+            second = _asked(other or model, second_asking, [texts[row] for row in rows], second_account, cache)
+            gate(second, how.most_failures)
+    except LanguageModelError as error:
+        raise RunFailed(f"{error}\nThe answers so far are kept in {answers}: run the same command to resume") from error
+    labels = [each.label for each, _ in first]
+    seconds: list[str | None] = [None] * len(table)
+    for row, (each, _) in zip(rows, second, strict=True):
+        seconds[row] = None if each.failure else each.label or NONE
+    chances = np.array([each.chance for each, _ in first], np.float32)
+    rows_with = table.append_column("label", pa.array(labels, pa.string()))
+    rows_with = rows_with.append_column("chance", pa.array(chances, mask=np.isnan(chances)))
+    rows_with = rows_with.append_column("second", pa.array(seconds, pa.string()))
+    has_label = pc.is_valid(rows_with["label"])
+    reasons = pa.array([each.failure or (NONE if each.label is None else None) for each, _ in first], pa.string())
+    left_out = rows_with.append_column("reason", reasons).filter(pc.invert(has_label)).drop_columns(["label"])
+    unread = Counter(each.failure for each, _ in first if each.failure)
+    facts: JSONObject = {
+        "taxonomy": asking.taxonomy.name,
+        "labels": list(asking.taxonomy.names),
+        "model": model.name,
+        "reading": asking.reading,
+        "cut": how.cut,
+        "texts": len(table),
+        "labelled": sum(label is not None for label in labels),
+        "none": len(table) - sum(label is not None for label in labels) - unread.total(),
+        "unread": dict(sorted(unread.items())),
+        "counts": dict(Counter(label for label in labels if label is not None).most_common()),
+        "account": account.as_dict(prices),
+        "second_account": second_account.as_dict(prices),
+    }
+    if rows:
+        pairs = [(first[row][0], each) for row, (each, _) in zip(rows, second, strict=True)]
+        facts["agreement"] = agreement_of(pairs, asking.labels, other.name if other else "labels in the contrary order")
+    return LabelFindings(rows_with.filter(has_label), left_out, facts)
+
+
+def agreement_of(pairs: Sequence[tuple[Labelled, Labelled]], labels: Sequence[str], by: str) -> JSONObject:
+    """Of texts whose both answers could be read: how often both say the same, Cohen's kappa, the same by label of the
+    first answer, and the pairs that differ most often."""
+    both = [(a.label or NONE, b.label or NONE) for a, b in pairs if not (a.failure or b.failure)]
+    places = {label: i for i, label in enumerate(labels)}
+    first, second = (np.array([places[pair[side]] for pair in both], np.int64) for side in (0, 1))
+    agreed = kappa(confusion(first, second, len(labels))) if both else math.nan
+    same = Counter(a for a, b in both if a == b)
+    apart = Counter(f"{a} / {b}" for a, b in both if a != b)
+    of_label = Counter(a for a, _ in both)
+    return {
+        "by": by,
+        "texts": len(both),
+        "same": sum(same.values()) / len(both) if both else None,
+        "kappa": agreed if math.isfinite(agreed) else None,
+        "same_by_label": {label: same[label] / count for label, count in of_label.most_common()},
+        "apart": dict(apart.most_common(20)),
+    }
+
+
+def gate(read: Sequence[tuple[Labelled, Answer]], most: float) -> None:
+    """One unreadable answer is a text without a label; many are a model or a prompt that does not work."""
+    failed = [(each, answer) for each, answer in read if each.failure]
+    if len(failed) <= max(1.0, most * len(read)):
+        return
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in Counter(each.failure for each, _ in failed).most_common())
+    examples = "".join(
+        f"\n  {each.failure}: {(answer.detail or answer.text)[-EXCERPT:]!r}" for each, answer in failed[:SHOWN]
+    )
+    raise RunFailed(
+        f"{len(failed):,} of {len(read):,} answers could not be read ({kinds}), more than {most:.1%}. Some of them:{examples}"
+    )
+
+
+def save(findings: LabelFindings, out: Path) -> None:
+    """`labels.parquet`, which says of itself how it was made; `left_out.parquet`; `account.json`."""
+    out.mkdir(parents=True, exist_ok=True)
+    noted = json.dumps(findings.facts)
+    pq.write_table(
+        findings.table.replace_schema_metadata({LABELLED_BY: noted}), out / "labels.parquet", compression="zstd"
+    )
+    pq.write_table(findings.left_out, out / "left_out.parquet", compression="zstd")
+    (out / "account.json").write_text(json.dumps(findings.facts, indent=1) + "\n", encoding="utf-8")
+
+
+def _asked(
+    model: LanguageModel, asking: ByTaxonomy, texts: Sequence[str], account: Account, cache: AnswerCache
+) -> list[tuple[Labelled, Answer]]:
+    answers = dict(answer_all(model, [asking.request(text) for text in texts], account, cache))
+    return [(asking.read(answers[row]), answers[row]) for row in range(len(texts))]
+
+
+def _bytes_of(asking: ByTaxonomy, text: str) -> int:
+    request = asking.request(text)
+    return len((request.shared + request.own).encode("utf-8", "replace"))
+
+
+def _pieces(files: Sequence[InputFile], text: str, seed: int) -> Iterator[pa.Table]:
+    for file in files:
+        for table in pieces_of(file, [text, *CARRIED]):
+            if text not in table.column_names:
+                names = column_names([file])
+                raise RecipeError(f"{file.address}: no column {text!r}{nearest(text, names)}. --text names it")
+            texts = with_texts(table, text, file.address)[text]
+            columns = {"text": texts.combine_chunks() if texts.num_chunks else pa.array([], pa.large_string())}
+            for name in CARRIED:
+                if name in table.column_names and name != text:
+                    is_uid = name == "uid" and pa.types.is_uint64(table[name].type)
+                    columns[name] = table[name] if is_uid else as_words(table[name])
+            whole = pa.table(columns)
+            whole = whole.filter(
+                pc.fill_null(pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(whole["text"])), 0), False)
+            )
+            hashes = [
+                xxhash.xxh3_64_intdigest(one.encode("utf-8", "replace"), seed) for one in whole["text"].to_pylist()
+            ]
+            yield whole.append_column("_hash", pa.array(hashes, pa.uint64()))

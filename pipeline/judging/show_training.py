@@ -1,0 +1,158 @@
+"""What `train-judge` prints beside figures: what would be trained, what rounds gained, how far seeds are apart, how far
+a student agrees with its teacher."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gristmill.classifiers.card import Head
+from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, one_line
+from gristmill.pipeline.judging.lessons import LABEL, TEXT
+from gristmill.pipeline.judging.train import Ready, held_out_count
+from gristmill.pipeline.look.run_folder import grid
+from gristmill.pipeline.tables import Grid
+
+MOST_LABELS = 10
+PAIRS = {
+    "spearman": "rank correlation of two seeds",
+    "same_best_tenth": "of the best tenth of one seed in another's",
+    "same_label": "texts with the same label by two seeds",
+}
+
+
+def foreseen(ready: Ready, folder: Path) -> Table:
+    """What would be trained, on what, and how often."""
+    plan, table, head = ready.plan, ready.lesson.table, ready.head
+    kind = plan.kind.model_dump(exclude_defaults=True)
+    settings = ", ".join(
+        f"{name} {value:g}" if type(value) is float else f"{name} {value}" for name, value in kind.items()
+    )
+    size = pc.sum(pc.binary_length(table[TEXT])).as_py() or 0
+    lines = [
+        ("judge", plan.kind_name + (f" ({settings})" if settings else "")),
+        ("score", f"{head.name}: {head.meaning} ({head.kind})"),
+        ("texts", f"{len(table):,}, {as_bytes(size)}"),
+    ]
+    if LABEL in table.column_names and head.kind != "regression":
+        counts = Counter(table[LABEL].to_pylist()).most_common()
+        shown = ", ".join(f"{label} {count:,}" for label, count in counts[:MOST_LABELS])
+        lines.append(
+            ("labels", shown + (f" and {len(counts) - MOST_LABELS} more" if len(counts) > MOST_LABELS else ""))
+        )
+    if plan.hold_out:
+        about = "" if plan.distil is None else "about "
+        lines.append(("held out", f"{about}{held_out_count(ready):,} texts, whole by {ready.lesson.grouped}"))
+    else:
+        lines.append(("held out", "nothing: there will be no figures"))
+    most = "at most " if plan.iterate else ""
+    lines.append(("trainings", f"{most}{ready.trainings:,}" + (f" ({plan.seeds} seeds)" if plan.seeds > 1 else "")))
+    if plan.distil is not None and plan.distil.teacher:
+        lines.append(("teacher", f"{plan.distil.teacher}, which scores all {len(table):,} texts first"))
+    elif plan.distil is not None:
+        lines.append(("teacher", f"the column {plan.distil.scores}"))
+    if plan.iterate is not None and ready.pool is not None:
+        rounds, verify = plan.iterate, plan.iterate.verify
+        lines.append(("rounds", f"{rounds.rounds} of {rounds.candidates:,} candidates, of {len(ready.pool):,} texts"))
+        if verify is not None and verify.llm_score is not None:
+            texts = plan.seeds * rounds.rounds * rounds.candidates
+            cost = verify.llm_score.cost_ahead(texts, texts * 4 * verify.llm_score.cut)
+            prompts, answers = as_number(round(cost.prompt_tokens)), as_number(round(cost.answer_tokens))
+            lines.append(("asked", f"at most {texts:,} texts: {prompts} tokens of prompts, {answers} of answers"))
+        elif verify is not None:
+            lines.append(("asked", f"{verify.judge} about each candidate"))
+    return plain([*lines, ("out", str(folder))])
+
+
+def plain(lines: Sequence[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for name, value in lines:
+        table.add_row(Text(name), Text(one_line(value)))
+    return table
+
+
+def show_training(screen: Console, head: Head, metrics: Mapping[str, Any], training: Mapping[str, Any]) -> None:
+    """Of a judge that was trained in another way than once on given labels."""
+    if isinstance(built := training.get("training_set"), dict):
+        screen.print(_sources(built))
+    if isinstance(rounds := training.get("rounds"), list):
+        screen.print(_rounds(rounds, str((training.get("iteration") or {}).get("metric"))))
+        screen.print(
+            Text("the gate decides which rounds stay; the figures above are of the other half of what was held out")
+        )
+    if isinstance(agreed := metrics.get("agreement"), dict):
+        screen.print(_agreement(metrics, agreed))
+    if isinstance(spread := metrics.get("seeds"), dict):
+        screen.print(_seeds(spread))
+        screen.print(
+            Text(f"seeds {', '.join(map(str, spread['seeds']))}; the judge is that of the first, whatever its figures")
+        )
+
+
+def _sources(built: Mapping[str, Any]) -> Grid:
+    rows = [
+        (
+            one_line(name),
+            as_number(counts["rows"]),
+            as_number(counts["kept"]),
+            ", ".join(f"{as_number(count)} {reason}" for reason, count in counts["dropped"].items()),
+        )
+        for name, counts in built["sources"].items()
+    ]
+    return grid("Sources", ("source", "texts", "kept", "not kept"), iter(rows), words={0, 3})
+
+
+def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> Grid:
+    def row(line: Mapping[str, Any]) -> tuple[str, ...]:
+        gate, gain, test = (
+            f"{line[name]:{sign}.4f}" if isinstance(line.get(name), float) else "–"
+            for name, sign in (("gate", ""), ("gain", "+"), ("test", ""))
+        )
+        added = ", ".join(f"{as_number(count)} {label}" for label, count in line.get("added", {}).items())
+        kept = "start" if line["round"] == 0 else "yes" if line["kept"] else "no"
+        return str(line["round"]), gate, gain, test, as_number(line.get("texts")), added or "–", kept
+
+    names = ("round", f"{metric}, gate", "gain", f"{metric}, test", "texts", "added", "kept")
+    return grid("Rounds", names, map(row, rounds))
+
+
+def _agreement(metrics: Mapping[str, Any], agreed: Mapping[str, Any]) -> Grid:
+    rows = [
+        *((f"AUC at a teacher's score of {each['cut']:g}", _figure(each["auc"])) for each in agreed["auc_at"]),
+        *(
+            (name, _figure(agreed.get(key)))
+            for name, key in (("kappa", "kappa"), ("kappa by distance", "kappa_weighted"))
+        ),
+        ("kappa once calibrated", _figure((metrics.get("calibrated") or {}).get("kappa"))),
+    ]
+    return grid("Student and teacher", ("", ""), iter(rows))
+
+
+def _seeds(spread: Mapping[str, Any]) -> Grid:
+    rows = []
+    for name, values in {**spread["figures"], **spread["pairs"]}.items():
+        known = [value for value in values if isinstance(value, float)]
+        if known:
+            show = as_percent if name in ("same_best_tenth", "same_label") else _figure
+            mean, low, high = float(np.mean(known)), min(known), max(known)
+            rows.append(
+                (
+                    PAIRS.get(name if name in spread["pairs"] else "", name.replace("_", " ")),
+                    show(mean),
+                    show(low),
+                    show(high),
+                )
+            )
+    return grid("Over seeds", ("", "mean", "lowest", "highest"), iter(rows))
+
+
+def _figure(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else "–"

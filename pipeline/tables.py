@@ -1,0 +1,160 @@
+"""Tables for a terminal: as wide as they need to be, and never wider than the terminal.
+
+Numbers are never wrapped. Where a table is too wide, columns of words become narrower, the widest first, and their
+cells are wrapped at blanks, and after the slashes of paths and addresses; a name is not broken. Heads of several words
+are set on several lines first. A word that is wider than all the room there is ends in `…`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from gristmill.stages.formatting import one_line
+
+GAP = 2  # blanks between columns
+LONGEST_WORD = 34  # cells that a word may claim, if it is no path
+PLACES = re.compile(r"(?<=[/?&])(?=[^/])")  # where a path or an address may go on below
+Justify: TypeAlias = Literal["left", "right"]
+READABLE = 100  # cells of a column of words on a wide terminal
+
+
+def cell(value: object) -> Text:
+    """Anything as one line of a table, never as markup."""
+    return Text("–" if value is None else one_line(str(value)))
+
+
+Cell: TypeAlias = "Text | list[str]"  # a list of items is one line with as many of them, whole, as fit
+
+
+@dataclass
+class Grid:
+    """A table whose columns of words are the first ones, or those named; the others are numbers."""
+
+    title: str
+    columns: Sequence[str]
+    words: int | Collection[int] = 1
+    spared: Sequence[int] = ()  # columns that go, the first one first, where the table is too wide
+    rows: list[list[Cell]] = field(default_factory=list)
+    styles: list[str] = field(default_factory=list)
+    note: str = ""  # below the table
+
+    def add_row(self, *values: object, style: str = "") -> None:
+        self.rows.append([value if isinstance(value, Text | list) else cell(value) for value in values])
+        self.styles.append(style)
+
+    def is_words(self, column: int) -> bool:
+        return column < self.words if isinstance(self.words, int) else column in self.words
+
+    def widths(self, room: int) -> dict[int, int]:
+        """Of each column that is shown, so that all fit into `room` cells."""
+        shown = list(range(len(self.columns)))
+        natural = {c: max(cell_len(self.columns[c]), self.widest(c)) for c in shown}
+        natural = {c: min(wide, READABLE) if self.is_words(c) else wide for c, wide in natural.items()}
+        least = {c: self.least(c) for c in shown}
+        for spare in self.spared:
+            if sum(least.values()) + GAP * (len(least) - 1) <= room:
+                break
+            natural.pop(spare)
+            least.pop(spare)
+        room -= GAP * (len(least) - 1)
+        if sum(natural.values()) <= room:
+            return natural
+        widths = {c: max(least[c], wide) if self.is_words(c) else least[c] for c, wide in natural.items()}
+        for limits in (least, {c: min(8, wide) for c, wide in least.items()}):
+            while sum(widths.values()) > room:
+                wide_ones = [c for c in widths if self.is_words(c) and widths[c] > limits[c]]
+                if not wide_ones:
+                    break
+                widths[max(wide_ones, key=lambda c: widths[c])] -= 1
+        return widths
+
+    def widest(self, column: int) -> int:
+        return max((cell_len(", ".join(v)) if isinstance(v, list) else v.cell_len for v in self.of(column)), default=0)
+
+    def least(self, column: int) -> int:
+        """How narrow a column may become: numbers not at all, words to the longest of them."""
+        head = max((cell_len(word) for word in self.columns[column].split()), default=0)
+        if not self.is_words(column):
+            return max(head, self.widest(column))
+        pieces = (v[:1] if isinstance(v, list) else pieces_of(v.plain) for v in self.of(column))
+        return max(head, *(min(cell_len(piece), LONGEST_WORD) for some in pieces for piece in some), 0)
+
+    def of(self, column: int) -> list[Cell]:
+        return [row[column] for row in self.rows]
+
+    def table(self, room: int) -> Table:
+        widths = self.widths(room)
+        table = Table(
+            title=Text(one_line(self.title), style="bold") if self.title else None, title_justify="left", title_style="bold",
+            header_style="dim", box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=any(self.columns),
+        )  # fmt: skip
+        for c, width in widths.items():
+            head = wrapped(Text(self.columns[c]), width)
+            justify: Justify = "left" if self.is_words(c) else "right"
+            table.add_column(head, justify=justify, no_wrap=True, overflow="ellipsis", width=width)
+        for row, style in zip(self.rows, self.styles, strict=True):
+            table.add_row(*(self.shown(row[c], width) for c, width in widths.items()), style=style)
+        return table
+
+    def shown(self, value: Cell, width: int) -> Text:
+        return Text(fitting(value, width)) if isinstance(value, list) else wrapped(value, width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Without the blanks at the ends of lines, which a terminal would wrap when it is made narrower."""
+        lines = console.render_lines(self.table(options.max_width), options, pad=False)
+        for line in lines:
+            while line and not line[-1].text.strip():
+                line.pop()
+            if line:
+                line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+            yield from line
+            yield Segment.line()
+        if self.note:
+            yield cell(self.note)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return self.table(options.max_width).__rich_measure__(console, options)
+
+
+def pieces_of(text: str) -> list[str]:
+    """What stays together when a text is wrapped."""
+    return [piece for word in text.split(" ") for piece in PLACES.split(word)]
+
+
+def wrapped(text: Text, width: int) -> Text:
+    """Lines that are no wider, if their words allow it; those that do not are cut by whoever shows them."""
+    if text.cell_len <= width:
+        return text
+    places, line = [], 0  # offsets at which a line ends
+    at = 0
+    for word in re.split(r"(?<= )", text.plain):
+        for piece in PLACES.split(word):
+            long = cell_len(piece.rstrip(" "))
+            if line and line + long > width:
+                places.append(at)
+                line = 0
+            line += cell_len(piece)
+            at += len(piece)
+    lines = text.divide(places)
+    for part in lines:
+        part.rstrip()
+    return Text("\n").join(lines)
+
+
+def fitting(items: Sequence[str], width: int) -> str:
+    """As many items as fit in a line, whole, joined by commas."""
+    for count in range(len(items), 0, -1):
+        line = ", ".join([*items[:count], *(["…"] if count < len(items) else [])])
+        if cell_len(line) <= width:
+            return line
+    return items[0] if items else ""

@@ -1,0 +1,142 @@
+"""Recipes in code, tables of other libraries as sources, and runs as objects."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import gristmill
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.look.run_folder import NotFound
+from gristmill.pipeline.recipe.recipe import load
+from gristmill.stages import ExactDedup, GopherQuality, Jsonl, Repair, Sample, TextSignals, Write
+from gristmill.stages.frames import as_arrow
+from tests.pipeline.runs import lines, save
+
+TEXTS = [
+    f"The mill number {i} by the river has {i + 20} wheels, and the miller turns them with the flour of that house. "
+    * 4
+    for i in range(12)
+]
+ROOT = Path(__file__).parents[3]
+STAGES = [ExactDedup(), GopherQuality(min_words=20), Write()]
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    return pa.table({"text": [*TEXTS, *TEXTS[:3], "<b>few</b> words"], "url": ["https://a.org/1"] * 16})
+
+
+@pytest.fixture(scope="module")
+def run(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> gristmill.Run:
+    recipe = gristmill.Recipe(table, STAGES, name="in_code", keep="all")
+    return recipe.run(tmp_path_factory.mktemp("door") / "out", workers=1)
+
+
+def test_a_recipe_in_code_is_what_its_yaml_is(tmp_path: Path) -> None:
+    books = gristmill.Source(Jsonl(path=str(tmp_path)), [Repair()], join="exact_dedup")
+    recipe = gristmill.Recipe({"a": Jsonl(path="/in"), "b": books}, [*STAGES[:2], "write"], name="r", keep="signals")
+    assert "min_words: 20" in recipe.yaml() and "max_words" not in recipe.yaml()
+    assert load(save(tmp_path / "r.yaml", recipe.yaml())).resolved() == recipe.checked.resolved()
+    assert [step.called for step in recipe.checked.all_steps] == ["exact_dedup", "gopher_quality", "write", "repair"]
+
+
+def test_a_run_shows_what_it_did(run: gristmill.Run) -> None:
+    assert (
+        sorted(row["text"] for row in run.kept()) == sorted(TEXTS)
+        and repr(run).endswith("done)")
+        and run.record["name"] == "in_code"
+        and run.alarms == run.record["alarms"]
+    )
+    assert [row["reason"] for row in run.dropped("exact_dedup")] == ["exact_duplicate"] * 3
+    [few] = run.dropped("gopher_quality", "too_few_words")
+    assert few["text"] == "<b>few</b> words"
+    html = run.stage("gopher_quality")._repr_html_()
+    assert "&lt;b&gt;few" in html and "<b>few" not in html
+    assert "gopher_quality" in run._repr_html_() and "12 kept" in repr(run.funnel)
+    assert "gopher_quality.min_words 20" in repr(run.signal("words")) and sum(run.signal("words").data["counts"]) == 13
+    assert run.tune("gopher_quality.min_words=2000").data.total.newly_dropped == 12
+    assert run.history(uid=few["uid"]).data["verdicts"][-1]["reason"] == "too_few_words"
+    assert len([row for row in run.kept(columns=["uid"]) if set(row) == {"uid"}]) == 12
+
+
+def test_what_is_not_there_is_told_with_what_is(run: gristmill.Run, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="did you mean words"):
+        run.signal("word")
+    with pytest.raises(NotFound, match="did you mean exact_dedup"):
+        next(run.dropped("exact_dedupe"))
+    with pytest.raises(RecipeError, match="writes documents"):
+        next(run.kept("wrote"))
+    with pytest.raises(NotFound, match="output folder of a run"):
+        gristmill.open_run(tmp_path)
+
+
+def test_a_wrong_recipe_says_so_at_once() -> None:
+    with pytest.raises(RecipeError, match=r"<recipe>:\d+: stages.0: unknown stage|gopher_qualit"):
+        gristmill.Recipe({"a": Jsonl(path="in")}, ["gopher_qualit"])
+    with pytest.raises(RecipeError, match="polars frame"):
+        gristmill.Recipe({"a": 3}, [Write()])
+    with pytest.raises(RecipeError, match="no shared stage is called nowhere"):
+        gristmill.Recipe({"a": gristmill.Source(Jsonl(path="in"), [Repair()], join="nowhere")}, [Write()])
+
+
+def test_classes_of_files_travel_and_those_of_notebooks_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from gristmill.stages import Sample\n\n\nclass Half(Sample):\n    '''Half.'''\n"
+    (tmp_path / "my_half_stages.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import my_half_stages  # type: ignore[import-not-found]
+
+    recipe = gristmill.Recipe({"a": Jsonl(path="in")}, [my_half_stages.Half(rate=0.5)])
+    assert recipe.checked.steps[0].address == f"{tmp_path / 'my_half_stages.py'}:Half"
+
+    here = type("Here", (Sample,), {"__module__": "__main__", "__doc__": "Here."})
+    with pytest.raises(RecipeError, match="put it into a file of its own"):
+        gristmill.Recipe({"a": Jsonl(path="in")}, [here(rate=0.5)])
+    assert "my_half_stages" in sys.modules
+
+
+def frames(table: pa.Table) -> list[Any]:
+    import datasets
+
+    some: list[Any] = [table, table.to_pandas(), datasets.Dataset(table), table.to_pylist()]
+    try:
+        import polars
+    except ImportError:
+        return some
+    return [*some, polars.from_arrow(table), polars.from_arrow(table).lazy()]
+
+
+def test_stages_take_tables_of_other_libraries_and_give_them_back(table: pa.Table) -> None:
+    made = frames(table)
+    assert len(made) >= 4
+    for frame in made:
+        kept, unique = TextSignals(only=("words",))(frame), ExactDedup()(frame)
+        eager = type(frame).__name__.replace("LazyFrame", "DataFrame")
+        assert type(kept).__name__ == type(unique).__name__ == eager
+        measured, _ = as_arrow(kept)
+        assert measured["words"].to_pylist()[-1] == 4 and as_arrow(unique)[0].num_rows == 13
+    with pytest.raises(TypeError, match=r"dataset\['train'\]"):
+        import datasets
+
+        as_arrow(datasets.DatasetDict({"train": datasets.Dataset(table)}))
+
+
+def test_what_the_page_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.DOTALL)
+    blocks = [block for block in blocks if "train_judge" not in block]  # test_door_models.py has what it shows
+    assert len(blocks) == 3
+    monkeypatch.chdir(tmp_path)
+    lines(tmp_path / "books/a.jsonl", TEXTS)
+    lines(tmp_path / "crawl/b.jsonl", TEXTS[:4])
+    known: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), known)
+    assert known["run"].record["name"] == "small" and len(list(gristmill.open_run("out/mine").kept())) == 12
+    assert len(known["measured"]) == 2 and known["measured"][1]["words"] == 5

@@ -1,0 +1,103 @@
+"""`tune` and `explore` on a cell: documents by values of their signals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.explore.query import BadRequest, query_of
+from gristmill.pipeline.explore.reading_turns import Turn, Turns
+from gristmill.pipeline.explore.search import Searcher
+from gristmill.pipeline.explore.snapshot import Snapshots
+from gristmill.pipeline.look.tune import tune
+from gristmill.pipeline.look.where import conditions_of
+from tests.pipeline.runs import go, save
+
+TOPICS = ["science", "art, music", None]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cells")
+    rows = [
+        {"text": f"{n} " + "the mill and king with " * (n % 7 + 1), "topic": TOPICS[n % 3], "score": n % 5}
+        for n in range(210)
+    ]
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = """\
+name: cells
+sources: {web: {jsonl: {path: a.jsonl}}}
+stages:
+- from_meta: {texts: [topic], numbers: [score]}
+- gopher_quality: {min_words: 12}
+- quantile_buckets: {by: [score], buckets: 5, tiers: {low: 2, high: 5}}
+"""
+    go(save(folder / "recipe.yaml", recipe), folder / "out")
+    return folder / "out"
+
+
+def test_tune_counts_the_documents_of_a_cell_alone(out: Path) -> None:
+    setting = ["gopher_quality.min_words=25"]
+    whole = tune(str(out), setting).total
+    cells = [tune(str(out), setting, where=where) for where in ("topic=science", '"topic=art, music"', "topic=(none)")]
+    assert [cell.total.documents for cell in cells] == [70, 70, 70] and whole.documents == 210
+    words = {n: 1 + 5 * (n % 7 + 1) for n in range(210)}
+    for k, cell in enumerate(cells):
+        own = [words[n] for n in range(210) if n % 3 == k]
+        assert cell.total.before == sum(count >= 12 for count in own) and cell.total.after == sum(
+            count >= 25 for count in own
+        )
+        assert {moved.side for moved in cell.moved} == {"dropped"}
+    assert sum(cell.total.newly_dropped for cell in cells) == whole.newly_dropped > 0
+    both = tune(str(out), setting, where="topic=science, score=1")
+    assert both.total.documents == sum(n % 3 == 0 and n % 5 == 1 for n in range(210)) == 14
+    assert tune(str(out), setting, where="topic=sciences").total.documents == 0
+
+
+def test_a_signal_that_is_not_there_is_an_error(out: Path) -> None:
+    with pytest.raises(RecipeError, match="did you mean topic"):
+        tune(str(out), ["gopher_quality.min_words=25"], where="topics=science")
+    with pytest.raises(RecipeError, match="SIGNAL=VALUE was expected"):
+        tune(str(out), ["gopher_quality.min_words=25"], where="science")
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_conditions_or_a_complaint(text: str) -> None:
+    try:
+        conditions = conditions_of(text)
+    except ValueError:
+        return
+    assert all(name and isinstance(value, str) for name, value in conditions.items()) and len(conditions) <= 8
+
+
+def test_explore_lists_a_cell_whatever_file_its_signals_lie_in(out: Path) -> None:
+    snapshots = Snapshots(str(out))
+    snapshot = snapshots.now()
+    searcher = Searcher(snapshots)
+
+    def listed(kind: str, where: str) -> list[str]:
+        query = query_of(kind, {"where": where}, snapshot)  # type: ignore[arg-type]
+        hits, place = [], 0
+        while True:
+            page = searcher.search(snapshot, query, Turn(Turns(), 30), place)
+            assert not page.troubles
+            hits += [str(hit.uid) for hit in page.hits]
+            if page.ended:
+                return hits
+            place = page.after
+
+    whole = listed("documents", "")
+    cells = [listed("documents", where) for where in ("topic=science", '"topic=art, music"', "topic=(none)")]
+    assert [len(cell) for cell in cells] == [70] * 3 and sorted(uid for cell in cells for uid in cell) == sorted(whole)
+    bucket = listed("documents", "topic=science, quality_bucket=2")  # one beside the other
+    assert 0 < len(bucket) < 70 and {*bucket} < {*cells[0]}
+    gone = listed("rejects", "topic=science")
+    assert 0 < len(gone) < 70 and {*gone} < {*cells[0]}
+    with pytest.raises(BadRequest, match="SIGNAL=VALUE"):
+        query_of("documents", {"where": "science"}, snapshot)
+    page = searcher.search(snapshot, query_of("documents", {"where": "topics=a"}, snapshot), Turn(Turns(), 30), 0)
+    assert not page.hits and "no signal topics" in page.troubles[0]

@@ -1,0 +1,217 @@
+"""`gristmill train`: a plan is checked, trained, measured; killed it goes on; several ranks give what one gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.train import plan as plans
+from tests.pipeline.ablate.ablation_sets import held_out, make_set, tales
+
+pytest.importorskip("torch")
+
+PLAN = """
+name: tales
+sets:
+  plain: sets/plain
+  other: sets/other
+mix: {plain: 3, other: 1}
+model: {hidden: 16, layers: 2, heads: 2, kv_heads: 1, mlp: 32, tied: true}
+tokens: 20480
+training:
+  rows_per_update: 8
+  rows_per_step: 4
+  optimizer: {name: adamw, rate: 0.01}
+  checkpoint_every: 10
+  metrics_every: 10
+evaluate:
+  texts: {prose: {files: prose.parquet}}
+  choices: {quiz: {file: quiz.jsonl, score: bits_per_byte}}
+  every: 20
+"""
+COMMAND = [sys.executable, "-m", "gristmill.pipeline.cli.app", "train"]
+SLOWER = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "MKL_CBWR": "AUTO"}
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train")
+    make_set(folder / "sets" / "plain", tales(400, 1))
+    make_set(folder / "sets" / "other", tales(200, 2))
+    held_out(folder / "prose.parquet", 40, 4)
+    question = {"id": "1", "domain": "d", "context": "the cat", "choices": [" sees.", " qqq."], "answer": 0}
+    (folder / "quiz.jsonl").write_text("".join(json.dumps({**question, "id": str(i)}) + "\n" for i in range(3)))
+    (folder / "plan.yaml").write_text(PLAN)
+    return folder / "plan.yaml"
+
+
+def run(*args: object) -> Result:
+    done = CliRunner().invoke(app, ["train", *map(str, args)])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def start(*args: object) -> subprocess.Popen[str]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*COMMAND, *map(str, args)], env=os.environ | SLOWER, text=True, **pipes)
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    timed = ("seconds", "tokens_per_second", "flops", "memory", "joules", "mfu")
+    return [{k: v for k, v in line.items() if not any(word in k for word in timed)} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def alone(plan: Path) -> Path:
+    out = plan.parent / "alone"
+    said = run(plan, "--out", out, "--json")
+    result = json.loads(said.stdout)
+    assert result["updates"] == 40 and result["ranks"] == 1 and result["model"] == str(out / "model")
+    assert {"prose", "quiz"} == {*result["evaluation"]} and 0 < result["evaluation"]["prose"] < 8
+    events = [json.loads(line) for line in said.stderr.splitlines() if line.startswith("{")]
+    assert [line["step"] for line in events if "loss" in line] == [10, 20, 30, 40]
+    assert [line["step"] for line in events if "evaluation.prose" in line] == [20, 40]
+    assert (out / "model" / "model.safetensors").is_file() and (out / "model" / "tokenizer.json").is_file()
+    assert not (out / "checkpoints").exists()
+    return out
+
+
+def test_done_is_not_done_again(plan: Path, alone: Path) -> None:
+    before = (alone / "metrics.jsonl").stat().st_mtime_ns
+    shown = run(plan, "--out", alone).stdout
+    assert "last loss" in shown and "prose" in shown
+    assert (alone / "metrics.jsonl").stat().st_mtime_ns == before
+    other = plan.with_name("longer.yaml")
+    other.write_text(PLAN.replace("20480", "40960"))
+    with pytest.raises(RecipeError, match="another plan"):
+        CliRunner().invoke(app, ["train", str(other), "--out", str(alone)], catch_exceptions=False)
+
+
+def test_a_dense_model_becomes_experts(plan: Path, alone: Path) -> None:
+    upcycled = plan.with_name("experts.yaml")
+    model = "model: {upcycle: alone/model, experts: {number: 4, active: 2, router: sigmoid}}\n"
+    before = PLAN[PLAN.index("model:") : PLAN.index("tokens:")]
+    upcycled.write_text(
+        PLAN.replace(before, model).replace("20480", "2048").replace("training:", "training:\n  balance: {bias: 0.01}")
+    )
+    result = json.loads(run(upcycled, "--out", plan.parent / "experts", "--json").stdout)
+    was = json.loads((alone / "result.json").read_text())
+    assert result["updates"] == 4 and result["parameters"] > was["parameters"]
+    assert result["evaluation"]["prose"] == pytest.approx(was["evaluation"]["prose"], rel=0.1)
+    (line,) = [line for line in metrics(plan.parent / "experts") if "expert_load" in line]
+    assert line["step"] == 4 and 1 <= line["expert_load"] < 4 and line["tokens_dropped"] == 0
+    config = json.loads((plan.parent / "experts" / "model" / "config.json").read_text())
+    assert (config["model_type"], config["n_routed_experts"], config["num_experts_per_tok"]) == ("glm4_moe", 4, 2)
+
+
+def test_stopped_it_goes_on_to_the_same_end(plan: Path, alone: Path) -> None:
+    out = plan.parent / "stopped"
+    process = start(plan, "--out", out)
+    deadline = time.monotonic() + 120
+    while not [*out.glob("checkpoints/*/*")] and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+    if process.returncode:  # it was not quicker than we
+        assert process.returncode == 130 and "goes on from it" in said
+    run(plan, "--out", out)
+    assert metrics(out) == metrics(alone)
+    theirs, ours = (json.loads((folder / "result.json").read_text()) for folder in (alone, out))
+    assert ours["loss"] == theirs["loss"] and ours["evaluation"] == theirs["evaluation"]
+
+
+@pytest.mark.parametrize("layout", ["context: 2, zero: 2", "pipeline: 2, pipeline_schedule: zb1p"])
+def test_two_ranks_that_share_rows_learn_what_one_learns(plan: Path, alone: Path, layout: str) -> None:
+    """`parallel: auto` keeps what is set, and chooses the rest."""
+    out, shared = plan.parent / layout[:4], plan.with_name(f"{layout[:4]}.yaml")
+    lines = "".join(f"  {line}\n" for line in layout.split(", "))
+    if "context" in layout:
+        shared.write_text(PLAN.replace("  rows_per_step: 4\n", lines) + "parallel: auto\n")
+    else:
+        shared.write_text(PLAN.replace("  rows_per_step: 4\n", "  rows_per_step: 4\n" + lines))
+    process = start(shared, "--out", out, "--ranks", 2, "--json")
+    printed, said = process.communicate()
+    assert process.returncode == 0, said
+    result = json.loads(printed.splitlines()[-1])
+    theirs = json.loads((alone / "result.json").read_text())
+    assert result["ranks"] == 2 and (result["tokens"], result["counted"]) == (theirs["tokens"], theirs["counted"])
+    assert result["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+    assert result["evaluation"]["prose"] == pytest.approx(theirs["evaluation"]["prose"], rel=1e-4)
+
+
+def test_a_layout_is_planned_for_cards_that_are_elsewhere(plan: Path) -> None:
+    far = plan.with_name("far.yaml")
+    cards = "parallel: auto\ncards: {count: 4, per_host: 2, memory_gb: 80, kind: H100}\n"
+    far.write_text(PLAN.replace("  rows_per_step: 4\n", "") + cards)
+    shown = " ".join(run(far, "--dry-run").stdout.split())
+    assert "4 H100 of 80 GB, 2 hosts of 2" in shown and "layouts considered, 0 do not fit" in shown
+    assert "zero 0: 1 " in shown and "recompute none: selective" in shown and "ranks 4" in shown
+
+    def refused(text: str) -> str:
+        far.write_text(text)
+        with pytest.raises(RecipeError) as error:
+            CliRunner().invoke(app, ["train", str(far)], catch_exceptions=False)
+        return str(error.value)
+
+    assert "far.yaml:20: cards: count is 4, the run has 1; --dry-run plans for others" in refused(PLAN + cards)
+    assert "cards.memory: no such field; did you mean memory_gb?" in refused(
+        PLAN + cards.replace("memory_gb", "memory")
+    )
+    assert "are for `parallel: auto`" in refused(PLAN + cards.partition("\n")[2])
+    small = cards.replace("count: 4, per_host: 2", "count: 1").replace("80", "0.00001")
+    assert "fit no layout of 1 H100 of 0 GB" in refused(PLAN + small)
+
+
+def test_goes_on_from_a_model_in_the_order_of_one_set(plan: Path, alone: Path) -> None:
+    more = plan.with_name("more.yaml")
+    text = PLAN.replace("  other: sets/other\nmix: {plain: 3, other: 1}\n", "order: as_written\n")
+    text = text[: text.index("model:")] + f"model: {alone / 'model'}\n" + text[text.index("tokens:") :]
+    more.write_text(text)
+    first = metrics(alone)[0]["loss"]
+    run(more, "--out", plan.parent / "more")
+    assert metrics(plan.parent / "more")[0]["loss"] < first - 0.5
+
+
+def test_dry_run_says_what_it_takes(plan: Path) -> None:
+    said = run(plan, "--dry-run").stdout
+    assert "40 updates of 8 rows of 64: 20,480 tokens" in said
+    assert "set plain" in said and "75.0% of the tokens" in said and "memory of a rank" in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "says"),
+    [
+        ("rows_per_step: 4", "rows_per_stepp: 4", "training.rows_per_stepp: no such field; did you mean rows_per_step"),
+        ("rate: 0.01", "rat: 0.01", "training.optimizer"),
+        ("tokens: 20480\n", "", "either `tokens` or `training.updates`"),
+        ("{plain: 3, other: 1}", "{plain: 3, othr: 1}", "did you mean other"),
+        ("name: tales", "name: ../tales", "letters, digits"),
+        ("rows_per_update: 8\n", "rows_per_update: 0\n", "rows_per_update"),
+        ("mix:", "order: buckets\nmix:", "several sets"),
+        ("sets/other", "sets/nowhere", "sets.other"),
+        ("prose.parquet", "nothing.parquet", "nothing.parquet"),
+        ("quiz.jsonl", "nothing.jsonl", "no such file"),
+        ("{hidden: 16,", "{hiden: 16,", "model"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_trained(plan: Path, wrong: str, right: str, says: str) -> None:
+    from gristmill.pipeline.train.work import prepare
+
+    assert PLAN.count(wrong) == 1
+    other = plan.with_name("wrong.yaml")
+    other.write_text(PLAN.replace(wrong, right))
+    with pytest.raises(RecipeError, match=r"wrong\.yaml|evaluate") as error:
+        prepare(plans.load(other), on_gpu=False)
+    assert says in str(error.value)
