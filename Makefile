@@ -1,15 +1,19 @@
-# make demo | test | lint | soak | lock. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
+# make demo | test | lint | docs | notebooks | api | notes | soak | lock. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint soak lock
+.PHONY: help demo test lint docs notebooks api notes soak lock
 
 help:
 	@echo "make demo    run the whole mill on a small crawl, offline, into demo/"
 	@echo "make test    run the tests"
 	@echo "make lint    run ruff and mypy"
+	@echo "make api     renew the list of the public interface (tests/public_interface.txt), and show what changed"
+	@echo "make notes   print the notes of a release from CHANGELOG.md (VERSION=0.1.0)"
+	@echo "make docs    build the book into build/site (build/site/index.html)"
+	@echo "make notebooks  work through docs/notebooks again and store what they show"
 	@echo "make soak    run long proofs, ten minutes of each; run again to resume (SOAK=60: one minute)"
 	@echo "make lock    renew requirements-dev.lock, the versions that tests run with (needs uv: pip install uv)"
 
@@ -44,6 +48,21 @@ lint: $(VENV)/.installed-dev $(LINKS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+api: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.public_interface
+
+VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+notes:
+	@awk -v version='$(VERSION)' '/^## /{ on = $$2 == version; next } on { print; found = 1 } \
+	  END { if (!found) { print "CHANGELOG.md has no section " version; exit 1 } }' CHANGELOG.md
+# The hint of mkdocs-material on its successor is no warning of ours.
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
+	@echo "build/site/index.html"
+
+notebooks: $(VENV)/.installed-dev
+	$(BIN)/python docs/site/notebooks.py
 
 SOAK ?= 600
 soak: $(VENV)/.installed-dev
