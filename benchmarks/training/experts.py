@@ -26,10 +26,12 @@ from benchmarks.training.work import DrawnRows, go_through, scratch, tidy
 from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.trainer.model.attention import fastest
+from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
 from gristmill.trainer.run.loop import train
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import Training
+from gristmill.trainer.step.memory import memory_of
 from gristmill.trainer.step.optim import AdamW
 
 ADAMW = AdamW(rate=6e-4, weight_decay=0.1, betas=(0.9, 0.95))
@@ -61,12 +63,13 @@ def rate(args: argparse.Namespace, device: torch.device, shape: DecoderShape, en
         batches = [replace(each, ids_T=each.ids_T % 512, targets_T=each.targets_T.clamp(max=511)) for each in batches]
     turn = iter(range(1 << 30))
     median, spread = seconds_each(lambda: trained.step([batches[next(turn) % 4]]), device)
+    predicted = memory_of(shape, args.tokens, zero=0, fused_linears=has_fused_linears(device)).peak
     say(
         "ours", experts=shape.experts and shape.experts.number, engine=engine, tokens=args.tokens,
         parameters=shape.parameters, active=shape.active_parameters,
         tokens_per_second=round(args.tokens / median), spread=round(spread, 3),
         gib=round(torch.cuda.max_memory_allocated() / 2**30, 1) if device.type == "cuda" else None,
-        **trained.stepper.balance.facts(),
+        predicted_gib=round(predicted / 2**30, 1), **trained.stepper.balance.facts(),
     )  # fmt: skip
     return args.tokens / median
 

@@ -79,7 +79,7 @@ class Pipelines(Bench):
             losses.append(stepper.accumulate(steps, whole) / whole)
             stepper.step(RATE)
 
-        seconds, spread = seconds_each(update, self.device, warm=2, rounds=2, steps=2)
+        seconds, spread = seconds_each(update, self.device, warm=1, rounds=2, steps=1)
         if ranks.count > 1:
             seconds = self.largest(seconds)
         curve = [round(float(loss), 6) for loss in losses]

@@ -44,6 +44,7 @@ ADAMW = AdamW(rate=1e-3, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-4)  # round
 TINY = DecoderShape(512, 64, 2, 4, 2, 128, context=64, tied=True)
 WAYS = "none/0,none/1,none/2,none/3,selective/0,full/0,selective/3,full/3,selective/1,full/1,selective/2,full/2"
 SMOKE_UPDATES = 6
+MEANS = {"one document": 1e9, "documents of 16,000": 16e3, "documents of 900": 900.0}
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,9 @@ class Bench:
         self.begins("context", 120)
         row = 1024 if self.args.tiny else self.args.long
         for recompute in self.args.context.split(","):
-            for name, mean in (("one document", 1e9), ("documents of 16,000", 16e3), ("documents of 900", 900.0)):
+            for name, mean in MEANS.items():
+                if str(int(mean)) not in self.args.means.split(","):
+                    continue
                 alone: list[float] = []
                 way = Way(recompute=recompute, compile=not self.args.eager)
                 one = replace(way)
@@ -283,7 +286,7 @@ class Bench:
             stepper.step(0.1)
 
         updates = (update(part, line) for part, line in itertools.cycle(zip(parts, lines, strict=True)))
-        median, spread = seconds_each(lambda: next(updates), self.device, warm=2, rounds=2, steps=2)
+        median, spread = seconds_each(lambda: next(updates), self.device, warm=4, rounds=2, steps=4)
         if ranks.count > 1:
             median = self.largest(median)
         speed = row / median
@@ -353,6 +356,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32_768, help="a rank and update, of scaling and memory")
     parser.add_argument("--long", type=int, default=65_536, help="tokens of a row, of context")
     parser.add_argument("--context", default="none", help="of context: recompute none, selective, full")
+    parser.add_argument("--means", default="1000000000,16000,900", help="of context: mean lengths of documents")
     parser.add_argument("--eager", action="store_true", help="memory without torch.compile")
     parser.add_argument("--silence", type=float, default=180)
     parser.add_argument("--tiny", action="store_true")

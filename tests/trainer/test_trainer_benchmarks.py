@@ -100,3 +100,13 @@ def test_replicas_learn_the_same_and_send_less() -> None:
     for zero in (0, 3):
         flat, whole, narrow = (ways[zero, gradients, True]["megabytes"] for gradients in ("flat", "float32", "int8"))
         assert flat is None or flat > 1.3 * whole > 3 * narrow
+
+
+@pytest.mark.slow
+def test_curves_of_layouts_and_of_changes_between_them() -> None:
+    lines = said([*TORCHRUN, "-m", "benchmarks.training.curves", "--tiny", "--only", "switches"])
+    assert [(line["way"], line["updates"]) for line in lines if line["what"] == "curve"] == [
+        ("zero 3 then context then 1f1b", 10),
+        ("tensor then zbv then zero 1", 10),
+    ]
+    assert max(line["largest"] for line in lines if line["what"] == "curve") < 1e-4

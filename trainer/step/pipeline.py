@@ -4,7 +4,7 @@
 All ranks of a pipeline read the same rows, so only hidden states and their gradients travel: the residual stream of a
 micro-batch, whose size every rank knows. Each direction between two neighbours has a process group of its own, and its
 messages are received in the order in which the other rank sends them, which both know: none waits for another that
-comes later. Messages for the next action are asked for before an action begins.
+comes later.
 
 A head tied to the embedding is a copy in the last stage. Its gradients are summed there in float32 and added to the
 embedding's in the first stage, which alone steps, before ranks that see other rows sum theirs; the new weights go the
@@ -119,6 +119,17 @@ class Edge:
         while self._sent:
             self._sent.popleft()[0].wait()
 
+    def connect(self, rank: int, device: torch.device) -> None:
+        """Both ends meet once. NCCL joins them at the first message, and that must not wait behind other messages."""
+        token = torch.zeros(1, device=device)
+        if rank == self.sender:
+            self.send(token)
+            self.wait()
+        else:
+            self.ask(token)[0].wait()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
 
 class Pipeline:
     """Runs updates of a `StagedDecoder`. All ranks must make one: it makes process groups."""
@@ -136,7 +147,7 @@ class Pipeline:
         self._dtype = next(model.parameters()).dtype
         self._deferred = DeferredWeights(model) if self.plan.schedule in SPLIT else None
         steps = {(a, b) for a, b in itertools.pairwise(self.plan.rank_of) if a != b}
-        self._edges = _edges(grid, steps | {(b, a) for a, b in steps})
+        self._edges = _edges(grid, steps | {(b, a) for a, b in steps}, device)
         self._tied = _TiedHead(model, grid, device) if model.shape.tied else None
         self.clear()
 
@@ -163,10 +174,8 @@ class Pipeline:
             for rank, order in enumerate(orders)
             if rank != mine
         }
-        for action, after in itertools.zip_longest(orders[mine], orders[mine][1:]):
+        for action in orders[mine]:
             self._ask(action)
-            if after:
-                self._ask(after)
             {"forward": self._forward, "backward": self._backward, "weights": self._weights}[action.kind](action)
         self._gradients.finish()
         for edge in self._edges.values():
@@ -266,7 +275,7 @@ class _TiedHead:
         self.model = model
         self.total: Tensor | None = None  # of its gradients
         last = model.plan.rank_of[-1]
-        pair = _edges(grid, {(0, last), (last, 0)}) if last else {}
+        pair = _edges(grid, {(0, last), (last, 0)}, device) if last else {}
         self._up, self._down = pair.get((last, 0)), pair.get((0, last))
         if model.tied_copy is not None:
             copy = model.tied_copy.to(device, _dtype_of(model)) if last else model.embedding.weight.detach()
@@ -318,7 +327,7 @@ def _dtype_of(model: nn.Module) -> torch.dtype:
     return next(model.parameters()).dtype
 
 
-def _edges(grid: Grid, steps: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Edge]:
+def _edges(grid: Grid, steps: Iterable[tuple[int, int]], device: torch.device) -> dict[tuple[int, int], Edge]:
     """Between these places of every pipeline; those that this rank is an end of. All ranks must call this."""
     of_stage = grid.all.count // grid.pipeline.count
     found = {}
@@ -328,4 +337,5 @@ def _edges(grid: Grid, steps: Iterable[tuple[int, int]]) -> dict[tuple[int, int]
             group: Any = torch.distributed.new_group(list(ends))
             if grid.all.rank in ends:
                 found[a, b] = Edge(group, *ends)
+                found[a, b].connect(grid.all.rank, device)
     return found

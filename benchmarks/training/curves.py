@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Loss curves of every layout beside those of one GPU that repeats itself, and of runs that are stopped and go on in
+another layout.
+
+    torchrun --standalone --nproc-per-node 2 -m benchmarks.training.curves [--updates 300] [--only layouts,switches]
+      [--shape 10m] [--tiny]
+
+All train the same decoder (or mixture) in bf16 on the same drawn rows. One GPU repeats the run with the rows of an
+update summed in other portions: how far these curves lie apart, at most and over their last tenth, is the spread.
+`largest` and `last` say the same of a layout beside the first of these runs, `within` that both are inside the spread.
+`switches`: a run is stopped by SIGTERM after two fifths and goes on in the next layout named, after three fifths in
+the third.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.training.speed import decoder_on, say
+from benchmarks.training.work import DrawnRows, reason, scratch, tidy
+from gristmill.shards.loader import Loader
+from gristmill.shards.orders import Shuffled
+from gristmill.trainer.model.attention import fastest
+from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
+from gristmill.trainer.run.loop import train
+from gristmill.trainer.run.schedule import RateSchedule
+from gristmill.trainer.run.settings import Training
+from gristmill.trainer.run.stopping import Stopped
+from gristmill.trainer.step.optim import AdamW
+from gristmill.trainer.step.parallel import ALONE, RankGroup, join_ranks
+
+ADAMW = AdamW(rate=6e-4, weight_decay=0.1, betas=(0.9, 0.95))
+PORTIONS = (8, 16, 32, 4)  # rows of a pass, of one GPU that repeats itself
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "zero 0": {},
+    "zero 1": {"zero": 1},
+    "zero 2": {"zero": 2},
+    "zero 3": {"zero": 3},
+    "tensor": {"tensor": 2},
+    "context": {"context": 2},
+    "1f1b": {"pipeline": 2, "pipeline_schedule": "1f1b"},
+    "zbv": {"pipeline": 2, "pipeline_schedule": "zbv"},
+}
+SPARSE: dict[str, dict[str, Any]] = {"mixture, data": {}, "mixture, experts": {"experts": 2}}
+SWITCHES = (("zero 3", "context", "1f1b"), ("tensor", "zbv", "zero 1"))
+
+
+class Curves:
+    def __init__(self, args: argparse.Namespace, ranks: RankGroup, device: torch.device) -> None:
+        self.args, self.ranks, self.device = args, ranks, device
+        self.row, self.vocabulary = (64, 512) if args.tiny else (1024, 16_384)
+        shape = shape_named("1m" if args.tiny else args.shape, self.vocabulary, context=self.row)
+        self.shape = replace(shape, layers=4, kv_heads=max(2, shape.kv_heads))
+        experts = Mixture(8, 2, self.shape.mlp // 2, "sigmoid")
+        self.sparse = replace(self.shape, experts=experts)
+        self.rows: Any = DrawnRows(args.updates * args.rows, self.row, self.vocabulary)
+        self.first: dict[bool, list[float]] = {}  # of one GPU, dense and sparse
+        self.spread: dict[bool, tuple[float, float]] = {}
+
+    def say(self, what: str, **facts: Any) -> None:
+        if self.ranks.first:
+            say(what, **facts)
+
+    def go(
+        self, shape: DecoderShape, folder: Path, ranks: RankGroup, stop: int | None = None, **layout: Any
+    ) -> list[float]:
+        """Losses so far; `stop`: after so many updates a signal comes."""
+        training = Training(
+            self.args.updates, self.args.rows, **{"rows_per_step": 8, **layout}, optimizer=ADAMW,
+            schedule=RateSchedule(), checkpoint_every=None, metrics_every=1, compile=False,
+            precision="bf16" if self.device.type == "cuda" else "float32",
+        )  # fmt: skip
+        reader, readers = training.reader(ranks.rank, ranks.count)
+        loader = Loader(self.rows, training.rows_per_update, Shuffled(), seed=1, rank=reader, world=readers)
+        model = decoder_on(self.device, shape, fastest(self.device))
+
+        def told(line: Any) -> None:
+            if stop is not None and line.get("step") == stop:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with suppress(*(Stopped,) if stop else ()):
+            train(model, loader, training, folder, device=self.device, ranks=ranks, save_model=False, told=told)
+        lines = (folder / "metrics.jsonl").read_text().splitlines() if ranks.first else []
+        return [json.loads(line)["loss"] for line in lines if '"loss"' in line]
+
+    def repeats(self, shape: DecoderShape) -> None:
+        """Each rank by itself, at the same time; then how far apart they are."""
+        portions = PORTIONS if self.args.repeats is None else PORTIONS[: self.args.repeats]
+        mine = portions[self.ranks.rank :: self.ranks.count]
+        with scratch() as own:
+            curves = [self.go(shape, Path(own) / str(rows), ALONE, rows_per_step=rows) for rows in mine]
+        found = self.ranks.gather(curves)
+        curves = [found[n % self.ranks.count][n // self.ranks.count] for n in range(len(portions))]
+        sparse = shape.experts is not None
+        self.first[sparse] = curves[0]
+        apart = [beside(a, b) for n, a in enumerate(curves) for b in curves[:n]]
+        self.spread[sparse] = max(largest for largest, _ in apart), max(last for _, last in apart)
+        self.say(
+            "one GPU", sparse=sparse, repeats=len(curves), updates=len(curves[0]), first=curves[0][0],
+            last=round(tail(curves[0]), 5), largest=float(f"{self.spread[sparse][0]:.3g}"),
+            spread_of_last=float(f"{self.spread[sparse][1]:.3g}"),
+        )  # fmt: skip
+
+    def compare(self, name: str, curve: list[float], sparse: bool, seconds: float) -> None:
+        if not self.ranks.first:
+            return
+        largest, last = beside(curve, self.first[sparse])
+        most = self.spread[sparse]
+        self.say(
+            "curve", way=name, updates=len(curve), loss=round(tail(curve), 5), largest=float(f"{largest:.3g}"),
+            last=float(f"{last:.3g}"), within=bool(largest <= most[0] and last <= most[1]), seconds=round(seconds, 1),
+        )  # fmt: skip
+
+    def tried(self, name: str, job: Callable[[], list[float]], sparse: bool = False) -> None:
+        problem, curve, began = None, [], time.perf_counter()
+        try:
+            curve = job()
+        except Exception as error:
+            problem = reason(error)
+        tidy(self.device)
+        if problems := [said for said in self.ranks.gather(problem) if said]:
+            self.say("curve", way=name, failed=problems[0])
+        else:
+            self.compare(name, curve, sparse, time.perf_counter() - began)
+
+    def layouts(self) -> None:
+        for shape, ways in ((self.shape, LAYOUTS), (self.sparse, SPARSE)):
+            sparse = shape.experts is not None
+            if sparse not in self.first:
+                self.repeats(shape)
+            for name, layout in ways.items():
+                with self.folder() as folder:
+                    self.tried(name, lambda s=shape, f=folder, w=layout: self.go(s, f, self.ranks, **w), sparse)
+
+    def switches(self) -> None:
+        if False not in self.first:
+            self.repeats(self.shape)
+        for ways in SWITCHES:
+            with self.folder() as folder:
+                self.tried(" then ".join(ways), lambda f=folder, w=ways: self.switched(f, w))
+
+    def switched(self, folder: Path, ways: tuple[str, ...]) -> list[float]:
+        updates = self.args.updates
+        curve: list[float] = []
+        for stop, name in zip((updates * 2 // 5, updates * 3 // 5, None), ways, strict=True):
+            curve = self.go(self.shape, folder, self.ranks, stop, **LAYOUTS[name])
+        return curve
+
+    def folder(self) -> Any:
+        return _Shared(self.ranks)
+
+
+class _Shared:
+    """A scratch folder of all ranks."""
+
+    def __init__(self, ranks: RankGroup) -> None:
+        self.ranks, self.own = ranks, scratch() if ranks.first else None
+
+    def __enter__(self) -> Path:
+        return Path(str(self.ranks.gather(self.own.name if self.own else None)[0])) / "run"
+
+    def __exit__(self, *_: object) -> None:
+        self.ranks.gather(None)
+        if self.own:
+            self.own.cleanup()
+
+
+def tail(curve: list[float]) -> float:
+    return statistics.mean(curve[-max(1, len(curve) // 10) :])
+
+
+def beside(one: list[float], other: list[float]) -> tuple[float, float]:
+    """How far apart two curves are: at most in any update, and over their last tenth."""
+    if len(one) != len(other):
+        raise ValueError(f"{len(one)} updates beside {len(other)}")
+    return max(abs(a - b) for a, b in zip(one, other, strict=True)), abs(tail(one) - tail(other))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="layouts,switches")
+    parser.add_argument("--updates", type=int)
+    parser.add_argument("--rows", type=int, default=32, help="of an update")
+    parser.add_argument("--repeats", type=int, help="of one GPU, at most 4")
+    parser.add_argument("--shape", default="10m")
+    parser.add_argument("--silence", type=float, default=180)
+    parser.add_argument("--tiny", action="store_true")
+    args = parser.parse_args()
+    args.updates = args.updates or (10 if args.tiny else 300)
+    if args.tiny:
+        torch.set_num_threads(1)
+        args.repeats = args.repeats or 2
+    with join_ranks("cpu" if args.tiny else None, timedelta(seconds=args.silence)) as (ranks, device):
+        bench = Curves(args, ranks, device)
+        bench.say("machine", device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu")
+        for name in args.only.split(","):
+            getattr(bench, name)()
+        bench.say("ended")
+
+
+if __name__ == "__main__":
+    main()
