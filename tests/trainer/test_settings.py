@@ -195,7 +195,7 @@ def test_pipelines_read_the_same_rows_and_choose_their_schedule() -> None:
     assert training.schedule_for(shape, 4) == "1f1b"  # others have not run over NCCL
     assert dataclasses.replace(training, pipeline_schedule="zbv").schedule_for(shape, 4) == "zbv"
     assert [chosen(shape, 2, micros) for micros in (8, 1)] == ["interleaved", "zbv"]
-    assert chosen(shape, 2, 1, ("1f1b", "interleaved")) == "interleaved"
+    assert chosen(shape, 2, 8, ("1f1b", "zb1p")) == "zb1p"
     for wrong, match in (
         ({"zero": 2}, "zero 0 or 1"),
         ({"pipeline": 1, "pipeline_schedule": "1f1b"}, "but pipeline is 1"),
