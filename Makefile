@@ -1,13 +1,14 @@
-# make demo | test | lint | docs | notebooks | api | notes | soak | lock. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
+# make demo | wheel | test | lint | docs | notebooks | api | notes | soak | lock. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs notebooks api notes soak lock
+.PHONY: help demo wheel test lint docs notebooks api notes soak lock
 
 help:
 	@echo "make demo    run the whole mill on a small crawl, offline, into demo/"
+	@echo "make wheel   build dist/gristmill-*.whl, with compiled kernels for the demo"
 	@echo "make test    run the tests"
 	@echo "make lint    run ruff and mypy"
 	@echo "make api     renew the list of the public interface (tests/public_interface.txt), and show what changed"
@@ -34,6 +35,13 @@ $(VENV)/.installed-dev: $(INSTALLS) | $(BIN)/python
 
 demo: $(VENV)/.installed
 	$(BIN)/gristmill demo --out demo
+
+# With kernels compiled for any x86-64 processor of the last ten years, for this Python and numba: `gristmill demo`
+# uses them. Those of other Pythons that are in kernels/compiled are packed too.
+wheel: $(VENV)/.installed
+	GRISTMILL_CACHE=build/kernels $(BIN)/gristmill warm --portable --to kernels/compiled
+	rm -rf build/lib
+	$(BIN)/python -m pip wheel -q --no-deps -w dist .
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2

@@ -157,7 +157,7 @@ def _candidates() -> list[Path]:
 def hash_of_code(module: str) -> str:
     """A hash of a kernel's file, of all kernel files that it imports, of the compiler and of the processor."""
     digest = hashlib.sha256(
-        f"{version('numba')} {version('llvmlite')} {platform.python_version()} {platform.machine()}".encode()
+        f"{version('numba')} {version('llvmlite')} {sys.implementation.cache_tag} {platform.machine()}".encode()
     )
     waiting, seen = [module], set()
     while waiting:

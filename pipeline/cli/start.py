@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import keyword
 import shlex
@@ -73,10 +74,14 @@ def demo(
     ] = None,
 ) -> None:
     """Generate a small crawl with known answers, run everything on it offline, and check the result."""
+    from gristmill.kernels.base import portable
+
+    compiled = portable.choose()  # before anything imports numba
     from gristmill.pipeline.demo.check import check
     from gristmill.pipeline.demo.check_shards import check_shards
     from gristmill.pipeline.demo.crawl import ROW_LENGTH, write_crawl
     from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.processes.kernel_packs import unpack
     from gristmill.pipeline.progress.progress import final_table, ui_for
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.run import run
@@ -85,26 +90,34 @@ def demo(
     crawl.mkdir(parents=True, exist_ok=True)
     show, log = console(), console(stderr=True)
     log.print(f"making a crawl of planted duplicates, bad pages and secrets in {escape(str(crawl))}")
+    if compiled:
+        unpack(compiled, hashlib.sha256(compiled).hexdigest())
     truth = write_crawl(crawl)
-    log.print("running it; on a new machine kernels are compiled first, which takes a minute once")
+    if compiled:
+        log.print("running it, by the kernels that came with the package")
+    else:
+        log.print("running it; on a new machine kernels are compiled first, which takes a minute once")
     with ui_for(False, log) as ui:
         summary = run(recipes.load(crawl / "demo.yaml"), folder, Where(workers), ui)
     show.print(final_table(summary.record))
     findings = [*check(out / "run", truth), *check_shards(out / "run", ROW_LENGTH)]
-    for finding in findings:
-        mark = "[green]as planted[/green]" if finding.ok else "[red]not so    [/red]"
+    wrong = [finding for finding in findings if not finding.ok]
+    for finding in wrong:
         show.print(
-            f"{mark}  {escape(finding.what)}: {escape(str(finding.found))}"
-            + ("" if finding.ok else f", expected {escape(str(finding.expected))}")
+            f"[red]not so[/red]  {escape(finding.what)}: {escape(str(finding.found))}, expected "
+            f"{escape(str(finding.expected))}"
         )
+    show.print(
+        f"{len(findings) - len(wrong)} of {len(findings)} facts of the crawl came out as they were planted: what is "
+        "spam, copied,\nforeign or damaged went, each for its reason, and shards give back every text"
+    )
     show.print(f"report: {escape(cli_report.address(folder))}")
-    if not all(f.ok for f in findings):
+    if wrong:
         raise GristmillError("the demo's result is not what was planted in it")
     lines = [(f"gristmill {command.format(run=shlex.quote(folder))}", about) for command, about in NEXT]
-    wide = max(len(command) for command, _ in lines)
     show.print("next:")
     for command, about in lines:
-        show.print(f"  {escape(command.ljust(wide))}  [dim]{about}[/dim]", soft_wrap=True)
+        show.print(f"  {escape(command)}\n    [dim]{about}[/dim]", soft_wrap=True)
 
 
 class Kind(StrEnum):

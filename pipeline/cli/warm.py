@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
+import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -30,9 +31,16 @@ def warm(
         Path | None, typer.Option("--from", help="unpack this pack first; it is code, so give its --sha256")
     ] = None,
     sha256: Annotated[str | None, typer.Option("--sha256", help="of that pack, as `warm --to` prints it")] = None,
+    portable: Annotated[
+        bool, typer.Option("--portable", help="for any processor of the last ten years, as a wheel has them")
+    ] = False,
 ) -> None:
     """Compile kernels before they are needed; pack them for machines of the same kind."""
+    from gristmill.kernels.base import portable as portable_kernels
     from gristmill.kernels.base.files import write_whole
+
+    if portable:
+        os.environ.update(portable_kernels.ENVIRONMENT)  # numba is not here yet
     from gristmill.pipeline.processes.kernel_packs import file_name, packed, unpack
 
     if (from_ is None) != (sha256 is None):
@@ -42,9 +50,12 @@ def warm(
     if from_ is not None and sha256 is not None:
         show.print(f"unpacked {unpack(from_.read_bytes(), sha256):,} files of {escape(str(from_))}", soft_wrap=True)
     count = compile_all(specs_of(recipe))
+    if recipe is None:
+        run_demo()
     show.print(f"kernels of {count} stages are ready after {time.monotonic() - start:.1f} s")
     if to is not None:
-        path = to if to.suffix and not to.is_dir() else to / file_name()
+        name = portable_kernels.file().name if portable else file_name()
+        path = to if to.suffix and not to.is_dir() else to / name
         content = packed()
         write_whole(path, content)
         digest = hashlib.sha256(content).hexdigest()
@@ -78,6 +89,19 @@ def compile_all(specs: Sequence[StageSpec]) -> int:
         with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
             list(pool.map(compile_one, sorted(specs, key=rank)))
     return len(specs)
+
+
+def run_demo() -> None:
+    """What stages compile only as they work: training a tokenizer, packing."""
+    from gristmill.pipeline.demo.crawl import write_crawl
+    from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.progress.progress import Quiet
+    from gristmill.pipeline.recipe import recipe as recipes
+    from gristmill.pipeline.run.run import run
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_crawl(Path(folder))
+        run(recipes.load(Path(folder) / "demo.yaml"), f"{folder}/run", Where(1), Quiet())
 
 
 def compile_one(spec: StageSpec) -> None:

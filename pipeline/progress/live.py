@@ -145,7 +145,7 @@ def speed(facts: ProgressFacts, width: int) -> str:
 
 def workers(facts: ProgressFacts, width: int) -> str:
     if not facts["workers"]:
-        return "workers start; kernels that this machine does not have yet are compiled"[:width]
+        return "workers start; kernels that this machine does not have are compiled, once"[:width]
     memory = facts["memory"]
     number = memory["workers"] if memory else facts["workers"]
     line = f"{as_number(number)} worker{'s' if number != 1 else ''}"

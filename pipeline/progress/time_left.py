@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from gristmill.pipeline.progress.events import Event, NodeShape, StageShape
 from gristmill.pipeline.progress.usual import END, END_A_PART, HOME_TASK, START, TASK, Known, Usual, usual_of
 
-LATE = 15.0  # seconds after which workers that have not come do so at a time that nobody knows
+LATE = 6.0  # seconds after which workers that have not come do so at a time that nobody knows
 HOMES = 64  # tasks of a round that goes home to documents, at most, of few parts
 BYTES_A_DOCUMENT = 2_000  # of an input of which nothing was read yet
 SLOWEST, FASTEST = 6.0, 0.5  # what a machine may be, beside the one that `usual` was measured on

@@ -13,10 +13,11 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import pytest
 import zstandard
 
-from gristmill.kernels.base import compiled
+from gristmill.kernels.base import compiled, portable
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.processes import kernel_packs
@@ -48,6 +49,20 @@ if len(sys.argv) == 2:
     Path(sys.argv[1]).write_bytes(content)
 print(json.dumps([len([name for name in compiled if name.startswith("gristmill")]), stages.__file__,
                   hashlib.sha256(content).hexdigest(), kernel_packs.kind()]))
+"""
+
+# the same by kernels that came with the package
+BROUGHT = """
+import sys
+from pathlib import Path
+from gristmill.kernels.base import portable
+portable.FOLDER = Path(sys.argv.pop())
+content = portable.choose()
+print(bool(content), file=sys.stderr)
+if content:
+    sys.argv += [str(portable.file()), __import__("hashlib").sha256(content).hexdigest()]
+else:
+    sys.argv.append("own.tar.zst")
 """
 
 COUNTING = """
@@ -85,6 +100,39 @@ def test_a_pack_of_another_install_leaves_nothing_to_compile(tmp_path: Path) -> 
     assert again[:2] == [0, str(tmp_path / "moved/gristmill/stages/__init__.py")] and again[3] == kind
     assert again[1] != home
     assert prepared(tmp_path / "third", NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")[3] != kind
+
+
+@pytest.mark.slow
+def test_kernels_that_came_with_the_package_leave_nothing_to_compile(tmp_path: Path) -> None:
+    brought = tmp_path / "compiled"
+    brought.mkdir()
+    pack = brought / portable.file().name
+    first, _, _, kind = prepared(tmp_path / "first", str(pack), **portable.ENVIRONMENT)
+    assert first > 5
+
+    def with_package(cache: str, **environ: str) -> tuple[Any, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", BROUGHT + PREPARE, str(brought)], capture_output=True, text=True, check=True,
+            env={**os.environ, "GRISTMILL_CACHE": str(tmp_path / cache), **environ}, cwd=tmp_path,
+        )  # fmt: skip
+        return json.loads(done.stdout), done.stderr.split()[-1]
+
+    (count, _, _, found), chosen = with_package("second")
+    assert (count, found, chosen) == (0, kind, "True")
+    pack.rename(brought / "cpython-399-numba-9.tar.zst")  # for another Python
+    (count, _, _, found), chosen = with_package("third")
+    assert (count, chosen) == (first, "False") and found != kind
+
+
+def test_portable_kernels_are_for_processors_that_run_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(portable, "FOLDER", tmp_path)
+    portable.file().write_bytes(b"kernels")
+    monkeypatch.delitem(sys.modules, "numba")
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: dict.fromkeys(portable.FEATURES[1:], True))
+    assert portable.choose() is None and not os.environ
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: dict.fromkeys(portable.FEATURES, True))
+    assert portable.choose() == b"kernels" and os.environ == portable.ENVIRONMENT
 
 
 def pack_of(*names: str) -> tuple[bytes, str]:
