@@ -101,7 +101,10 @@ def test_the_examples_on_shards_run(run_of_two_lengths: Path, tmp_path: Path, mo
     exec(reading.replace("shards/2048", "shards/16").replace("rows(0, 64)", "rows(0, 2)"), names)
     assert names["block"].shape == (2, 16) and len(names["row"].input_ids) == 16
     for places in (3, 6):  # the second run resumes
-        exec(training.replace("batch_rows=8", "batch_rows=2").replace("num_workers=2", "num_workers=0"), {})
+        exec(
+            training.replace("batch_rows=8", "batch_rows=2").replace("num_workers=2", "num_workers=0"),
+            {"__name__": "__main__"},
+        )
         state = yaml.safe_load((tmp_path / "state.json").read_text())
         assert 2 * places in state.values(), state
 
