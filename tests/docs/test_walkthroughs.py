@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from collections.abc import Iterator
@@ -145,6 +146,11 @@ def test_a_rule_of_my_own(place: Path) -> None:
     exec(compile(code, "other_rules.py", "exec", dont_inherit=True), others := {})
     even = others["EvenWords"]()(names["gristmill"].stages.TextSignals()(names["table"]))
     assert even.num_rows == 0  # both have three
+    assert ds.dataset(place / "out/calm/write", format="parquet").count_rows() > 100
+    for name in ("test_my_rule", "test_my_rules"):
+        tests = [test for called, test in vars(importlib.import_module(name)).items() if called.startswith("test_")]
+        assert len(tests) == 1
+        tests[0]()
 
 
 def test_forgetting_a_site(place: Path) -> None:
