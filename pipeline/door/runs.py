@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
-from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from rich.console import Console
 
+from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View, render_signal
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RecipeError
@@ -132,11 +132,7 @@ def run(
     the address of a Dask scheduler, `cluster` a YAML file for dask-jobqueue. `progress`: bars while it goes; by default
     in notebooks that have ipywidgets. Raises `GristmillError` with a message for people.
     """
-    if getattr(current_process(), "_inheriting", False):  # a worker that imports the script of its driver
-        raise RecipeError(
-            f"{out}: workers import the script that starts them, and this one runs the recipe when it is imported; put "
-            'the call under `if __name__ == "__main__":`'
-        )
+    refuse_in_a_worker()
     loaded = recipe if isinstance(recipe, Recipe) else recipes.load(Path(recipe))
     notebook = "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
     shown = notebook if progress is None else progress

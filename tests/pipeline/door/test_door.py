@@ -93,6 +93,9 @@ def test_a_script_that_its_workers_run_again_is_told_what_to_write(
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)  # as a worker imports it
     with pytest.raises(RecipeError, match='put the call under `if __name__ == "__main__":`'):
         recipe.run(tmp_path / "out")
+    for call in (gristmill.ablate, gristmill.train_judge):
+        with pytest.raises(RecipeError, match="workers import the script"):
+            call(tmp_path / "plan.yaml")
     assert not (tmp_path / "out").exists()
 
 
