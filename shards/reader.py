@@ -69,6 +69,13 @@ class ShardSet:
     def __len__(self) -> int:
         return int(self.first_rows[-1])
 
+    def __repr__(self) -> str:
+        tokens, documents = (self.index.total(name) for name in ("tokens", "documents"))
+        return (
+            f"<ShardSet {self.folder}: {len(self):,} rows of {self.meta.row_length:,} tokens; {documents:,} documents,"
+            f" {tokens:,} tokens of {', '.join(self.sources)}; tokenizer {self.meta.tokenizer}>"
+        )
+
     def __getitem__(self, i: int) -> Row:
         return self.row(i)
 

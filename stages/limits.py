@@ -40,10 +40,12 @@ class Limit:
 
 
 def below(signal: str, setting: str | float, reason: str) -> Limit:
+    """Drop where the signal is below the setting, or a number."""
     return Limit(signal, setting, "low", reason)
 
 
 def above(signal: str, setting: str | float, reason: str) -> Limit:
+    """Drop where the signal is above the setting, or a number."""
     return Limit(signal, setting, "high", reason)
 
 

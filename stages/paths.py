@@ -23,7 +23,7 @@ FOLDER, CONTENTS = "folder", "contents"
 
 @dataclass(frozen=True)
 class PathRole:
-    """Marks a setting of type str as a path."""
+    """Marks a setting of type str as a path, relative to the recipe; what it holds counts in fingerprints."""
 
     words: tuple[str, ...] = ()  # that mean something else, whatever lies beside the recipe
     is_name: Callable[[str], bool] = lambda value: False  # may it name something else, where no such file is?

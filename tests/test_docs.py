@@ -94,9 +94,9 @@ def test_the_design_lists_every_room_once_and_in_order() -> None:
 
 
 def test_house_words_are_few() -> None:
-    words = read("docs/words.md").split("## Former words")[0]
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| `", words, re.MULTILINE)
-    assert 20 < len(rows) <= 40 and len({word for word, _ in rows}) == len(rows)
-    places = re.findall(r"`((?:\w+/)+[\w.]*|(?:\w+/)+\w+)`", words)
-    assert len(places) >= len(rows)
-    assert [place for place in places if not (ROOT / place).exists()] == []
+    of_code = read("CONTRIBUTING.md").split("## Words of the code")[1]
+    places = dict(re.findall(r"^\| ([^|]+) \| [^|]+ \| (`[^|]+) \|$", of_code, re.MULTILINE))
+    words = [*re.findall(r"^\| ([^|]+) \| [^|]+ \|$", read("docs/words.md"), re.MULTILINE)[2:], *places]
+    assert 5 < len(places) < 20 < len(words) <= 40 and len(set(words)) == len(words)
+    paths = re.findall(r"`([^`]+)`", " ".join(places.values()))
+    assert len(paths) >= len(places) and [path for path in paths if not (ROOT / path).exists()] == []

@@ -50,7 +50,15 @@ KINDS = {
     Sink: "writes files",
     Global: "sees the whole data set",
 }
-SIMPLE = {int: "whole number", float: "number", bool: "true or false", str: "text", Path: "path", type(None): "null"}
+SIMPLE = {
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    str: "text",
+    Path: "path",
+    type(None): "null",
+    Any: "anything",
+}
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 NO_CHAPTER = {"log.md", "design.md", "coming_from.md", "limits.md", "start.md", "tour.md"}
 
@@ -93,8 +101,9 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def prose(text: str | None) -> str:
-    """A docstring as Markdown."""
-    return "\n".join(line.replace("<", "&lt;") for line in inspect.cleandoc(text or "").split("\n"))
+    """A docstring as Markdown: a `<` is escaped but in code, where it is taken as it stands."""
+    parts = re.split(r"(`[^`]*`|^    .*$)", inspect.cleandoc(text or ""), flags=re.MULTILINE)
+    return "".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(parts))
 
 
 def type_in_words(kind: Any) -> str:
@@ -381,7 +390,7 @@ def commands_page() -> str:
                 metavar = parameter.metavar or (parameter.name or "").upper()
                 usage.append(metavar if parameter.required else f"[{metavar}]")
                 rows.append((f"`{metavar}`", getattr(parameter, "help", "") or ""))
-        about = inspect.cleandoc(command.help or "").replace("<", "&lt;")
+        about = prose(command.help)
         options = table(("argument or option", "meaning"), rows) if rows else ""
         text.append(
             f"## {name}\n\n    {' '.join(usage)}{' [OPTIONS]' if rows else ''}\n\n{about}\n\n{options}".rstrip()
@@ -417,17 +426,18 @@ def python_page() -> str:
             function = getattr(function, "__func__", function)
             if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
                 text.append(f"### {name}.{method}\n\n    {method}{shortened(function)}\n\n{prose(function.__doc__)}")
-    bases = list(gristmill.stages.BASES)
-    rows = (
-        (f"`{name}`", first_sentence(getattr(gristmill.stages, name)))
-        for name in bases
-        if getattr(gristmill.stages, name).__doc__
-    )
+    things = ((name, documented(getattr(gristmill.stages, name))) for name in gristmill.stages.BASES)
+    rows = ((f"`{name}`", first_sentence(thing)) for name, thing in things if thing.__doc__)
     text.append(
         "## gristmill.stages\n\nEvery stage by its class, and what stages of your own are written with:\n\n"
         + table(("name", "what it is"), rows)
     )
     return "\n\n".join(text) + "\n"
+
+
+def documented(thing: Any) -> Any:
+    """What has the docstring: of a type with a mark (`RecipePath`), the mark."""
+    return get_args(thing)[1] if get_origin(thing) is Annotated else thing
 
 
 def shortened(thing: Any) -> str:

@@ -76,7 +76,7 @@ def export(
     ] = None,
     files: Annotated[str | None, typer.Option(help="trl, torchtune: parquet or arrow")] = None,
 ) -> None:
-    """Write token shards or documents in the format of another tool (docs/export.md)."""
+    """Write token shards or documents in the format of another tool (the book's chapter Export)."""
     from rich.progress import Progress
 
     from gristmill.pipeline.look.token_sets import exported
@@ -116,10 +116,10 @@ def import_(
     classes: Annotated[str | None, typer.Option(help="of a judge: its labels from worst to best, by commas")] = None,
     between: Annotated[str | None, typer.Option(help="of a regressor: lowest and highest value, 0,5")] = None,
     steps: Annotated[
-        str | None, typer.Option(help="fasttext: what was done to texts before training (docs/judges.md), by commas")
+        str | None, typer.Option(help="fasttext: what was done to texts before training (chapter Judges), by commas")
     ] = None,
 ) -> None:
-    """Take in files of another tool: tokens as shards, a model as a judge (docs/export.md)."""
+    """Take in files of another tool: tokens as shards, a model as a judge (the book's chapter Export)."""
     from gristmill.pipeline.interchange.imports import Importing, bring_in
 
     how = Importing(tokenizer, eos_token, row_length, head, good_label, classes, between, steps)

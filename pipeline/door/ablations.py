@@ -16,6 +16,7 @@ from rich.text import Text
 
 from gristmill.pipeline.ablate import show
 from gristmill.pipeline.ablate.plan import load, one_arm
+from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest, one_line
@@ -83,6 +84,7 @@ def ablate(
     arm. `progress`: a line on standard error for each job; log.txt has them in any case. An arm that failed has no
     verdict, and `verdict` says why; the others have theirs.
     """
+    refuse_in_a_worker()
     for package in PACKAGES:
         if find_spec(package) is None:
             raise RecipeError(f"ablate trains models; it needs {package}: pip install 'gristmill[gpu]'")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gristmill.classifiers.card import JudgeError
+from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View, gathered
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.judging import judge_plan, train as judging
@@ -71,6 +72,7 @@ def train_judge(plan: Mapping[str, Any] | str | Path, out: str | Path | None = N
     `plan` is a YAML file, or the same settings as a dictionary, whose paths are relative to the folder that Python runs
     in. Raises `GristmillError` with a message for people.
     """
+    refuse_in_a_worker()
     if isinstance(plan, Mapping):
         loaded = judge_plan.checked(of_options(plan, judge_plan.JudgePlan))
     else:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from rich.console import Console
 
+from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View, render_signal
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RecipeError
@@ -131,6 +132,7 @@ def run(
     the address of a Dask scheduler, `cluster` a YAML file for dask-jobqueue. `progress`: bars while it goes; by default
     in notebooks that have ipywidgets. Raises `GristmillError` with a message for people.
     """
+    refuse_in_a_worker()
     loaded = recipe if isinstance(recipe, Recipe) else recipes.load(Path(recipe))
     notebook = "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
     shown = notebook if progress is None else progress

@@ -77,7 +77,7 @@ class TrainPlan(Settings):
     tokens: Annotated[
         Count | None, Field(description="of the whole run, padding counted; or give training.updates")
     ] = None
-    training: Annotated[dict[str, Any], Field(description="settings of the trainer (docs/training.md)")]
+    training: Annotated[dict[str, Any], Field(description="settings of the trainer (chapter Training)")]
     parallel: Annotated[
         Literal["auto"] | None,
         Field(

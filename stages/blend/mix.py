@@ -52,7 +52,7 @@ class Mix(Global):
         description="columns that tell sources apart: source, language, a topic, a bucket of quality",
     )
     method: Annotated[AnyMethod, OneOf("method")] = Field(
-        default_factory=Proportional, description="where weights come from (docs/mixing.md); proportional unless given"
+        default_factory=Proportional, description="where weights come from (chapter Mixing); proportional unless given"
     )
     budget: Annotated[
         float | None, Field(description="tokens of training; null: as many as there are", gt=0, allow_inf_nan=False)

@@ -65,7 +65,7 @@ class Curriculum(Settings):
     ] = None
     schedule: Annotated[AnySchedule, OneOf("schedule")] = Field(
         default_factory=Random,
-        description="when what is easy and what is hard is seen (docs/curriculum.md); random unless given",
+        description="when what is easy and what is hard is seen (chapter Curriculum); random unless given",
     )
 
     @model_validator(mode="after")

@@ -38,9 +38,10 @@ class Written(NamedTuple):
 class Rephrase(Editor):
     """Add documents that a language model writes of those that come, one for each style; the originals stay, or go.
 
-    Each passage's answer is checked against the passage (docs/edits.md); a refused one is left out and counted. A
-    document is made where at least `least_accepted` of its passages are. Signals `synthetic`, `style` and `made_from`
-    (the original's uid) tell them apart; `meta` has the prompt. Synthetic documents that come pass as they are.
+    Each passage's answer is checked against the passage (chapter Editing and rephrasing); a refused one is left out and
+    counted. A document is made where at least `least_accepted` of its passages are. Signals `synthetic`, `style` and
+    `made_from` (the original's uid) tell them apart; `meta` has the prompt. Synthetic documents that come pass as they
+    are.
     """
 
     styles: list[StyleName] = Field(

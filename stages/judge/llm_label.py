@@ -31,7 +31,7 @@ class LlmLabel(AsksModel):
     taxonomy: Annotated[
         str,
         PathRole(words=SHIPPED),
-        Field(description="`topic` or `format` (24 labels each), or a YAML file of your own (docs/labels.md)"),
+        Field(description="`topic` or `format` (24 labels each), or a YAML file of your own (chapter Labels)"),
     ]
     signal: Annotated[
         str,

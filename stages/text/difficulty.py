@@ -37,7 +37,7 @@ ZLIB_WINDOW, ZLIB_LEVEL = 8192, 6
 
 
 class Difficulty(Annotate):
-    """Measure how hard a text is to read. What each signal is, and which way it points: docs/curriculum.md."""
+    """Measure how hard a text is to read. The chapter Curriculum defines each signal and its direction."""
 
     only: Annotated[tuple[str, ...], Field(description="measure only these signals; empty is all that can be")] = ()
     language: Annotated[

@@ -129,7 +129,7 @@ SIGNALS: dict[str, Signal] = {
 
 
 class TextSignals(Annotate):
-    """Measure text: words, lines, characters, repetition, scripts. What each signal is: docs/rules.md."""
+    """Measure text: words, lines, characters, repetition, scripts. The chapter Rules on text defines each signal."""
 
     units: Annotated[
         Units,

@@ -101,6 +101,14 @@ def test_the_reference_has_every_stage_and_the_reasons_that_runs_gave(site: Path
 
 
 @pytest.mark.slow
+def test_the_reference_shows_no_markup_and_no_types_of_python(site: Path) -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html")]
+    text = "\n".join(pages)
+    assert "<code>&lt;email&gt;</code>" in text and "<td><code>RecipePath</code></td>" in text
+    assert [word for word in ("&amp;lt;", "Runtime representation", "to: Any") if word in text] == []
+
+
+@pytest.mark.slow
 def test_a_link_to_a_function_goes_to_its_line(site: Path) -> None:
     links = re.findall(
         r'href="(code/[^"#]+)#__codelineno-0-(\d+)"><code>([\w.]+)</code>', (site / "tour.html").read_text()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib
 import importlib.util
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +20,13 @@ from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.shards.reader import open_shards
 from tests.docs.pages import ROOT, Block, blocks
 from tests.docs.test_commands_in_docs import lines_of
 from tests.pipeline.engine.here import work_here
 
 NOT_RUN = ("doctor", "demo", "explore")
+TEXTS = [f"The miller and the mill of river {n} have to be of use. " * 20 for n in range(40)] + ["too short"] * 3
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +36,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     write_crawl(folder / "crawl")
     for extra in ("demo.yaml", "truth.json"):
         (folder / "crawl" / extra).unlink()
+    (folder / "texts").mkdir()
+    (folder / "texts" / "a.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in TEXTS))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "_work", work_here)
         patch.chdir(folder)
@@ -103,6 +110,14 @@ def test_ten_minutes(place: Path) -> None:
     assert len([*(place / "out/crawl/shards/512").glob("*.arrow")]) >= 1
 
 
+def test_json_lines_become_clean_texts_and_shards(place: Path) -> None:
+    assert ds.dataset(place / "out/texts/write", format="parquet").count_rows() == 40
+    assert open_shards(place / "out/texts/shards/512").index.total("documents") == 40
+    files = (path.read_bytes() for path in (place / "clean/documents").glob("*.gz"))
+    lines = [line for data in files for line in gzip.decompress(data).decode().splitlines()]
+    assert sorted(json.loads(line)["text"] for line in lines) == sorted(TEXTS[:40])
+
+
 def test_the_reference_names_every_file_of_a_run(place: Path) -> None:
     source = importlib.util.spec_from_file_location("files_of_a_run", ROOT / "docs" / "site" / "files.py")
     assert source is not None and source.loader is not None
@@ -145,6 +160,11 @@ def test_a_rule_of_my_own(place: Path) -> None:
     exec(compile(code, "other_rules.py", "exec", dont_inherit=True), others := {})
     even = others["EvenWords"]()(names["gristmill"].stages.TextSignals()(names["table"]))
     assert even.num_rows == 0  # both have three
+    assert ds.dataset(place / "out/calm/write", format="parquet").count_rows() > 100
+    for name in ("test_my_rule", "test_my_rules"):
+        tests = [test for called, test in vars(importlib.import_module(name)).items() if called.startswith("test_")]
+        assert len(tests) == 1
+        tests[0]()
 
 
 def test_forgetting_a_site(place: Path) -> None:

@@ -110,6 +110,19 @@ def test_documents_come_back_whole(tmp_path, packer) -> None:
     assert any(len(document.tokens) > 16 for document in found)
 
 
+def test_a_set_shows_what_is_in_it(tmp_path) -> None:
+    made = small_set(tmp_path)
+    shown = repr(open_shards(made.folder))
+    documents = sum(len(shard.uid) for shard in made.shards)
+    tokens = sum(len(shard.tokens) for shard in made.shards)
+    rows = len(open_shards(made.folder))
+    assert shown == (
+        f"<ShardSet {made.folder}: {rows:,} rows of 16 tokens; {documents:,} documents, {tokens:,} tokens of"
+        " web, code, books; tokenizer tiny>"
+    )
+    assert rows > 10 and documents > 10
+
+
 def test_a_set_goes_to_another_process_by_name(tmp_path) -> None:
     shards = open_shards(small_set(tmp_path).folder)
     shards.row(0)

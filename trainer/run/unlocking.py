@@ -109,7 +109,7 @@ def buckets_of(shards: ShardSet) -> Buckets:
     numbered = bucket[bucket >= 0]
     if len(numbered) == 0:
         raise BadShards(
-            f"{shards.folder}: no row has a bucket; put an `order` stage with steps before `pack` (docs/curriculum.md)"
+            f"{shards.folder}: no row has a bucket; put an `order` stage with steps before `pack`: the book's chapter Curriculum"
         )
     bucket = np.where(bucket < 0, numbered.min(), bucket)
     starts = np.concatenate([[0], np.flatnonzero(np.diff(bucket)) + 1]).astype(np.int64)

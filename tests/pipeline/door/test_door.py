@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 import sys
 from pathlib import Path
@@ -85,6 +86,19 @@ def test_a_wrong_recipe_says_so_at_once() -> None:
         gristmill.Recipe({"a": gristmill.Source(Jsonl(path="in"), [Repair()], join="nowhere")}, [Write()])
 
 
+def test_a_script_that_its_workers_run_again_is_told_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = gristmill.Recipe([{"text": TEXTS[0]}], [Write()])
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)  # as a worker imports it
+    with pytest.raises(RecipeError, match='put the call under `if __name__ == "__main__":`'):
+        recipe.run(tmp_path / "out")
+    for call in (gristmill.ablate, gristmill.train_judge):
+        with pytest.raises(RecipeError, match="workers import the script"):
+            call(tmp_path / "plan.yaml")
+    assert not (tmp_path / "out").exists()
+
+
 def test_classes_of_files_travel_and_those_of_notebooks_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +149,7 @@ def test_what_the_page_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     lines(tmp_path / "books/a.jsonl", TEXTS)
     lines(tmp_path / "crawl/b.jsonl", TEXTS[:4])
-    known: dict[str, Any] = {}
+    known: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), known)
     assert known["run"].record["name"] == "small" and len(list(gristmill.open_run("out/mine").kept())) == 12

@@ -98,10 +98,18 @@ def test_the_examples_on_shards_run(run_of_two_lengths: Path, tmp_path: Path, mo
     (tmp_path / "shards").symlink_to(run_of_two_lengths / "shards" / "16")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(reading.replace("shards/2048", "shards/16").replace("rows(0, 64)", "rows(0, 2)"), names)
-    assert names["block"].shape == (2, 16) and len(names["row"].input_ids) == 16
+    small = (("shards/2048", "shards/16"), ("rows(0, 64)", "rows(0, 2)"), ("range(64)", "range(8)"))
+    for shown, here in small:
+        assert shown in reading
+        reading = reading.replace(shown, here)
+    exec(reading, names)
+    assert names["block"].shape == (2, 16) and len(names["row"].input_ids) == 16 and names["names"][0] == "a"
+    assert 0 < names["lengths"].sum() <= 16 and len(names["uids"]) == len(names["lengths"])
     for places in (3, 6):  # the second run resumes
-        exec(training.replace("batch_rows=8", "batch_rows=2").replace("num_workers=2", "num_workers=0"), {})
+        exec(
+            training.replace("batch_rows=8", "batch_rows=2").replace("num_workers=2", "num_workers=0"),
+            {"__name__": "__main__"},
+        )
         state = yaml.safe_load((tmp_path / "state.json").read_text())
         assert 2 * places in state.values(), state
 
