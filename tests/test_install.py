@@ -118,6 +118,9 @@ def test_it_runs_beside_packages_named_like_its_folders(kind: str, source: Path,
     call(programs / "gristmill", "run", "recipe.yaml", "--out", "out", "--workers", "1", cwd=here)
     tables = [pq.read_table(path) for path in (here / "out" / "write").glob("*.parquet")]
     assert sorted(text for table in tables for text in table["text"].to_pylist()) == sorted(set(TEXTS))
+    if kind == "wheel":
+        said = call(programs / "gristmill", "demo", "--workers", "1", cwd=here)
+        assert "not so" not in said and (here / "demo" / "run" / "report.html").is_file()
     call(programs / "gristmill", "init", "in", "--recipe", "mine.yaml", cwd=here)
     call(programs / "gristmill", "run", "mine.yaml", "--out", "mine", "--workers", "1", cwd=here)
     assert (here / "mine" / "report.html").is_file()
