@@ -51,7 +51,7 @@ class DeferredWeights:
                     )
                 setattr(block, name, _deferring(layer, self._multiply))
 
-    def during(self, key: Hashable, backward: Callable[[], None]) -> None:
+    def during(self, key: Hashable, backward: Callable[[], object]) -> None:
         self._here = self._waiting[key] = []
         backward()
 

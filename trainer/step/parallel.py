@@ -27,7 +27,6 @@ Item = TypeVar("Item")
 
 BUCKET = 1 << 26  # bytes of gradients that travel together
 LONGEST_SILENCE = timedelta(minutes=10)
-QUEUES = "32"  # of a card: with the usual 8, work can stand behind a message that waits for that work
 
 
 class RankError(RuntimeError):
@@ -204,7 +203,6 @@ def join_ranks(
     started = "RANK" in os.environ and "WORLD_SIZE" in os.environ
     device = torch.device(kind, int(os.environ.get("LOCAL_RANK", "0"))) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", QUEUES)
         if not torch.cuda.is_available() or device.index >= torch.cuda.device_count():
             raise RankError(
                 f"local rank {device.index} has no GPU: {torch.cuda.device_count()} here; start no more processes than "

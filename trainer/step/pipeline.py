@@ -19,6 +19,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -149,6 +150,7 @@ class Pipeline:
         steps = {(a, b) for a, b in itertools.pairwise(self.plan.rank_of) if a != b}
         self._edges = _edges(grid, steps | {(b, a) for a, b in steps}, device)
         self._tied = _TiedHead(model, grid, device) if model.shape.tied else None
+        self._loaded = False
         self.clear()
 
     def clear(self) -> None:
@@ -161,10 +163,35 @@ class Pipeline:
         if self._tied:
             self._tied.total = None
 
+    def load(self, packed: PackedTokens) -> None:
+        """Every kernel works once, for nothing. A kernel's first launch loads it, and may wait until the device is idle;
+        behind a message that waits for the other rank, it would wait for what that rank needs from here."""
+        for stage in self.plan.stages(self.ranks.rank):
+            size = len(packed.ids_T), self.model.shape.hidden
+            x = torch.zeros(size, dtype=self._dtype, device=self.device, requires_grad=True) if stage else None
+            with self._computing():
+                output = self.model.run_stage(stage, x, packed)
+                if stage == self.plan.last:
+                    output = linear_cross_entropy(output, self.model.own_head, packed.targets_T)
+            layers = range(*self.plan.layers[stage])
+            weights = [w for layer in layers for w in self.model.blocks.get_submodule(str(layer)).parameters()]
+            asked = [*weights, *([] if x is None else [x])]
+            backward = partial(torch.autograd.grad, output, asked, torch.ones_like(output), allow_unused=True)
+            if self._deferred:
+                self._deferred.during("loading", backward)
+                self._deferred.gradients("loading")
+            else:
+                backward()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self._loaded = True
+
     def run(self, micros: Sequence[PackedTokens], weigh: Callable[[Tensor], Tensor]) -> Tensor:
         """Gradients of an update, summed over ranks that see other rows. Returns this rank's sum of losses, which is 0
         before the last stage. `weigh`: what of a loss is learned from."""
         orders = self.plan.orders(len(micros))
+        if not self._loaded and self.device.type == "cuda":
+            self.load(micros[0])
         self.clear()
         self._micros, self._weigh = micros, weigh
         self._total = torch.zeros((), dtype=torch.float64, device=self.device)

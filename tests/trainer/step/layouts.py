@@ -116,6 +116,8 @@ def go(stepper: Stepper, layout: Layout, updates: range, poison: int | None = No
         poisoned = update == poison and stepper.ranks.data.first
         parts = [stepper.part_of(pack_documents(piece)) for piece in passes]
         steps = [(part, number == len(parts)) for number, part in enumerate(parts, 1)]
+        if stepper._pipeline is not None and not curve.losses:
+            stepper._pipeline.load(parts[0])  # as on GPUs: it changes nothing
         total = stepper.accumulate(steps, torch.tensor(math.nan if poisoned else counted))
         norm = stepper.step(1.0)
         curve.losses.append(float(total) / counted)
