@@ -164,8 +164,8 @@ class Pipeline:
             self._tied.total = None
 
     def load(self, packed: PackedTokens) -> None:
-        """Every kernel works once, for nothing. A kernel's first launch loads it, and may wait until the device is idle;
-        behind a message that waits for the other rank, it would wait for what that rank needs from here."""
+        """Every kernel works once, for nothing. A kernel's first launch loads it, and may wait until the device is
+        idle; behind a message that waits for the other rank, it would wait for what that rank needs from here."""
         for stage in self.plan.stages(self.ranks.rank):
             size = len(packed.ids_T), self.model.shape.hidden
             x = torch.zeros(size, dtype=self._dtype, device=self.device, requires_grad=True) if stage else None
