@@ -43,7 +43,7 @@ def compress_judge(
     hold_out: Annotated[
         float, typer.Option("--hold-out", min=0, max=0.9, help="share of groups on which the cost is measured; 0: none")
     ] = 0.2,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is drawn at random")] = 0,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda")] = "auto",
     as_json: AsJson = False,
 ) -> None:

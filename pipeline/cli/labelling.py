@@ -51,7 +51,7 @@ def label(
     most_failures: Annotated[
         float, typer.Option("--most-failures", min=0, max=1, help="highest share of unreadable answers")
     ] = 0.02,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is drawn at random")] = 0,
     price_prompt: Annotated[
         float | None, typer.Option("--price-prompt", help="price of a million prompt tokens")
     ] = None,

@@ -37,7 +37,7 @@ def predictive(
     hold_out: Annotated[
         float, typer.Option("--hold-out", min=0, max=0.9, help="share of hosts held out for evaluation; 0: none")
     ] = 0.1,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is drawn at random")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Train a judge on the documents on which better models have lower losses."""
