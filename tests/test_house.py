@@ -240,3 +240,15 @@ def test_transformers_does_not_take_our_kernels_for_its_own() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-1] == "False"
+
+
+def test_kernels_are_all_in_kernels() -> None:
+    """Packs of compiled code hold those of that floor alone."""
+    elsewhere = [
+        f"{name}.{node.name}"
+        for name, path in modules(ROOT).items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and any("kernel" in ast.unparse(each) for each in node.decorator_list)
+        if not name.startswith("gristmill.kernels.")
+    ]
+    assert elsewhere == []

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.compiled import kernel
 from gristmill.kernels.base.types import Array, Bytes
 from gristmill.kernels.base.unicode import properties
 from gristmill.kernels.blocks import text as block_text
+from gristmill.kernels.blocks.choice import choose
 from gristmill.kernels.blocks.columns import FEATURES
 from gristmill.kernels.blocks.context import COLUMNS, CONTEXT, context_features
 from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, Splits, check, predict, splits_of
@@ -117,33 +117,6 @@ def choose_blocks(probability: Array, words: Array, sharpness: float, beta: floa
             kept,
         )
     return kept
-
-
-@kernel
-def choose(
-    probability: Array, words: Array, sharpness: float, recall: float, least: float, order: Array, kept: Array
-) -> None:
-    """Keeps the blocks up to the cut that promises the highest F, with `recall` the square of its beta; a block without
-    words follows what its probability says."""
-    hoped = 0.0
-    sharp = np.empty(len(order))
-    for b in range(len(order)):
-        p = np.float64(probability[b])
-        a, z = p**sharpness, (1 - p) ** sharpness
-        sharp[b] = a / (a + z)
-        hoped += sharp[b] * words[b]
-    best, cut, right, taken = -1.0, 0, 0.0, 0
-    for k in range(len(order)):
-        b = order[k]
-        if probability[b] < least:
-            break
-        right += sharp[b] * words[b]
-        taken += words[b]
-        promised = (1 + recall) * right / (taken + recall * hoped) if taken > 0 else 0.0
-        if promised >= best:
-            best, cut = promised, k + 1
-    for k in range(cut):
-        kept[order[k]] = True
 
 
 def save(model: BlockModel, path: str | os.PathLike[str]) -> None:
