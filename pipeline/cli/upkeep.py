@@ -49,6 +49,9 @@ OPTIONAL = {
     "vllm": ("scoring by a language model", "gristmill[llm]"),
 }
 
+# Packages that some blocks need beside their library, which imports without them.
+BESIDE = {"datatrove": ("spacy", "tldextract", "fasteners", "ahocorasick", "ftfy")}
+
 RECIPES = Path(__file__).parents[2] / "recipes"
 NO_CODE = shutil.ignore_patterns("__pycache__")
 # One source, and nothing but its reader.
@@ -68,8 +71,11 @@ def examine() -> Group:
     """What this machine has, and what is missing for what."""
     optional = Grid("What it can do", ("", ""), words=2)
     for module, (what, extra) in OPTIONAL.items():
-        there = importlib.util.find_spec(module) is not None
-        optional.add_row(what, "ready" if there else f"pip install '{extra}'", style="" if there else "yellow")
+        missing = [each for each in (module, *BESIDE.get(module, ())) if importlib.util.find_spec(each) is None]
+        some = f"some need {', '.join(missing)}: " if missing and module not in missing else ""
+        optional.add_row(
+            what, f"{some}pip install '{extra}'" if missing else "ready", style="yellow" if missing else ""
+        )
     stages = Grid("Stages", ("",), words=1)
     stages.add_row(", ".join(registry.built_in()))
     return Group(this_machine(), Text(), optional, Text(), stages, Text())
