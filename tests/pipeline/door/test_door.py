@@ -15,8 +15,9 @@ import gristmill
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.run_folder import NotFound
 from gristmill.pipeline.recipe.recipe import load
-from gristmill.stages import ExactDedup, GopherQuality, Jsonl, Repair, Sample, TextSignals, Write
+from gristmill.stages import ExactDedup, GopherQuality, Jsonl, KeepLanguages, Repair, Sample, TextSignals, Write
 from gristmill.stages.frames import as_arrow
+from gristmill.stages.stage import NoSuchSignal, Rule
 from tests.pipeline.runs import lines, save
 
 TEXTS = [
@@ -154,3 +155,12 @@ def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("\n".join(lines_of_script))
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout.split()) == (0, ["once", "4"]), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [(GopherQuality(), r"Measure it first: TextSignals\(\)\(table\)"), (KeepLanguages(languages=["en"]), r"Language\(\)")],
+)
+def test_a_rule_alone_says_who_measures_what_it_decides_by(stage: Rule, says: str) -> None:
+    with pytest.raises(NoSuchSignal, match=says):
+        stage([{"text": "A mill by the river."}])
