@@ -17,6 +17,7 @@ from rich.console import Group
 from rich.text import Text
 
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.files import all_were_read, is_run, refuse_special, runs_above
 from gristmill.pipeline.inputs.listing import LOOP, Folders
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
@@ -139,8 +140,9 @@ def gpu_names() -> list[str]:
     return answer.stdout.split("\n")[:-1] if answer.returncode == 0 else []
 
 
-def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, dry_run: bool) -> tuple[int, int]:
-    """Remove intermediates, and if asked results that the recipe no longer makes; files and bytes that went."""
+def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, dry_run: bool) -> dict[str, int]:
+    """Remove intermediates, and if asked results that the recipe no longer makes; the files that went, and their
+    bytes."""
     store = Store(out)
     record = store.read_json("run.json")
     if record is None:
@@ -158,7 +160,18 @@ def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, d
         ]
         if not dry_run:
             store.remove(chosen)
-    return len(chosen), sum(present[path] for path in chosen)
+    return {path: present[path] for path in chosen}
+
+
+def by_folder(files: dict[str, int]) -> list[str]:
+    """One line for each kind of files, as they lie: legs/crawl, stages/extract/rejects."""
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for path, size in files.items():
+        folder = "/".join(path.split("/")[: 3 if path.startswith("stages/") else 2]) if path.count("/") > 1 else path
+        counts[folder] += 1
+        sizes[folder] += size
+    return [f"{folder}: {n:,} file{'s' * (n > 1)}, {as_bytes(sizes[folder])}" for folder, n in sorted(counts.items())]
 
 
 def check_files(store: Store) -> tuple[int, list[str]]:
