@@ -9,7 +9,14 @@ from typing import TypedDict
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.flow.saved import kept_before, saved_is_gone
 from gristmill.pipeline.formatting import as_bytes
-from gristmill.pipeline.inputs.notes import alarms_of_inputs, facts_of, fetches_of, gone_since, notes_beside
+from gristmill.pipeline.inputs.notes import (
+    alarms_of_inputs,
+    facts_of,
+    fetches_of,
+    gone_since,
+    notes_beside,
+    without_text,
+)
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, make_plan
 from gristmill.pipeline.recipe.recipe import Recipe
@@ -75,7 +82,7 @@ def foresee(
     loud = alarms_of_inputs(inputs)
     journal = Journal(store, looks_only=True)
     facts = facts_of(inputs, gone_since(inputs, store, journal))
-    for line in [*loud, *fetches_of(facts), *notes_beside(loud, facts)]:
+    for line in [*loud, *without_text(inputs), *fetches_of(facts), *notes_beside(loud, facts)]:
         note(line)
     for line in costs_ahead(recipe, store, inputs):
         note(line)
