@@ -159,7 +159,10 @@ def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("stage", "says"),
-    [(GopherQuality(), r"Measure it first: TextSignals\(\)\(table\)"), (KeepLanguages(languages=["en"]), r"Language\(\)")],
+    [
+        (GopherQuality(), r"Measure it first: TextSignals\(\)\(table\)"),
+        (KeepLanguages(languages=["en"]), r"Language\(\)"),
+    ],
 )
 def test_a_rule_alone_says_who_measures_what_it_decides_by(stage: Rule, says: str) -> None:
     with pytest.raises(NoSuchSignal, match=says):
