@@ -15,6 +15,10 @@ from gristmill.pipeline.cli import report as cli_report
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.pipeline.screen import console, escape, say
 
+LIKE = (
+    "dclm", "dclm_full", "decontaminate", "dolma", "fineweb", "fineweb2", "multilingual", "nemotron_cc", "refinedweb",
+    "web_cells", "web_code", "web_math",
+)  # fmt: skip  # recipes of one source
 NEXT = (
     ("inspect {run}", "the funnel, and what each stage dropped"),
     ("tune {run} gopher_quality.min_words=80", "what another threshold would do"),
@@ -57,7 +61,7 @@ def init(
     folder: Annotated[Path, typer.Argument(help="the folder with your data", show_default=False)],
     recipe: Annotated[Path, typer.Option("--recipe", help="the recipe to write")] = Path("recipe.yaml"),
     like: Annotated[
-        str | None, typer.Option("--like", help="with the steps of a shipped recipe: fineweb, dclm, …")
+        str | None, typer.Option("--like", help=f"with the steps of a shipped recipe: {', '.join(LIKE)}")
     ] = None,
 ) -> None:
     """Write a recipe for a folder of data."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import platform
 import re
 import shlex
@@ -65,6 +66,10 @@ RULES = """\
   # - gopher_repetition
   # - gopher_quality
   # - personal_data
+"""
+SHARDS = """\
+  # - tokenize: {tokenizer: train}
+  # - pack: {row_length: 2048}
 """
 
 
@@ -245,8 +250,11 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
             f" {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
         )
     data_folder = folder.resolve()
-    names = {name: ("crawl" if len(files_of_reader) == 1 else f"{name}_files") for name in files_of_reader}
+    beside = data_folder.is_relative_to(recipe.resolve().parent)  # then the two can be moved together
+    written_path = data_folder.relative_to(recipe.resolve().parent) if beside else data_folder
     of_pages = {r.recipe_name() for r in readers if r.pages} & files_of_reader.keys()
+    the_one = "crawl" if of_pages or "wet" in files_of_reader else "documents"
+    names = {name: the_one if len(files_of_reader) == 1 else f"{name}_files" for name in files_of_reader}
     mixed = (
         of_pages != files_of_reader.keys()
     )  # texts have nothing to extract: each source of pages extracts for itself
@@ -256,13 +264,13 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
         if mixed
     }
     sources = "\n".join(
-        f'  {names[name]}:\n    {name}: {{path: "{data_folder}"}}'
+        f"  {names[name]}:\n    {name}: {{path: {json.dumps(str(written_path), ensure_ascii=False)}}}"
         + (f"\n    stages: [{own[name]}]" if name in own else "")
         for name in sorted(files_of_reader)
     )
     first = "  - extract\n" if of_pages and not mixed else ""
     name = folder.resolve().name.replace(" ", "-") or "run"
-    text = f"name: {name}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n"
+    text = f"name: {name}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n{SHARDS}"
     if shipped is not None:
         text = with_sources(shipped, sources, bool(first))
         for tables in (path for path in shipped.parent.iterdir() if path.is_dir() and f"{path.name}/" in text):
