@@ -64,6 +64,25 @@ def test_a_misspelt_head_is_not_taken_for_a_missing_one(tmp_path):
     assert said == ["1: nmae: no such field; did you mean name?", "2: sorces: no such field; did you mean sources?"]
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("language_filter", "keep_languages"),
+        ("LanguageFilter", "keep_languages"),
+        ("GopherQualityFilter", "gopher_quality"),
+        ("url_filter", "url_rules"),
+        ("WarcReader", "warc"),
+        ("minhash", "minhash_dedup"),
+        ("gopher_qualty", "gopher_quality"),
+    ],
+)
+def test_a_name_of_another_tool_leads_to_the_stage_that_does_it(theirs, ours):
+    assert registry.likely(theirs) == ours and ours in registry.names()
+    with pytest.raises(LookupError, match=f"did you mean {ours}"):
+        registry.find(theirs)
+    assert {*registry.ELSEWHERE.values()} <= {*registry.names()}
+
+
 def test_a_stage_that_nothing_is_like_is_named(tmp_path):
     assert complaints(tmp_path, SOURCES.replace("exact_dedup", "qqq").replace(", join: late", "")) == [
         "6: stages[0]: no such stage 'qqq'; `gristmill doctor` lists all there are"
