@@ -66,7 +66,7 @@ def test_tune_gives_the_lines_for_the_recipe(out: Path) -> None:
     nested = [Change("a", "by.en.min", 1, 2), Change("a", "by.de.min", 1, None), Change("b", "x", [1], [2, 3])]
     assert recipe_lines(nested) == ["  - a: {by: {en: {min: 2}, de: {min: null}}}", "  - b: {x: [2, 3]}"]
     with pytest.raises(
-        RecipeError, match="quantile_buckets is no rule .*; change tiers.low in the recipe and run it again"
+        RecipeError, match=r"quantile_buckets is no rule .*; change tiers\.low in the recipe and run it again"
     ):
         tune(str(out), ["quantile_buckets.tiers.low=3"])
 
