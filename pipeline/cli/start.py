@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import keyword
 import shlex
@@ -139,7 +140,8 @@ def new(
         path.write_text(text.replace("MyStage", class_name).replace("my_stage", name), encoding="utf-8")
     test, show = folder / f"test_{name}.py", console()
     show.print(f"wrote {escape(str(folder / f'{name}.py'))} and {escape(str(test))}", soft_wrap=True)
-    show.print(f"try it:       pytest {escape(shlex.quote(str(test)))}", soft_wrap=True)
+    install = "" if importlib.util.find_spec("pytest") else "pip install pytest; "
+    show.print(f"try it:       {install}python -m pytest {escape(shlex.quote(str(test)))}", soft_wrap=True)
     show.print(f"in a recipe:  - {escape(str(folder / f'{name}.py'))}:{class_name}", soft_wrap=True)
 
 
@@ -151,7 +153,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from gristmill.stages.stage import Rule, below
+from gristmill.stages import Rule, below
 
 
 class MyStage(Rule):
@@ -170,7 +172,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gristmill.stages.stage import Annotate
+from gristmill.stages import Annotate
 
 
 class MyStage(Annotate):
@@ -190,7 +192,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gristmill.stages.stage import Applied, Rewrite, Verdict, with_columns
+from gristmill.stages import Applied, Rewrite, Verdict, with_columns
 
 
 class MyStage(Rewrite):
