@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -51,6 +52,7 @@ OPTIONAL = {
     "vllm": ("scoring by a language model", "gristmill[llm]"),
 }
 
+OF_GPUS = ("pynvml", "flash_attn")
 # Packages that some blocks need beside their library, which imports without them.
 BESIDE = {"datatrove": ("spacy", "tldextract", "fasteners", "ahocorasick", "ftfy")}
 
@@ -76,18 +78,18 @@ SHARDS = """\
 def examine() -> Group:
     """What this machine has, and what is missing for what."""
     optional = Grid("What it can do", ("", ""), words=2)
+    gpus = gpu_names()
     for module, (what, extra) in OPTIONAL.items():
         missing = [each for each in (module, *BESIDE.get(module, ())) if importlib.util.find_spec(each) is None]
         some = f"some need {', '.join(missing)}: " if missing and module not in missing else ""
-        optional.add_row(
-            what, f"{some}pip install '{extra}'" if missing else "ready", style="yellow" if missing else ""
-        )
+        ready = "ready" if gpus or module not in OF_GPUS else "no GPU here"
+        optional.add_row(what, f"{some}pip install '{extra}'" if missing else ready, style="yellow" if missing else "")
     stages = Grid("Stages", ("",), words=1)
     stages.add_row(", ".join(registry.built_in()))
-    return Group(this_machine(), Text(), optional, Text(), stages, Text())
+    return Group(this_machine(gpus), Text(), optional, Text(), stages, Text())
 
 
-def this_machine() -> Grid:
+def this_machine(gpus: Sequence[str]) -> Grid:
     table = Grid("This machine", ("", ""), words=2)
     table.add_row("gristmill", version("gristmill"))
     table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
@@ -97,7 +99,7 @@ def this_machine() -> Grid:
     table.add_row("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB")
     disk = shutil.disk_usage(Path.cwd())
     table.add_row("disk here", f"{disk.free / 1e9:,.1f} GB free")
-    table.add_row("gpus", ", ".join(gpu_names()) or "none that the driver names (nvidia-smi)")
+    table.add_row("gpus", ", ".join(gpus) or "none that the driver names (nvidia-smi)")
     table.add_row("stages of packages", ", ".join(registry.installed()) or "none")
     return table
 

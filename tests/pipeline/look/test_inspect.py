@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.formatting import as_seconds, as_share, plain
+from gristmill.pipeline.formatting import as_percent, as_seconds, as_share, plain
 from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.history import (
     FileSpan,
@@ -287,3 +287,9 @@ def test_clean_names_what_it_would_remove_and_what_then_no_longer_works(tmp_path
     assert "legs/extract: 9 files, " in said.output and "stages/extract/rejects: 1 file, " in said.output, said.output
     assert "would remove" in said.output and "`tune` does not work" in said.output
     assert "`tune` does not work" not in CliRunner().invoke(app, ["clean", str(folder)]).output
+
+
+def test_a_share_is_all_although_its_parts_do_not_add_up_to_the_last_digit() -> None:
+    assert [as_percent(share) for share in (1.0, sum([0.1] * 10), 1 - 1e-9, 13 / 14)] == [
+        "100.00%", "100.00%", ">99.99%", "92.86%",
+    ]  # fmt: skip
