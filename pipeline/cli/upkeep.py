@@ -252,8 +252,8 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
             f" {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
         )
     data_folder = folder.resolve()
-    beside = data_folder.is_relative_to(recipe.resolve().parent)  # then the two can be moved together
-    written_path = data_folder.relative_to(recipe.resolve().parent) if beside else data_folder
+    is_beside = data_folder.is_relative_to(recipe.resolve().parent)  # then the two can be moved together
+    written_path = data_folder.relative_to(recipe.resolve().parent) if is_beside else data_folder
     of_pages = {r.recipe_name() for r in readers if r.pages} & files_of_reader.keys()
     the_one = "crawl" if of_pages or "wet" in files_of_reader else "documents"
     names = {name: the_one if len(files_of_reader) == 1 else f"{name}_files" for name in files_of_reader}

@@ -146,7 +146,8 @@ def page_of(
         "costs": costs(record, run),
         "recipe": json.dumps(run.recipe, indent=2, ensure_ascii=False),
         "machine": [
-            (key, as_bytes(value) if key == "memory" else as_text(value)) for key, value in run.machine.items()
+            (key, as_bytes(value) if key == "memory" and isinstance(value, int) else as_text(value))
+            for key, value in run.machine.items()
         ],
         "versions": sorted(run.versions.items()),
     }

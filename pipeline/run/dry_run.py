@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from gristmill.pipeline import fingerprint
+from gristmill.pipeline.errors import Mistakes
 from gristmill.pipeline.flow.saved import kept_before, saved_is_gone
 from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.notes import (
@@ -17,7 +18,7 @@ from gristmill.pipeline.inputs.notes import (
     notes_beside,
     without_text,
 )
-from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
+from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, make_plan
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.forecast import asked_of_models
@@ -77,7 +78,12 @@ def foresee(
 ) -> list[Foreseen]:
     """Every node of the plan, held against the journal. `note` gets the notes on the inputs, line by line."""
     store = Store(out)
-    plan = make_plan(recipe)
+    mistakes = Mistakes()
+    plans = mistakes.noted(make_plan, recipe)
+    if not plans:  # paths that lead nowhere are said too, before any file is read
+        mistakes.noted(listings_of, recipe, store)
+    mistakes.say_all()
+    [plan] = plans
     inputs = find_inputs(recipe, store, Portion(), remember=False, check=check_inputs)
     loud = alarms_of_inputs(inputs)
     journal = Journal(store, looks_only=True)
