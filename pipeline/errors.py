@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+Of = ParamSpec("Of")
+Made = TypeVar("Made")
 
 
 class GristmillError(Exception):
@@ -15,6 +20,25 @@ class RecipeError(GristmillError):
     """A wrong recipe or argument."""
 
     exit_code = 2
+
+
+class Mistakes:
+    """What is wrong with a recipe, gathered check by check and said at once."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def noted(self, check: Callable[Of, Made], *of: Of.args, **more: Of.kwargs) -> list[Made]:
+        """What a check answers, alone in a list; an empty one where it complains, which is kept until `say_all`."""
+        try:
+            return [check(*of, **more)]
+        except RecipeError as error:
+            self.found.append(str(error))
+            return []
+
+    def say_all(self) -> None:
+        if self.found:
+            raise RecipeError("\n".join(self.found))
 
 
 class RunFailed(GristmillError):

@@ -90,6 +90,7 @@ HOMES: dict[str, str] = {
 # What a stage of one's own is written with.
 BASES: dict[str, str] = {
     "Annotate": "gristmill.stages.stage",
+    "Applied": "gristmill.stages.stage",
     "Global": "gristmill.stages.stage",
     "Map": "gristmill.stages.stage",
     "Reader": "gristmill.stages.stage",
@@ -101,6 +102,7 @@ BASES: dict[str, str] = {
     "RecipePath": "gristmill.stages.paths",
     "above": "gristmill.stages.limits",
     "below": "gristmill.stages.limits",
+    "with_columns": "gristmill.stages.stage",
 }
 
 __all__ = ["BASES", "HOMES", *BASES, *HOMES]

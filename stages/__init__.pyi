@@ -58,6 +58,7 @@ from gristmill.stages.semantic.dedup import SemanticDedup as SemanticDedup
 from gristmill.stages.semantic.embed import Embed as Embed
 from gristmill.stages.stage import (
     Annotate as Annotate,
+    Applied as Applied,
     Global as Global,
     Map as Map,
     Reader as Reader,
@@ -66,6 +67,7 @@ from gristmill.stages.stage import (
     Signals as Signals,
     Sink as Sink,
     Verdict as Verdict,
+    with_columns as with_columns,
 )
 from gristmill.stages.text.bad_words import BadWords as BadWords, FewBadWords as FewBadWords
 from gristmill.stages.text.boilerplate import Boilerplate as Boilerplate

@@ -25,6 +25,9 @@ def one_line(text: str) -> str:
     return plain(" ".join(text.split()))
 
 
+ROUNDING = 1e-12  # a sum of shares that are all of it may come to a little less
+
+
 def as_number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
@@ -49,7 +52,7 @@ def as_bytes(size: float | None) -> str:
 def as_percent(share: float) -> str:
     """Two decimals; what is not quite all, or not quite nothing, never looks as if it were."""
     text = f"{share:.2%}".replace("-", "−")
-    if text == "100.00%" and share < 1:
+    if text == "100.00%" and share < 1 - ROUNDING:
         return ">99.99%"
     return "<0.01%" if text == "0.00%" and share > 0 else text.removeprefix("−") if text == "−0.00%" else text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -100,9 +101,19 @@ class Signals:
         """The Arrow column itself, for text and where nulls matter."""
         index = self._batch.schema.get_field_index(name)
         if index < 0:
-            raise NoSuchSignal(f"no signal {name!r} here; there are {', '.join(self._batch.schema.names)}")
+            raise NoSuchSignal(
+                f"no signal {name!r} here; there are {', '.join(self._batch.schema.names)}{who_adds(name)}"
+            )
         column = self._batch.column(index)
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def who_adds(signal: str) -> str:
+    """What to call before, on a table of one's own. A run puts it in by itself."""
+    stages = import_module("gristmill.stages")
+    likely = sorted(stages.HOMES, key=lambda name: (name != "TextSignals", ".text." not in stages.HOMES[name]))
+    name = next((name for name in likely if signal in getattr(stages, name).adds), None)
+    return f". Measure it first: {name}()(table)" if name else ""
 
 
 def numbers_in(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.ChunkedArray:

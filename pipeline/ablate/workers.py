@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypedDict
 from gristmill.pipeline.ablate.records import Job, JobResult
 from gristmill.pipeline.ablate.work import RESULT, failure
 from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.processes import template
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.processes.gpus import RESOURCE, gpus_here, spread_over
 from gristmill.pipeline.processes.lifetime import end_with_parent
@@ -239,6 +240,7 @@ def _cluster(crew: Crew) -> Iterator[Client]:
         "logging": {"distributed": "error"},
     }
     _quiet()
+    template.leave_main_alone()
     with dask.config.set(settings), contextlib.ExitStack() as stack:
         try:
             cluster = LocalCluster(

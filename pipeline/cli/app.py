@@ -66,6 +66,10 @@ Scheduler = Annotated[
 Cluster = Annotated[
     str | None, typer.Option("--cluster", help="a YAML file that describes a cluster for dask-jobqueue")
 ]
+WITHOUT_LEGS = (
+    "without them `tune` does not work, nor `inspect --url` and `--uid` of most documents, and a changed recipe starts"
+    " from the source"
+)
 ASIDE = "into OUT-sample, with an estimate for the whole input"
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help=f"only this many documents of each source, {ASIDE}")]
 Sample = Annotated[str | None, typer.Option("--sample", help=f"only this share of the input, such as 1%, {ASIDE}")]
@@ -172,8 +176,11 @@ def run_command(
         raise SystemExit(130) from None
     except BrokenPipeError:
         raise
-    except RunFailed:
-        show_so_far(folder)
+    except RunFailed as error:
+        if error.__cause__ is None or not of_storage(
+            error.__cause__
+        ):  # a store that does not answer has no record either
+            show_so_far(folder)
         raise
     except OSError as error:
         raise RunFailed(in_words(error, folder)) from error
@@ -291,19 +298,25 @@ def clean(
         bool, typer.Option(help="data that global stages exchanged between rounds; the next run recomputes it")
     ] = True,
     legs: Annotated[
-        bool, typer.Option(help="also documents between legs; a changed recipe then starts from the source")
+        bool,
+        typer.Option(help=f"also documents and signals between legs; {WITHOUT_LEGS}"),
     ] = False,
-    rejects: Annotated[bool, typer.Option(help="documents that were dropped")] = False,
+    rejects: Annotated[bool, typer.Option(help="documents that were dropped, which `inspect` shows")] = False,
     unused: Annotated[
         bool, typer.Option(help="shards and other results of stages that are no longer in the recipe")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be removed")] = False,
 ) -> None:
     """Remove intermediate files of a finished run, and results of earlier versions of its recipe."""
-    from gristmill.pipeline.cli.upkeep import clean_up
+    from gristmill.pipeline.cli.upkeep import by_folder, clean_up
 
-    files, size = clean_up(out, flow=flow, legs=legs, rejects=rejects, unused=unused, dry_run=dry_run)
-    console().print(f"{'would remove' if dry_run else 'removed'} {files:,} files, {size / 1e6:,.1f} MB")
+    show = console()
+    files = clean_up(out, flow=flow, legs=legs, rejects=rejects, unused=unused, dry_run=dry_run)
+    for line in by_folder(files) if dry_run else ():
+        say(show, f"  {line}")
+    say(show, f"{'would remove' if dry_run else 'removed'} {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB")
+    if any(path.startswith("legs/") for path in files):
+        say(show, f"legs/: {WITHOUT_LEGS}", "yellow", "note")
 
 
 app.command("verify")(cli_shards.verify)

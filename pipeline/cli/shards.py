@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.screen import console, escape
+from gristmill.pipeline.screen import console, escape, say
 
 if TYPE_CHECKING:
     from gristmill.shards.verify import Fault
 
 
 def verify(
-    folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
+    folder: Annotated[
+        str,
+        typer.Argument(
+            help="a run, or a folder of token shards; of a run at s3:// only the lengths of files are checked",
+            show_default=False,
+        ),
+    ],
 ) -> None:
     """Verify every byte of a run and every count of its token shards; exit code 1 if anything differs from what was
     written."""
@@ -28,7 +34,11 @@ def verify(
 
     show, count, store = console(), 0, Store(folder)
     is_run = store.exists("run.json") and store.exists("journal")
+    with_shards = not is_run or (store.local and store.exists("shards"))
+    if is_run and not store.local:
+        say(show, f"{folder}: lengths of files are checked here; contents and token shards only in a local copy")
     if is_run:
+        fine = "as written" if store.local else "there, of the written lengths"
         files, damaged = check_files(store)
         for line in damaged:
             show.print(f"[red]fault[/red]  {escape(line)}", soft_wrap=True)
@@ -36,12 +46,9 @@ def verify(
         show.print(
             f"{escape(folder)}: {files:,} files checked, {len(damaged):,} faults; run the recipe again to repair them"
             if damaged
-            else f"{escape(folder)}: {files:,} files, all as written"
+            else f"{escape(folder)}: {files:,} files, all {fine}"
         )
-    if is_run and not store.exists("shards"):
-        sets: Iterable[tuple[Path, int, list[Fault]]] = ()
-    else:
-        sets = faults_of(folder)
+    sets: Iterable[tuple[Path, int, list[Fault]]] = faults_of(folder) if with_shards else ()
     for path, shards, faults in sets:
         for fault in faults:
             show.print(f"[red]fault[/red]  {escape(str(path))}: {escape(str(fault))}", soft_wrap=True)
@@ -56,8 +63,10 @@ def verify(
 
 
 def export(
-    folder: Annotated[str, typer.Argument(help="a run, or a folder of its shards or documents", show_default=False)],
-    destination: Annotated[str, typer.Argument(help="a new folder", show_default=False)],
+    folder: Annotated[
+        str, typer.Argument(help="a local run, or a local folder of its shards or documents", show_default=False)
+    ],
+    destination: Annotated[str, typer.Argument(help="a new local folder", show_default=False)],
     to: Annotated[
         str,
         typer.Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import keyword
 import shlex
@@ -16,6 +17,10 @@ from gristmill.pipeline.cli import report as cli_report
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.pipeline.screen import console, escape, say
 
+LIKE = (
+    "dclm", "dclm_full", "decontaminate", "dolma", "fineweb", "fineweb2", "multilingual", "nemotron_cc", "refinedweb",
+    "web_cells", "web_code", "web_math",
+)  # fmt: skip  # recipes of one source
 NEXT = (
     ("inspect {run}", "the funnel, and what each stage dropped"),
     ("tune {run} gopher_quality.min_words=80", "what another threshold would do"),
@@ -58,7 +63,7 @@ def init(
     folder: Annotated[Path, typer.Argument(help="the folder with your data", show_default=False)],
     recipe: Annotated[Path, typer.Option("--recipe", help="the recipe to write")] = Path("recipe.yaml"),
     like: Annotated[
-        str | None, typer.Option("--like", help="with the steps of a shipped recipe: fineweb, dclm, …")
+        str | None, typer.Option("--like", help=f"with the steps of a shipped recipe: {', '.join(LIKE)}")
     ] = None,
 ) -> None:
     """Write a recipe for a folder of data."""
@@ -148,7 +153,8 @@ def new(
         path.write_text(text.replace("MyStage", class_name).replace("my_stage", name), encoding="utf-8")
     test, show = folder / f"test_{name}.py", console()
     show.print(f"wrote {escape(str(folder / f'{name}.py'))} and {escape(str(test))}", soft_wrap=True)
-    show.print(f"try it:       pytest {escape(shlex.quote(str(test)))}", soft_wrap=True)
+    install = "" if importlib.util.find_spec("pytest") else "pip install pytest; "
+    show.print(f"try it:       {install}python -m pytest {escape(shlex.quote(str(test)))}", soft_wrap=True)
     show.print(f"in a recipe:  - {escape(str(folder / f'{name}.py'))}:{class_name}", soft_wrap=True)
 
 
@@ -160,7 +166,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from gristmill.stages.stage import Rule, below
+from gristmill.stages import Rule, below
 
 
 class MyStage(Rule):
@@ -179,7 +185,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gristmill.stages.stage import Annotate
+from gristmill.stages import Annotate
 
 
 class MyStage(Annotate):
@@ -199,7 +205,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gristmill.stages.stage import Applied, Rewrite, Verdict, with_columns
+from gristmill.stages import Applied, Rewrite, Verdict, with_columns
 
 
 class MyStage(Rewrite):

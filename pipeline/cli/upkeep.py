@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import platform
 import re
 import shlex
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from rich.console import Group
 from rich.text import Text
 
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.files import all_were_read, is_run, refuse_special, runs_above
 from gristmill.pipeline.inputs.listing import LOOP, Folders
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
@@ -49,6 +52,10 @@ OPTIONAL = {
     "vllm": ("scoring by a language model", "gristmill[llm]"),
 }
 
+OF_GPUS = ("pynvml", "flash_attn")
+# Packages that some blocks need beside their library, which imports without them.
+BESIDE = {"datatrove": ("spacy", "tldextract", "fasteners", "ahocorasick", "ftfy")}
+
 RECIPES = Path(__file__).parents[2] / "recipes"
 NO_CODE = shutil.ignore_patterns("__pycache__")
 # One source, and nothing but its reader.
@@ -62,20 +69,27 @@ RULES = """\
   # - gopher_quality
   # - personal_data
 """
+SHARDS = """\
+  # - tokenize: {tokenizer: train}
+  # - pack: {row_length: 2048}
+"""
 
 
 def examine() -> Group:
     """What this machine has, and what is missing for what."""
     optional = Grid("What it can do", ("", ""), words=2)
+    gpus = gpu_names()
     for module, (what, extra) in OPTIONAL.items():
-        there = importlib.util.find_spec(module) is not None
-        optional.add_row(what, "ready" if there else f"pip install '{extra}'", style="" if there else "yellow")
+        missing = [each for each in (module, *BESIDE.get(module, ())) if importlib.util.find_spec(each) is None]
+        some = f"some need {', '.join(missing)}: " if missing and module not in missing else ""
+        ready = "ready" if gpus or module not in OF_GPUS else "no GPU here"
+        optional.add_row(what, f"{some}pip install '{extra}'" if missing else ready, style="yellow" if missing else "")
     stages = Grid("Stages", ("",), words=1)
     stages.add_row(", ".join(registry.built_in()))
-    return Group(this_machine(), Text(), optional, Text(), stages, Text())
+    return Group(this_machine(gpus), Text(), optional, Text(), stages, Text())
 
 
-def this_machine() -> Grid:
+def this_machine(gpus: Sequence[str]) -> Grid:
     table = Grid("This machine", ("", ""), words=2)
     table.add_row("gristmill", version("gristmill"))
     table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
@@ -85,7 +99,7 @@ def this_machine() -> Grid:
     table.add_row("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB")
     disk = shutil.disk_usage(Path.cwd())
     table.add_row("disk here", f"{disk.free / 1e9:,.1f} GB free")
-    table.add_row("gpus", ", ".join(gpu_names()) or "none that the driver names (nvidia-smi)")
+    table.add_row("gpus", ", ".join(gpus) or "none that the driver names (nvidia-smi)")
     table.add_row("stages of packages", ", ".join(registry.installed()) or "none")
     return table
 
@@ -133,8 +147,9 @@ def gpu_names() -> list[str]:
     return answer.stdout.split("\n")[:-1] if answer.returncode == 0 else []
 
 
-def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, dry_run: bool) -> tuple[int, int]:
-    """Remove intermediates, and if asked results that the recipe no longer makes; files and bytes that went."""
+def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, dry_run: bool) -> dict[str, int]:
+    """Remove intermediates, and if asked results that the recipe no longer makes; the files that went, and their
+    bytes."""
     store = Store(out)
     record = store.read_json("run.json")
     if record is None:
@@ -152,7 +167,18 @@ def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, d
         ]
         if not dry_run:
             store.remove(chosen)
-    return len(chosen), sum(present[path] for path in chosen)
+    return {path: present[path] for path in chosen}
+
+
+def by_folder(files: dict[str, int]) -> list[str]:
+    """One line for each kind of files, as they lie: legs/crawl, stages/extract/rejects."""
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for path, size in files.items():
+        folder = "/".join(path.split("/")[: 3 if path.startswith("stages/") else 2]) if path.count("/") > 1 else path
+        counts[folder] += 1
+        sizes[folder] += size
+    return [f"{folder}: {n:,} file{'s' * (n > 1)}, {as_bytes(sizes[folder])}" for folder, n in sorted(counts.items())]
 
 
 def check_files(store: Store) -> tuple[int, list[str]]:
@@ -226,8 +252,11 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
             f" {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
         )
     data_folder = folder.resolve()
-    names = {name: ("crawl" if len(files_of_reader) == 1 else f"{name}_files") for name in files_of_reader}
+    is_beside = data_folder.is_relative_to(recipe.resolve().parent)  # then the two can be moved together
+    written_path = data_folder.relative_to(recipe.resolve().parent) if is_beside else data_folder
     of_pages = {r.recipe_name() for r in readers if r.pages} & files_of_reader.keys()
+    the_one = "crawl" if of_pages or "wet" in files_of_reader else "documents"
+    names = {name: the_one if len(files_of_reader) == 1 else f"{name}_files" for name in files_of_reader}
     mixed = (
         of_pages != files_of_reader.keys()
     )  # texts have nothing to extract: each source of pages extracts for itself
@@ -237,13 +266,13 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
         if mixed
     }
     sources = "\n".join(
-        f'  {names[name]}:\n    {name}: {{path: "{data_folder}"}}'
+        f"  {names[name]}:\n    {name}: {{path: {json.dumps(str(written_path), ensure_ascii=False)}}}"
         + (f"\n    stages: [{own[name]}]" if name in own else "")
         for name in sorted(files_of_reader)
     )
     first = "  - extract\n" if of_pages and not mixed else ""
     name = folder.resolve().name.replace(" ", "-") or "run"
-    text = f"name: {name}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n"
+    text = f"name: {name}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n{SHARDS}"
     if shipped is not None:
         text = with_sources(shipped, sources, bool(first))
         for tables in (path for path in shipped.parent.iterdir() if path.is_dir() and f"{path.name}/" in text):

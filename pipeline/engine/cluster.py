@@ -156,6 +156,7 @@ def local(where: Where, recipe: Path) -> LocalCluster:
     from distributed import LocalCluster
 
     distributed.utils._forkserver_preload_set = True  # type: ignore[attr-defined]  # `template` says what to load
+    template.leave_main_alone()
     template.begin(recipe)
     gpus = gpus_here() if where.gpus else []
     places = places_for(where.count, nodes_here())

@@ -122,6 +122,13 @@ class Preparation:
             "not_reached": cast(list[Any], out_of_reach(self.store, self.files, self.record, self.mute_tables())),
             "done_again": sorted(name for name in self.dedup if f"{OUTCOMES}/{name}.json" not in self.outcomes),
         }
+        exports = [
+            export
+            for export in self.exports
+            if (export["set"] in held and held[export["set"]].counts)
+            or any(path.startswith(f"{export['set']}/") and edit["goes"] for path, edit in tables.items())
+        ]
+        receipt["exports"] = [export["destination"] for export in exports]
         plan: Plan = {
             "version": VERSION,
             "asked": "",
@@ -138,12 +145,7 @@ class Preparation:
             "set_counts": {
                 folder: {"documents": dict(of.documents), "tokens": dict(of.tokens)} for folder, of in held.items()
             },
-            "exports": [
-                export
-                for export in self.exports
-                if (export["set"] in held and held[export["set"]].counts)
-                or any(path.startswith(f"{export['set']}/") and edit["goes"] for path, edit in tables.items())
-            ],
+            "exports": exports,
             "restore": self.restore,
             "receipt": receipt,
         }

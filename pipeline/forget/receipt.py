@@ -58,6 +58,7 @@ def out_of_reach(store: Store, files: Files, record: RunRecord, tables: Sequence
     if len(files.others) > NAMED:
         said.append(f"{len(files.others) - NAMED:,} more files that are not looked through")
     said.append("the inputs: the recipe reads them again and leaves these documents out")
+    said.append("other runs of the same inputs: give this list to `gristmill forget` for each of them")
     said.append("copies of this folder, exports that were moved or are not on record, and models trained on its shards")
     return said
 
@@ -81,6 +82,8 @@ def in_words(receipt: Mapping[str, Any], done: bool) -> str:
         for place, where in receipt["found"].items():
             rows = f", {where['rows']:,} rows" if where["rows"] else ""
             lines.append(f"  {place}: {where['files']:,} files{rows}")
+    if exports := receipt.get("exports"):  # not in a plan of an earlier version
+        lines += ["", "exports that are written again", *(f"  {place}" for place in exports)]
     copies = receipt["copies"]
     if copies:
         taken = "taken too" if receipt["with_copies"] else "not taken; --with-copies takes them too"
@@ -99,7 +102,9 @@ def in_words(receipt: Mapping[str, Any], done: bool) -> str:
 
 def wrap(line: str) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()))
-    return textwrap.wrap(line, WIDTH, subsequent_indent=f"{indent}  ", break_long_words=False) or [""]
+    return textwrap.wrap(
+        line, WIDTH, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+    ) or [""]
 
 
 def receipt_of(plan: Plan, checksum: str) -> dict[str, Any]:

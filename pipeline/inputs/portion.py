@@ -16,6 +16,7 @@ from typing import cast
 import xxhash
 
 from gristmill.pipeline.crawls.listing import plan_of
+from gristmill.pipeline.errors import Mistakes
 from gristmill.pipeline.inputs.cutting import cut_into_parts, key_of
 from gristmill.pipeline.inputs.estimate import Halves, halves_of
 from gristmill.pipeline.inputs.files import InputFile, Listing, Span, find_files, not_in, with_contents
@@ -126,12 +127,24 @@ class Inputs:
         return replace(self, parts=tuple(parts)) if tuple(parts) != self.parts else None
 
 
-def listed_inputs(recipe: Recipe, store: Store) -> dict[str, Inputs]:
-    """The inputs of the whole, by source, as they are listed and cut; no content is read."""
-    inputs = {}
+def listings_of(recipe: Recipe, store: Store) -> dict[str, Listing]:
+    """The files of every source, found and not read; RecipeError names every path that leads nowhere."""
+    mistakes, folder = Mistakes(), Path(recipe.path).resolve().parent
+    listings: dict[str, Listing] = {}
     for source in recipe.sources:
         who = f"{recipe.path}:{source.reader.line}: sources.{source.name}"
-        listing = not_in(store, find_files(source, Path(recipe.path).resolve().parent, who), who)
+        for listing in mistakes.noted(find_files, source, folder, who):
+            for outside in mistakes.noted(not_in, store, listing, who):
+                listings[source.name] = outside
+    mistakes.say_all()
+    return listings
+
+
+def listed_inputs(recipe: Recipe, store: Store) -> dict[str, Inputs]:
+    """The inputs of the whole, by source, as they are listed and cut; no content is read."""
+    inputs, listings = {}, listings_of(recipe, store)
+    for source in recipe.sources:
+        listing = listings[source.name]
         cut = cut_into_parts(listing.files, cast(Reader, source.reader.stage), recipe.head.parts, source.name)
         taken = Portion().of(source, listing.files, list(cut))
         inputs[source.name] = replace(taken, fetch=fetch_of(taken, listing, recipe.head.prices))
@@ -159,10 +172,7 @@ def find_inputs(
     """The inputs of every source; RecipeError where a path leads nowhere. `remember` False leaves the run's folder as
     it is; `check` hashes every file anew."""
     path = Path(recipe.path).resolve()
-    listings = {}
-    for source in recipe.sources:
-        who = f"{recipe.path}:{source.reader.line}: sources.{source.name}"
-        listings[source.name] = not_in(store, find_files(source, path.parent, who), who)
+    listings = listings_of(recipe, store)
     read = {file.address for listing in listings.values() for file in listing.files} | {str(path)}
     inputs = {}
     for source in recipe.sources:

@@ -88,6 +88,8 @@ def exported(
     folder: str, to: str, destination: str, row_length: int | None, options: Options, progress: Progress
 ) -> Exported:
     """Token shards or documents in the format of others, as the run remembers it."""
+    if "://" in destination:
+        raise RecipeError(f"{destination}: exports are written to a local folder; copy it from there")
     try:
         check(to, options, row_length)  # before the folder is looked into, for a typing error
         if to in DOCUMENTS:

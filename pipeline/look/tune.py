@@ -10,9 +10,10 @@ import dataclasses
 import difflib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.parts import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Part
-from gristmill.pipeline.store.run_records import LegRules
+from gristmill.pipeline.store.run_records import LegRules, RunRecord
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey.records import Row, Value
 from gristmill.stages.stage import Rule
@@ -127,16 +128,17 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
     except ValueError as error:
         raise RecipeError(f"--where {error}") from error
     store = Store(out)
-    if store.read_json("run.json") is None:
+    record: RunRecord | None = store.read_json("run.json")
+    if record is None:
         raise RecipeError(f"{out}: no run is here (there is no run.json)")
     rules: dict[str, LegRules] = {
         path.split("/")[1]: store.read_json(path)
         for path in sorted(store.files("legs"))
         if path.endswith("/rules.json")
     }
-    if not rules and store.read_json("run.json")["recipe"].get("keep") == "nothing":
+    if not rules and record["recipe"].get("keep") == "nothing":
         raise RecipeError(f"{out}: the run kept no signals (`keep: nothing`); run the recipe with `keep: signals`")
-    legs, changes = _changed(rules, settings)
+    legs, changes = _changed(rules, settings, [entry["name"] for entry in record["stages"]])
     changed = {c.stage for c in changes}
     answer = Tuning(", ".join(leg.name for leg in legs), changes, conditions)
     work = [(leg, part) for leg in legs for part in leg.parts]
@@ -172,7 +174,9 @@ class _Leg:
     after: tuple[Deciding, ...]
 
 
-def _changed(rules_of_legs: dict[str, LegRules], settings: Sequence[str]) -> tuple[list[_Leg], list[Change]]:
+def _changed(
+    rules_of_legs: dict[str, LegRules], settings: Sequence[str], others: Collection[str]
+) -> tuple[list[_Leg], list[Change]]:
     """The legs that are meant: every one that has a changed rule. Sources that have not joined yet have legs of their
     own, and beside a rule that all of them pass some may have rules that are theirs alone."""
     legs = {name: tuple(map(Deciding.of, data["rules"])) for name, data in rules_of_legs.items()}
@@ -188,6 +192,8 @@ def _changed(rules_of_legs: dict[str, LegRules], settings: Sequence[str]) -> tup
         if stage not in rules:
             near = difflib.get_close_matches(stage, rules, n=1)
             hint = f"; did you mean {near[0]}?" if near else "."
+            if stage in others:
+                hint = f"; change {path} in the recipe and run it again: what comes before it is not done again."
             raise RecipeError(
                 f"{setting}: {stage} is no rule of this run that decides on stored signals{hint} There are: {names}"
             )
@@ -388,8 +394,25 @@ def render(answer: Tuning) -> RenderableType:
     parts += [
         Text(),
         Text("To apply this, change the recipe and run it again; nothing is extracted or measured again.", style="dim"),
+        *(Text(line) for line in recipe_lines(answer.changes)),
     ]
     return Group(*parts)
+
+
+def recipe_lines(changes: Sequence[Change]) -> list[str]:
+    """The changed settings as a recipe has them, below `stages`: `  - gopher_quality: {min_words: 80}`."""
+    stages: dict[str, dict[str, JSON]] = {}
+    for change in changes:
+        *way, last = change.field.split(".")
+        place: dict[str, JSON] = stages.setdefault(change.stage, {})
+        for step in way:
+            place = cast(dict[str, JSON], place.setdefault(step, {}))
+        place[last] = change.after
+    flow = {
+        name: yaml.safe_dump(new, default_flow_style=True, sort_keys=False, width=1000).strip()
+        for name, new in stages.items()
+    }
+    return [f"  - {name}: {settings}" for name, settings in flow.items()]
 
 
 def _short(value: Value) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gristmill.pipeline import fingerprint
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import Mistakes, RecipeError
 from gristmill.pipeline.plan.final_stages import check_nothing_leaks
 from gristmill.pipeline.plan.page_signals import with_page_signals
 from gristmill.pipeline.plan.signals import (
@@ -157,10 +157,14 @@ class Plan:
 
 
 def make_plan(recipe: Recipe) -> Plan:
-    check_nothing_leaks(recipe)
-    written, recipe = recipe, with_measures(with_page_signals(with_rules_at_once(recipe)))
-    check_pages_become_text(recipe, written)
-    check_something_stays(recipe)
+    written, mistakes = recipe, Mistakes()
+    in_order = mistakes.noted(check_nothing_leaks, written)
+    for check in (check_something_stays, check_sources_see_documents):
+        mistakes.noted(check, written)
+    if in_order:  # else what lacks tokens only follows from that
+        for recipe in mistakes.noted(with_measures, with_page_signals(with_rules_at_once(written))):
+            mistakes.noted(check_pages_become_text, recipe, written)
+    mistakes.say_all()
     steps = recipe.steps
     names = [step.called for step in steps]
     joins = {source.name: names.index(source.join) if source.join else 0 for source in recipe.sources}
@@ -169,14 +173,6 @@ def make_plan(recipe: Recipe) -> Plan:
         | set(joins.values())
         | {i + k for i, s in enumerate(steps) if isinstance(s.stage, Global) for k in (0, 1)}
     )
-    for source in recipe.sources:
-        for step in source.steps:
-            if isinstance(step.stage, Global):
-                raise RecipeError(
-                    f"{recipe.path}:{step.line}: {step.called} needs the whole data set; "
-                    "it belongs under the shared stages"
-                )
-
     nodes: list[Node] = []
     stream: tuple[str, ...] = ()  # nodes whose documents flow through the shared stages at this point
     for cut, following in zip(cuts, [*cuts[1:], None], strict=True):
@@ -209,6 +205,14 @@ def make_plan(recipe: Recipe) -> Plan:
         for n in nodes
     ]
     return Plan(recipe, tuple(ended))
+
+
+def check_sources_see_documents(recipe: Recipe) -> None:
+    """Stages of one source work document by document."""
+    steps = [step for source in recipe.sources for step in source.steps if isinstance(step.stage, Global)]
+    if steps:
+        what = "needs the whole data set; it belongs under the shared stages"
+        raise RecipeError("\n".join(f"{recipe.path}:{step.line}: {step.called} {what}" for step in steps))
 
 
 def check_something_stays(recipe: Recipe) -> None:

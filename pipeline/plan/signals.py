@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import Mistakes, RecipeError
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
 from gristmill.stages.documents import BASE, PAGE
@@ -55,11 +55,12 @@ def with_measures(recipe: Recipe) -> Recipe:
         | {x.called for x in recipe.steps}
     )
     names = [step.called for step in recipe.steps]
-    walk = _Walk(recipe, taken)
+    mistakes = Mistakes()
+    walk = _Walk(recipe, taken, mistakes)
     sources: list[Source] = []
     arriving: dict[int, list[set[str]]] = {}
     for source in recipe.sources:
-        own = _Walk(recipe, taken)
+        own = _Walk(recipe, taken, mistakes)
         steps, there = own.along(source.steps, set())
         walk.configured = own.configured | walk.configured
         walk.of_text |= own.of_text
@@ -82,15 +83,17 @@ def with_measures(recipe: Recipe) -> Recipe:
             for s in sources
         ]
         shared += steps
+    mistakes.say_all()
     return replace(recipe, sources=tuple(sources), steps=tuple(shared))
 
 
 class _Walk:
     """Goes along stages and keeps account of which signals fit the text at that point."""
 
-    def __init__(self, recipe: Recipe, taken: set[str]) -> None:
+    def __init__(self, recipe: Recipe, taken: set[str], mistakes: Mistakes) -> None:
         self.recipe = recipe
         self.taken = taken
+        self.mistakes = mistakes
         # The last measuring stage of each kind that the recipe names itself.
         self.configured: dict[type[Stage], Step] = {}
         self.of_text: set[str] = set()
@@ -104,10 +107,11 @@ class _Walk:
         for place, step in enumerate(steps):
             stage = step.stage
             if isinstance(stage, Rule | Global):
-                for gauge in self.missing(step, steps[place:], valid, rewritten):
-                    done.append(gauge)
-                    self.of_text |= {*gauge.stage.added}
-                    valid |= {*gauge.stage.added}
+                for gauges in self.mistakes.noted(self.missing, step, steps[place:], valid, rewritten):
+                    done += gauges
+                    for gauge in gauges:
+                        self.of_text |= {*gauge.stage.added}
+                        valid |= {*gauge.stage.added}
             if changes_text(stage):
                 valid -= self.of_text
                 self.outdated |= self.encoded
@@ -121,7 +125,7 @@ class _Walk:
                     step, stage=stage.model_copy(update={"without": tuple(sorted({*stage.without} | self.outdated))})
                 )
             if isinstance(stage, Annotate):
-                self.check_names(step, stage, valid)
+                self.mistakes.noted(self.check_names, step, stage, valid)
                 self.configured[type(stage)] = step
                 if not stage.needs or "text" in stage.needs:
                     self.of_text |= {*step.stage.added}

@@ -15,12 +15,15 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sized
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, spawn
 from pathlib import Path
+from typing import Any
 
 from gristmill.pipeline.processes import lifetime
 
 UNREGISTER = resource_tracker.unregister  # the standard library's; `begin` puts ours in its place
+PREPARATION = spawn.get_preparation_data  # the same; `leave_main_alone` does
+WORKER = "Dask Worker process"  # how Dask names the processes of its workers
 POSSIBLE = sys.platform == "linux"  # elsewhere libraries of the system do not survive a fork; workers are spawned there
 LOADS = "gristmill.pipeline.processes.template_loads"
 RECIPE = "GRISTMILL_TEMPLATE_RECIPE"
@@ -53,6 +56,18 @@ def begin(recipe: Path) -> None:
     }
     with environment(wanted), interrupts_held():
         forkserver.ensure_running()
+
+
+def leave_main_alone() -> None:
+    """Workers do not import the script that runs, as the standard library's processes do: a stage reaches them as plain
+    data, and a script that calls `run` without `if __name__ == "__main__":` would begin its run again in each."""
+    spawn.get_preparation_data = preparation_data
+
+
+def preparation_data(name: str) -> dict[str, Any]:
+    """In place of the standard library's: processes that are no workers are left as they are."""
+    data = PREPARATION(name)
+    return {key: each for key, each in data.items() if not (name.startswith(WORKER) and key.startswith("init_main"))}
 
 
 def unregister(name: Sized, rtype: str) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from gristmill.pipeline.formatting import one_line, plain
+from gristmill.pipeline.formatting import as_bytes, one_line, plain
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.plan.plan import Node
 from gristmill.pipeline.progress import live
@@ -22,10 +22,11 @@ from gristmill.pipeline.progress.facts import ProgressFacts
 from gristmill.pipeline.progress.tally import Tally
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.store.records import Result, Task
-from gristmill.pipeline.store.run_records import RunRecord
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 from gristmill.pipeline.tables import Grid
 
 EVERY = 60.0  # seconds between two lines of a log
+CLEARLY = 0.1  # share of the text that a stage takes beyond its share of documents
 REFRESH = 2  # times a second, on a terminal
 
 
@@ -167,6 +168,7 @@ def final_table(record: RunRecord) -> Grid:
     heads = ["stage", "in", "kept", "dropped", *(["quarantined"] if failed else []), "worker seconds", "mostly because"]
     title = f"{record['name']}: {record['status']} in {record['seconds']:,.1f} s"
     table = Grid(title, heads, words={0, len(heads) - 1}, spared=[len(heads) - 2])
+    cuts = texts_cut(record["stages"])
     for entry in record["stages"]:
         reasons = sorted(entry["dropped"].items(), key=lambda x: -x[1])[:3]
         numbers = [entry["docs_in"], entry["kept"], sum(entry["dropped"].values())]
@@ -174,6 +176,18 @@ def final_table(record: RunRecord) -> Grid:
             entry["name"],
             *(f"{number:,}" for number in [*numbers, *([entry["quarantined"]] if failed else [])]),
             f"{entry['seconds']:,.1f}",
-            [f"{one_line(reason)} {n:,}" for reason, n in reasons],
+            [*cuts.get(entry["name"], []), *(f"{one_line(reason)} {n:,}" for reason, n in reasons)],
         )
     return table
+
+
+def texts_cut(stages: Sequence[StageRecord]) -> dict[str, list[str]]:
+    """What is left of texts where a stage takes clearly more text than documents: `text -87%, 10.0 MB to 1.3 MB`."""
+    cuts, left = {}, {entry["name"]: entry["text_bytes"] for entry in stages if entry["kind"] == "read"}
+    for entry in stages:
+        here = entry["sources"] if entry["kind"] != "read" else {}
+        before, after = sum(left.get(source, 0) for source in here), sum(each["text_bytes"] for each in here.values())
+        if before and after / before < entry["kept"] / max(1, entry["docs_in"]) - CLEARLY:
+            cuts[entry["name"]] = [f"text {after / before - 1:.0%}", f"{as_bytes(before)} to {as_bytes(after)}"]
+        left |= {source: each["text_bytes"] for source, each in here.items()}
+    return cuts

@@ -290,8 +290,8 @@ class _Reader(YamlFile):
         self.say_all()
         self.check_names(sources, steps)
         self.check_published(heads[0], sources, steps)
-        self.say_all()
-        for i, step in enumerate(steps):
+        names = [step.called for step in steps]
+        for i, step in enumerate(steps if all(s.join in (None, *names) for s in sources) else ()):
             place = ("stages", i, step.address)
             context = context_of(i, sources, steps)
             for complaint in step.stage.check_recipe(context):

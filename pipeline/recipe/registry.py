@@ -12,6 +12,7 @@ import contextlib
 import difflib
 import hashlib
 import importlib.metadata
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,17 @@ from gristmill.stages.stage import CannotRun, Global, Stage, snake_case
 ENTRY_POINTS = "gristmill.stages"
 OUTSIDE = "gristmill_outside_"  # modules made of a user's own files
 SOURCE = "__gristmill_source__"  # in such a module, the text that it was made of
+OF_A_KIND = re.compile(r"_(filter|reader|writer|formatter|extractor)$")
+# What DataTrove, NeMo Curator and others call what a stage does.
+ELSEWHERE = {
+    "language_filter": "keep_languages", "language_identification": "keep_languages", "lid": "keep_languages",
+    "fast_text_lang_id": "keep_languages", "url_filter": "url_rules", "trafilatura": "extract", "ftfy": "repair",
+    "ftfy_formatter": "repair", "unicode_reformatter": "repair", "pii": "personal_data",
+    "pii_formatter": "personal_data", "pii_modifier": "personal_data", "minhash": "minhash_dedup",
+    "fuzzy_dedup": "minhash_dedup", "near_dedup": "minhash_dedup", "dedup": "exact_dedup", "sampler_filter": "sample",
+    "fast_text_classifier_filter": "judge", "fast_text_quality_filter": "judge", "sentence_dedup": "paragraph_dedup",
+    "parquet_writer": "write", "jsonl_writer": "write", "tokenizer": "tokenize", "ipc_reader": "arrow",
+}  # fmt: skip
 ALONE = (
     "a stage's file goes to the workers alone: what it imports must be installed, or lie on PYTHONPATH for each of them"
 )
@@ -82,10 +94,22 @@ def find(name: str, folder: Path | None = None) -> type[Stage]:
         if not (isinstance(kind, type) and issubclass(kind, Stage)):
             raise LookupError(f"entry point {name!r} is no stage")
         return kind
-    near = difflib.get_close_matches(name, [*names(), *installed()], n=1)
+    near = likely(name)
     raise LookupError(
-        f"no such stage {name!r}; {f'did you mean {near[0]}?' if near else '`gristmill doctor` lists all there are'}"
+        f"no such stage {name!r}; {f'did you mean {near}?' if near else '`gristmill doctor` lists all there are'}"
     )
+
+
+def likely(name: str) -> str:
+    """The stage that was probably meant: by what others call it, else by its spelling; empty if none is like it."""
+    plain = snake_case(name)
+    if plain in ELSEWHERE:
+        return ELSEWHERE[plain]
+    bare = OF_A_KIND.sub("", plain)  # GopherQualityFilter is gopher_quality
+    for spelling in (bare, name):
+        if near := difflib.get_close_matches(spelling, [*names(), *installed()], n=1):
+            return near[0]
+    return ""
 
 
 @cache

@@ -145,7 +145,10 @@ def page_of(
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "costs": costs(record, run),
         "recipe": json.dumps(run.recipe, indent=2, ensure_ascii=False),
-        "machine": [(key, as_text(value)) for key, value in run.machine.items()],
+        "machine": [
+            (key, as_bytes(value) if key == "memory" and isinstance(value, int) else as_text(value))
+            for key, value in run.machine.items()
+        ],
         "versions": sorted(run.versions.items()),
     }
     return environment().get_template("page.html").render(values)

@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from gristmill.pipeline import fingerprint
+from gristmill.pipeline.errors import Mistakes
 from gristmill.pipeline.flow.saved import kept_before, saved_is_gone
 from gristmill.pipeline.formatting import as_bytes
-from gristmill.pipeline.inputs.notes import alarms_of_inputs, facts_of, fetches_of, gone_since, notes_beside
-from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
+from gristmill.pipeline.inputs.notes import (
+    alarms_of_inputs,
+    facts_of,
+    fetches_of,
+    gone_since,
+    notes_beside,
+    without_text,
+)
+from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, make_plan
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.forecast import asked_of_models
@@ -70,12 +78,17 @@ def foresee(
 ) -> list[Foreseen]:
     """Every node of the plan, held against the journal. `note` gets the notes on the inputs, line by line."""
     store = Store(out)
-    plan = make_plan(recipe)
+    mistakes = Mistakes()
+    plans = mistakes.noted(make_plan, recipe)
+    if not plans:  # paths that lead nowhere are said too, before any file is read
+        mistakes.noted(listings_of, recipe, store)
+    mistakes.say_all()
+    [plan] = plans
     inputs = find_inputs(recipe, store, Portion(), remember=False, check=check_inputs)
     loud = alarms_of_inputs(inputs)
     journal = Journal(store, looks_only=True)
     facts = facts_of(inputs, gone_since(inputs, store, journal))
-    for line in [*loud, *fetches_of(facts), *notes_beside(loud, facts)]:
+    for line in [*loud, *without_text(inputs), *fetches_of(facts), *notes_beside(loud, facts)]:
         note(line)
     for line in costs_ahead(recipe, store, inputs):
         note(line)

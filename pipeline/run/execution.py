@@ -116,8 +116,8 @@ class Execution:
         journal.gather()
         if journal.damaged:
             self.ui.note(
-                f"{few(journal.damaged[:NAMED], len(journal.damaged))}: not what was written; "
-                "what made them is done again"
+                f"changed or damaged since it was written: {few(journal.damaged[:NAMED], len(journal.damaged))}; "
+                "the work behind it is repeated"
             )
         if self.store.read_json_if_whole("run.json") is None:
             self.begin()

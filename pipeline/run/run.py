@@ -63,7 +63,7 @@ def run(
                     ui.note(f"{len(error.paths):,} files that the last run did not keep are needed; they are made anew")
                 except DamagedFile as error:
                     journal.suspect(error)
-                    ui.note(f"{error.path}: its content is not what was written; what made it is done again")
+                    ui.note(f"{error.path} is damaged or was changed; the work that wrote it is repeated")
         finally:
             template.end()
 

@@ -10,7 +10,10 @@ Requests to s3:// are counted as they go out (`REQUESTS`), those that are sent a
 
 from __future__ import annotations
 
+import math
+import multiprocessing
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -24,7 +27,11 @@ from gristmill.pipeline.errors import RunFailed, of_storage, refusal
 ATTEMPTS = 8  # of one request, by botocore; with its waits of at most 1, 2, 4, ... 20 seconds about half a minute
 TRIES = 6  # of a body, or of an object that was listed
 PAUSE, LONGEST_PAUSE, PATIENCE = 0.2, 5.0, 120.0  # seconds: before the second try at most, later, in all
-S3: dict[str, Any] = {"config_kwargs": {"retries": {"mode": "standard", "total_max_attempts": ATTEMPTS}}}
+CONNECT = 10  # seconds for a connection; botocore's minute, eight times over, looks like a hang
+SILENCE = 4.0  # seconds of failing requests before somebody is told
+S3: dict[str, Any] = {
+    "config_kwargs": {"retries": {"mode": "standard", "total_max_attempts": ATTEMPTS}, "connect_timeout": CONNECT}
+}
 # Of this process: clients are shared by all that work in it, so what they send is too.
 REQUESTS: Counter[str] = Counter()
 KINDS = {"Head": "HEAD", "List": "LIST", "Delete": "DELETE", "Abort": "DELETE", "Put": "PUT", "Copy": "PUT"}
@@ -42,6 +49,7 @@ def file_system(address: str) -> tuple[fsspec.AbstractFileSystem, str]:
     events = fs.s3.meta.events
     events.register("before-send.s3", _count_sent, unique_id="gristmill-sent")
     events.register("response-received.s3", _count_answer, unique_id="gristmill-answer")
+    events.register_first("needs-retry.s3", Waiting().note, unique_id="gristmill-waiting")
     return fs, str(path)
 
 
@@ -117,6 +125,23 @@ def abort_uploads(fs: fsspec.AbstractFileSystem, root: str) -> int:
     for upload in uploads:
         fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
     return len(uploads)
+
+
+class Waiting:
+    """Tells a person once that a store does not answer, while its requests are sent again. Workers do not: their driver
+    talks to the same store."""
+
+    def __init__(self) -> None:
+        self.since = 0.0  # of the first of the requests in a row that found nobody
+
+    def note(self, caught_exception: Exception | None = None, **_: Any) -> None:
+        if caught_exception is None:
+            self.since = 0.0
+        elif not self.since:
+            self.since = time.monotonic()
+        elif time.monotonic() - self.since > SILENCE and multiprocessing.parent_process() is None:
+            self.since = math.inf
+            print(f"waiting: {caught_exception}; it is tried again for a while", file=sys.stderr, flush=True)
 
 
 def _count_sent(request: Any, event_name: str, **_: Any) -> None:

@@ -7,15 +7,17 @@ PIIFormatter begins with its first replacement, Trafilatura's deduplication forg
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gristmill.stages.documents import PAGE, as_json, column_of
 from gristmill.stages.others.blocks import BlockAddress, Draws, Library, OtherBlock, Result, drop_by_result
@@ -36,6 +38,7 @@ DATATROVE = Library(
         "datatrove.pipeline.extractors.base:BaseExtractor",
     ),
 )
+WORDS = "split_into_words"  # what a block calls that needs the words of a language
 # Columns that a block finds in a document's metadata, beside what is in `meta`.
 METADATA = ("url", "date", "language", "language_score")
 
@@ -53,6 +56,13 @@ class Datatrove(OtherBlock, Rewrite):
     ]
 
     library: ClassVar[Library] = DATATROVE
+
+    @model_validator(mode="after")
+    def _has_its_packages(self) -> Self:
+        if missing := packages_missing(self.kind, self.settings):
+            name = self.block.rpartition(":")[2]
+            raise ValueError(f"{name} needs packages that are not installed here: pip install {' '.join(missing)}")
+        return self
 
     @property
     def address(self) -> str:
@@ -85,6 +95,34 @@ class Datatrove(OtherBlock, Rewrite):
                 seconds[chunk] = (time.perf_counter() - begun) / len(chunk)
         verdict = Verdict.keep(len(batch)).drop(rows.without_text, "no_text_in_source")
         return Applied(rows.answer(), drop_by_result(verdict, results, self.kind), seconds)
+
+
+def packages_missing(kind: type, settings: Mapping[str, Any]) -> list[str]:
+    """What a block needs and is not here, by the names that pip takes: the packages that its class and those above it
+    declare, and those of the words of its language, which DataTrove asks for with the first document."""
+    from datatrove.utils import word_tokenizers
+    from datatrove.utils._import_utils import check_required_dependencies
+
+    declared = [each for base in kind.__mro__ for each in getattr(base, "_requires_dependencies", [])]
+    refusals = [refusal_of(lambda: check_required_dependencies(kind.__name__, declared))]
+    if any(WORDS in method.__code__.co_names for method in vars(kind).values() if inspect.isfunction(method)):
+        argument = inspect.signature(vars(kind).get("__init__", kind)).parameters.get("language")
+        language = settings.get("language", argument.default if argument else None)
+        if isinstance(language, str):
+            refusals.append(refusal_of(lambda: word_tokenizers.load_word_tokenizer(language)))
+    return sorted({name for refused in refusals for name in refused})
+
+
+def refusal_of(action: Callable[[], object]) -> list[str]:
+    """The packages that DataTrove says are to be installed for it."""
+    try:
+        action()
+    except ImportError as error:
+        named = re.search(r"`pip install ([^`]+)`", str(error))
+        return named[1].split() if named else [str(error.name or error)]
+    except ValueError:  # a language that it does not know, which it says better itself
+        pass
+    return []
 
 
 class Rows:

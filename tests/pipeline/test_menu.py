@@ -11,6 +11,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from gristmill.pipeline.cli import upkeep
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.cli.menu import MENU
 from gristmill.pipeline.cli.start import Kind, new
@@ -44,6 +45,7 @@ def test_a_stage_that_is_begun_passes_its_test(tmp_path: Path, kind: Kind, monke
     [test] = [value for key, value in found.items() if key.startswith("test_")]
     test()
     assert name in sys.modules
+    assert "gristmill.stages.stage" not in (tmp_path / f"{name}.py").read_text()  # only names that stay
     with pytest.raises(RecipeError, match="already"):
         new("stage", name, kind, tmp_path)
     with pytest.raises(RecipeError, match="small letters"):
@@ -57,3 +59,17 @@ def test_doctor_says_what_to_do_next(tmp_path: Path) -> None:
     (tmp_path / "out/r").mkdir(parents=True)
     (tmp_path / "out/r/run.json").write_text("{}")
     assert "inspect" in next_steps(tmp_path)[0]
+
+
+def test_doctor_says_what_is_missing_and_calls_nothing_ready_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"pynvml", "datatrove", "spacy"}
+    monkeypatch.setattr(upkeep.importlib.util, "find_spec", lambda name: object() if name in there else None)
+    monkeypatch.setenv("COLUMNS", "160")
+    for gpus, energy in (([], "no GPU here"), (["H100"], "ready")):
+        monkeypatch.setattr(upkeep, "gpu_names", lambda gpus=gpus: gpus)
+        said = {
+            line[:30].strip(): line[30:].strip() for line in CliRunner().invoke(app, ["doctor"]).output.splitlines()
+        }
+        assert said["the energy of GPUs"] == energy, said
+        blocks = next(line for name, line in said.items() if name.startswith("blocks of DataTrove"))
+        assert blocks.startswith("some need tldextract, fasteners, ahocorasick, ftfy: pip install"), blocks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import gristmill
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.run_folder import NotFound
 from gristmill.pipeline.recipe.recipe import load
-from gristmill.stages import ExactDedup, GopherQuality, Jsonl, Repair, Sample, TextSignals, Write
+from gristmill.stages import ExactDedup, GopherQuality, Jsonl, KeepLanguages, Repair, Sample, TextSignals, Write
 from gristmill.stages.frames import as_arrow
+from gristmill.stages.stage import NoSuchSignal, Rule
 from tests.pipeline.runs import lines, save
 
 TEXTS = [
@@ -154,3 +156,28 @@ def test_what_the_page_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         exec(compile(block, "docs/python.md", "exec"), known)
     assert known["run"].record["name"] == "small" and len(list(gristmill.open_run("out/mine").kept())) == 12
     assert len(known["measured"]) == 2 and known["measured"][1]["words"] == 5
+
+
+def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
+    lines_of_script = [
+        "import gristmill",
+        "from gristmill.stages import ExactDedup, Write",
+        "print('once', flush=True)",
+        "rows = [{'text': f'The mill number {i} by the river'} for i in range(4)]",
+        "print(len(list(gristmill.Recipe(rows, [ExactDedup(), Write()]).run('out', workers=2).kept())))",
+    ]
+    (tmp_path / "script.py").write_text("\n".join(lines_of_script))
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.split()) == (0, ["once", "4"]), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        (GopherQuality(), r"Measure it first: TextSignals\(\)\(table\)"),
+        (KeepLanguages(languages=["en"]), r"Language\(\)"),
+    ],
+)
+def test_a_rule_alone_says_who_measures_what_it_decides_by(stage: Rule, says: str) -> None:
+    with pytest.raises(NoSuchSignal, match=says):
+        stage([{"text": "A mill by the river."}])

@@ -17,6 +17,7 @@ from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.forget.find import find_in_run, offset_of
 from gristmill.pipeline.forget.forget import forget
+from gristmill.pipeline.forget.receipt import in_words
 from gristmill.pipeline.forget.request import read_request
 from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.token_sets import exported, faults_of
@@ -207,6 +208,11 @@ def test_exports_and_the_index_of_passages_follow(out: Path) -> None:
     assert [hit.uid for hit in find_in_run(str(out), str(rows[0]["text"])[:22], 5)] == [f"{rows[0]['uid']:016x}"]
     assert list(find_in_run(str(out), "no document of this run holds these words at all", 5)) == []
     assert list((out / "index").glob("find-*/hashes-*.npy"))
+    seen = ask(out, f"{rows[0]['uid']:016x}", dry_run=True)
+    assert sorted(seen["exports"]) == sorted(map(str, exports.values()))
+    said = in_words(seen, done=False)
+    assert "exports that are written again\n" in said and all(place.name in said for place in exports.values())
+    assert "other runs of the same inputs" in said
     ask(out, f"{rows[0]['uid']:016x}")
     assert list(find_in_run(str(out), passage, 5)) == []
     for to, place in exports.items():

@@ -117,7 +117,13 @@ def test_a_recipe_for_a_folder_leaves_out_what_runs_made(tmp_path: Path) -> None
         start_recipe(tmp_path / "out" / "x", tmp_path / "recipe.yaml")
     lines(tmp_path / "b.jsonl", ["one"])
     assert "is written for 1 .jsonl in" in start_recipe(tmp_path, tmp_path / "recipe.yaml")
-    assert [source.name for source in load(tmp_path / "recipe.yaml").sources] == ["crawl"]
+    [source] = load(tmp_path / "recipe.yaml").sources
+    text = (tmp_path / "recipe.yaml").read_text()
+    assert source.name == "documents" and 'jsonl: {path: "."}' in text and "# - tokenize" in text and "# - pack" in text
+    load(save(tmp_path / "all.yaml", text.replace("# - ", "- ")))
+    (tmp_path / "elsewhere").mkdir()
+    start_recipe(tmp_path, tmp_path / "elsewhere/r.yaml")
+    assert f'path: "{tmp_path}"' in (tmp_path / "elsewhere/r.yaml").read_text()
 
 
 def test_linked_folders_are_read_once_and_never_around_themselves(tmp_path: Path) -> None:

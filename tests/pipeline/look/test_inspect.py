@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console, RenderableType
+from typer.testing import CliRunner
 
-from gristmill.pipeline.formatting import as_seconds, as_share, plain
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.formatting import as_percent, as_seconds, as_share, plain
 from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.history import (
     FileSpan,
@@ -275,3 +277,19 @@ def test_json_that_nests_without_end_is_said_to_be_torn(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=r"run\.json: not JSON"):
         Folder.open(str(tmp_path)).json("run.json")
+
+
+def test_clean_names_what_it_would_remove_and_what_then_no_longer_works(tmp_path: Path) -> None:
+    folder = make(tmp_path / "out")
+    there = {path for path in folder.rglob("*") if path.is_file()}
+    said = CliRunner().invoke(app, ["clean", str(folder), "--legs", "--rejects", "--dry-run"])
+    assert said.exit_code == 0 and {path for path in folder.rglob("*") if path.is_file()} <= there | {folder / ".lock"}
+    assert "legs/extract: 9 files, " in said.output and "stages/extract/rejects: 1 file, " in said.output, said.output
+    assert "would remove" in said.output and "`tune` does not work" in said.output
+    assert "`tune` does not work" not in CliRunner().invoke(app, ["clean", str(folder)]).output
+
+
+def test_a_share_is_all_although_its_parts_do_not_add_up_to_the_last_digit() -> None:
+    assert [as_percent(share) for share in (1.0, sum([0.1] * 10), 1 - 1e-9, 13 / 14)] == [
+        "100.00%", "100.00%", ">99.99%", "92.86%",
+    ]  # fmt: skip

@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -130,6 +131,22 @@ def test_verify_and_export_on_the_command_line(run: Path, tmp_path: Path) -> Non
         assert isinstance(broken.exception, RunFailed) and shard.name in broken.output.replace("\n", "")
     finally:
         shard.write_bytes(content)
+
+
+def test_a_run_in_an_object_store_is_verified_and_not_exported(run: Path, tmp_path: Path) -> None:
+    far = fsspec.filesystem("memory")
+    far.put(str(run), "/verified", recursive=True)
+    ask = CliRunner().invoke
+    fine = ask(app, ["verify", "memory://verified"])
+    assert fine.exit_code == 0 and fine.output.index("only in a local copy") < fine.output.index("written lengths")
+    out = ask(app, ["export", "memory://verified", str(tmp_path / "m"), "--to", "mds"])
+    assert "are read from a local folder" in str(out.exception)
+    away = ask(app, ["export", str(run), "s3://bucket/m", "--to", "mds", "--row-length", "64"])
+    assert "exports are written to a local folder" in str(away.exception)
+    shard = next(path for path in far.find("/verified/shards/64") if path.endswith(".arrow"))
+    far.pipe(shard, far.cat(shard)[:-8])
+    assert isinstance(ask(app, ["verify", "memory://verified"]).exception, RunFailed)
+    far.rm("/verified", recursive=True)
 
 
 def test_a_small_model_learns_from_the_shards(run: Path) -> None:

@@ -13,7 +13,7 @@ from gristmill.pipeline.explore.query import BadRequest, query_of
 from gristmill.pipeline.explore.reading_turns import Turn, Turns
 from gristmill.pipeline.explore.search import Searcher
 from gristmill.pipeline.explore.snapshot import Snapshots
-from gristmill.pipeline.look.tune import tune
+from gristmill.pipeline.look.tune import Change, recipe_lines, tune
 from gristmill.pipeline.look.where import conditions_of
 from tests.pipeline.runs import go, save
 
@@ -56,6 +56,19 @@ def test_tune_counts_the_documents_of_a_cell_alone(out: Path) -> None:
     both = tune(str(out), setting, where="topic=science, score=1")
     assert both.total.documents == sum(n % 3 == 0 and n % 5 == 1 for n in range(210)) == 14
     assert tune(str(out), setting, where="topic=sciences").total.documents == 0
+
+
+def test_tune_gives_the_lines_for_the_recipe(out: Path) -> None:
+    changed = ["gopher_quality.min_words=25", "gopher_quality.max_hash_ratio=0.2"]
+    assert recipe_lines(tune(str(out), changed, where="topic=science").changes) == [
+        "  - gopher_quality: {min_words: 25, max_hash_ratio: 0.2}"
+    ]
+    nested = [Change("a", "by.en.min", 1, 2), Change("a", "by.de.min", 1, None), Change("b", "x", [1], [2, 3])]
+    assert recipe_lines(nested) == ["  - a: {by: {en: {min: 2}, de: {min: null}}}", "  - b: {x: [2, 3]}"]
+    with pytest.raises(
+        RecipeError, match=r"quantile_buckets is no rule .*; change tiers\.low in the recipe and run it again"
+    ):
+        tune(str(out), ["quantile_buckets.tiers.low=3"])
 
 
 def test_a_signal_that_is_not_there_is_an_error(out: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from gristmill.pipeline.cli.app import out_of
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe import recipe as recipes, registry
+from gristmill.pipeline.run.dry_run import foresee
 from tests.pipeline.runs import save
 
 SOURCES = "name: mistakes\nsources:\n  crawl: {jsonl: {path: a}}\n  books: {jsonl: {path: b}, join: late}\nstages:\n  - exact_dedup\n"
@@ -62,6 +63,18 @@ def test_names_that_are_taken_and_joins_that_lead_nowhere_are_told_at_once(tmp_p
 def test_a_misspelt_head_is_not_taken_for_a_missing_one(tmp_path):
     said = complaints(tmp_path, SOURCES.replace("name: mistakes", "nmae: mistakes").replace("sources:", "sorces:"))
     assert said == ["1: nmae: no such field; did you mean name?", "2: sorces: no such field; did you mean sources?"]
+
+
+THEIRS = ["language_filter", "LanguageFilter", "GopherQualityFilter", "url_filter", "WarcReader", "minhash"]
+OURS = ["keep_languages", "keep_languages", "gopher_quality", "url_rules", "warc", "minhash_dedup"]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), list(zip(THEIRS, OURS, strict=True)))
+def test_a_name_of_another_tool_leads_to_the_stage_that_does_it(theirs, ours):
+    assert registry.likely(theirs) == ours and ours in registry.names()
+    with pytest.raises(LookupError, match=f"did you mean {ours}"):
+        registry.find(theirs)
+    assert {*registry.ELSEWHERE.values()} <= {*registry.names()}
 
 
 def test_a_stage_that_nothing_is_like_is_named(tmp_path):
@@ -412,3 +425,25 @@ def test_a_source_may_have_the_name_of_a_reader_or_a_stage(tmp_path):
         ("jsonl", "jsonl"),
         ("sample", "mine"),
     ]
+
+
+def test_plan_says_all_that_is_wrong_with_order_signals_and_paths_at_once(tmp_path):
+    text = (
+        "name: r\nsources:\n  a: {jsonl: {path: nowhere}}\n  b: {html: {path: no/pages}, stages: [exact_dedup], join: late}\n"
+        "stages:\n  - keep_where: {signal: mine, at_least: 1}\n  - threshold: {by: yours, keep: 0.5}\n"
+        "  - {write: {name: late}}\n  - repair\n"
+    )
+    with pytest.raises(RecipeError) as error:
+        foresee(recipes.load(save(tmp_path / "r.yaml", text)), str(tmp_path / "out"))
+    said = [line.partition("r.yaml:")[2] for line in str(error.value).splitlines()]
+    assert [line[: line.index(":")] for line in said] == ["4", "6", "7", "3", "4"], said
+    assert all(
+        word in line
+        for word, line in zip(("exact_dedup needs", "signal mine", "yours", "nowhere", "no/pages"), said, strict=True)
+    )
+
+
+def test_what_stages_say_of_their_recipe_comes_with_what_is_wrong_with_names(tmp_path):
+    text = "name: r\nsources:\n  a: {jsonl: {path: a}}\nstages:\n  - exact_dedup: {prefer: [source], sources: [b]}\n  - {sample: {name: a, rate: 1}}\n"
+    said = complaints(tmp_path, text)
+    assert [line[0] for line in said] == ["6", "5"] and "no source" in said[1], said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -13,9 +13,10 @@ from rich.console import Console
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.inputs.estimate import estimate
-from gristmill.pipeline.progress.progress import Events, Lines, LiveView, ui_for
+from gristmill.pipeline.progress.progress import Events, Lines, LiveView, final_table, ui_for
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.run_records import RunRecord
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import lines, save
 
@@ -107,3 +108,23 @@ def test_each_source_is_scaled_by_its_own_estimate() -> None:
     assert "about 57 documents (47 to 72, right in 9 of 10 cases), 36 kept" in guess.in_words()
     parts["inputs"]["b"]["estimate"] |= {"low": None, "high": None}
     assert "about 57 documents (too little was read to say how sure)" in estimate(parts, workers=2).in_words()
+
+
+def test_the_table_of_a_run_shows_where_text_goes_and_documents_stay() -> None:
+    def entry(name: str, kept: int, text_bytes: int, kind: str = "rule", **dropped: int) -> dict[str, Any]:
+        sources = {"crawl": {"text_bytes": text_bytes}}
+        counts = {"docs_in": 1_234_567, "kept": kept, "dropped": dropped, "quarantined": 1}
+        return {"name": name, "kind": kind, "seconds": 1234.5, "text_bytes": text_bytes, "sources": sources, **counts}
+
+    stages = [
+        entry("crawl", 1_234_567, 0, "read"),  # pages
+        entry("extract", 1_234_567, 10_000_000),
+        entry("c4_lines", 1_234_500, 1_300_000, too_few_lines=67),
+        entry("minhash_dedup", 617_283, 600_000, near_duplicate=617_284),
+    ]
+    for width, words in ((80, "text -87%, …"), (120, "text -87%, 10.0 MB to 1.3 MB, too_few_lines 67")):
+        console = Console(width=width, file=io.StringIO())
+        with console.capture() as shown:
+            console.print(final_table(cast(RunRecord, {"name": "r", "status": "done", "seconds": 1, "stages": stages})))
+        assert shown.get().count("text ") == 1 and words in shown.get()
+        assert max(map(len, shown.get().splitlines())) <= width

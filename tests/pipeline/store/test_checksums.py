@@ -198,7 +198,7 @@ def test_a_file_that_goes_bad_while_its_stamp_stays_is_made_anew_when_a_task_rea
             notes.append(message)
 
     run(recipe.load(path), str(out), Where(1), Noting())
-    assert [n for n in notes if f"{file.name}: its content is not what was written" in n]
+    assert [n for n in notes if f"{file.name} is damaged or was changed" in n]
     go(path, tmp_path / "fresh")
     assert tree(out, "write") == tree(tmp_path / "fresh", "write") != {}
 

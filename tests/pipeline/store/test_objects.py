@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -20,7 +21,7 @@ from gristmill.pipeline.store.objects import REQUESTS, since
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.read.parquet import Parquet
 from gristmill.stages.stage import Origin
-from tests.pipeline.store.object_store import Proxy
+from tests.pipeline.store.object_store import Proxy, settings
 
 CONTENT = bytes(range(256)) * 40
 
@@ -105,6 +106,22 @@ def test_expired_credentials_are_told_at_once_and_in_one_line(tmp_path: Path, pr
     assert len(done.stderr.strip().splitlines()) == 1
     assert "s3://mill/out: " in done.stderr and "credentials" in done.stderr and "expired" in done.stderr
     assert refused and max(refused.values()) <= 2, "credentials that are refused are not tried again"
+
+
+def test_a_person_hears_of_a_store_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        for name, value in settings(f"http://127.0.0.1:{taken.getsockname()[1]}").items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(objects, "SILENCE", 0)
+        monkeypatch.setitem(objects.S3["config_kwargs"]["retries"], "total_max_attempts", 3)
+        objects.fsspec.get_filesystem_class("s3").clear_instance_cache()
+        with pytest.raises(RunFailed, match="mill/out: cannot be reached: Could not connect"):
+            Store("s3://mill/out").make_root()
+        objects.fsspec.get_filesystem_class("s3").clear_instance_cache()
+    assert capsys.readouterr().err.count("waiting: Could not connect") == 1
 
 
 def test_uploads_that_a_killed_run_left_are_cleared(proxied: Proxy) -> None:

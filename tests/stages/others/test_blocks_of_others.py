@@ -221,6 +221,22 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     blocks.block_at.cache_clear()
 
 
+def test_packages_that_a_block_needs_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its class, and of the words of its language."""
+    from datatrove.utils import _import_utils, word_tokenizers
+
+    monkeypatch.setattr(_import_utils, "_is_package_available", lambda name: False)
+    monkeypatch.setattr(_import_utils, "_is_distribution_available", lambda name: False)
+    word_tokenizers.load_word_tokenizer.cache_clear()
+    with pytest.raises(ValidationError, match="not installed here: pip install fasteners pyahocorasick tldextract"):
+        Datatrove(block=f"{FILTERS}:URLFilter")
+    for settings, package in (({}, "spacy"), ({"language": "kor_Hang"}, "kiwipiepy")):
+        with pytest.raises(ValidationError, match=f"GopherRepetitionFilter needs .*: pip install {package}"):
+            Datatrove(block=f"{FILTERS}:GopherRepetitionFilter", settings=settings)
+    assert Datatrove(block=f"{FILTERS}:C4QualityFilter").called == "c4_quality_filter"  # by paragraphs: needs no words
+    word_tokenizers.load_word_tokenizer.cache_clear()
+
+
 def test_a_block_that_cannot_be_built_stops_the_run() -> None:
     with pytest.raises(CannotRun, match="Fussy cannot be built: ValueError: a share is at most 1"):
         Datatrove(block="blocks_of_ours:Fussy", settings={"share": 2}).prepare()
