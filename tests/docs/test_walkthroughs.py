@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,8 @@ def test_a_rule_of_my_own(place: Path) -> None:
         tests = [test for called, test in vars(importlib.import_module(name)).items() if called.startswith("test_")]
         assert len(tests) == 1
         tests[0]()
+    for name in [name for name, module in sys.modules.items() if str(place) in str(getattr(module, "__file__", ""))]:
+        del sys.modules[name]
 
 
 def test_forgetting_a_site(place: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,7 @@ def test_the_export_of_a_run_with_two_row_lengths(run_of_two_lengths: Path, tmp_
 def test_the_stage_of_your_own_runs_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path / "my_rules.py", block("python", "# my_rules.py"))
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_rules", raising=False)  # that of another page
     [expression] = re.findall(r"in a notebook:\s`(.*?)`", README)
     names: dict[str, Any] = {"table": pa.table({"text": ["A quiet sentence.", "A LOUD SENTENCE."]})}
     exec("import gristmill\nfrom my_rules import NotShouting", names)
