@@ -54,7 +54,7 @@ class Training:
     each row; in each of `replicas` groups of neighbours, one a host, the same is sharded, and `replica_gradients` is
     what they send each other (gristmill.trainer.step.replicas). The blocks are cut into `pipeline` parts, which work on
     micro-batches of `rows_per_step` rows in the order of `pipeline_schedule` (gristmill.trainer.step.pipeline_plan;
-    None: 1f1b, the one that has run over NCCL). `experts` ranks share the experts, whose loads `balance` keeps even
+    None: 1f1b). `experts` ranks share the experts, whose loads `balance` keeps even
     (gristmill.trainer.step.expert_parallel; None: its defaults). `offload` keeps the optimiser's state on the CPU.
     `compile` None: on CUDA only. `deterministic`: on one GPU the same bits each time, at some cost in speed; on the CPU
     that is so anyway.
