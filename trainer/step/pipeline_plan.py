@@ -32,7 +32,7 @@ Kind = Literal["forward", "backward", "weights"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 TWO_STAGES = ("interleaved", "zbv")
 SPLIT = ("zb1p", "zbv")  # schedules whose backward passes compute weight gradients later
-PROVEN: tuple[Schedule, ...] = ("1f1b",)  # taken by itself; the others when they are named
+PROVEN: tuple[Schedule, ...] = ("1f1b",)  # what None chooses from; zb1p and zbv need more memory than is predicted
 SLOWER = 1.05  # split: blocks are not compiled, and matmuls have no epilogues
 CLOSE = 0.99  # a schedule that needs more memory must be this much faster
 
