@@ -37,10 +37,12 @@ class Routed(NamedTuple):
 
 
 class Router(nn.Module):
-    """`loss` and `z` are the rates of the auxiliary losses. `load_E` is the load of the update before over the mean;
-    `tally` is of the update that runs: tokens of each expert, all tokens, the sum of auxiliary losses."""
+    """`loss` and `z` are the rates of the auxiliary losses. `load` is the load of the update before over the mean, `pace`
+    how many steps each bias took then; `tally` is of the update that runs: tokens of each expert, all tokens, the sum
+    of auxiliary losses."""
 
     load: Tensor
+    pace: Tensor
     tally: Tensor
     bias: Tensor | None
 
@@ -50,6 +52,7 @@ class Router(nn.Module):
         self.weight = nn.Parameter(torch.empty(shape.number, hidden))
         self.register_buffer("bias", torch.zeros(shape.number) if shape.router == "sigmoid" else None)
         self.register_buffer("load", torch.ones(shape.number), persistent=False)
+        self.register_buffer("pace", torch.ones(shape.number), persistent=False)
         self.register_buffer("tally", torch.zeros(shape.number + 2, dtype=torch.float64), persistent=False)
 
     def forward(self, x_TC: Tensor) -> tuple[Tensor, Routed]:
@@ -81,6 +84,7 @@ class Router(nn.Module):
     def reset(self) -> None:
         """As if no update had been made; the bias stays."""
         self.load.fill_(1.0)
+        self.pace.fill_(1.0)
         self.tally.zero_()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Router:

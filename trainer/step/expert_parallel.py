@@ -5,13 +5,14 @@ Each rank of a group holds an equal part of the experts of every layer; tokens g
 summed over the ranks that hold the same experts (`Grid.twins`) alone.
 
 The load of an update is that of all its passes and ranks. It moves the biases by one step each, and is the load of the
-next update's auxiliary loss. Both are state of the run: every rank holds them whole, all agree, and checkpoints carry
-them.
+next update's auxiliary loss. A step grows while its direction stays and shrinks when it turns (as Rprop's do, Riedmiller
+and Braun 1993): at the start of a run Adam moves a wide router's scores a hundred times faster than steps of one length
+could follow. All of it is state of the run: every rank holds it whole, all agree, and checkpoints carry it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from gristmill.trainer.step.parts import Cut, Part, whole_cut
 
 @dataclass(frozen=True, config=CHECKED)
 class Balance:
-    """How experts' loads are kept even. `bias`: by how much a sigmoid router's biases move at each update. `loss`: the
+    """How experts' loads are kept even. `bias`: by how much at least a sigmoid router's biases move at each update. `loss`: the
     rate of the auxiliary loss, which is 1 where loads are even; None: 0.01, and 0 where there are biases. `z`: that of
     the squared log of the sum of exponentials of the router's logits (Zoph et al. 2022)."""
 
@@ -36,6 +37,7 @@ class Balance:
 
 
 BALANCE = Balance()
+GROWS, SHRINKS, MOST = 1.5, 0.5, 100.0  # a bias's step where its direction stays, where it turns; at most, times `bias`
 
 
 def share_experts(model: Decoder, ranks: RankGroup) -> dict[str, Cut]:
@@ -84,10 +86,13 @@ class LoadBalance:
         penalty = (penalties_L / tokens_L.clamp(min=1)).mean()
         self.metrics = torch.stack([load_LE.max(), penalty, dropped])
         for router, load_E in zip(self._routers, load_LE, strict=True):
-            router.load.copy_(torch.where(accepted, load_E.to(router.load.dtype), router.load))
+            load_E = torch.where(accepted, load_E.to(router.load.dtype), router.load)
             if router.bias is not None:
-                step_E = self._settings.bias * torch.sign(1 - load_E).to(router.bias.dtype)
-                router.bias.add_(torch.where(accepted, step_E, 0.0))
+                way_E, before_E = torch.sign(1 - load_E), torch.sign(1 - router.load)
+                paced_E = router.pace * torch.where(way_E == before_E, GROWS, SHRINKS)
+                router.pace.copy_(torch.where(accepted, paced_E.clamp(1.0, MOST), router.pace))
+                router.bias.add_(torch.where(accepted, self._settings.bias * router.pace * way_E, 0.0))
+            router.load.copy_(load_E)
         self.drop()
 
     def facts(self) -> dict[str, float]:
@@ -110,9 +115,19 @@ class LoadBalance:
 
     def state(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {"expert_loads": [router.load.tolist() for router in self._routers]} if self._routers else {}
+        return {name: [buffer.tolist() for buffer in buffers] for name, buffers in self._kept().items()}
 
-    def load_state(self, loads: Sequence[Sequence[float]]) -> None:
-        for router, load in zip(self._routers, loads, strict=True):
-            router.load.copy_(torch.tensor(load, dtype=router.load.dtype))
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """What a checkpoint does not have stays as it is: those of earlier versions have no paces."""
+        for name, buffers in self._kept().items():
+            for buffer, saved in zip(buffers, state.get(name, buffers), strict=True):
+                buffer.copy_(torch.as_tensor(saved, dtype=buffer.dtype))
         self.drop()
+
+    def _kept(self) -> dict[str, list[Tensor]]:
+        if not self._routers:
+            return {}
+        return {
+            "expert_loads": [each.load for each in self._routers],
+            "bias_paces": [each.pace for each in self._routers],
+        }

@@ -184,8 +184,7 @@ class Stepper:
             self.scale.load_state(restored.also["loss_scale"])
         if self._between:
             self._between.restore(restored.own, self.device)
-        if "expert_loads" in restored.also:
-            self.balance.load_state(restored.also["expert_loads"])
+        self.balance.load_state(restored.also)
         return restored
 
     def _send_weights(self) -> None:
