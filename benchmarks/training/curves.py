@@ -2,14 +2,13 @@
 """Loss curves of every layout beside those of one GPU that repeats itself, and of runs that are stopped and go on in
 another layout.
 
-    torchrun --standalone --nproc-per-node 2 -m benchmarks.training.curves [--updates 300] [--only layouts,switches]
-      [--shape 10m] [--tiny]
+    torchrun --standalone --nproc-per-node 2 -m benchmarks.training.curves [--updates 300]
+      [--only dense,sparse,switches] [--ways zero-1,1f1b] [--shape 10m] [--seed 1] [--tiny]
 
 All train the same decoder (or mixture) in bf16 on the same drawn rows. One GPU repeats the run with the rows of an
-update summed in other portions: how far these curves lie apart, at most and over their last tenth, is the spread.
-`largest` and `last` say the same of a layout beside the first of these runs, `within` that both are inside the spread.
-`switches`: a run is stopped by SIGTERM after two fifths and goes on in the next layout named, after three fifths in
-the third.
+update summed in other portions: how far two of these curves lie apart, at most and over their last tenth, is the
+spread. `largest` and `last` say how far a layout lies from their mean, `within` that both are inside the spread.
+`switches`: a run is stopped by SIGTERM after an update drawn by --seed and goes on in the next layout, twice.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import signal
 import statistics
 import time
@@ -52,10 +52,17 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "tensor": {"tensor": 2},
     "context": {"context": 2},
     "1f1b": {"pipeline": 2, "pipeline_schedule": "1f1b"},
+    "interleaved": {"pipeline": 2, "pipeline_schedule": "interleaved"},
+    "zb1p": {"pipeline": 2, "pipeline_schedule": "zb1p"},
     "zbv": {"pipeline": 2, "pipeline_schedule": "zbv"},
 }
-SPARSE: dict[str, dict[str, Any]] = {"mixture, data": {}, "mixture, experts": {"experts": 2}}
-SWITCHES = (("zero 3", "context", "1f1b"), ("tensor", "zbv", "zero 1"))
+MIXTURES: dict[str, dict[str, Any]] = {"mixture, data": {}, "mixture, experts": {"experts": 2}}
+SWITCHES = (
+    ("zero 3", "context", "1f1b"),
+    ("tensor", "zbv", "zero 1"),
+    ("interleaved", "zero 2", "context"),
+    ("zb1p", "zero 0", "tensor"),
+)
 
 
 class Curves:
@@ -65,9 +72,9 @@ class Curves:
         shape = shape_named("1m" if args.tiny else args.shape, self.vocabulary, context=self.row)
         self.shape = replace(shape, layers=4, kv_heads=max(2, shape.kv_heads))
         experts = Mixture(8, 2, self.shape.mlp // 2, "sigmoid")
-        self.sparse = replace(self.shape, experts=experts)
+        self.mixture = replace(self.shape, experts=experts)
         self.rows: Any = DrawnRows(args.updates * args.rows, self.row, self.vocabulary)
-        self.first: dict[bool, list[float]] = {}  # of one GPU, dense and sparse
+        self.mean: dict[bool, list[float]] = {}  # curve of one GPU, dense and sparse
         self.spread: dict[bool, tuple[float, float]] = {}
 
     def say(self, what: str, **facts: Any) -> None:
@@ -98,26 +105,26 @@ class Curves:
 
     def repeats(self, shape: DecoderShape) -> None:
         """Each rank by itself, at the same time; then how far apart they are."""
-        portions = PORTIONS if self.args.repeats is None else PORTIONS[: self.args.repeats]
+        portions = [PORTIONS[n % len(PORTIONS)] for n in range(self.args.repeats)]
         mine = portions[self.ranks.rank :: self.ranks.count]
         with scratch() as own:
-            curves = [self.go(shape, Path(own) / str(rows), ALONE, rows_per_step=rows) for rows in mine]
+            curves = [self.go(shape, Path(own) / str(n), ALONE, rows_per_step=rows) for n, rows in enumerate(mine)]
         found = self.ranks.gather(curves)
         curves = [found[n % self.ranks.count][n // self.ranks.count] for n in range(len(portions))]
         sparse = shape.experts is not None
-        self.first[sparse] = curves[0]
+        self.mean[sparse] = [statistics.mean(losses) for losses in zip(*curves, strict=True)]
         apart = [beside(a, b) for n, a in enumerate(curves) for b in curves[:n]]
         self.spread[sparse] = max(largest for largest, _ in apart), max(last for _, last in apart)
         self.say(
             "one GPU", sparse=sparse, repeats=len(curves), updates=len(curves[0]), first=curves[0][0],
-            last=round(tail(curves[0]), 5), largest=float(f"{self.spread[sparse][0]:.3g}"),
+            last=round(tail(self.mean[sparse]), 5), largest=float(f"{self.spread[sparse][0]:.3g}"),
             spread_of_last=float(f"{self.spread[sparse][1]:.3g}"),
         )  # fmt: skip
 
     def compare(self, name: str, curve: list[float], sparse: bool, seconds: float) -> None:
         if not self.ranks.first:
             return
-        largest, last = beside(curve, self.first[sparse])
+        largest, last = beside(curve, self.mean[sparse])
         most = self.spread[sparse]
         self.say(
             "curve", way=name, updates=len(curve), loss=round(tail(curve), 5), largest=float(f"{largest:.3g}"),
@@ -136,26 +143,35 @@ class Curves:
         else:
             self.compare(name, curve, sparse, time.perf_counter() - began)
 
-    def layouts(self) -> None:
-        for shape, ways in ((self.shape, LAYOUTS), (self.sparse, SPARSE)):
-            sparse = shape.experts is not None
-            if sparse not in self.first:
-                self.repeats(shape)
-            for name, layout in ways.items():
+    def dense(self) -> None:
+        self.layouts(self.shape, LAYOUTS)
+
+    def sparse(self) -> None:
+        self.layouts(self.mixture, MIXTURES)
+
+    def layouts(self, shape: DecoderShape, ways: dict[str, dict[str, Any]]) -> None:
+        sparse = shape.experts is not None
+        if sparse not in self.mean:
+            self.repeats(shape)
+        chosen = self.args.ways.split(",") if self.args.ways else list(ways)
+        for name, layout in ways.items():
+            if name.replace(" ", "-") in chosen or name in chosen:
                 with self.folder() as folder:
-                    self.tried(name, lambda s=shape, f=folder, w=layout: self.go(s, f, self.ranks, **w), sparse)
+                    self.tried(name, lambda f=folder, w=layout: self.go(shape, f, self.ranks, **w), sparse)
 
     def switches(self) -> None:
-        if False not in self.first:
+        if False not in self.mean:
             self.repeats(self.shape)
+        drawn = random.Random(self.args.seed)
         for ways in SWITCHES:
+            stops = sorted(drawn.sample(range(1, self.args.updates), len(ways) - 1))
+            name = ways[0] + "".join(f", after {stop} {way}" for stop, way in zip(stops, ways[1:], strict=True))
             with self.folder() as folder:
-                self.tried(" then ".join(ways), lambda f=folder, w=ways: self.switched(f, w))
+                self.tried(name, lambda f=folder, w=ways, s=stops: self.switched(f, w, s))
 
-    def switched(self, folder: Path, ways: tuple[str, ...]) -> list[float]:
-        updates = self.args.updates
+    def switched(self, folder: Path, ways: tuple[str, ...], stops: list[int]) -> list[float]:
         curve: list[float] = []
-        for stop, name in zip((updates * 2 // 5, updates * 3 // 5, None), ways, strict=True):
+        for stop, name in zip((*stops, None), ways, strict=True):
             curve = self.go(self.shape, folder, self.ranks, stop, **LAYOUTS[name])
         return curve
 
@@ -191,10 +207,12 @@ def beside(one: list[float], other: list[float]) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="layouts,switches")
+    parser.add_argument("--only", default="dense,sparse,switches")
+    parser.add_argument("--ways", help="of dense and sparse, by commas; all")
     parser.add_argument("--updates", type=int)
     parser.add_argument("--rows", type=int, default=32, help="of an update")
-    parser.add_argument("--repeats", type=int, help="of one GPU, at most 4")
+    parser.add_argument("--repeats", type=int, default=12, help="of one GPU")
+    parser.add_argument("--seed", type=int, default=1, help="of the updates after which switches stop")
     parser.add_argument("--shape", default="10m")
     parser.add_argument("--silence", type=float, default=180)
     parser.add_argument("--tiny", action="store_true")
@@ -202,7 +220,7 @@ def main() -> None:
     args.updates = args.updates or (10 if args.tiny else 300)
     if args.tiny:
         torch.set_num_threads(1)
-        args.repeats = args.repeats or 2
+        args.repeats = 2
     with join_ranks("cpu" if args.tiny else None, timedelta(seconds=args.silence)) as (ranks, device):
         bench = Curves(args, ranks, device)
         bench.say("machine", device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu")

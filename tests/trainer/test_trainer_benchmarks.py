@@ -107,7 +107,9 @@ def test_replicas_learn_the_same_and_send_less() -> None:
 def test_curves_of_layouts_and_of_changes_between_them() -> None:
     lines = said([*TORCHRUN, "-m", "benchmarks.training.curves", "--tiny", "--only", "switches"])
     assert [(line["way"], line["updates"]) for line in lines if line["what"] == "curve"] == [
-        ("zero 3 then context then 1f1b", 10),
-        ("tensor then zbv then zero 1", 10),
+        ("zero 3, after 2 context, after 3 1f1b", 10),
+        ("tensor, after 2 zbv, after 5 zero 1", 10),
+        ("interleaved, after 8 zero 2, after 9 context", 10),
+        ("zb1p, after 7 zero 0, after 8 tensor", 10),
     ]
     assert max(line["largest"] for line in lines if line["what"] == "curve") < 1e-4

@@ -37,9 +37,9 @@ class Routed(NamedTuple):
 
 
 class Router(nn.Module):
-    """`loss` and `z` are the rates of the auxiliary losses. `load` is the load of the update before over the mean, `pace`
-    how many steps each bias took then; `tally` is of the update that runs: tokens of each expert, all tokens, the sum
-    of auxiliary losses."""
+    """`loss` and `z` are the rates of the auxiliary losses. `load` is the load of the update before over the mean,
+    `pace` how many steps each bias took then; `tally` is of the update that runs: tokens of each expert, all tokens,
+    the sum of auxiliary losses."""
 
     load: Tensor
     pace: Tensor

@@ -54,6 +54,7 @@ class DeferredWeights:
     def during(self, key: Hashable, backward: Callable[[], object]) -> None:
         self._here = self._waiting[key] = []
         backward()
+        self._here = []
 
     def gradients(self, key: Hashable) -> list[tuple[Tensor, Tensor]]:
         """Of the weights of that backward pass, and forgets what they are made of."""
@@ -84,7 +85,8 @@ class _Deferred(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         weight, deferred = ctx.layer
-        deferred._keep(weight, grad, *ctx.saved_tensors)
+        (x,) = ctx.saved_tensors
+        deferred._keep(weight, grad, x.detach())  # its graph would keep more
         return grad @ weight, None
 
 

@@ -4,10 +4,10 @@ Each rank of a group holds an equal part of the experts of every layer; tokens g
 (`gristmill.trainer.model.experts`). The gradient of an expert is the sum over all tokens of its group already, so it is
 summed over the ranks that hold the same experts (`Grid.twins`) alone.
 
-The load of an update is that of all its passes and ranks. It moves the biases by one step each, and is the load of the
-next update's auxiliary loss. A step grows while its direction stays and shrinks when it turns (as Rprop's do, Riedmiller
-and Braun 1993): at the start of a run Adam moves a wide router's scores a hundred times faster than steps of one length
-could follow. All of it is state of the run: every rank holds it whole, all agree, and checkpoints carry it.
+The load of an update is that of all its passes and ranks. It moves the biases by one step each, and is the load of
+the next update's auxiliary loss. A step grows while its direction stays and shrinks when it turns (as Rprop's do,
+Riedmiller and Braun 1993): at the start of a run Adam moves a wide router's scores a hundred times faster than steps of
+one length could follow. All of it is state of the run: every rank holds it whole, all agree, and checkpoints carry it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from gristmill.trainer.step.parts import Cut, Part, whole_cut
 
 @dataclass(frozen=True, config=CHECKED)
 class Balance:
-    """How experts' loads are kept even. `bias`: by how much at least a sigmoid router's biases move at each update. `loss`: the
-    rate of the auxiliary loss, which is 1 where loads are even; None: 0.01, and 0 where there are biases. `z`: that of
-    the squared log of the sum of exponentials of the router's logits (Zoph et al. 2022)."""
+    """How experts' loads are kept even. `bias`: by how much at least a sigmoid router's biases move at each update.
+    `loss`: the rate of the auxiliary loss, which is 1 where loads are even; None: 0.01, and 0 where there are biases.
+    `z`: that of the squared log of the sum of exponentials of the router's logits (Zoph et al. 2022)."""
 
-    bias: Number = 1e-3  # by how much a router's biases move at each update
+    bias: Number = 1e-3  # by how much at least a router's biases move at each update
     loss: Number | None = None  # rate of the auxiliary loss; 0.01, or 0 with biases
     z: Number = 0.0  # rate of the z-loss of the router's logits
 
