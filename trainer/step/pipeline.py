@@ -32,7 +32,7 @@ from gristmill.trainer.model.packed import PackedTokens
 from gristmill.trainer.step.deferred import DeferredWeights
 from gristmill.trainer.step.parallel import Grid, RankGroup
 from gristmill.trainer.step.pipeline_plan import SPLIT, Action, Plan
-from gristmill.trainer.step.zero import BucketedGradients
+from gristmill.trainer.step.zero import BucketedGradients, call_if_alive
 
 
 class StagedDecoder(Decoder):
@@ -308,7 +308,7 @@ class _TiedHead:
             copy = model.tied_copy.to(device, _dtype_of(model)) if last else model.embedding.weight.detach()
             model.tied_copy = copy.requires_grad_()
             register: Any = model.tied_copy.register_post_accumulate_grad_hook
-            register(self._arrived)
+            register(call_if_alive(self._arrived))
 
     def _arrived(self, copy: Tensor) -> None:
         if copy.grad is not None:

@@ -11,7 +11,7 @@ the optimiser has stepped, so it is not there while a forward pass is at its lar
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -106,10 +106,16 @@ class Bucket:
         return self.flat
 
 
-def _call_if_alive(arrived: weakref.WeakMethod[Any], weight: Tensor) -> None:
-    method = arrived()
-    if method is not None:
-        method(weight)
+def call_if_alive(arrived: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+    """A hook of a weight. The garbage collector does not see through hooks: what holds a weight and hangs on it by a
+    method of its own would never be freed."""
+    weak = weakref.WeakMethod(arrived)
+
+    def call(weight: Tensor) -> None:
+        if (method := weak()) is not None:
+            method(weight)
+
+    return call
 
 
 class BucketedGradients:
@@ -137,13 +143,12 @@ class BucketedGradients:
         }
         self._last = False
         self.clear()
-        # Weak, because the garbage collector does not see through hooks: the weights would never be freed.
-        arrived = weakref.WeakMethod(self._arrived)
+        arrived = call_if_alive(self._arrived)
         for weight in weights.values():
             if earlier := getattr(weight, HOOK, None):
                 earlier.remove()  # of a stepper that used this model before
             register: Any = weight.register_post_accumulate_grad_hook
-            setattr(weight, HOOK, register(lambda arriving: _call_if_alive(arrived, arriving)))
+            setattr(weight, HOOK, register(arrived))
 
     def keep_in_place(self) -> None:
         """Where an update is one pass of one rank: its gradients stay with the weights, in their precision, for an

@@ -4,6 +4,7 @@ made of a dense decoder."""
 from __future__ import annotations
 
 import copy
+import json
 import math
 from typing import Any
 
@@ -20,9 +21,10 @@ from gristmill.trainer.model.model import Decoder, SparseBlock, initialise
 from gristmill.trainer.model.packed import pack_documents
 from gristmill.trainer.model.shapes import DecoderShape, Mixture
 from gristmill.trainer.run.upcycling import upcycled, upcycled_shape
-from gristmill.trainer.step.expert_parallel import Balance
+from gristmill.trainer.step.expert_parallel import Balance, LoadBalance
 from gristmill.trainer.step.memory import memory_of
 from gristmill.trainer.step.optim import AdamW
+from gristmill.trainer.step.parallel import ALONE
 from gristmill.trainer.step.stepper import stepper_of
 
 MIXTURES = {
@@ -159,6 +161,31 @@ def test_a_refused_update_moves_no_bias_and_no_load() -> None:
         stepper.step(1.0, limit=None if limit is None else torch.tensor(limit))
         assert router.bias is not None and bool(router.bias.any()) == moves == bool((router.load != 1).any())
         assert not router.tally.any()
+
+
+def test_steps_of_biases_grow_while_they_point_one_way_and_go_on_from_a_checkpoint() -> None:
+    def balance_of(*tallies: list[float], state: dict[str, Any] | None = None) -> LoadBalance:
+        balance = LoadBalance(Decoder(sparse(MIXTURES["sigmoid, one each, shared"])), Balance(bias=0.001), ALONE)
+        if state is not None:
+            balance.load_state(json.loads(json.dumps(state)))
+        for tally in tallies:
+            for router in balance._routers:
+                router.tally.copy_(torch.tensor([*tally, sum(tally), 0.0]))
+            balance.step(torch.tensor(True))
+        return balance
+
+    much, little = [4.0, 2.0, 1.0, 1.0], [0.0, 2.0, 3.0, 3.0]
+    router = balance_of(much, much, much)._routers[0]
+    assert router.pace.tolist() == [2.25, 3.375, 2.25, 2.25]  # the second is even, and was before
+    assert router.bias is not None and float(router.bias[0]) == pytest.approx(-0.001 * (1 + 1.5 + 2.25))
+    assert balance_of(*[much] * 40)._routers[0].pace.max() == 100
+    turned = balance_of(much, much, much, little)._routers[0]
+    assert turned.pace.tolist()[0] == 1.125 and float(turned.bias[0] - router.bias[0]) == pytest.approx(0.001125)
+    halfway = balance_of(much, much)
+    gone_on = balance_of(much, little, state=halfway.state())._routers[0]
+    assert gone_on.pace.tolist() == turned.pace.tolist() and gone_on.load.tolist() == turned.load.tolist()
+    earlier = balance_of(state={"expert_loads": halfway.state()["expert_loads"]})._routers[0]
+    assert earlier.pace.tolist() == [1.0] * 4 and earlier.load.tolist() == [2.0, 1.0, 0.5, 0.5]
 
 
 @pytest.mark.parametrize("router", ["softmax", "sigmoid"])

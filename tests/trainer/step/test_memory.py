@@ -4,27 +4,37 @@ test_stepper.py."""
 from __future__ import annotations
 
 import gc
+import weakref
 from dataclasses import replace
+from functools import partial
 from types import MethodType
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from gristmill.trainer.model import added, fused, gated_mlp, product
 from gristmill.trainer.model.attention import attend_flash4
 from gristmill.trainer.model.context import ContextAttention, ContextRanks, way_of
-from gristmill.trainer.model.model import Block, Decoder, rotation_of
+from gristmill.trainer.model.model import Block, Decoder, initialise, rotation_of
 from gristmill.trainer.model.packed import Shared, Stretch
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
+from gristmill.trainer.step.deferred import DeferredWeights
 from gristmill.trainer.step.memory import kept_of_token, memory_of
+from gristmill.trainer.step.optim import AdamW
+from gristmill.trainer.step.parallel import RankGroup
+from gristmill.trainer.step.pipeline_plan import SCHEDULES, SPLIT, Schedule, plan_for
 from gristmill.trainer.step.recompute import Recompute, is_costly, with_recompute
+from gristmill.trainer.step.stepper import stepper_of
 
 T = 1024
 SHAPE = DecoderShape(1000, 256, 4, 8, 2, 768)
@@ -161,6 +171,87 @@ def test_as_gpus_measured(way: tuple[Recompute, int, int, int, int]) -> None:
     assert said.peak / 2**30 == pytest.approx(MEASURED[way], rel=0.02)
 
 
+class Peak(TorchDispatchMode):
+    """The most bytes of tensors that were alive at once, of those that were made meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self._alive: dict[int, Any] = {}
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), names: Any = None) -> Any:
+        given = operator(*args, **(names or {}))
+        for tensor in tree_leaves(given):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self._alive:
+                storage = tensor.untyped_storage()
+                gone = partial(self._gone, storage._cdata, storage.nbytes())
+                self._alive[storage._cdata] = weakref.ref(storage, gone)
+                self.now += storage.nbytes()
+                self.most = max(self.most, self.now)
+        return given
+
+    def _gone(self, key: int, size: int, _: Any) -> None:
+        del self._alive[key]
+        self.now -= size
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_ranks_of_a_pipeline_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, schedule: Schedule, rank: int) -> None:
+    """Also where weight gradients wait: once what they had been made of stayed until the next pass."""
+    monkeypatch.setattr(fused, "_has_kernels", lambda x: True)
+    shape = replace(SHAPE, layers=8)
+    plan, hidden = plan_for(shape, 2, schedule), {"dtype": torch.bfloat16, "size": (T, shape.hidden)}
+    with FakeTensorMode():
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            model = Decoder(shape, attend_flash4)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        held = [weight for layer in plan.held(rank) for weight in model.blocks[layer].parameters()]
+        deferred = DeferredWeights(model) if schedule in SPLIT else None
+        rotation, cuts = rotation_of(torch.empty(T, dtype=torch.int32), shape), torch.empty(3, dtype=torch.int32)
+        begun: dict[tuple[int, int], Any] = {}
+        with Peak() as peak:
+            for kind, stage, micro in plan.orders(8)[rank]:
+                if kind == "forward":
+                    x, change = torch.empty(**hidden, requires_grad=True), None
+                    for layer in range(*plan.layers[stage]):
+                        x, change, *_ = model.blocks[layer](x, change, rotation, cuts, T, None)
+                    begun[stage, micro] = get_gradient_edge(x + change)
+                    del x, change
+                elif kind == "backward":
+                    backward = partial(torch.autograd.backward, begun.pop((stage, micro)), torch.empty(**hidden))
+                    if deferred:
+                        deferred.during((stage, micro), backward)
+                    else:
+                        backward()
+                    del backward
+                    for weight in held:
+                        weight.grad = None
+                elif deferred:
+                    assert len(deferred.gradients((stage, micro))) == 4 * len(range(*plan.layers[stage]))
+    said = memory_of(shape, T, passes=8, plan=plan, place=rank)
+    gradients = 2 * sum(weight.numel() for weight in held)
+    assert not begun and said.activations < peak.most < said.activations + gradients + said.block
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_pipeline_that_is_dropped_leaves_no_weights(schedule: Schedule) -> None:
+    """Of its last rank, which has a copy of a tied head."""
+    torch.distributed.init_process_group("fake", rank=1, world_size=2, store=FakeStore())
+    try:
+        model = initialise(Decoder(replace(SHAPE, tied=True)), 0)
+        ranks = RankGroup(1, 2, torch.distributed.group.WORLD)
+        stepper = stepper_of(model, AdamW(), ranks=ranks, pipeline=2, schedule=schedule)
+        weights = [weakref.ref(weight) for weight in stepper.model.parameters()]
+        del model, stepper
+        gc.collect()
+        assert len(weights) > 5 and not any(weight() is not None for weight in weights)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def alive(pretended: Any, others: set[int]) -> int:
     gc.collect()
     storages = {}
@@ -196,7 +287,6 @@ def test_products_and_attention_are_kept() -> None:
 
 def test_selective_works_out_no_product_twice() -> None:
     """Counted as torch dispatches them, in one block forward and backward."""
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     class Products(TorchDispatchMode):
         def __init__(self) -> None:
