@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd.graph import get_gradient_edge
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import get_gradient_edge
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
