@@ -2,9 +2,10 @@
 """How far the time left that a run shows is from the time that it took: four recipes, each from nothing.
 
     python -m benchmarks.pipeline.time_left [--workers 2] [--times 3] [--only demo,extract,dedup,pack] [--logs FOLDER]
+      [--crawl 'crawl-*.warc.gz']
 
-The recipes: the demo's on 12,000 pages; extraction by two engines; near-deduplication of made texts; rules, a tokenizer
-and packing. Every event of a run is logged with its second, and the predictor is asked again at 10, 25, 50 and 75 % of
+The recipes: the demo's on 13,000 pages; extraction by trafilatura; near-deduplication of made texts; rules, a tokenizer
+and packing. With --crawl the first two read these files: real pages are larger. Every event of a run is logged with its second, and the predictor is asked again at 10, 25, 50 and 75 % of
 the time that the run took in the end. `error` is the predicted total over the true one, less 1. One JSON line a recipe,
 with the median of the runs and all of them. With --cold-kernels each run compiles its kernels, as the first on a
 machine does; with --after-sample a run on a part of the input comes first, from which the run knows its stages.
@@ -98,7 +99,11 @@ def run_logged(recipe: str, out: str, log: str, workers: int) -> None:
     known = known_before(plan, Store(out))
     run(loaded, out, Where(workers), ui)
     rows = [
-        {"nodes": [shape_row(node) for node in plan.nodes], "known": known.plain() if known else None},
+        {
+            "nodes": [shape_row(node) for node in plan.nodes],
+            "known": known.plain() if known else None,
+            "workers": workers,
+        },
         *(event.plain() for event in ui.events),
         {"seconds": ui.at},
     ]
@@ -109,10 +114,14 @@ def shape_row(node: Node) -> dict[str, Any]:
     return events.shape_of(node).plain()
 
 
-def inputs(folder: Path, name: str) -> Path:
+def inputs(folder: Path, name: str, crawl: str | None) -> str:
+    """A pattern of files."""
+    if crawl and "CRAWL" in RECIPES[name]:
+        return str(Path(crawl).absolute())
+    pattern = "*.warc.gz" if "CRAWL" in RECIPES[name] else "*.jsonl"
     made = folder / ("in-crawl" if "CRAWL" in RECIPES[name] else f"in-{name}")
     if made.exists():
-        return made
+        return f"{made}/{pattern}"
     made.mkdir(parents=True)
     for number in range(SIZES[name]):
         if "CRAWL" in RECIPES[name]:
@@ -125,13 +134,13 @@ def inputs(folder: Path, name: str) -> Path:
             texts = made_documents.page_texts(rows).to_pylist()
             with (made / f"{number:03d}.jsonl").open("w", encoding="utf-8") as file:
                 file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
-    return made
+    return f"{made}/{pattern}"
 
 
 def measured(folder: Path, name: str, given: argparse.Namespace, time_: int) -> dict[str, Any]:
     out, log, recipe = folder / f"out-{name}", folder / f"{name}-{time_}.jsonl", folder / f"{name}.yaml"
-    made = inputs(folder, name)
-    recipe.write_text(RECIPES[name].replace("CRAWL", f"{made}/*.warc.gz").replace("MADE", str(made)))
+    made = inputs(folder, name, given.crawl)
+    recipe.write_text(RECIPES[name].replace("CRAWL", made).replace("MADE", made))
     for old in (out, Path(f"{out}-sample")):
         shutil.rmtree(old, ignore_errors=True)
     environment = dict(os.environ)
@@ -167,7 +176,8 @@ def asked_at(rows: list[dict[str, Any]], now: float) -> float | None:
 
     shapes = [events.NodeShape.from_plain(row) for row in rows[0]["nodes"]]
     known = Known.from_plain(rows[0]["known"]) if rows[0]["known"] else None
-    return time_left(shapes, [e for e in events.replayed(rows[1:-1]) if e.at <= now], now, known)
+    seen = [event for event in events.replayed(rows[1:-1]) if event.at <= now]
+    return time_left(shapes, seen, now, known, rows[0]["workers"])
 
 
 def main() -> None:
@@ -176,6 +186,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--only", default=",".join(RECIPES))
     parser.add_argument("--logs", type=Path, help="keep inputs, runs and logs in this folder")
+    parser.add_argument("--crawl", help="WARC files, for demo and extract")
     parser.add_argument("--cold-kernels", action="store_true")
     parser.add_argument("--after-sample", action="store_true")
     parser.add_argument("--child", nargs=3, metavar=("RECIPE", "OUT", "LOG"), help=argparse.SUPPRESS)

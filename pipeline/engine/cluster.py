@@ -60,6 +60,11 @@ class Where:
     def count(self) -> int:
         return self.workers or cores_here()
 
+    @property
+    def expected(self) -> int:
+        """Workers, as far as that is known before they are there."""
+        return self.workers or (1 if self.scheduler or self.cluster else cores_here())
+
     def check(self) -> None:
         """What can be seen to be wrong before anything is begun."""
         if self.cluster:

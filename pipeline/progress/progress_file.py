@@ -53,7 +53,9 @@ class OnRecord(UI):
         alarms: Callable[[RunAccount], list[str]],
         known: Known | None = None,
         since: float | None = None,
+        workers: int = 1,
     ) -> None:
+        """`workers`: as many are expected."""
         self.ui = ui
         self.alarms = alarms
         self.tally = Tally()
@@ -61,7 +63,7 @@ class OnRecord(UI):
         self.tasks: Counter[str] = Counter()
         self.deaths: Callable[[], int] = lambda: 0
         self.memory: Callable[[], WorkerMemory | None] = lambda: None
-        self.time_left = TimeLeft([events.shape_of(node) for node in nodes], known)
+        self.time_left = TimeLeft([events.shape_of(node) for node in nodes], known, workers)
         self.changed = threading.Event()
         self.at_work = threading.Event()
         self._lock = threading.Lock()

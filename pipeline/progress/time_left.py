@@ -3,7 +3,7 @@ take (`usual`), or took in an earlier run.
 
 Of a leg at work, seconds for a byte are those of its finished tasks. What has not begun is foreseen from the documents
 that will come to it, at what such stages usually take, times the speed of this machine: how long stages took here
-beside what they usually take. The work left is divided among the workers, as busy as they have been.
+beside what they usually take. The work left is divided among the workers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from gristmill.pipeline.progress.usual import END, END_A_PART, HOME_TASK, START,
 
 LATE = 6.0  # seconds after which workers that have not come do so at a time that nobody knows
 HOMES = 64  # tasks of a round that goes home to documents, at most, of few parts
-BYTES_A_DOCUMENT = 2_000  # of an input of which nothing was read yet
 SLOWEST, FASTEST = 6.0, 0.5  # what a machine may be, beside the one that `usual` was measured on
 PAGES = 2.0  # the same of stages whose time for a document differs more by its size
 UNSURE_SECONDS = 4.0  # of work: as much has to be seen before a machine's speed counts half
-BUSY, BUSY_LEAST = 0.9, 0.8  # share of their time in which workers are at tasks
-SEEN_LEAST = 3.0  # seconds of work, before that share is taken from the run
+BUSY = 0.95  # share of their time in which workers are at tasks
 DECIDE = 1e-6  # seconds for a document and rule
 PARTIAL = 0.5  # of a task in flight, done
 LAST_ROUND = 0.1  # of a global stage's work for documents: as much is kept back for the round that marks them
@@ -117,10 +115,11 @@ class NodeState:
 class TimeLeft:
     """A run as it is seen so far. It has no clock: events and questions say when they are."""
 
-    def __init__(self, nodes: Iterable[NodeShape], known: Known | None = None) -> None:
+    def __init__(self, nodes: Iterable[NodeShape], known: Known | None = None, workers: int = 1) -> None:
+        """`workers`: as many are expected."""
         self.nodes = {shape.name: NodeState(shape) for shape in nodes}
         self.known: Mapping[str, Usual] = known.stages if known else {}
-        self.workers = 0
+        self.workers = workers
         self.connected: float | None = None
 
     def take(self, event: Event) -> None:
@@ -148,12 +147,11 @@ class TimeLeft:
             if not node.ended:
                 work += self.work_left(node, streams, speed)
                 wall += self.wall_left(node, streams[name][0], speed, now)
-        workers = self.workers or 1
         in_flight = self.in_flight(now)
         wall += (END + END_A_PART * max((node.parts for node in self.nodes.values()), default=0)) * max(1.0, speed)
         if self.connected is None and work:
             wall += max(0.5, START - now)
-        return wall + max(0.0, work - in_flight) / (workers * self.busy(now))
+        return wall + max(0.0, work - in_flight) / (self.workers * BUSY)
 
     def shares(self) -> dict[str, float]:
         """By node, how much of its work is done."""
@@ -185,7 +183,8 @@ class TimeLeft:
         if work.share:
             worked = Stream(work.documents / work.share, work.text_bytes / work.share, into.parts)
         elif node.shape.reads:
-            worked = Stream(work.size / BYTES_A_DOCUMENT, work.size, into.parts)
+            files = self.usual(node.shape.works[0])
+            worked = Stream(work.size / files.bytes_a_document, work.size * files.text, into.parts)
         else:
             worked = into.times(self.kept_by(node.shape.works))
         if rules.share:
@@ -218,6 +217,7 @@ class TimeLeft:
         for stage in shape.works:
             usual = self.usual(stage)
             seconds += into.documents * usual.per_document + into.text_bytes / 1e6 * usual.per_megabyte
+            seconds += node.round("leg").size / 1e6 * usual.per_megabyte_read if shape.reads else 0.0
         return seconds + into.documents * DECIDE * len(shape.decides)
 
     def is_known(self, stage: StageShape) -> bool:
@@ -294,7 +294,7 @@ class TimeLeft:
             return 0.0
         together = sum(each.seconds for each in node.rounds.values() if each.tasks >= self.workers)
         end = now if node.ended_at is None else node.ended_at
-        return max(0.0, end - node.began_at - together / max(1, self.workers) / BUSY)
+        return max(0.0, end - node.began_at - together / self.workers / BUSY)
 
     def in_flight(self, now: float) -> float:
         """Seconds of work that tasks have behind them that are not finished."""
@@ -305,26 +305,12 @@ class TimeLeft:
             return 0.0
         return min(self.workers, waiting) * PARTIAL * seconds / anew
 
-    def busy(self, now: float) -> float:
-        """The share of their time in which workers were at tasks, where there were enough."""
-        seconds = sum(
-            each.seconds
-            for node in self.nodes.values()
-            for each in node.rounds.values()
-            if not node.shape.is_global or each.tasks >= self.workers
-        )
-        seconds += self.in_flight(now)
-        if self.connected is None or seconds < SEEN_LEAST:
-            return BUSY
-        alone = sum(self.alone(node, now) for node in self.nodes.values())
-        return min(1.0, max(BUSY_LEAST, seconds / (self.workers * max(1e-6, now - self.connected - alone))))
-
 
 def time_left(
-    nodes: Iterable[NodeShape], events: Iterable[Event], now: float, known: Known | None = None
+    nodes: Iterable[NodeShape], events: Iterable[Event], now: float, known: Known | None = None, workers: int = 1
 ) -> float | None:
     """Seconds that a run will still take, after these events."""
-    run = TimeLeft(nodes, known)
+    run = TimeLeft(nodes, known, workers)
     for event in events:
         run.take(event)
     return run.left(now)

@@ -77,6 +77,7 @@ def on_its_record(running: Execution, metrics: Watcher | None) -> Summary:
         lambda account: alarms_of_stages(running.plan, account),
         known_before(running.plan, running.store),
         running.stopwatch.began,
+        running.where.expected,
     )
     running.recording = recording
     with on_record(recording, running.store, metrics) as running.ui:
