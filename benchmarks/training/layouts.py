@@ -63,9 +63,9 @@ class Layouts:
     def measure(self) -> None:
         for way in self.args.ways.split(","):
             problem, found = None, None
-            ranks = ALONE if way == "one" else self.ranks
+            alone = way.split("+")[0] == "one"
             try:
-                found = self.way(way, ranks) if way != "one" or self.ranks.first else None
+                found = self.way(way, ALONE if alone else self.ranks) if not alone or self.ranks.first else None
             except Exception as error:  # what fails on every rank fails alone
                 problem = reason(error)
             tidy(self.device)
@@ -74,7 +74,7 @@ class Layouts:
                 continue
             speed, losses = self.ranks.gather(found)[0]
             self.first_losses = self.first_losses or losses
-            self.of_one = speed if way == "one" else self.of_one
+            self.of_one = speed if alone else self.of_one
 
     def laid_out(self, way: str, ranks: RankGroup) -> Training:
         if way == "auto":
@@ -84,8 +84,10 @@ class Layouts:
             )  # fmt: skip
             return choose(task).training
         settings: dict[str, Any] = {}
-        for part in way.split("+") if way != "one" else ():
+        for part in way.split("+"):
             word, _, number = part.strip().partition(" ")
+            if word == "one":
+                continue
             if word in FIELDS:
                 settings[word] = int(number or ranks.count)
             elif word in SCHEDULES:

@@ -35,7 +35,7 @@ def test_layouts_do_what_one_rank_does() -> None:
 
 @pytest.mark.slow
 def test_every_layout_is_measured_beside_others() -> None:
-    wanted = "one,zero 2,zero 3,tensor,context+full+zero 1,1f1b,interleaved,zb1p,zbv,auto"
+    wanted = "one,one+full,zero 2,zero 3,tensor,context+full+zero 1,1f1b,interleaved,zb1p,zbv,auto"
     lines = said([*TORCHRUN, "-m", "benchmarks.training.layouts", "--tiny", "--ways", wanted, "--updates", "4"])
     ways = [line["way"] for line in lines if "tokens_per_second" in line]
     assert ways == wanted.split(",") and sum("loss" in line for line in lines) == len(ways)
