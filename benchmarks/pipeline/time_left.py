@@ -5,10 +5,11 @@
       [--crawl 'crawl-*.warc.gz']
 
 The recipes: the demo's on 13,000 pages; extraction by trafilatura; near-deduplication of made texts; rules, a tokenizer
-and packing. With --crawl the first two read these files: real pages are larger. Every event of a run is logged with its second, and the predictor is asked again at 10, 25, 50 and 75 % of
-the time that the run took in the end. `error` is the predicted total over the true one, less 1. One JSON line a recipe,
-with the median of the runs and all of them. With --cold-kernels each run compiles its kernels, as the first on a
-machine does; with --after-sample a run on a part of the input comes first, from which the run knows its stages.
+and packing. With --crawl the first two read these files: real pages are larger. Every event of a run is logged with its
+second, and the predictor is asked again at 10, 25, 50 and 75 % of the time that the run took in the end. `error` is the
+predicted total over the true one, less 1. One JSON line a recipe, with the median of the runs and all of them. With
+--cold-kernels each run compiles its kernels, as the first on a machine does; with --after-sample a run on a part of the
+input comes first, from which the run knows its stages.
 """
 
 from __future__ import annotations

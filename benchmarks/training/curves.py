@@ -3,7 +3,7 @@
 another layout.
 
     torchrun --standalone --nproc-per-node 2 -m benchmarks.training.curves [--updates 300]
-      [--only dense,sparse,switches] [--ways zero-1,1f1b] [--shape 10m] [--seed 1] [--tiny]
+      [--only dense,sparse,switches] [--ways "zero 1,1f1b"] [--shape 10m] [--seed 1] [--tiny]
 
 All train the same decoder (or mixture) in bf16 on the same drawn rows. One GPU repeats the run with the rows of an
 update summed in other portions: how far two of these curves lie apart, at most and over their last tenth, is the
@@ -56,7 +56,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "zb1p": {"pipeline": 2, "pipeline_schedule": "zb1p"},
     "zbv": {"pipeline": 2, "pipeline_schedule": "zbv"},
 }
-MIXTURES: dict[str, dict[str, Any]] = {"mixture, data": {}, "mixture, experts": {"experts": 2}}
+MIXTURES: dict[str, dict[str, Any]] = {"mixture": {}, "mixture experts": {"experts": 2}}
 SWITCHES = (
     ("zero 3", "context", "1f1b"),
     ("tensor", "zbv", "zero 1"),
@@ -155,7 +155,7 @@ class Curves:
             self.repeats(shape)
         chosen = self.args.ways.split(",") if self.args.ways else list(ways)
         for name, layout in ways.items():
-            if name.replace(" ", "-") in chosen or name in chosen:
+            if name in chosen:
                 with self.folder() as folder:
                     self.tried(name, lambda f=folder, w=layout: self.go(shape, f, self.ranks, **w), sparse)
 
@@ -211,16 +211,16 @@ def main() -> None:
     parser.add_argument("--ways", help="of dense and sparse, by commas; all")
     parser.add_argument("--updates", type=int)
     parser.add_argument("--rows", type=int, default=32, help="of an update")
-    parser.add_argument("--repeats", type=int, default=12, help="of one GPU")
+    parser.add_argument("--repeats", type=int, help="of one GPU; 12")
     parser.add_argument("--seed", type=int, default=1, help="of the updates after which switches stop")
     parser.add_argument("--shape", default="10m")
     parser.add_argument("--silence", type=float, default=180)
     parser.add_argument("--tiny", action="store_true")
     args = parser.parse_args()
     args.updates = args.updates or (10 if args.tiny else 300)
+    args.repeats = args.repeats or (2 if args.tiny else 12)
     if args.tiny:
         torch.set_num_threads(1)
-        args.repeats = 2
     with join_ranks("cpu" if args.tiny else None, timedelta(seconds=args.silence)) as (ranks, device):
         bench = Curves(args, ranks, device)
         bench.say("machine", device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu")

@@ -225,6 +225,23 @@ def ceiling(args: argparse.Namespace, device: torch.device) -> None:
         say("matmul", mnk=[m, n, k], tflops=round(2 * m * n * k / median / TFLOPS))
 
 
+KINDS = {  # of kernels, by a part of their names; the first that fits
+    "matmuls, fp8": ("nvjet_sm90_qr", "nvjet_sm90_qq"),
+    "matmuls": ("quackgemm", "nvjet", "splitK"),
+    "attention": ("flash",),
+    "cross-entropy": ("_losses",),
+    "norms": ("_slopes", "_normed", "_add_up"),
+    "AdamW and clipping": ("_step", "multi_tensor"),
+    "rounding to fp8": ("_round_both", "_largest"),
+    "rotary": ("_turn",),
+    "SwiGLU": ("_forward", "_backward"),
+}
+
+
+def kind_of(kernel: str) -> str:
+    return next((kind for kind, parts in KINDS.items() if any(part in kernel for part in parts)), "other")
+
+
 def profile(step: Callable[[], None], name: str) -> None:
     from torch.profiler import ProfilerActivity, profile as profiled
 
@@ -243,6 +260,11 @@ def profile(step: Callable[[], None], name: str) -> None:
     )
     total = sum(e.self_device_time_total for e in events)
     print(f"--- {name}: {total / 1e3:.1f} ms on the device", flush=True)
+    kinds: dict[str, float] = {}
+    for e in events:
+        if not e.key.startswith("##"):  # a compiled graph, whose kernels come by themselves
+            kinds[kind_of(e.key)] = kinds.get(kind_of(e.key), 0.0) + e.self_device_time_total / 1e3
+    say("kernels", of=name, ms={kind: round(taken, 1) for kind, taken in sorted(kinds.items(), key=lambda kt: -kt[1])})
     for e in events[:40]:
         print(
             f"{e.self_device_time_total / 1e3:9.2f} ms {100 * e.self_device_time_total / total:5.1f} % {e.count:5d} x  "

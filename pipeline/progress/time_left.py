@@ -147,7 +147,7 @@ class TimeLeft:
             if not node.ended:
                 work += self.work_left(node, streams, speed)
                 wall += self.wall_left(node, streams[name][0], speed, now)
-        in_flight = self.in_flight(now)
+        in_flight = self.in_flight()
         wall += (END + END_A_PART * max((node.parts for node in self.nodes.values()), default=0)) * max(1.0, speed)
         if self.connected is None and work:
             wall += max(0.5, START - now)
@@ -183,7 +183,7 @@ class TimeLeft:
         if work.share:
             worked = Stream(work.documents / work.share, work.text_bytes / work.share, into.parts)
         elif node.shape.reads:
-            files = self.usual(node.shape.works[0])
+            files = usual_of(node.shape.works[0].stage)
             worked = Stream(work.size / files.bytes_a_document, work.size * files.text, into.parts)
         else:
             worked = into.times(self.kept_by(node.shape.works))
@@ -296,7 +296,7 @@ class TimeLeft:
         end = now if node.ended_at is None else node.ended_at
         return max(0.0, end - node.began_at - together / self.workers / BUSY)
 
-    def in_flight(self, now: float) -> float:
+    def in_flight(self) -> float:
         """Seconds of work that tasks have behind them that are not finished."""
         at_work = [each for node in self.nodes.values() for each in node.rounds.values() if each.anew < each.tasks]
         waiting = sum(each.tasks - each.done for each in at_work)

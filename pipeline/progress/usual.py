@@ -44,8 +44,8 @@ START = 2.3  # seconds until workers are ready
 TASK, HOME_TASK = 0.012, 0.008  # of a part in a leg, and of a round of a global stage, beside what documents take
 END, END_A_PART = 0.6, 0.006  # from the last stage to the end: surveys and the report
 
-# Measured on two cores of an x86-64 server that had nothing else to do (docs/log.md, 2026-11-27); by name in recipes,
-# with an engine or a tokenizer where a stage has several.
+# Measured on two cores of an x86-64 server that had nothing else to do (docs/log.md, 2026-11-27, also what was not
+# measured); by name in recipes, with an engine or a tokenizer where a stage has several.
 USUAL: dict[str, Usual] = {
     "warc": Usual(per_document=0.0001, bytes_a_document=10_000, text=0.3),
     "jsonl": Usual(per_megabyte=0.0055, bytes_a_document=3000),

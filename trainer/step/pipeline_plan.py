@@ -32,7 +32,7 @@ Kind = Literal["forward", "backward", "weights"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 TWO_STAGES = ("interleaved", "zbv")
 SPLIT = ("zb1p", "zbv")  # schedules whose backward passes compute weight gradients later
-PROVEN: tuple[Schedule, ...] = ("1f1b",)  # what None chooses from: on two GPUs others gain 1.4 %
+PROVEN: tuple[Schedule, ...] = ("1f1b",)  # of which None takes one; others gain 1.4 % on two GPUs
 SLOWER = 1.05  # split: blocks are not compiled (1.02 on two H200s), and matmuls have no epilogues
 CLOSE = 0.99  # a schedule that needs more memory must be this much faster
 

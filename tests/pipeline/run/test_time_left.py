@@ -15,6 +15,7 @@ from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.progress.events import Event, NodeShape, StageShape, replayed, shape_of
 from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.progress.progress_file import OnRecord
 from gristmill.pipeline.progress.time_left import TimeLeft, time_left
 from gristmill.pipeline.progress.usual import Known, Usual
 from gristmill.pipeline.recipe import recipe as recipes
@@ -85,6 +86,21 @@ def test_two_workers_take_half_of_the_time_of_one() -> None:
         connected = [Event(10.0, "connected", workers=workers)]
         lefts.append(time_left([leg], [*begun, *connected, *done], 10.0 + 20 / workers) or 0)
     assert lefts[0] == pytest.approx(80, rel=0.1) and lefts[1] == pytest.approx(lefts[0] / 2, rel=0.15)
+
+
+def test_before_workers_answer_as_many_are_expected_as_were_asked_for() -> None:
+    leg = NodeShape("a", (), True, (StageShape("a", "warc"), StageShape("extract", "extract/gristmill")))
+    begun = [Event(0.0, "began", "a", tasks=10), Event(0.0, "expected", "a", "leg", tasks=10, size=10**10)]
+    one, four = (time_left([leg], begun, 1.0, workers=workers) or 0 for workers in (1, 4))
+    assert one == pytest.approx(10**4 * 0.044 / 0.95 + 10**6 * 0.0004 / 0.95, rel=0.02)  # a page in 10 kB of a WARC
+    assert four == pytest.approx(one / 4, rel=0.02)
+    assert (Where(3).expected, Where(3, scheduler="tcp://x:1").expected, Where(scheduler="tcp://x:1").expected) == (
+        3,
+        3,
+        1,
+    )
+    recorded = OnRecord(Quiet(), "a", [], lambda _: [], workers=4)
+    assert recorded.time_left.workers == 4
 
 
 def test_what_an_earlier_run_took_counts_more_than_what_is_usual() -> None:
