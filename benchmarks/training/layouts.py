@@ -3,7 +3,7 @@
 prediction, losses.
 
     torchrun --standalone --nproc-per-node 2 -m benchmarks.training.layouts [--ways one,zero 2,zero 3,1f1b]
-      [--shape 1.3b] [--row 4096] [--micros 16] [--tokens 32768] [--updates 0] [--tiny]
+      [--shape 1.3b] [--row 4096] [--micros 16] [--tokens 32768] [--rounds 2] [--updates 0] [--tiny]
 
 A way is one or more of these, joined by +: `one` (one GPU, the others wait), `auto` (as `parallel: auto` chooses),
 `zero N`, `tensor N`, `context N`, `experts N`, a schedule of pipelines (`1f1b`, `interleaved`, `zb1p`, `zbv`; `1f1b 2`
@@ -114,7 +114,7 @@ class Layouts:
             losses.append(stepper.accumulate(steps, whole) / whole)
             stepper.step(RATE)
 
-        seconds, spread = seconds_each(update, self.device, warm=1, rounds=2, steps=1)
+        seconds, spread = seconds_each(update, self.device, warm=1, rounds=args.rounds, steps=1)
         while len(losses) < args.updates:
             update()
         peak = torch.cuda.max_memory_allocated() if self.cuda else 0
@@ -146,7 +146,7 @@ class Layouts:
         """This rank's of an update, and the tokens of all: the same documents in every layout."""
         args, (reader, readers) = self.args, training.reader(ranks.rank, ranks.count)
         of_pass = (training.rows_per_step or 1) * args.row // args.tokens or 1
-        pieces = batches_on(self.device, args.tokens, args.row, args.mean, range(args.micros))
+        pieces = batches_on(torch.device("cpu"), args.tokens, args.row, args.mean, range(args.micros))
         vocabulary = self.shape.vocabulary
         pieces = [_within(piece, vocabulary) for piece in pieces]
         whole = torch.tensor(sum(piece.counted for piece in pieces), device=self.device)
@@ -203,6 +203,7 @@ def main() -> None:
     parser.add_argument("--mean", type=float, default=900, help="length of documents")
     parser.add_argument("--micros", type=int, default=16, help="passes of an update, on one GPU")
     parser.add_argument("--tokens", type=int, default=32_768, help="of a pass")
+    parser.add_argument("--rounds", type=int, default=2, help="updates that are timed, after one")
     parser.add_argument("--updates", type=int, default=0, help="after which a loss is told")
     parser.add_argument("--silence", type=float, default=180)
     parser.add_argument("--tiny", action="store_true")
