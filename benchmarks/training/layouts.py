@@ -9,8 +9,8 @@ A way is one or more of these, joined by +: `one` (one GPU, the others wait), `a
 `zero N`, `tensor N`, `context N`, `experts N`, a schedule of pipelines (`1f1b`, `interleaved`, `zb1p`, `zbv`; `1f1b 2`
 where there are more ranks than parts), `selective` or `full` (recompute), `fp8`. Without N: all ranks. An update is
 --micros passes of --tokens in packed rows of --row. `of_one` is the speed over that of `one`; `efficiency` that by GPU;
-`predicted` is a pipeline's time by `gristmill.trainer.step.pipeline_plan` over that of equal work without a pause;
-`off` how far losses are from the first way's; with --updates, `loss` is that after so many. On more cards, the same
+`expected` are tokens a second by `gristmill.trainer.run.costs`; `predicted` is a pipeline's time by
+`gristmill.trainer.step.pipeline_plan` over that of equal work without a pause; `off` how far losses are from the first way's; with --updates, `loss` is that after so many. On more cards, the same
 command with another --nproc-per-node. Two H100s: about 25 s a way of 1.3b with 16 passes of 16,384 tokens.
 """
 
@@ -22,6 +22,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,11 +30,12 @@ from benchmarks.training.ranks import ADAMW, GIB, TINY, _off
 from benchmarks.training.speed import VOCABULARY, batches_on, decoder_on, say, seconds_each
 from benchmarks.training.work import reason, tidy
 from gristmill.trainer.model.attention import fastest
+from gristmill.trainer.model.flops import Lengths
 from gristmill.trainer.model.packed import PackedTokens
 from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.model.shapes import shape_named
 from gristmill.trainer.run.cards import cards_from
-from gristmill.trainer.run.costs import rank_memory
+from gristmill.trainer.run.costs import Documents, rank_memory, update_seconds
 from gristmill.trainer.run.loop import stepper_for
 from gristmill.trainer.run.planner import Task, choose
 from gristmill.trainer.run.settings import Training
@@ -53,6 +55,7 @@ class Layouts:
     def __init__(self, args: argparse.Namespace, ranks: RankGroup, device: torch.device) -> None:
         self.args, self.ranks, self.device = args, ranks, device
         self.cuda = device.type == "cuda"
+        self.cards = cards_from({}, ranks.count)
         shape = replace(TINY, layers=4) if args.tiny else shape_named(args.shape, VOCABULARY, context=args.row)
         self.shape = replace(shape, vocabulary=VOCABULARY) if not args.tiny else shape
         self.training = Training(
@@ -79,7 +82,7 @@ class Layouts:
     def laid_out(self, way: str, ranks: RankGroup) -> Training:
         if way == "auto":
             task = Task(
-                self.shape, self.training, cards_from({}, ranks.count), self.args.row, self.args.mean,
+                self.shape, self.training, self.cards, self.args.row, Documents(rows_of(self.pieces(), self.args.row)),
                 fused_linears=self.fused(self.training),
             )  # fmt: skip
             return choose(task).training
@@ -126,13 +129,15 @@ class Layouts:
         ).peak
         plan, speed = stepper.plan, args.micros * args.tokens / seconds
         of_one = self.of_one and speed / self.of_one
-        facts = {"blocks": [b - a for a, b in plan.layers], "predicted": _idle(stepper, len(steps))} if plan else {}
+        facts = (
+            {"blocks": [b - a for a, b in plan.layers], "predicted": round(plan.idle(len(steps)), 3)} if plan else {}
+        )
         if way == "auto":
             names = ("pipeline", "experts", "tensor", "context", "recompute", "zero", "rows_per_step")
             facts |= {name: getattr(training, name) for name in names}
         self.say(
             "layouts", way=way, gpus=ranks.count, shape=args.shape, row=args.row, passes=len(steps),
-            tokens_per_second=round(speed), spread=round(spread, 3), of_one=of_one and round(of_one, 3),
+            tokens_per_second=round(speed), expected=self.expected(training, ranks.count), spread=round(spread, 3), of_one=of_one and round(of_one, 3),
             efficiency=of_one and round(of_one / ranks.count, 3), gib=round(peak / GIB, 2),
             predicted_gib=round(predicted / GIB, 2), losses=curve[:3], **facts,
             **({"off": _off(curve, self.first_losses)} if self.first_losses else {}),
@@ -146,9 +151,7 @@ class Layouts:
         """This rank's of an update, and the tokens of all: the same documents in every layout."""
         args, (reader, readers) = self.args, training.reader(ranks.rank, ranks.count)
         of_pass = (training.rows_per_step or 1) * args.row // args.tokens or 1
-        pieces = batches_on(torch.device("cpu"), args.tokens, args.row, args.mean, range(args.micros))
-        vocabulary = self.shape.vocabulary
-        pieces = [_within(piece, vocabulary) for piece in pieces]
+        pieces = [_within(piece, self.shape.vocabulary) for piece in self.pieces()]
         whole = torch.tensor(sum(piece.counted for piece in pieces), device=self.device)
         mine = pieces[reader * args.micros // readers : (reader + 1) * args.micros // readers]
         joined = [_joined(mine[at : at + of_pass]) for at in range(0, len(mine), of_pass)]
@@ -158,9 +161,32 @@ class Layouts:
                 torch._dynamo.maybe_mark_dynamic(cuts, 0)
         return [(part, number == len(parts)) for number, part in enumerate(parts, 1)], whole
 
+    def pieces(self) -> list[PackedTokens]:
+        args = self.args
+        return batches_on(torch.device("cpu"), args.tokens, args.row, args.mean, range(args.micros))
+
+    def expected(self, training: Training, ranks: int) -> int | None:
+        """Tokens a second by `gristmill.trainer.run.costs`, on so many of the cards."""
+        if not self.cuda:
+            return None
+        args, cards = self.args, replace(self.cards, count=ranks, per_host=min(ranks, self.cards.per_host))
+        documents, step = Documents(rows_of(self.pieces(), args.row)), training.rows_per_step or 1
+        seconds = update_seconds(self.shape, training, cards, args.row, documents, step, self.fused(training))
+        return round(args.micros * args.tokens / seconds.total)
+
     def say(self, what: str, **facts: Any) -> None:
         if self.ranks.first:
             say(what, **facts)
+
+
+def rows_of(batches: list[PackedTokens], row: int) -> list[Lengths]:
+    """Lengths of documents by row."""
+    found = []
+    for batch in batches:
+        cuts = batch.cuts.numpy()
+        begins, lengths = cuts[:-1] // row, np.diff(cuts)
+        found += [lengths[begins == number] for number in range(int(cuts[-1]) // row)]
+    return found
 
 
 def _within(batch: PackedTokens, vocabulary: int) -> PackedTokens:
@@ -186,13 +212,6 @@ def _joined(batches: list[PackedTokens]) -> PackedTokens:
         longest=max(batch.longest for batch in batches),
         counted=sum(batch.counted for batch in batches),
     )
-
-
-def _idle(stepper: Stepper, micros: int) -> float:
-    plan = stepper.plan
-    if plan is None:
-        return 0.0
-    return round(plan.time(micros) * plan.ranks / (3 * micros * sum(plan.work)), 3)
 
 
 def main() -> None:

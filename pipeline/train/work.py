@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from gristmill.kernels.base.files import write_whole
 from gristmill.pipeline.ablate.evaluation import documents_of, file_of_choices, texts_spec
 from gristmill.pipeline.ablate.facts import read_facts
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 RESULT = "result.json"
 VOCABULARY_STEP = 64  # matrices of a GPU like round sizes
 LOOKED_AT = 64  # rows
+SAMPLED = 256  # rows, whose documents a layout is chosen by
 BITS = "bits_per_byte"
 MEASURES: dict[str, Literal["raw", "byte", "token"]] = {
     "accuracy": "raw",
@@ -137,18 +140,23 @@ def _laid_out(ready: Ready, on_gpu: bool, only_planned: bool) -> Ready:
     import torch
 
     from gristmill.trainer.model.quack import has_fused_linears
+    from gristmill.trainer.run.costs import Documents
     from gristmill.trainer.run.planner import Task
 
+    rows = [
+        each.row(int(place)).seq_lens
+        for name, each in ready.shards.items()
+        for place in np.linspace(0, len(each) - 1, max(1, round(SAMPLED * ready.weights[name])))
+    ]
+    documents = Documents([lengths for lengths in rows if len(lengths)])
+
     def task(cards: Cards) -> Task:
-        tokens, pieces = (
-            sum(each.index.total(what) for each in ready.shards.values()) for what in ("tokens", "pieces")
-        )
         return Task(
             ready.shape,
             ready.training,
             cards,
             ready.meta.row_length,
-            tokens / max(1, pieces),
+            documents,
             frozenset(ready.loaded.plan.training),
             on_gpu and has_fused_linears(torch.device("cuda")),
         )

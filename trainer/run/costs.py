@@ -2,14 +2,16 @@
 
 Seconds are a model, to compare layouts by, and not a promise. It counts
 
-- matmuls and attention at a share of the card's peak: 0.70 w / (w + 370) of matrices of width w, fitted to the shapes
-  1.3b and 124m on one H200 (docs/training.md), less with few tokens a step; 1.27 times that in fp8; recomputation comes
-  on top
+- matmuls at a share of the card's peak: 0.70 w / (w + 370) of matrices of width w, fitted to the shapes 1.3b and 124m
+  on one H200 (docs/training.md), less with few tokens a step; 1.27 times that in fp8. Attention at half of the peak
+  with flash-attn-4, at 0.3 without. Recomputation comes on top
 - exchanges by the bytes that a rank sends over the slowest link on their way. Those inside layers (tensor, context) are
   waited for, and of those between experts a half: tokens travel in two parts, one beside the work on the other. Those
   of gradients and weights hide behind the work beside them, as far as there is any
-- waiting for the slowest rank: 4 %, as two H200s measured; of a context 1 % more (its parts are even to that)
-- the bubble of a pipeline, (stages - 1) / passes
+- waiting for the slowest rank: 5 %, as H200s measured, and what rows of unequal documents add: attention's work
+  grows with the square of a document, and of ranks with rows of their own one has most (`Documents.uneven`). Of a
+  context 1 % more (its parts are even to that)
+- a pipeline by its simulation (`gristmill.trainer.step.pipeline_plan`), experts over ranks by what four H200s measured
 - the optimiser by the bytes it moves, with `offload` over PCIe and in the processor's memory (in stages 2 and 3 of ZeRO
   weights and gradients cross PCIe in every pass)
 """
@@ -17,26 +19,31 @@ Seconds are a model, to compare layouts by, and not a promise. It counts
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
+from gristmill.kernels.base.types import Array
 from gristmill.trainer.model.context import STEP, UNEVEN, way_of
-from gristmill.trainer.model.flops import flops_of
+from gristmill.trainer.model.flops import Lengths, flops_of
 from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.cards import PCIE, Cards
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step.memory import MemoryEstimate, memory_of
-from gristmill.trainer.step.pipeline_plan import plan_for
+from gristmill.trainer.step.pipeline_plan import TAKES, TWO_STAGES, plan_for
 
 PEAK_SHARE, HALF_WIDTH = 0.70, 370
+ATTENTION_SHARE, FLASH4_SHARE = 0.3, 0.5
 HALF_TOKENS = 500  # of a step, at which half the rate is lost
 FP8 = 1.27
 RECOMPUTED = {"none": 0.0, "selective": 0.03, "full": 1 / 3}  # of an update's FLOP
-WAITING, WAITING_CONTEXT = 0.04, 0.01
+WAITING, WAITING_CONTEXT = 0.05, 0.01
 LINK_SHARE = 0.75  # of what makers state, that an exchange reaches
 LATENCY = 10e-6  # seconds of an exchange, for each of its ranks on a host, or each of its hosts
+APART = 0.41  # of the work, that experts over ranks add: not compiled, and the most loaded is waited for
 TRAVELLING = 0.5  # of an exchange between experts, that nothing hides
 VISIBLE = 0.05  # of an exchange that could hide: the last bucket, the first block
 MEMORY_BANDWIDTH = 3.4e9  # bytes a second for each TFLOP/s, as an H100 has
@@ -60,9 +67,43 @@ class Seconds:
         return self.work + self.exchanges + self.optimizer
 
 
-@lru_cache
-def _flops_of_token(shape: DecoderShape, length: int) -> float:
-    return float(flops_of(shape, np.array([length])).total / length)
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """`rows`: the lengths of the documents' pieces in each of some rows of the data."""
+
+    rows: Sequence[Lengths]
+
+    @classmethod
+    def of_mean(cls, length: float, row_length: int) -> Documents:
+        """All equal."""
+        each = max(1, min(row_length, round(length)))
+        return cls([np.full(max(1, row_length // each), each)])
+
+    @property
+    def mean(self) -> float:
+        return float(np.concatenate(self.rows).mean())
+
+    def seconds_of_token(self, shape: DecoderShape, rate: float, attention_rate: float) -> float:
+        tokens, matmul, attention = _flops_of_rows(self, shape)
+        return float((matmul.sum() / rate + attention.sum() / attention_rate) / tokens.sum())
+
+    def uneven(self, shape: DecoderShape, rate: float, attention_rate: float, rows: float, ranks: int) -> float:
+        """What of a rank's work the slowest of so many does more, where each has so many rows: as of normal sums."""
+        if ranks == 1 or len(self.rows) == 1:
+            return 0.0
+        _, matmul, attention = _flops_of_rows(self, shape)
+        seconds = matmul / rate + attention / attention_rate
+        most = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))  # Blom 1958
+        return most * float(seconds.std() / seconds.mean()) / math.sqrt(max(1.0, rows))
+
+
+@lru_cache(maxsize=64)
+def _flops_of_rows(documents: Documents, shape: DecoderShape) -> tuple[Array, Array, Array]:
+    """Tokens, and operations of matmuls and of attention, of each row."""
+    flops = [flops_of(shape, lengths) for lengths in documents.rows]
+    columns = ([int(row.sum()) for row in documents.rows], *zip(*((f.matmul, f.attention) for f in flops), strict=True))
+    tokens, matmul, attention = (np.array(column, np.float64) for column in columns)
+    return tokens, matmul, attention
 
 
 def ranks_of_data(training: Training, ranks: int) -> int:
@@ -119,35 +160,51 @@ def rank_memory(
 
 
 def update_seconds(
-    shape: DecoderShape, training: Training, cards: Cards, row_length: int, mean_document: float, rows: int
+    shape: DecoderShape,
+    training: Training,
+    cards: Cards,
+    row_length: int,
+    documents: Documents,
+    rows: int,
+    fused_linears: bool = False,
 ) -> Seconds:
-    """With steps of `rows` rows, on documents of a mean length."""
+    """With steps of `rows` rows. `fused_linears`: with flash-attn-4 and QuACK, which are installed together."""
     data, stages = ranks_of_data(training, cards.count), training.pipeline
-    passes = training.rows_per_update * training.context / (data * rows)
+    passes = training.rows_per_update * training.context // (data * rows)
     tokens = rows * row_length / training.context
-    length = max(1, min(row_length, round(mean_document)))
-    flops = _flops_of_token(shape, length) * tokens / (training.tensor * stages)
-    work = flops / _rate(shape, training, cards, tokens) * (1 + RECOMPUTED[training.recompute])
+    rate, attention_rate = _rates(shape, training, cards, tokens, fused_linears)
+    work = documents.seconds_of_token(shape, rate, attention_rate) * tokens / (training.tensor * stages)
+    work *= 1 + RECOMPUTED[training.recompute] + (APART if training.experts > 1 else 0.0)
     if cards.count > 1:
+        summed = rows if training.zero >= 2 else rows * passes  # before ranks wait for each other
+        readers = data // training.context
         work *= 1 + WAITING + (WAITING_CONTEXT if training.context > 1 else 0.0)
+        work *= 1 + documents.uneven(shape, rate, attention_rate, summed, readers)
+    length = min(row_length, documents.mean)
     inside = _inside_layers(shape, training, cards, tokens, min(1.0, training.context * length / (rows * row_length)))
     held = numbers_held(shape, training)
     sent, waited = _gradients(training, cards, held, shape.layers // stages, passes)
     window = work * (passes if training.zero >= 2 and data > training.replicas else 2 / 3)
     visible = max(VISIBLE * sent, sent - window) + waited
+    if stages > 1:
+        schedule = training.schedule_for(shape, cards.count)
+        work *= plan_for(shape, stages, schedule).idle(passes) * TAKES[schedule] / (1 + WAITING)
     return Seconds(
-        work=passes * work * (1 + (stages - 1) / passes),
+        work=passes * work,
         exchanges=passes * inside + visible,
         hidden=sent + waited - visible,
         optimizer=_optimizer(training, cards, held, data // training.replicas, passes),
     )
 
 
-def _rate(shape: DecoderShape, training: Training, cards: Cards, tokens: float) -> float:
-    """FLOP/s of a card."""
-    width = shape.hidden / math.sqrt(training.tensor)
+def _rates(
+    shape: DecoderShape, training: Training, cards: Cards, tokens: float, fused_linears: bool
+) -> tuple[float, float]:
+    """FLOP/s of a card, in matmuls and in attention."""
+    width, peak = shape.hidden / math.sqrt(training.tensor), cards.tflops * 1e12
     share = PEAK_SHARE * width / (width + HALF_WIDTH) * tokens / (tokens + HALF_TOKENS)
-    return cards.tflops * 1e12 * share * (FP8 if training.linears == "fp8" else 1.0)
+    attention = FLASH4_SHARE if fused_linears else ATTENTION_SHARE
+    return peak * share * (FP8 if training.linears == "fp8" else 1.0), peak * min(attention, share)
 
 
 def _speed(cards: Cards, ranks: int, apart: int) -> float:
@@ -189,7 +246,12 @@ def _inside_layers(shape: DecoderShape, training: Training, cards: Cards, tokens
         times = 6 if again else 4
         each = TRAVELLING * times * tokens * mixture.active * shape.hidden * width * slowest
         seconds += (each + 2 * times * LATENCY * -(-E // here)) * (shape.layers - len(mixture.dense))
-    return seconds / training.pipeline
+    seconds /= training.pipeline
+    if training.pipeline > 1:  # what a stage hands on, forward and back; farthest apart are stages
+        schedule = training.schedule_for(shape, cards.count)
+        handed = 2 * (2 if schedule in TWO_STAGES else 1) * tokens * shape.hidden * width
+        seconds += handed / _speed(cards, training.pipeline, cards.count // training.pipeline)
+    return seconds
 
 
 def _gradients(training: Training, cards: Cards, held: float, blocks: int, passes: float) -> tuple[float, float]:

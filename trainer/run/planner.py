@@ -17,7 +17,7 @@ from typing import Any
 from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.batch_search import SPARE, divisors
 from gristmill.trainer.run.cards import GB, Cards
-from gristmill.trainer.run.costs import Seconds, host_memory, rank_memory, ranks_of_data, update_seconds
+from gristmill.trainer.run.costs import Documents, Seconds, host_memory, rank_memory, ranks_of_data, update_seconds
 from gristmill.trainer.run.settings import Training
 
 WITHIN = 0.02  # of the best time: the costs are no finer
@@ -31,13 +31,13 @@ class NoLayout(ValueError):
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be laid out. `fields` were set and are kept; `document`: mean length of documents."""
+    """What is to be laid out. `fields` were set and are kept."""
 
     shape: DecoderShape
     training: Training
     cards: Cards
     row_length: int
-    document: float
+    documents: Documents
     fields: frozenset[str] = frozenset()
     fused_linears: bool = False
 
@@ -122,7 +122,9 @@ def _candidates(task: Task) -> Iterator[Candidate]:
             memory = rank_memory(
                 task.shape, training, task.cards.count, task.row_length, step, fused_linears=task.fused_linears
             )
-            seconds = update_seconds(task.shape, training, task.cards, task.row_length, task.document, step)
+            seconds = update_seconds(
+                task.shape, training, task.cards, task.row_length, task.documents, step, task.fused_linears
+            )
             yield Candidate({**settings, "rows_per_step": step}, memory.peak, seconds)
 
 

@@ -22,7 +22,7 @@ from gristmill.trainer.run.unlocking import Unlocking
 from gristmill.trainer.step.expert_parallel import Balance
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.pipeline_plan import PROVEN, SCHEDULES, SPLIT, Schedule, chosen
+from gristmill.trainer.step.pipeline_plan import SCHEDULES, SPLIT, Schedule, chosen
 from gristmill.trainer.step.replicas import ReplicaGradients
 
 Precision = Literal["float32", "bf16", "fp16"]
@@ -54,7 +54,7 @@ class Training:
     each row; in each of `replicas` groups of neighbours, one a host, the same is sharded, and `replica_gradients` is
     what they send each other (gristmill.trainer.step.replicas). The blocks are cut into `pipeline` parts, which work on
     micro-batches of `rows_per_step` rows in the order of `pipeline_schedule` (gristmill.trainer.step.pipeline_plan;
-    None: 1f1b). `experts` ranks share the experts, whose loads `balance` keeps even
+    None: the quickest by prediction). `experts` ranks share the experts, whose loads `balance` keeps even
     (gristmill.trainer.step.expert_parallel; None: its defaults). `offload` keeps the optimiser's state on the CPU.
     `compile` None: on CUDA only. `deterministic`: on one GPU the same bits each time, at some cost in speed; on the CPU
     that is so anyway.
@@ -80,7 +80,7 @@ class Training:
     replicas: Count = 1  # groups of neighbours, one a host, that shard the same
     replica_gradients: ReplicaGradients = "float32"  # what groups send each other
     pipeline: Count = 1  # parts into which the blocks are cut
-    pipeline_schedule: Schedule | None = None  # 1f1b unless given
+    pipeline_schedule: Schedule | None = None  # by prediction unless given
     experts: Count = 1  # ranks that share the experts
     balance: Balance | None = None  # how experts' loads are kept even
     offload: bool = False  # keeps the optimiser's state on the CPU
@@ -149,7 +149,7 @@ class Training:
             return self.pipeline_schedule or "1f1b"
         readers = max(1, ranks // self.ranks_of_a_row)
         step = self.rows_per_step or self.most_step_rows(readers)
-        return chosen(shape, self.pipeline, max(1, self.rank_rows(readers) // step), PROVEN)
+        return chosen(shape, self.pipeline, max(1, self.rank_rows(readers) // step), self.schedules_allowed)
 
     def most_step_rows(self, ranks: int) -> int:
         """A pipeline is idle less with many micro-batches."""

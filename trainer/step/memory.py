@@ -193,16 +193,7 @@ def _held(
     beside = 4 * tokens * width * shape.hidden
     if shape.tied and last:
         beside += 4 * table + (0 if first else width * table)
-    most = now = 0
-    for kind, stage, _ in plan.orders(passes)[rank]:
-        layers = plan.layers[stage][1] - plan.layers[stage][0]
-        if kind == "forward":
-            now += layers * block
-        elif kind == "weights":
-            now -= layers * whole
-        else:  # what weight gradients are made of is as much as a block saves without recomputation
-            now += layers * ((whole if plan.schedule in SPLIT else 0) - block)
-        most = max(most, now)
+    most = max(blocks * block + waiting * whole for blocks, waiting in plan.kept(passes)[rank])
     root = table * (first + (last and not shape.tied)) + shape.hidden * last
     return _Held(plan.held(rank), root, most, last, beside)
 
