@@ -10,8 +10,9 @@ A way is one or more of these, joined by +: `one` (one GPU, the others wait), `a
 where there are more ranks than parts), `selective` or `full` (recompute), `fp8`. Without N: all ranks. An update is
 --micros passes of --tokens in packed rows of --row. `of_one` is the speed over that of `one`; `efficiency` that by GPU;
 `expected` are tokens a second by `gristmill.trainer.run.costs`; `predicted` is a pipeline's time by
-`gristmill.trainer.step.pipeline_plan` over that of equal work without a pause; `off` how far losses are from the first way's; with --updates, `loss` is that after so many. On more cards, the same
-command with another --nproc-per-node. Two H100s: about 25 s a way of 1.3b with 16 passes of 16,384 tokens.
+`gristmill.trainer.step.pipeline_plan` over that of equal work without a pause; `off` how far losses are from the first
+way's; with --updates, `loss` is that after so many. On more cards, the same command with another --nproc-per-node. Two
+H100s: about 25 s a way of 1.3b with 16 passes of 16,384 tokens.
 """
 
 from __future__ import annotations
@@ -129,16 +130,16 @@ class Layouts:
         ).peak
         plan, speed = stepper.plan, args.micros * args.tokens / seconds
         of_one = self.of_one and speed / self.of_one
-        facts = (
-            {"blocks": [b - a for a, b in plan.layers], "predicted": round(plan.idle(len(steps)), 3)} if plan else {}
-        )
+        facts: dict[str, Any] = {}
+        if plan:
+            facts = {"blocks": [b - a for a, b in plan.layers], "predicted": round(plan.idle(len(steps)), 3)}
         if way == "auto":
             names = ("pipeline", "experts", "tensor", "context", "recompute", "zero", "rows_per_step")
             facts |= {name: getattr(training, name) for name in names}
         self.say(
             "layouts", way=way, gpus=ranks.count, shape=args.shape, row=args.row, passes=len(steps),
-            tokens_per_second=round(speed), expected=self.expected(training, ranks.count), spread=round(spread, 3), of_one=of_one and round(of_one, 3),
-            efficiency=of_one and round(of_one / ranks.count, 3), gib=round(peak / GIB, 2),
+            tokens_per_second=round(speed), expected=self.expected(training, ranks.count), spread=round(spread, 3),
+            of_one=of_one and round(of_one, 3), efficiency=of_one and round(of_one / ranks.count, 3), gib=round(peak / GIB, 2),
             predicted_gib=round(predicted / GIB, 2), losses=curve[:3], **facts,
             **({"off": _off(curve, self.first_losses)} if self.first_losses else {}),
             **({"loss": curve[-1]} if args.updates else {}),

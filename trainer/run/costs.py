@@ -36,7 +36,7 @@ from gristmill.trainer.step.memory import MemoryEstimate, memory_of
 from gristmill.trainer.step.pipeline_plan import TAKES, TWO_STAGES, plan_for
 
 PEAK_SHARE, HALF_WIDTH = 0.70, 370
-ATTENTION_SHARE, FLASH4_SHARE = 0.3, 0.5
+ATTENTION_SHARE, FLASH4_SHARE = 0.3, 0.5  # rows of one document of 65,536; documents of 4,096
 HALF_TOKENS = 500  # of a step, at which half the rate is lost
 FP8 = 1.27
 RECOMPUTED = {"none": 0.0, "selective": 0.03, "full": 1 / 3}  # of an update's FLOP
