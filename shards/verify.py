@@ -24,6 +24,7 @@ from gristmill.shards.rows import Rows
 
 READ = 1 << 23  # bytes at a time
 TOKENIZER = "tokenizer/tokenizer.json"  # of a set that carries its own
+UNLISTED = "lies among the shards, but the index does not list it"
 
 
 class Fault(NamedTuple):
@@ -94,11 +95,7 @@ def set_faults(shards: ShardSet, tokens: Array) -> list[Fault]:
         faults.append(Fault(TOKENIZER, None, changed))
     listed = {entry.path for entry in shards.index.shards}
     found_files = sorted(path.relative_to(shards.folder).as_posix() for path in shards.folder.rglob("*.arrow"))
-    return faults + [
-        Fault(path, None, "lies among the shards, but the index does not list it")
-        for path in found_files
-        if path not in listed
-    ]
+    return faults + [Fault(path, None, UNLISTED) for path in found_files if path not in listed]
 
 
 def changed_tokenizer(file: Path, expected: str) -> str | None:

@@ -18,28 +18,26 @@ if TYPE_CHECKING:
 
 
 def verify(
-    folder: Annotated[
-        str,
-        typer.Argument(
-            help="a run, or a folder of token shards; of a run at s3:// only the lengths of files are checked",
-            show_default=False,
-        ),
-    ],
+    folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
+    read: Annotated[
+        bool,
+        typer.Option("--read", help="at s3://: fetch and check every byte, of shards too; else lengths of files alone"),
+    ] = False,
 ) -> None:
     """Verify every byte of a run and every count of its token shards; exit code 1 if anything differs from what was
     written."""
     from gristmill.pipeline.cli.upkeep import check_files
-    from gristmill.pipeline.look.token_sets import faults_of
+    from gristmill.pipeline.look.token_sets import faults_far, faults_of
     from gristmill.pipeline.store.store import Store
 
     show, count, store = console(), 0, Store(folder)
     is_run = store.exists("run.json") and store.exists("journal")
-    with_shards = not is_run or (store.local and store.exists("shards"))
-    if is_run and not store.local:
-        say(show, f"{folder}: lengths of files are checked here; contents and token shards only in a local copy")
+    with_content = store.local or read
+    fine = "as written" if with_content else "there, of the written lengths"
+    if not with_content:
+        say(show, f"{folder}: lengths of files are checked, contents with --read")
     if is_run:
-        fine = "as written" if store.local else "there, of the written lengths"
-        files, damaged = check_files(store)
+        files, damaged = check_files(store, read)
         for line in damaged:
             show.print(f"[red]fault[/red]  {escape(line)}", soft_wrap=True)
         count += len(damaged)
@@ -48,7 +46,9 @@ def verify(
             if damaged
             else f"{escape(folder)}: {files:,} files, all {fine}"
         )
-    sets: Iterable[tuple[Path, int, list[Fault]]] = faults_of(folder) if with_shards else ()
+    sets: Iterable[tuple[Path | str, int, list[Fault]]] = ()
+    if not is_run or store.exists("shards"):
+        sets = faults_of(folder) if store.local else faults_far(store, read)
     for path, shards, faults in sets:
         for fault in faults:
             show.print(f"[red]fault[/red]  {escape(str(path))}: {escape(str(fault))}", soft_wrap=True)
@@ -56,7 +56,7 @@ def verify(
         show.print(
             f"{escape(str(path))}: {shards:,} shards checked, {len(faults):,} faults"
             if faults
-            else f"{escape(str(path))}: {shards:,} shards, all as written"
+            else f"{escape(str(path))}: {shards:,} shards, all {fine}"
         )
     if count:
         raise RunFailed(f"{count:,} faults")

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,7 +29,8 @@ from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.processes.nodes import in_words as in_nodes, nodes_here
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.run.stale import stages_of, unused_results
-from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.checksums import hash_of_object
+from gristmill.pipeline.store.journal import READERS, Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.tables import Grid
@@ -181,14 +183,20 @@ def by_folder(files: dict[str, int]) -> list[str]:
     return [f"{folder}: {n:,} file{'s' * (n > 1)}, {as_bytes(sizes[folder])}" for folder, n in sorted(counts.items())]
 
 
-def check_files(store: Store) -> tuple[int, list[str]]:
-    """How many files a run is known to have written and are there, and what is wrong with any: each is read, whatever
-    its stamp says."""
+def check_files(store: Store, read: bool = False) -> tuple[int, list[str]]:
+    """How many files a run is known to have written and are there, and what is wrong with any: each local one is read,
+    whatever its stamp says; of an object store with `read`, else their lengths are compared."""
     journal = Journal(store, looks_only=True)
     journal.suspects = set(journal.files)
     present = store.stamps("")
-    there = len(journal.files.keys() & present.keys())
+    files = {path: facts for path, facts in journal.files.items() if path in present}
     journal.check(present)
+    if read and not store.local:
+        fine = sorted(files.keys() - set(journal.damaged))
+        with ThreadPoolExecutor(READERS) as threads:
+            hashes = threads.map(lambda path: hash_of_object(store, path), fine)
+            other = [path for path, found in zip(fine, hashes, strict=True) if found != files[path]["checksum"]]
+        journal.damaged = sorted([*journal.damaged, *other])
     manifests = [
         path
         for path in present
@@ -196,7 +204,7 @@ def check_files(store: Store) -> tuple[int, list[str]]:
     ]
     written = [path for name in manifests for part in store.read_json(name)["parts"] for path in part["files"].items()]
     faults = [f"{path}: its content is not what was written" for path in journal.damaged]
-    return there, faults + [
+    return len(files), faults + [
         f"{path}: is gone" for name, path in written if name.startswith("sink/") and path not in present
     ]
 

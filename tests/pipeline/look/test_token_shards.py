@@ -138,7 +138,7 @@ def test_a_run_in_an_object_store_is_verified_and_not_exported(run: Path, tmp_pa
     far.put(str(run), "/verified", recursive=True)
     ask = CliRunner().invoke
     fine = ask(app, ["verify", "memory://verified"])
-    assert fine.exit_code == 0 and fine.output.index("only in a local copy") < fine.output.index("written lengths")
+    assert fine.exit_code == 0 and fine.output.index("with --read") < fine.output.index("written lengths")
     out = ask(app, ["export", "memory://verified", str(tmp_path / "m"), "--to", "mds"])
     assert "are read from a local folder" in str(out.exception)
     away = ask(app, ["export", str(run), "s3://bucket/m", "--to", "mds", "--row-length", "64"])
@@ -147,6 +147,39 @@ def test_a_run_in_an_object_store_is_verified_and_not_exported(run: Path, tmp_pa
     far.pipe(shard, far.cat(shard)[:-8])
     assert isinstance(ask(app, ["verify", "memory://verified"]).exception, RunFailed)
     far.rm("/verified", recursive=True)
+
+
+def test_of_a_run_in_an_object_store_every_byte_is_checked_where_asked(run: Path) -> None:
+    far = fsspec.filesystem("memory")
+    far.put(str(run), "/read", recursive=True)
+    ask = CliRunner().invoke
+    fine = ask(app, ["verify", "memory://read", "--read"])
+    assert fine.exit_code == 0 and fine.output.count("all as written") == 3, fine.output
+    alone = ask(app, ["verify", "memory://read/shards/64", "--read"])
+    assert alone.exit_code == 0 and alone.output.count("all as written") == 1
+    alone = ask(app, ["verify", "memory://read/shards/64"])
+    assert alone.exit_code == 0 and alone.output.count("all there, of the written lengths") == 1
+    shards = [name for name in sorted(far.find("/read/shards/64")) if name.endswith(".arrow")]
+    texts = next(name for name in sorted(far.find("/read/legs")) if name.endswith(".documents.parquet"))
+    for name in (shards[0], texts):  # the length stays
+        content = far.cat(name)
+        far.pipe(name, content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
+    far.mv(shards[0], "/read/shards/64/more.arrow")
+    broken = ask(app, ["verify", "memory://read"])
+    assert isinstance(broken.exception, RunFailed)
+    assert "missing, the index says" in broken.output and "more.arrow: lies among the shards" in broken.output
+    broken = ask(app, ["verify", "memory://read", "--read"])
+    assert isinstance(broken.exception, RunFailed)
+    for said in (
+        f"{texts.removeprefix('/read/')}: its content is not what was written",
+        f"{Path(shards[0]).name}: missing, but the index lists it",
+        "more.arrow: lies among the shards, but the index does not list it",
+    ):
+        assert said in broken.output, broken.output
+    far.mv("/read/shards/64/more.arrow", shards[0])
+    broken = ask(app, ["verify", "memory://read/shards/64", "--read"])
+    assert "the file was changed after it was written" in broken.output, broken.output
+    far.rm("/read", recursive=True)
 
 
 def test_a_small_model_learns_from_the_shards(run: Path) -> None:

@@ -242,6 +242,7 @@ def _cut_rank(rank: int, folder: str) -> None:
         assert isinstance(parameter, DTensor)
         found[name] = parameter.detach().full_tensor()
     torch.save(found, f"{folder}/{rank}.pt")
+    torch.distributed.barrier()  # or the first takes its sockets away from the other
     torch.distributed.destroy_process_group()
 
 
