@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -38,16 +39,23 @@ class Fault(NamedTuple):
         return f"{self.shard}: {self.what}" if self.row is None else f"{self.shard}: row {self.row:,}: {self.what}"
 
 
-def verify(folder: str | PathLike[str], passed: Callable[[int], None] = lambda number: None) -> list[Fault]:
-    """All faults; none if all is well. `passed` is called with the number of each shard after its check."""
+def verify(
+    folder: str | PathLike[str],
+    passed: Callable[[int], None] = lambda number: None,
+    fetched: Callable[[str], AbstractContextManager[None]] = lambda path: nullcontext(),
+) -> list[Fault]:
+    """All faults; none if all is well. `passed` is called with the number of each shard after its check, for which
+    `fetched` has its file there."""
     try:
         shards = open_shards(folder)
     except BadShards as error:
         return [Fault(NAME, None, str(error))]
     faults: list[Fault] = []
     tokens = np.zeros(len(shards.sources), np.int64)
-    for number in range(len(shards.index.shards)):
-        of_shard, of_sources = verify_shard(shards, number)
+    for number, entry in enumerate(shards.index.shards):
+        with fetched(entry.path):
+            # A set keeps the files that it has opened.
+            of_shard, of_sources = verify_shard(ShardSet(shards.folder, shards.index), number)
         faults += of_shard
         tokens += of_sources
         passed(number)

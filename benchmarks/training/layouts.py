@@ -21,6 +21,7 @@ import argparse
 import time
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class Layouts:
     def laid_out(self, way: str, ranks: RankGroup) -> Training:
         if way == "auto":
             task = Task(
-                self.shape, self.training, self.cards, self.args.row, Documents(rows_of(self.pieces(), self.args.row)),
+                self.shape, self.training, self.cards, self.args.row, self.documents,
                 fused_linears=self.fused(self.training),
             )  # fmt: skip
             return choose(task).training
@@ -152,9 +153,8 @@ class Layouts:
         """This rank's of an update, and the tokens of all: the same documents in every layout."""
         args, (reader, readers) = self.args, training.reader(ranks.rank, ranks.count)
         of_pass = (training.rows_per_step or 1) * args.row // args.tokens or 1
-        pieces = [_within(piece, self.shape.vocabulary) for piece in self.pieces()]
-        whole = torch.tensor(sum(piece.counted for piece in pieces), device=self.device)
-        mine = pieces[reader * args.micros // readers : (reader + 1) * args.micros // readers]
+        whole = torch.tensor(sum(piece.counted for piece in self.pieces), device=self.device)
+        mine = self.pieces[reader * args.micros // readers : (reader + 1) * args.micros // readers]
         joined = [_joined(mine[at : at + of_pass]) for at in range(0, len(mine), of_pass)]
         parts = [stepper.part_of(each).to(self.device) for each in joined]
         for part in parts if self.cuda else ():
@@ -162,17 +162,23 @@ class Layouts:
                 torch._dynamo.maybe_mark_dynamic(cuts, 0)
         return [(part, number == len(parts)) for number, part in enumerate(parts, 1)], whole
 
+    @cached_property
     def pieces(self) -> list[PackedTokens]:
         args = self.args
-        return batches_on(torch.device("cpu"), args.tokens, args.row, args.mean, range(args.micros))
+        batches = batches_on(torch.device("cpu"), args.tokens, args.row, args.mean, range(args.micros))
+        return [_within(batch, self.shape.vocabulary) for batch in batches]
+
+    @cached_property
+    def documents(self) -> Documents:
+        return Documents(rows_of(self.pieces, self.args.row))
 
     def expected(self, training: Training, ranks: int) -> int | None:
         """Tokens a second by `gristmill.trainer.run.costs`, on so many of the cards."""
         if not self.cuda:
             return None
         args, cards = self.args, replace(self.cards, count=ranks, per_host=min(ranks, self.cards.per_host))
-        documents, step = Documents(rows_of(self.pieces(), args.row)), training.rows_per_step or 1
-        seconds = update_seconds(self.shape, training, cards, args.row, documents, step, self.fused(training))
+        step = training.rows_per_step or 1
+        seconds = update_seconds(self.shape, training, cards, args.row, self.documents, step, self.fused(training))
         return round(args.micros * args.tokens / seconds.total)
 
     def say(self, what: str, **facts: Any) -> None:

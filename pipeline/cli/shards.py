@@ -27,7 +27,7 @@ def verify(
     """Verify every byte of a run and every count of its token shards; exit code 1 if anything differs from what was
     written."""
     from gristmill.pipeline.cli.upkeep import check_files
-    from gristmill.pipeline.look.token_sets import faults_far, faults_of
+    from gristmill.pipeline.look.token_sets import faults_in_store, faults_of
     from gristmill.pipeline.store.store import Store
 
     show, count, store = console(), 0, Store(folder)
@@ -48,7 +48,7 @@ def verify(
         )
     sets: Iterable[tuple[Path | str, int, list[Fault]]] = ()
     if not is_run or store.exists("shards"):
-        sets = faults_of(folder) if store.local else faults_far(store, read)
+        sets = faults_of(folder) if store.local else faults_in_store(store, read)
     for path, shards, faults in sets:
         for fault in faults:
             show.print(f"[red]fault[/red]  {escape(str(path))}: {escape(str(fault))}", soft_wrap=True)

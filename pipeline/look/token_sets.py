@@ -6,11 +6,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-import numpy as np
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.interchange.documents import FORMATS as DOCUMENTS, export_documents, files_in
@@ -19,9 +18,8 @@ from gristmill.pipeline.store.store import Store
 from gristmill.shards.export.export import Exported, Options, Progress, check_format, export, given_in
 from gristmill.shards.export.rows import ExportError
 from gristmill.shards.format import BadShards
-from gristmill.shards.index import NAME
-from gristmill.shards.reader import ShardSet, open_shards
-from gristmill.shards.verify import READ, TOKENIZER, UNLISTED, Fault, set_faults, verify, verify_shard
+from gristmill.shards.index import NAME, Index, read_index
+from gristmill.shards.verify import READ, TOKENIZER, UNLISTED, Fault, verify
 from gristmill.stages.tokens.folders import CELLS
 
 FOLDER = re.compile(r"[a-z0-9-]{1,60}")
@@ -90,54 +88,53 @@ def faults_of(folder: str) -> Iterator[tuple[Path, int, list[Fault]]]:
         yield path, len(looked_at), faults
 
 
-def faults_far(store: Store, read: bool) -> Iterator[tuple[str, int, list[Fault]]]:
+def faults_in_store(store: Store, read: bool) -> Iterator[tuple[str, int, list[Fault]]]:
     """The same of the sets in an object store: with `read` shards are fetched, one at a time; else their lengths are
     compared."""
     present = store.files("")
     lists = [path for path in sorted(present) if path == NAME or path.endswith(f"/{NAME}")]
     lists = [path for path in lists if path == NAME or path.startswith("shards/")] or lists
-    tops = [path[: -len(NAME)] for path in lists]
-    if not tops:
+    if not lists:
         raise RecipeError(f"{store.address}: no token shards are here (there is no {NAME})")
-    for top in tops:
-        with TemporaryDirectory(prefix="gristmill-") as name:
-            here = Path(name)
-            _fetch(store, top, [each for each in (NAME, TOKENIZER) if top + each in present], here)
-            yield f"{store.address}/{top}".rstrip("/"), *_faults_fetched(store, top, present, here, read)
+    for top in (path.removesuffix(NAME) for path in lists):
+        where = f"{store.address}/{top}".rstrip("/")
+        files = {path.removeprefix(top): size for path, size in present.items() if path.startswith(top)}
+        try:
+            index = read_index(store.read(top + NAME), f"{where}/{NAME}")
+        except BadShards as error:
+            yield where, 0, [Fault(NAME, None, str(error))]
+            continue
+        faults = _fetched_faults(store, top, files) if read else _length_faults(index, files)
+        listed = {entry.path for entry in index.shards}
+        found = sorted(path for path in files if path.endswith(".arrow") and path not in listed)
+        yield where, len(listed), [*faults, *(Fault(path, None, UNLISTED) for path in found)]
 
 
-def _faults_fetched(
-    store: Store, top: str, present: Mapping[str, int], here: Path, read: bool
-) -> tuple[int, list[Fault]]:
-    try:
-        shards = open_shards(here)
-    except BadShards as error:
-        return 0, [Fault(NAME, None, str(error).replace(str(here), f"{store.address}/{top}".rstrip("/")))]
-    faults: list[Fault] = []
-    tokens = np.zeros(len(shards.sources), np.int64)
-    listed = {entry.path for entry in shards.index.shards}
-    for number, entry in enumerate(shards.index.shards):
-        length = present.get(top + entry.path)
-        if read:
-            if length is not None:
-                _fetch(store, top, [entry.path], here)
-            of_shard, of_sources = verify_shard(ShardSet(here, shards.index), number)  # a set keeps what it has opened
-            faults += of_shard
-            tokens += of_sources
-            (here / entry.path).unlink(missing_ok=True)
-        elif length != entry.bytes:
+def _length_faults(index: Index, files: Mapping[str, int]) -> list[Fault]:
+    faults = []
+    for entry in index.shards:
+        length = files.get(entry.path)
+        if length != entry.bytes:
             there = "missing" if length is None else f"{length:,} bytes"
             faults.append(Fault(entry.path, None, f"{there}, the index says {entry.bytes:,} bytes"))
-    found = sorted(path[len(top) :] for path in present if path.startswith(top) and path.endswith(".arrow"))
-    faults += [Fault(path, None, UNLISTED) for path in found if path not in listed]
-    return len(listed), faults + (set_faults(shards, tokens) if read else [])
+    return faults
 
 
-def _fetch(store: Store, top: str, names: Iterable[str], here: Path) -> None:
-    for name in names:
-        (here / name).parent.mkdir(parents=True, exist_ok=True)
-        with store.open(top + name) as far, (here / name).open("wb") as file:
-            shutil.copyfileobj(far, file, READ)
+def _fetched_faults(store: Store, top: str, files: Mapping[str, int]) -> list[Fault]:
+    with TemporaryDirectory(prefix="gristmill-") as name:
+
+        @contextmanager
+        def fetched(path: str) -> Iterator[None]:
+            here = Path(name) / path
+            if path in files:
+                here.parent.mkdir(parents=True, exist_ok=True)
+                with store.open(top + path) as far, here.open("wb") as file:
+                    shutil.copyfileobj(far, file, READ)
+            yield
+            here.unlink(missing_ok=True)
+
+        with fetched(NAME), fetched(TOKENIZER):
+            return verify(name, fetched=fetched)
 
 
 def exported(

@@ -177,7 +177,8 @@ def test_layouts_compare_as_measured(name: str) -> None:
         step = tokens // row * layout.get("context", 1)
         training = Training(1, micros * tokens // row, step, **layout)
         cards = Cards(count, 141, kind="H200", tflops=989, link_gb_s=450)
-        return update_seconds(shape, training, cards, row, documents, step).total
+        with_flash4 = shape.experts is not None  # as those were measured
+        return update_seconds(shape, training, cards, row, documents, step, with_flash4).total
 
     alone = seconds(1, recompute=ways[0][1].get("recompute", "none"))
     for count, layout, measured in ways:

@@ -193,11 +193,8 @@ def test_pipelines_read_the_same_rows_and_choose_their_schedule() -> None:
     assert readers == [(rank % 8 // 2, 4) for rank in range(16)] and training.most_step_rows(4) == 2
     shape = DecoderShape(97, 32, 8, 4, 2, 48, context=64)
     assert training.schedule_for(shape, 4) == "zbv"
-    whole = [
-        {"precision": "bf16", "linears": "fp8"},
-        {"precision": "fp16"},
-        {"compile": True},
-    ]  # weights whose gradients do not wait
+    # Weights whose gradients do not wait.
+    whole = [{"precision": "bf16", "linears": "fp8"}, {"precision": "fp16"}, {"compile": True}]
     assert {dataclasses.replace(training, **each).schedule_for(shape, 4) for each in whole} == {"1f1b"}
     deep = dataclasses.replace(training, pipeline=4, tensor=1, precision="bf16", linears="fp8")
     assert deep.schedule_for(shape, 4) == "interleaved"

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -79,7 +79,7 @@ class Documents:
         each = max(1, min(row_length, round(length)))
         return cls([np.full(max(1, row_length // each), each)])
 
-    @property
+    @cached_property
     def mean(self) -> float:
         return float(np.concatenate(self.rows).mean())
 
@@ -101,9 +101,11 @@ class Documents:
 def _flops_of_rows(documents: Documents, shape: DecoderShape) -> tuple[Array, Array, Array]:
     """Tokens, and operations of matmuls and of attention, of each row."""
     flops = [flops_of(shape, lengths) for lengths in documents.rows]
-    columns = ([int(row.sum()) for row in documents.rows], *zip(*((f.matmul, f.attention) for f in flops), strict=True))
-    tokens, matmul, attention = (np.array(column, np.float64) for column in columns)
-    return tokens, matmul, attention
+    return (
+        np.array([lengths.sum() for lengths in documents.rows], np.float64),
+        np.array([each.matmul for each in flops], np.float64),
+        np.array([each.attention for each in flops], np.float64),
+    )
 
 
 def ranks_of_data(training: Training, ranks: int) -> int:
@@ -186,7 +188,7 @@ def update_seconds(
     sent, waited = _gradients(training, cards, held, shape.layers // stages, passes)
     window = work * (passes if training.zero >= 2 and data > training.replicas else 2 / 3)
     visible = max(VISIBLE * sent, sent - window) + waited
-    if stages > 1:
+    if stages > 1:  # what it took more than the simulation has the waiting in it
         schedule = training.schedule_for(shape, cards.count)
         work *= plan_for(shape, stages, schedule).idle(passes) * TAKES[schedule] / (1 + WAITING)
     return Seconds(

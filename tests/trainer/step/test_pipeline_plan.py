@@ -8,7 +8,18 @@ import pytest
 
 from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.step.memory import memory_of
-from gristmill.trainer.step.pipeline_plan import SCHEDULES, SPLIT, Action, Plan, Schedule, chosen, plan_for, ranks_of
+from gristmill.trainer.step.pipeline_plan import (
+    SCHEDULES,
+    SPLIT,
+    Action,
+    Plan,
+    Schedule,
+    _kept,
+    _simulate,
+    chosen,
+    plan_for,
+    ranks_of,
+)  # fmt: skip
 
 
 def even(schedule: Schedule, ranks: int) -> Plan:
@@ -73,6 +84,18 @@ def most_kept(plan: Plan, micros: int) -> float:
             kept -= action.kind == ("weights" if plan.schedule in SPLIT else "backward")
         most.append(peak / len(plan.stages(rank)))
     return max(most)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_many_micro_batches_are_foreseen_by_a_few(schedule: Schedule) -> None:
+    shape = shape_named("1.3b", 50_304)
+    for ranks, micros in ((2, 64), (4, 64), (4, 67), (8, 128), (8, 131)):
+        plan = plan_for(shape, ranks, schedule)
+        assert plan.time(micros) == pytest.approx(_simulate(plan, micros)[1], rel=0.01)
+        for few, all_ in zip(plan.kept(micros), _kept(plan, micros), strict=True):
+            for waiting in (0, 2):  # bytes of a block that waits, over those of one that is kept
+                most, needed = (max(a + waiting * b for a, b in moments) for moments in (few, all_))
+                assert needed <= most <= 1.25 * needed
 
 
 def test_stages_have_equal_work_and_not_equal_blocks() -> None:
