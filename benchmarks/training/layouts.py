@@ -37,7 +37,7 @@ from gristmill.trainer.model.packed import PackedTokens
 from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.model.shapes import shape_named
 from gristmill.trainer.run.cards import cards_from
-from gristmill.trainer.run.costs import Documents, rank_memory, update_seconds
+from gristmill.trainer.run.costs import DocumentLengths, rank_memory, update_seconds
 from gristmill.trainer.run.loop import stepper_for
 from gristmill.trainer.run.planner import Task, choose
 from gristmill.trainer.run.settings import Training
@@ -169,8 +169,8 @@ class Layouts:
         return [_within(batch, self.shape.vocabulary) for batch in batches]
 
     @cached_property
-    def documents(self) -> Documents:
-        return Documents(rows_of(self.pieces, self.args.row))
+    def documents(self) -> DocumentLengths:
+        return DocumentLengths(rows_of(self.pieces, self.args.row))
 
     def expected(self, training: Training, ranks: int) -> int | None:
         """Tokens a second by `gristmill.trainer.run.costs`, on so many of the cards."""

@@ -140,7 +140,7 @@ def _laid_out(ready: Ready, on_gpu: bool, only_planned: bool) -> Ready:
     import torch
 
     from gristmill.trainer.model.quack import has_fused_linears
-    from gristmill.trainer.run.costs import Documents
+    from gristmill.trainer.run.costs import DocumentLengths
     from gristmill.trainer.run.planner import Task
 
     rows = [
@@ -148,7 +148,7 @@ def _laid_out(ready: Ready, on_gpu: bool, only_planned: bool) -> Ready:
         for name, each in ready.shards.items()
         for place in np.linspace(0, len(each) - 1, max(1, round(SAMPLED * ready.weights[name])))
     ]
-    documents = Documents([lengths for lengths in rows if len(lengths)])
+    documents = DocumentLengths([lengths for lengths in rows if len(lengths)])
 
     def task(cards: Cards) -> Task:
         return Task(

@@ -15,7 +15,7 @@ from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.run import cards
 from gristmill.trainer.run.batch_search import SPARE
 from gristmill.trainer.run.cards import GB, Cards, cards_from
-from gristmill.trainer.run.costs import Documents, rank_memory, update_seconds
+from gristmill.trainer.run.costs import DocumentLengths, rank_memory, update_seconds
 from gristmill.trainer.run.planner import Layout, NoLayout, Task, choose
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step.muon import Muon
@@ -34,7 +34,7 @@ def layout_of(
     shape: DecoderShape, cards: Cards, rows: int, length: int, document: float = 1000, **settings: Any
 ) -> Layout:
     training = Training(10, rows, **settings)
-    return choose(Task(shape, training, cards, length, Documents.of_mean(document, length), frozenset(settings)))
+    return choose(Task(shape, training, cards, length, DocumentLengths.of_mean(document, length), frozenset(settings)))
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def test_costs_are_near_what_was_measured() -> None:
         (SMALL, 1, 64, 1024, 503, "bf16", 595_000),
     ):
         training = Training(10, rows, linears=linears)
-        documents = Documents.of_mean(document, length)
+        documents = DocumentLengths.of_mean(document, length)
         seconds = update_seconds(shape, training, h100(count, 141), length, documents, rows // count, True)
         assert rows * length / seconds.total == pytest.approx(measured, rel=0.05)
 
@@ -164,8 +164,8 @@ MEASURED = {  # tokens/s on H200s over those of one, docs/training.md: cards, la
 }  # fmt: skip
 
 
-def benchmark_rows(row: int, micros: int, tokens: int, mean: float) -> Documents:
-    return Documents(rows_of(batches_on(torch.device("cpu"), tokens, row, mean, range(micros)), row))
+def benchmark_rows(row: int, micros: int, tokens: int, mean: float) -> DocumentLengths:
+    return DocumentLengths(rows_of(batches_on(torch.device("cpu"), tokens, row, mean, range(micros)), row))
 
 
 @pytest.mark.parametrize("name", MEASURED)
@@ -188,7 +188,7 @@ def test_layouts_compare_as_measured(name: str) -> None:
 def test_long_rows_of_unequal_documents_are_shared_and_rows_of_equal_ones_are_not() -> None:
     shape, cards = shape_named("1.3b", 50_304, context=65_536), h100(2, 141)
     training = Training(10, 4, recompute="full")
-    unequal, equal = benchmark_rows(65_536, 4, 65_536, 16_000.0), Documents.of_mean(16_000, 65_536)
+    unequal, equal = benchmark_rows(65_536, 4, 65_536, 16_000.0), DocumentLengths.of_mean(16_000, 65_536)
     fields = frozenset({"recompute"})
     found = [choose(Task(shape, training, cards, 65_536, each, fields)).training.context for each in (unequal, equal)]
     assert found == [2, 1]
@@ -200,7 +200,7 @@ def test_long_rows_of_unequal_documents_are_shared_and_rows_of_equal_ones_are_no
 def test_replicas_send_less_between_hosts() -> None:
     far = h100(16, network_gb_s=2)
     flat, replicated, narrow = (
-        update_seconds(LARGE, Training(10, 64, zero=3, **more), far, 8192, Documents.of_mean(1000, 8192), 1)
+        update_seconds(LARGE, Training(10, 64, zero=3, **more), far, 8192, DocumentLengths.of_mean(1000, 8192), 1)
         for more in ({}, {"replicas": 2}, {"replicas": 2, "replica_gradients": "int8"})
     )
     assert flat.exchanges + flat.hidden > 4 * (replicated.exchanges + replicated.hidden)
@@ -214,7 +214,7 @@ def test_replicas_send_less_between_hosts() -> None:
 def test_experts_far_apart_cost_their_exchanges() -> None:
     """Bytes that a token's copies are, there and back, forward and backward; half of them hide."""
     shape = shape_named("4b-a1.3b", 50_304)
-    mixture, tokens, documents = shape.experts, 4 * 4096, Documents.of_mean(1000, 4096)
+    mixture, tokens, documents = shape.experts, 4 * 4096, DocumentLengths.of_mean(1000, 4096)
     assert mixture is not None
     alone, near, far, again = (
         update_seconds(shape, Training(10, 64, experts=count, recompute=recompute), cards, 4096, documents, 4).exchanges

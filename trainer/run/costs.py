@@ -9,7 +9,7 @@ Seconds are a model, to compare layouts by, and not a promise. It counts
   waited for, and of those between experts a half: tokens travel in two parts, one beside the work on the other. Those
   of gradients and weights hide behind the work beside them, as far as there is any
 - waiting for the slowest rank: 5 %, as H200s measured, and what rows of unequal documents add: attention's work
-  grows with the square of a document, and of ranks with rows of their own one has most (`Documents.uneven`). Of a
+  grows with the square of a document, and of ranks with rows of their own one has most (`DocumentLengths.uneven`). Of a
   context 1 % more (its parts are even to that)
 - a pipeline by its simulation (`gristmill.trainer.step.pipeline_plan`), experts over ranks by what four H200s measured
 - the optimiser by the bytes it moves, with `offload` over PCIe and in the processor's memory (in stages 2 and 3 of ZeRO
@@ -68,13 +68,13 @@ class Seconds:
 
 
 @dataclass(frozen=True, eq=False)
-class Documents:
+class DocumentLengths:
     """`rows`: the lengths of the documents' pieces in each of some rows of the data."""
 
     rows: Sequence[Lengths]
 
     @classmethod
-    def of_mean(cls, length: float, row_length: int) -> Documents:
+    def of_mean(cls, length: float, row_length: int) -> DocumentLengths:
         """All equal."""
         each = max(1, min(row_length, round(length)))
         return cls([np.full(max(1, row_length // each), each)])
@@ -98,7 +98,7 @@ class Documents:
 
 
 @lru_cache(maxsize=64)
-def _flops_of_rows(documents: Documents, shape: DecoderShape) -> tuple[Array, Array, Array]:
+def _flops_of_rows(documents: DocumentLengths, shape: DecoderShape) -> tuple[Array, Array, Array]:
     """Tokens, and operations of matmuls and of attention, of each row."""
     flops = [flops_of(shape, lengths) for lengths in documents.rows]
     return (
@@ -166,7 +166,7 @@ def update_seconds(
     training: Training,
     cards: Cards,
     row_length: int,
-    documents: Documents,
+    documents: DocumentLengths,
     rows: int,
     fused_linears: bool = False,
 ) -> Seconds:

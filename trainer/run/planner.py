@@ -17,7 +17,14 @@ from typing import Any
 from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.batch_search import SPARE, divisors
 from gristmill.trainer.run.cards import GB, Cards
-from gristmill.trainer.run.costs import Documents, Seconds, host_memory, rank_memory, ranks_of_data, update_seconds
+from gristmill.trainer.run.costs import (
+    DocumentLengths,
+    Seconds,
+    host_memory,
+    rank_memory,
+    ranks_of_data,
+    update_seconds,
+)
 from gristmill.trainer.run.settings import Training
 
 WITHIN = 0.02  # of the best time: the costs are no finer
@@ -37,7 +44,7 @@ class Task:
     training: Training
     cards: Cards
     row_length: int
-    documents: Documents
+    documents: DocumentLengths
     fields: frozenset[str] = frozenset()
     fused_linears: bool = False
 
