@@ -32,7 +32,7 @@ from benchmarks.training.work import reason, scratch, tidy
 from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.packed import PackedTokens, pack_documents
 from gristmill.trainer.model.quack import has_fused_linears
-from gristmill.trainer.model.shapes import DecoderShape, shape_named
+from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.memory import memory_of
 from gristmill.trainer.step.optim import AdamW
@@ -54,6 +54,7 @@ class Way:
     context: int = 1
     pipeline: int = 1
     schedule: Any = "1f1b"
+    experts: int = 1
     offload: bool = False
     precision: Any = "bf16"
     recompute: Any = "none"
@@ -80,7 +81,7 @@ class Bench:
         model = decoder_on(self.device, shape, fastest(self.device), seed)
         return stepper_of(
             model, ADAMW, way.precision, way.zero, ranks, tensor=way.tensor, context=way.context,
-            pipeline=way.pipeline, schedule=way.schedule, offload=way.offload,
+            pipeline=way.pipeline, schedule=way.schedule, experts=way.experts, offload=way.offload,
             recompute=way.recompute, compile=way.compile,
             device=self.device,
         )  # fmt: skip
@@ -103,7 +104,7 @@ class Bench:
 
     def smoke(self) -> None:
         self.begins("smoke", 80)
-        shape = TINY if self.args.tiny else shape_named("10m", 4096, context=2048)
+        shape = replace(TINY, layers=4) if self.args.tiny else shape_named("10m", 4096, context=2048)
         alone: dict[str, Any] = {}
         for precision in ("float32", "bf16", "fp16"):
             found: dict[str, list[float]] = {}
@@ -126,7 +127,7 @@ class Bench:
             {"context": 2},
             {"context": 2, "zero": 3},
             {"pipeline": 2},
-            {"pipeline": 2, "schedule": "zb1p"},
+            *({"pipeline": 2, "schedule": schedule} for schedule in ("interleaved", "zb1p", "zbv")),
         ]
         ways += [
             Way(precision="float32", **layout) for layout in exact
@@ -135,12 +136,19 @@ class Bench:
             if self.ranks.count % (way.tensor * way.context * way.pipeline) == 0:
                 self.tried("smoke", lambda w=way: self._beside(shape, w, alone[w.precision]), way=way.facts())
         self.tried("saved under zero 3, loaded alone", lambda: self._saved(shape))
+        sparse = replace(shape, experts=Mixture(8, 2, shape.mlp // 2, "sigmoid"))
+        found = {}
+        self.tried("smoke", lambda: found.update(self._alone(sparse, "float32")), alone=True, mixture=True)
+        beside = self.ranks.gather(found)[0]
+        for way in (Way(precision="float32", experts=experts, zero=zero) for experts in (1, 2) for zero in (0, 1)):
+            self.tried("smoke", lambda w=way: self._beside(sparse, w, beside), way=way.facts(), mixture=True)
 
     def _alone(self, shape: DecoderShape, precision: str) -> dict[str, list[float]]:
         if not self.ranks.first:
             return {}
         losses, norms = self._curve(self.stepper(shape, Way(precision=precision), ALONE), shape, range(SMOKE_UPDATES))
-        self.say("smoke", alone=True, precision=precision, losses=losses, norms=norms)
+        facts = {"alone": True, "precision": precision, "mixture": shape.experts is not None}
+        self.say("smoke", **facts, losses=losses, norms=norms)
         return {"losses": losses, "norms": norms}
 
     def _beside(self, shape: DecoderShape, way: Way, alone: dict[str, list[float]]) -> None:
@@ -148,6 +156,7 @@ class Bench:
         self.say(
             "smoke",
             way=way.facts(),
+            mixture=shape.experts is not None,
             losses=losses,
             off=_off(losses, alone["losses"]),
             norms_off=_off(norms, alone["norms"]),

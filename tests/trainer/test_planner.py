@@ -147,7 +147,10 @@ MEASURED = {  # tokens/s on H200s over those of one, docs/training.md: cards, la
     ),
     "4b-a1.3b": (
         ("4b-a1.3b", 4096, 16, 16_384, 900.0),
-        [(4, {"zero": 1}, 3.78), (4, {"experts": 4}, 2.75), (4, {"experts": 4, "zero": 1}, 2.77), (4, {"experts": 2}, 2.69)],
+        [
+            (4, {"zero": 1}, 3.78), (4, {"experts": 4}, 2.75), (4, {"experts": 4, "zero": 1}, 2.77),
+            (4, {"experts": 2}, 2.69),
+        ],
     ),
     "rows of 65,536, documents of 16,000": (
         ("1.3b", 65_536, 4, 65_536, 16_000.0),
