@@ -33,7 +33,7 @@ from benchmarks.judges.neural_judge_data import CUT, make, say
 from benchmarks.judges.neural_judge_loops import text, whole
 from benchmarks.judges.neural_judge_sections import cpu, disk, train
 
-# also: +coarse, +varlen, +autotune (minutes of compiling)
+# also: int8, sparse (of every four weights the smaller two are cut), +coarse, +varlen, +autotune (minutes of compiling)
 ENGINES = "bf16+fused,fp8+fused,bf16,fp8,eager,bf16+fused+flash4,fp8+fused+flash4"
 
 
@@ -150,8 +150,10 @@ class Bench:
             for name in names if step == self.steps[-1] else names[:2]:
                 if "flash4" in name and not self.has_flash4():
                     continue
-                network = copy.deepcopy(plain).to(self.device)
-                prepare_inference(network.encoder, "fp8" if "fp8" in name else "bf16")
+                network, precision = copy.deepcopy(plain).to(self.device), precision_of(name)
+                if precision == "sparse":
+                    cut_to_two_of_four(network.encoder)
+                prepare_inference(network.encoder, precision)
                 if "fused" in name or "gelu" in name:
                     fuse(network.encoder)
                 if "gelu" in name:  # not the residual stream's sums
@@ -178,6 +180,8 @@ class Bench:
 
     def equal(self) -> None:
         """The same weights in transformers (float32) and here."""
+        import copy
+
         from gristmill.classifiers.neural.encoder_weights import read_encoder
         from gristmill.classifiers.neural.fast_linear import fuse, prepare_inference
 
@@ -192,16 +196,18 @@ class Bench:
             theirs = model.bfloat16().bert(packed.tokens_T.view(8, CUT).long()).pooler_output.float()
             with tempfile.TemporaryDirectory() as folder:
                 model.float().save_pretrained(folder)
-                for precision in ("bf16", "bf16 fused", "fp8", "fp8 fused"):
-                    encoder = prepare_inference(
-                        read_encoder(Path(folder))[0].to(self.device), "fp8" if "fp8" in precision else "bf16"
-                    )
+                for precision in ("bf16", "bf16 fused", "fp8", "fp8 fused", "int8", "sparse"):
+                    encoder, against = read_encoder(Path(folder))[0].to(self.device), expected
+                    if precision == "sparse":  # against its own weights, of which the half is 0
+                        cut_to_two_of_four(encoder)
+                        against = prepare_inference(copy.deepcopy(encoder), "float32")(packed).float()
+                    prepare_inference(encoder, precision_of(precision))
                     if "fused" in precision:
                         fuse(encoder)
                     ours = encoder(packed).float()
                     say(
                         "equal: pooled vectors against transformers in float32, relative norm", precision=precision,
-                        ours=float((ours - expected).norm() / expected.norm()),
+                        ours=float((ours - against).norm() / against.norm()),
                         peer_bf16=float((theirs - expected).norm() / expected.norm()),
                     )  # fmt: skip
 
@@ -321,6 +327,19 @@ class Bench:
             mean_length=float(lengths.mean()),
         )
         return rate
+
+
+def precision_of(engine: str) -> Any:
+    return next((name for name in ("fp8", "int8", "sparse") if name in engine), "bf16")
+
+
+def cut_to_two_of_four(encoder: Any) -> None:
+    """In place, what all tokens go through."""
+    from gristmill.classifiers.neural.error_compensation import largest_two
+    from gristmill.classifiers.neural.fast_linear import rounded_maps
+
+    for _, plain in rounded_maps(encoder):
+        plain.weight.data = largest_two(plain.weight.data)
 
 
 OTHERS = {"disk": disk, "train": train, "cpu": cpu, "text": text, "whole": whole}

@@ -129,6 +129,7 @@ class Experts(nn.Module):
     def _mlp(self, x_SC: Tensor, ends_E: Tensor) -> Tensor:
         return expert_mlp(x_SC, self.gate_up, self.down, ends_E, self.fp8)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # sizes of messages are the host's to know
     def _exchanged(self, x_TC: Tensor, weights_TK: Tensor, chosen_TK: Tensor) -> Tensor:
         """Tokens go to the ranks of their experts and back. While one part of them travels the other is computed, and
         backward too: an exchange waits only where its result is used."""
