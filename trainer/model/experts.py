@@ -122,7 +122,8 @@ class Experts(nn.Module):
     def forward(self, x_TC: Tensor, weights_TK: Tensor, chosen_TK: Tensor) -> Tensor:
         """The weighted sum of what a token's experts make of it."""
         if self.count > 1:
-            return self._exchanged(x_TC, weights_TK, chosen_TK)
+            total: Tensor = self._exchanged(x_TC, weights_TK, chosen_TK)
+            return total
         by_expert = Sorted.of(chosen_TK, self.shape.number)
         return by_expert.gather(self._mlp(by_expert.spread(x_TC), by_expert.ends_E), weights_TK, x_TC.dtype)
 
