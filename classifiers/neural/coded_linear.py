@@ -9,6 +9,8 @@ overflows is cut; codes up to 63 never overflow, so that every CPU finds the sam
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -137,6 +139,12 @@ class SparseProjection(nn.Module):
         weight, bias = self.weight[start:stop], None if self.bias is None else self.bias[start:stop]
         if x.is_cuda:
             if (start, stop) not in self.packed:
-                self.packed[start, stop] = torch.sparse.to_sparse_semi_structured(weight.contiguous())
+                self.packed[start, stop] = _sparse(weight)
             weight = self.packed[start, stop]
-        return F.linear(x, weight, bias)
+        return F.linear(x, weight, bias).contiguous()  # cuSPARSELt's is turned, unless it turns it back itself
+
+
+def _sparse(weight_OI: Tensor) -> Any:
+    packed: Any = torch.sparse.to_sparse_semi_structured(weight_OI.contiguous())
+    packed.fuse_transpose_cusparselt = True  # a matmul answers row by row
+    return packed

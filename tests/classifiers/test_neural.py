@@ -23,8 +23,15 @@ from gristmill.classifiers.artifact import DESCRIPTION, _seal, _written
 from gristmill.classifiers.card import Head, JudgeCard
 from gristmill.classifiers.judge import JudgeError, NotExplained, load_judge
 from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts, Projection
+from gristmill.classifiers.neural.error_compensation import largest_two
 from gristmill.classifiers.neural.fast_attention import PackedAttention
-from gristmill.classifiers.neural.fast_linear import HalfProjection, InferencePrecision, fuse, prepare_inference
+from gristmill.classifiers.neural.fast_linear import (
+    HalfProjection,
+    InferencePrecision,
+    fuse,
+    prepare_inference,
+    rounded_maps,
+)
 from gristmill.classifiers.neural.fp8_linear import Fp8Gelu
 from gristmill.classifiers.neural.judge import Network, NeuralJudge, from_transformers, neural_judge, preprocessing_of
 from gristmill.classifiers.neural.scoring import Pace, pack_lengths, steps_of
@@ -400,11 +407,14 @@ def test_the_finer_stream_takes_what_is_too_large_for_fp16() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "int8", "sparse"])
 def test_on_a_gpu_all_ways_give_what_float32_gives(precision: InferencePrecision) -> None:
     if precision == "fp8" and torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("no fp8")
     plain = drawn_encoder("bert").cuda()
+    if precision == "sparse":
+        for _, matmul in rounded_maps(plain):
+            matmul.weight.data = largest_two(matmul.weight.data)
     texts = texts_of([64, 6, 50, 40, 60, 64, 36], "cuda")
     with torch.inference_mode():
         exact = plain(texts)
@@ -415,7 +425,7 @@ def test_on_a_gpu_all_ways_give_what_float32_gives(precision: InferencePrecision
             if compiled:
                 torch._dynamo.reset()
                 encoder.compile_for(320)
-            assert (encoder(texts) - exact).norm() < (0.05 if precision == "fp8" else 0.01) * exact.norm()
+            assert (encoder(texts) - exact).norm() < (0.05 if precision in ("fp8", "int8") else 0.01) * exact.norm()
 
 
 @pytest.mark.parametrize("operator", ["fp8_gelu", "fp8_added"])

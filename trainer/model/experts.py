@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from gristmill.trainer.model.fused import in_one_kernel
 from gristmill.trainer.model.grouped import expert_mlp, wide_matmul
 from gristmill.trainer.model.shapes import Mixture
 
@@ -191,55 +192,70 @@ class Sorted(NamedTuple):
 
     def spread(self, x_TC: Tensor) -> Tensor:
         """The rows of the experts, S x C."""
-        rows: Tensor = Rows.apply(x_TC, self.sources_S, self.places_TK)  # type: ignore[no-untyped-call]
+        rows: Tensor = Spread.apply(x_TC, self.sources_S, self.places_TK)  # type: ignore[no-untyped-call]
         return rows
 
     def unsort(self, y_SC: Tensor) -> Tensor:
         """As they were before, where each source has one row."""
-        return self._of_sources(y_SC)[:, 0]
+        rows: Tensor = Spread.apply(y_SC, self.places_TK[:, 0], self.order_S[:, None])  # type: ignore[no-untyped-call]
+        return rows
 
     def gather(self, y_SC: Tensor, weights_TK: Tensor, dtype: torch.dtype) -> Tensor:
         """T x C: the weighted sum of each source's rows."""
-        total: Tensor = Weighted.apply(self._of_sources(y_SC), weights_TK)  # type: ignore[no-untyped-call]
+        total: Tensor = Gather.apply(y_SC, weights_TK, self.places_TK, self.order_S)  # type: ignore[no-untyped-call]
         return total.to(dtype)
 
-    def _of_sources(self, y_SC: Tensor) -> Tensor:
-        rows: Tensor = Rows.apply(y_SC, self.places_TK, self.order_S)  # type: ignore[no-untyped-call]
-        return rows
 
-
-class Rows(torch.autograd.Function):
-    """x[index], where `back` says which rows of the output each row of x became: gradients are gathered, and summed
+class Spread(torch.autograd.Function):
+    """x[sources], where `places` says which rows of the output each row of x became: gradients are gathered, and summed
     in a fixed order, where torch's own would be added by atomics."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, back: Tensor) -> Tensor:
-        ctx.save_for_backward(back)
-        return x[index]
+    def forward(ctx: Any, x: Tensor, sources_S: Tensor, places_TK: Tensor) -> Tensor:
+        ctx.save_for_backward(places_TK)
+        return x[sources_S]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
-        (back,) = ctx.saved_tensors
-        rows = grad.flatten(0, -2)[back]
-        if back.ndim == 2:
-            rows = rows.sum(1, dtype=torch.promote_types(grad.dtype, torch.float32)).to(grad.dtype)
-        return rows, None, None
+    def backward(ctx: Any, grad_SC: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        (places_TK,) = ctx.saved_tensors
+        return _sum_of(grad_SC, places_TK), None, None
 
 
-class Weighted(torch.autograd.Function):
-    """The sum over K of y (T x K x C) times weights (T x K), in float32 at the least, rounded once; y is saved as it
-    is."""
+class Gather(torch.autograd.Function):
+    """The sum over K of weights (T x K) times y[places] in float32 at the least, rounded once; y is saved as it is."""
 
     @staticmethod
-    def forward(ctx: Any, y_TKC: Tensor, weights_TK: Tensor) -> Tensor:
-        ctx.save_for_backward(y_TKC, weights_TK)
-        return (y_TKC * weights_TK[..., None]).sum(1).to(y_TKC.dtype)
+    def forward(ctx: Any, y_SC: Tensor, weights_TK: Tensor, places_TK: Tensor, order_S: Tensor) -> Tensor:
+        ctx.save_for_backward(y_SC, weights_TK, places_TK, order_S)
+        total: Tensor = _weighted_sum_of(y_SC, places_TK, weights_TK)
+        return total
 
     @staticmethod
-    def backward(ctx: Any, grad_TC: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        y_TKC, weights_TK = ctx.saved_tensors
-        wide_T1C = grad_TC.to(torch.promote_types(grad_TC.dtype, weights_TK.dtype))[:, None]
-        return (wide_T1C * weights_TK[..., None]).to(y_TKC.dtype), (wide_T1C * y_TKC).sum(-1).to(weights_TK.dtype)
+    def backward(ctx: Any, grad_TC: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+        return *_slopes_of(grad_TC, *ctx.saved_tensors), None, None
+
+
+@in_one_kernel
+def _sum_of(x_SC: Tensor, places_TK: Tensor) -> Tensor:
+    if places_TK.shape[1] == 1:
+        return x_SC[places_TK[:, 0]]
+    wide = torch.promote_types(x_SC.dtype, torch.float32)
+    return x_SC[places_TK].sum(1, dtype=wide).to(x_SC.dtype)
+
+
+@in_one_kernel
+def _weighted_sum_of(y_SC: Tensor, places_TK: Tensor, weights_TK: Tensor) -> Tensor:
+    return (y_SC[places_TK] * weights_TK[..., None]).sum(1).to(y_SC.dtype)
+
+
+@in_one_kernel
+def _slopes_of(
+    grad_TC: Tensor, y_SC: Tensor, weights_TK: Tensor, places_TK: Tensor, order_S: Tensor
+) -> tuple[Tensor, Tensor]:
+    wide_TC = grad_TC.to(torch.promote_types(grad_TC.dtype, weights_TK.dtype))
+    grad_SC = wide_TC[order_S // weights_TK.shape[1]] * weights_TK.flatten()[order_S][:, None]
+    of_weights_TK = (wide_TC[:, None] * y_SC[places_TK]).sum(-1)
+    return grad_SC.to(y_SC.dtype), of_weights_TK.to(weights_TK.dtype)
 
 
 # --- between ranks ---------------------------------------------------------------------------------------------------

@@ -4,10 +4,14 @@
 On CUDA they are the Triton kernels of `gristmill.kernels.gpu`; elsewhere (and in float64) plain torch, differentiable
 in any precision. For backward, rms_norm saves its input (of a sum, the sum) and 1 / rms, rotary_qkv the angles alone,
 swiglu its input.
+
+What is too small for a kernel of our own is `in_one_kernel`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -16,6 +20,17 @@ from torch import Tensor
 from gristmill.kernels.gpu import plain
 
 FAST = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def in_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled on CUDA wherever it is called: torch alone would write the result of every operator to memory."""
+    compiled = torch.compile(function)
+
+    @wraps(function)
+    def called(x: Tensor, *others: Any) -> Any:
+        return (compiled if x.is_cuda and not torch.compiler.is_compiling() else function)(x, *others)
+
+    return called
 
 
 def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float) -> Tensor:

@@ -130,6 +130,7 @@ def _scaled(x_SC: Tensor, weight: Tensor, ends_E: Tensor) -> Tensor:
     return exact.to(x_SC.dtype)
 
 
+@fused.in_one_kernel
 def _quantise(x: Tensor) -> tuple[Tensor, Tensor]:
     """Rounded to e4m3, the summed dimension innermost; and the scale of each row."""
     wide = x.float()
