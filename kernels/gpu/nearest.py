@@ -32,6 +32,7 @@ class NearestTile(NamedTuple):
 
 TILE = NearestTile()
 PIECE = 1 << 20  # vectors that are on the device at a time
+FEWEST = 32  # numbers of an integer product in tensor cores
 
 
 def nearest(vectors_NW: Array, centres_KW: Array, device: torch.device | None = None) -> tuple[Array, Array]:
@@ -67,7 +68,7 @@ def nearest_on_device(
             WIDTH=width,
             ROWS=tile.rows,
             CENTRES=tile.centres,
-            NUMBERS=min(tile.numbers, triton.next_power_of_2(width)),
+            NUMBERS=min(tile.numbers, max(FEWEST, triton.next_power_of_2(width))),
             num_warps=tile.warps,
             num_stages=tile.stages,
         )

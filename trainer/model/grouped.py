@@ -1,9 +1,9 @@
 """The matmuls of experts: rows sorted by expert, each expert's rows times its own matrix, in one kernel on CUDA.
 
 `torch.nn.functional.grouped_mm` takes bf16 on Hopper and later in one kernel of unequal groups without padding, and
-loops elsewhere. In fp8 (`_scaled_grouped_mm`, Hopper) each row of an activation and each row of a weight has its own
-scale, in the forward pass and for the gradient of the input; the gradient of the weight stays in bf16, because there
-groups would have to be padded. The CPU loops over experts, in any precision.
+loops elsewhere. In fp8 (`_scaled_grouped_mm`, Hopper) each row of an activation has its own scale and a weight one for
+all experts, in the forward pass and for the gradient of the input; the gradient of the weight stays in bf16, because
+there groups would have to be padded. The CPU loops over experts, in any precision.
 
 Forward, SwiGLU's input is kept and its output is recomputed in backward, as in `gristmill.trainer.model.gated_mlp`.
 
@@ -20,9 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gristmill.kernels.gpu import plain
+from gristmill.kernels.gpu.fp8 import largest, rounded_both, rounded_rows, scale_of
 from gristmill.trainer.model import fused
 
-FP8, LARGEST = torch.float8_e4m3fn, 448.0
+FP8 = torch.float8_e4m3fn
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -38,8 +39,11 @@ def expert_mlp(x_SC: Tensor, gate_up: Tensor, down: Tensor, ends_E: Tensor, fp8:
 @torch.library.custom_op("gristmill::expert_mlp", mutates_args=())
 def _expert_mlp(x: Tensor, gate_up: Tensor, down: Tensor, ends: Tensor, fp8: bool) -> tuple[Tensor, Tensor]:
     """The output, and gate and up for backward."""
-    both = matmul(x, gate_up, ends, fp8)
-    return matmul(_swiglu(both), down, ends, fp8), both
+    if fp8:
+        both = _scaled(*rounded_rows(x, FP8), gate_up, ends, x.dtype)
+        return _scaled(*rounded_rows(both, FP8, gated=True), down, ends, x.dtype), both
+    both = matmul(x, gate_up, ends)
+    return matmul(_swiglu(both), down, ends), both
 
 
 @_expert_mlp.register_fake
@@ -51,11 +55,11 @@ def _(x: Tensor, gate_up: Tensor, down: Tensor, ends: Tensor, fp8: bool) -> tupl
 def _expert_mlp_backward(
     grad_output: Tensor, x: Tensor, gate_up: Tensor, down: Tensor, ends: Tensor, both: Tensor, fp8: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    grad_inner = matmul(grad_output, down.transpose(1, 2), ends, fp8)
+    grad_inner = _matmul_back(grad_output, down, ends, fp8)
     grad_both = _swiglu_backward(grad_inner, both)
     del grad_inner  # freed before the next is allocated
     grad_down = matmul_of_weight(grad_output, _swiglu(both), ends)
-    return matmul(grad_both, gate_up.transpose(1, 2), ends, fp8), matmul_of_weight(grad_both, x, ends), grad_down
+    return _matmul_back(grad_both, gate_up, ends, fp8), matmul_of_weight(grad_both, x, ends), grad_down
 
 
 @_expert_mlp_backward.register_fake
@@ -84,10 +88,8 @@ def _backward(ctx: Any, grad_output: Tensor | None, _: Tensor | None) -> tuple[T
 _expert_mlp.register_autograd(_backward, setup_context=_setup_context)
 
 
-def matmul(x_SC: Tensor, weight: Tensor, ends_E: Tensor, fp8: bool = False) -> Tensor:
+def matmul(x_SC: Tensor, weight: Tensor, ends_E: Tensor) -> Tensor:
     """S x N: each expert's rows times its N x C matrix, transposed."""
-    if fp8:
-        return _scaled(x_SC, weight, ends_E)
     if _in_one_kernel(x_SC, weight.shape[1]):
         grouped: Tensor = F.grouped_mm(x_SC, weight.transpose(1, 2), offs=ends_E)
         return grouped
@@ -113,29 +115,32 @@ def _in_one_kernel(x_SC: Tensor, columns: int) -> bool:
     return x_SC.is_cuda and len(x_SC) > 0 and x_SC.shape[1] % 8 == columns % 8 == 0
 
 
-def _scaled(x_SC: Tensor, weight: Tensor, ends_E: Tensor) -> Tensor:
-    x8, x_scale_S = _quantise(x_SC)
-    weight8, weight_scale_EN = _quantise(weight)
-    if x_SC.is_cuda and len(x_SC):
+def _matmul_back(grad_SN: Tensor, weight: Tensor, ends_E: Tensor, fp8: bool) -> Tensor:
+    """S x C: each expert's rows times its N x C matrix."""
+    if fp8:
+        return _scaled(*rounded_rows(grad_SN, FP8), weight, ends_E, grad_SN.dtype, turned=True)
+    return matmul(grad_SN, weight.transpose(1, 2), ends_E)
+
+
+def _scaled(
+    x8_SC: Tensor, scale_S: Tensor, weight: Tensor, ends_E: Tensor, dtype: torch.dtype, turned: bool = False
+) -> Tensor:
+    """S x N: rounded rows times each expert's N x C matrix (`turned`: C x N), which is rounded here."""
+    weight = weight.contiguous()
+    most = largest(weight)
+    weight8_ENC, scale = rounded_both(weight, most, FP8)[turned], scale_of(most, FP8)
+    if x8_SC.is_cuda and len(x8_SC):
         return torch._scaled_grouped_mm(
-            x8,
-            weight8.transpose(1, 2),
-            x_scale_S,
-            weight_scale_EN,
+            x8_SC,
+            weight8_ENC.transpose(1, 2),
+            scale_S,
+            scale.expand(weight8_ENC.shape[:2]).contiguous(),
             offs=ends_E,
-            out_dtype=x_SC.dtype,
+            out_dtype=dtype,
             use_fast_accum=True,
         )
-    exact = matmul(x8.float() * x_scale_S[:, None], weight8.float() * weight_scale_EN[..., None], ends_E)
-    return exact.to(x_SC.dtype)
-
-
-@fused.in_one_kernel
-def _quantise(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rounded to e4m3, the summed dimension innermost; and the scale of each row."""
-    wide = x.float()
-    scale = wide.abs().amax(-1).clamp(min=1e-12) / LARGEST
-    return (wide / scale[..., None]).clamp(-LARGEST, LARGEST).to(FP8).contiguous(), scale
+    exact = matmul(x8_SC.float() * scale_S[:, None], weight8_ENC.float() * scale, ends_E)
+    return exact.to(dtype)
 
 
 def _swiglu(both: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""Rounding to fp8 as it is and transposed in one pass: the kernel beside its reference, in Triton's interpreter."""
+"""Rounding to fp8, as it is and transposed in one pass and by rows: the kernels beside their references; without a GPU,
+in Triton's interpreter."""
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -7,21 +8,25 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 from gristmill.kernels.gpu import fp8  # noqa: E402
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def numbers_of(kind, rows, columns, seed):
+    """Such as the format has: Triton's interpreter, unlike the card, loses the carry where rounding makes a mantissa
+    longer."""
+    bits = torch.randint(0, 256, (rows, columns), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    return bits.view(kind).float().nan_to_num(1.0, 1.0, -1.0).to(DEVICE)
+
 
 @settings(max_examples=20)
 @given(
     st.integers(1, 150), st.integers(1, 90), st.sampled_from(list(fp8.LARGEST)), st.sampled_from([2.0**-8, 1.0, 2.0**8])
 )
 def test_kernels_equal_their_plain_twins(rows, columns, kind, size):
-    """On numbers that the format has: Triton's interpreter, unlike the card, loses the carry where rounding makes a
-    mantissa longer."""
-    bits = torch.randint(
-        0, 256, (rows, columns), dtype=torch.uint8, generator=torch.Generator().manual_seed(rows * 91 + columns)
-    )
-    x = bits.view(kind).float().nan_to_num(1.0, 1.0, -1.0)
+    x = numbers_of(kind, rows, columns, rows * 91 + columns)
     x[-1, -1] = fp8.LARGEST[kind]
     x *= size
-    most = torch.zeros(1)
+    most = torch.zeros(1, device=DEVICE)
     fp8._largest[(max(1, -(-x.numel() // 512)),)](x, most, x.numel(), 128, 4)
     assert torch.equal(most, fp8.largest_plain(x))
     rounded, turned = fp8._launched(x, most, kind)
@@ -29,6 +34,42 @@ def test_kernels_equal_their_plain_twins(rows, columns, kind, size):
     assert torch.equal(plain.float() * fp8.scale_of(most, kind), x)
     assert torch.equal(rounded.float(), plain.float()) and torch.equal(turned.float(), plain_turned.float())
     assert turned.shape == (columns, rows) and torch.equal(turned.float(), rounded.float().t())
+
+
+def test_kernels_round_each_of_several_matrices():
+    x = numbers_of(torch.float8_e4m3fn, 3 * 40, 24, 5).view(3, 40, 24)
+    most = fp8.largest_plain(x)
+    rounded, turned = fp8._launched(x, most, torch.float8_e4m3fn)
+    plain, plain_turned = fp8.rounded_both_plain(x, most, torch.float8_e4m3fn)
+    assert torch.equal(rounded.float(), plain.float()) and torch.equal(turned.float(), plain_turned.float())
+    assert turned.shape == (3, 24, 40)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 20), st.integers(1, 90), st.sampled_from([2.0**-8, 1.0, 2.0**8]))
+def test_kernels_round_rows_as_their_plain_twin_does(rows, columns, size):
+    kind = torch.float8_e4m3fn
+    x = numbers_of(kind, rows, columns, rows * 91 + columns)
+    x[:, -1] = fp8.LARGEST[kind]
+    x *= size * 2.0 ** torch.arange(rows, device=DEVICE)[:, None]
+    (rounded, scales), (plain, plain_scales) = fp8._rows_launched(x, kind, False), fp8.rounded_rows_plain(x, kind)
+    assert torch.equal(rounded.float(), plain.float()) and torch.equal(scales, plain_scales)
+    assert torch.equal(rounded.float() * scales[:, None], x)
+
+
+def test_kernels_round_gated_rows_as_their_plain_twin_does():
+    x = torch.randn(7, 2 * 50, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    found, plain = (
+        rounded.float() * scales[:, None]
+        for rounded, scales in (
+            fp8._rows_launched(x, torch.float8_e4m3fn, True),
+            fp8.rounded_rows_plain(x, torch.float8_e4m3fn, True),
+        )
+    )
+    gate, up = x.chunk(2, dim=1)
+    exact = torch.nn.functional.silu(gate) * up
+    assert found.shape == exact.shape and (found - plain).abs().max() < 0.07 * exact.abs().max()
+    assert (plain - exact).norm() < 0.04 * exact.norm()
 
 
 @given(st.integers(0, 1000), st.sampled_from(list(fp8.LARGEST)), st.floats(1e-6, 1e6))

@@ -85,6 +85,7 @@ def configuration(name: str) -> Any:
         return transformers.OlmoeConfig(**sizes, **sparse, num_experts=6)
     if name == "glm4_moe":
         rope["partial_rotary_factor"] = 1.0
+        sparse |= {"partial_rotary_factor": 1.0}  # from which some versions of transformers take it
         sparse |= {"n_shared_experts": 2, "first_k_dense_replace": 1, "use_qk_norm": True, "n_routed_experts": 6}
         return transformers.Glm4MoeConfig(**sizes, **sparse)
     return transformers.LlamaConfig(**sizes, rope_parameters=rope)
