@@ -123,15 +123,13 @@ class Experts(nn.Module):
     def forward(self, x_TC: Tensor, weights_TK: Tensor, chosen_TK: Tensor) -> Tensor:
         """The weighted sum of what a token's experts make of it."""
         if self.count > 1:
-            total: Tensor = self._exchanged(x_TC, weights_TK, chosen_TK)
-            return total
+            return self._exchanged(x_TC, weights_TK, chosen_TK)
         by_expert = Sorted.of(chosen_TK, self.shape.number)
         return by_expert.gather(self._mlp(by_expert.spread(x_TC), by_expert.ends_E), weights_TK, x_TC.dtype)
 
     def _mlp(self, x_SC: Tensor, ends_E: Tensor) -> Tensor:
         return expert_mlp(x_SC, self.gate_up, self.down, ends_E, self.fp8)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # sizes of messages are the host's to know
     def _exchanged(self, x_TC: Tensor, weights_TK: Tensor, chosen_TK: Tensor) -> Tensor:
         """Tokens go to the ranks of their experts and back. While one part of them travels the other is computed, and
         backward too: an exchange waits only where its result is used."""
@@ -141,8 +139,10 @@ class Experts(nn.Module):
         own = self.shape.number // self.count
         sent_RPE = sent_PE.view(PARTS, self.count, own).transpose(0, 1)
         arriving_RPE = exchange_counts(sent_RPE, self.group)
+        ends_PE = arriving_RPE.sum(0).cumsum(1).int()
         # One wait for the device in a layer: the sizes of messages are the host's to know.
-        sent, arriving = torch.stack([sent_RPE, arriving_RPE]).sum(-1).transpose(1, 2).tolist()
+        sizes = torch.stack([sent_RPE, arriving_RPE]).transpose(1, 2).tolist()
+        sent, arriving = ([[sum(of_rank) for of_rank in part] for part in way] for way in sizes)
         there = [Travel(out, into, self.group) for out, into in zip(arriving, sent, strict=True)]
         back = [Travel(out, into, self.group) for out, into in zip(sent, arriving, strict=True)]
         travelling = [
@@ -152,8 +152,8 @@ class Experts(nn.Module):
         returning = []
         for part, rows in enumerate(travelling):
             arrived = Arrive.apply(rows, there[part])  # type: ignore[no-untyped-call]
-            local = Sorted.arrived(arriving_RPE[:, part], len(arrived))
-            made = local.unsort(self._mlp(local.spread(arrived), local.ends_E))
+            of_rank, of_expert = sizes[1][part], [list(counts) for counts in zip(*sizes[1][part], strict=True)]
+            made = turned(self._mlp(turned(arrived, of_rank), ends_PE[part]), of_expert)
             returning.append(Exchange.apply(made, back[part]))  # type: ignore[no-untyped-call]
         outputs = []
         for part, rows in enumerate(returning):
@@ -180,12 +180,6 @@ class Sorted(NamedTuple):
         ends = torch.searchsorted(ids[order], each, right=True).int()
         return cls(order // chosen_TK.shape[1], order, places.view_as(chosen_TK), ends)
 
-    @classmethod
-    def arrived(cls, counts_RE: Tensor, rows: int) -> Sorted:
-        """Of rows that came from each rank sorted by expert."""
-        each = torch.arange(counts_RE.shape[1], device=counts_RE.device).repeat(len(counts_RE))
-        return cls.of(each.repeat_interleave(counts_RE.flatten(), output_size=rows)[:, None], counts_RE.shape[1])
-
     @property
     def counts_E(self) -> Tensor:
         return self.ends_E.diff(prepend=self.ends_E.new_zeros(1)).long()
@@ -193,11 +187,6 @@ class Sorted(NamedTuple):
     def spread(self, x_TC: Tensor) -> Tensor:
         """The rows of the experts, S x C."""
         rows: Tensor = Spread.apply(x_TC, self.sources_S, self.places_TK)  # type: ignore[no-untyped-call]
-        return rows
-
-    def unsort(self, y_SC: Tensor) -> Tensor:
-        """As they were before, where each source has one row."""
-        rows: Tensor = Spread.apply(y_SC, self.places_TK[:, 0], self.order_S[:, None])  # type: ignore[no-untyped-call]
         return rows
 
     def gather(self, y_SC: Tensor, weights_TK: Tensor, dtype: torch.dtype) -> Tensor:
@@ -237,8 +226,6 @@ class Gather(torch.autograd.Function):
 
 @in_one_kernel
 def _sum_of(x_SC: Tensor, places_TK: Tensor) -> Tensor:
-    if places_TK.shape[1] == 1:
-        return x_SC[places_TK[:, 0]]
     wide = torch.promote_types(x_SC.dtype, torch.float32)
     return x_SC[places_TK].sum(1, dtype=wide).to(x_SC.dtype)
 
@@ -259,6 +246,14 @@ def _slopes_of(
 
 
 # --- between ranks ---------------------------------------------------------------------------------------------------
+
+
+def turned(rows: Tensor, counts: list[list[int]]) -> Tensor:
+    """Blocks of rows, so many in each, in lines and columns of `counts`: from one line after another to one column
+    after another."""
+    blocks = torch.split(rows, [count for line in counts for count in line])
+    columns = len(counts[0])
+    return torch.cat([block for column in range(columns) for block in blocks[column::columns]])
 
 
 def exchange_counts(counts_RPE: Tensor, group: Any) -> Tensor:

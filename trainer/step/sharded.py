@@ -54,9 +54,8 @@ def prepare_blocks(model: Decoder, recompute: Recompute, compiled: bool) -> Deco
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_MOST)
     for block in model.blocks:
         vars(block).pop("forward", None)
-        # Experts over ranks break a block's code in two, and what is recomputed must be whole.
-        over_ranks = isinstance(block, SparseBlock) and block.experts.count > 1
-        compiles = compiled and (recompute == "none" or not over_ranks)
+        # Sizes of messages between ranks are the host's to know: such a block is not compiled.
+        compiles = compiled and not (isinstance(block, SparseBlock) and block.experts.count > 1)
         if compiles or recompute != "none":
             block.forward = BlockForward(block, recompute, compiles)
     return model
