@@ -4,7 +4,8 @@ transpose in one pass; and rows with a scale each, for matmuls of experts.
 The product of two fp8 matrices needs both with the summed dimension innermost, so training needs each matrix in both
 orders. Reading 16 bits once and writing 8 twice moves 4 bytes a number; rounding and transposing apart move 6.
 
-M rows, N columns, of each of E matrices where there are several. A scale is the factor by which a rounded number is to be multiplied.
+M rows, N columns, of each of E matrices where there are several. A scale is the factor by which a rounded number is to
+be multiplied.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gristmill.trainer.model.fused import in_one_kernel
+from gristmill.trainer.model.fused import fused_on_cuda
 from gristmill.trainer.model.grouped import expert_mlp, wide_matmul
 from gristmill.trainer.model.shapes import Mixture
 
@@ -224,18 +224,18 @@ class Gather(torch.autograd.Function):
         return *_slopes_of(grad_TC, *ctx.saved_tensors), None, None
 
 
-@in_one_kernel
+@fused_on_cuda
 def _sum_of(x_SC: Tensor, places_TK: Tensor) -> Tensor:
     wide = torch.promote_types(x_SC.dtype, torch.float32)
     return x_SC[places_TK].sum(1, dtype=wide).to(x_SC.dtype)
 
 
-@in_one_kernel
+@fused_on_cuda
 def _weighted_sum_of(y_SC: Tensor, places_TK: Tensor, weights_TK: Tensor) -> Tensor:
     return (y_SC[places_TK] * weights_TK[..., None]).sum(1).to(y_SC.dtype)
 
 
-@in_one_kernel
+@fused_on_cuda
 def _slopes_of(
     grad_TC: Tensor, y_SC: Tensor, weights_TK: Tensor, places_TK: Tensor, order_S: Tensor
 ) -> tuple[Tensor, Tensor]:

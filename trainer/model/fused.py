@@ -5,13 +5,13 @@ On CUDA they are the Triton kernels of `gristmill.kernels.gpu`; elsewhere (and i
 in any precision. For backward, rms_norm saves its input (of a sum, the sum) and 1 / rms, rotary_qkv the angles alone,
 swiglu its input.
 
-What is too small for a kernel of our own is `in_one_kernel`.
+What is too small for a kernel of our own is `fused_on_cuda`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -22,13 +22,13 @@ from gristmill.kernels.gpu import plain
 FAST = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def in_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+def fused_on_cuda(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiled on CUDA wherever it is called: torch alone would write the result of every operator to memory."""
-    compiled = torch.compile(function)
+    compiled = cache(lambda: torch.compile(function))  # which takes a second to import
 
     @wraps(function)
     def called(x: Tensor, *others: Any) -> Any:
-        return (compiled if x.is_cuda and not torch.compiler.is_compiling() else function)(x, *others)
+        return (compiled() if x.is_cuda and not torch.compiler.is_compiling() else function)(x, *others)
 
     return called
 

@@ -11,7 +11,7 @@ Seconds are a model, to compare layouts by, and not a promise. It counts
 - waiting for the slowest rank: 5 %, as H200s measured, and what rows of unequal documents add: attention's work
   grows with the square of a document, and of ranks with rows of their own one has most (`DocumentLengths.uneven`). Of a
   context 1 % more (its parts are even to that)
-- a pipeline by its simulation (`gristmill.trainer.step.pipeline_plan`), experts over ranks by what four H200s measured
+- a pipeline by its simulation (`gristmill.trainer.step.pipeline_plan`), experts over ranks by what two H200s measured
 - the optimiser by the bytes it moves, with `offload` over PCIe and in the processor's memory (in stages 2 and 3 of ZeRO
   weights and gradients cross PCIe in every pass)
 """
@@ -43,7 +43,7 @@ RECOMPUTED = {"none": 0.0, "selective": 0.03, "full": 1 / 3}  # of an update's F
 WAITING, WAITING_CONTEXT = 0.05, 0.01
 LINK_SHARE = 0.75  # of what makers state, that an exchange reaches
 LATENCY = 10e-6  # seconds of an exchange, for each of its ranks on a host, or each of its hosts
-APART = 0.41  # of the work, that experts over ranks add: not compiled, and the most loaded is waited for
+APART = 0.14  # of the work, that experts over ranks add: the card waits for sizes, and for the most loaded rank
 TRAVELLING = 0.5  # of an exchange between experts, that nothing hides
 VISIBLE = 0.05  # of an exchange that could hide: the last bucket, the first block
 MEMORY_BANDWIDTH = 3.4e9  # bytes a second for each TFLOP/s, as an H100 has
