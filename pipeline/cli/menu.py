@@ -39,6 +39,7 @@ MENU: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "inspect out/mine",
             "inspect out/mine gopher_quality --reason too_few_words",
             "inspect out/mine --url https://example.org/",
+            "inspect out/mine --id doc-17",
         ),
     ),
     "report": (LOOK, "rewrite report.html; of two runs, what differs", ("report out/mine", "report out/a out/b")),

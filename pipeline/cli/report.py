@@ -28,6 +28,9 @@ def inspect(
     reason: Annotated[str | None, typer.Option("--reason", help="only documents dropped for this reason")] = None,
     uid: Annotated[str | None, typer.Option("--uid", help="the history of the document with this uid")] = None,
     url: Annotated[str | None, typer.Option("--url", help="the history of the document with this URL")] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="the history of the document with this id of its source")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1)] = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -39,8 +42,10 @@ def inspect(
     data: Mapping[str, object]
     view_of: RenderableType
     try:
-        if uid is not None or url is not None:
-            story = history(out, uid=uid, url=url)
+        if (uid, url, id) != (None, None, None):
+            if [uid, url, id].count(None) < 2:
+                raise RecipeError("--uid, --url and --id each name one document: give one of them")
+            story = history(out, uid=uid, url=url, id=id)
             data, view_of = asdict(story), render_history(story)
         elif stage is not None:
             view = inspecting.stage_view(out, stage, reason, limit)

@@ -60,9 +60,9 @@ class Run:
         view = run_folder.stage_view(self.out, name, reason, limit)
         return View(view.as_data(), run_folder.render_stage(view))
 
-    def history(self, uid: str | int | None = None, url: str | None = None) -> View:
+    def history(self, uid: str | int | None = None, url: str | None = None, id: str | None = None) -> View:
         """All that happened to a document."""
-        story = history(self.out, uid=uid, url=url)
+        story = history(self.out, uid=uid, url=url, id=id)
         return View(asdict(story), render_history(story))
 
     def tune(self, *settings: str, samples: int = 5, where: str = "") -> View:

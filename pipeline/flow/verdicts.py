@@ -190,7 +190,7 @@ def _reject(store: Store, task: RoundTask, called: str, part: Part, verdicts: pa
     count.dropped.update({row["values"]: row["counts"] for row in pc.value_counts(fate.column("reason")).to_pylist()})
     with part_writers() as writers:
         rejects = RejectsWriter(store, f"{part['key']}.{task['task'][:8]}", part["source"], task["rejects"], writers)
-        for batch in read_part(store, part, ["uid", "url", "text"]):
+        for batch in read_part(store, part, ["uid", "url", "id", "text"]):
             place = pc.index_in(batch.column("uid"), value_set=fate.column("uid").combine_chunks())
             is_gone = pc.is_valid(place)
             why = fate.take(place.filter(is_gone))

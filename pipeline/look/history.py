@@ -111,6 +111,7 @@ class Story:
     clusters: list[Cluster] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
     same_url: list[str] = field(default_factory=list)
+    same_id: list[str] = field(default_factory=list)
 
     @property
     def outcome(self) -> str:
@@ -133,59 +134,68 @@ def parse_uid(text: str) -> int:
     return uid
 
 
-def history(out: str, uid: int | str | None = None, url: str | None = None) -> Story:
-    """The story of the document with this uid, or of the first with this URL (the others are named in `same_url`)."""
-    if (uid is None) == (url is None):
-        raise ValueError("history wants a uid or a URL, one of them")
+def history(out: str, uid: int | str | None = None, url: str | None = None, id: str | None = None) -> Story:
+    """The story of the document with this uid, or of the first with this URL or with this id of its source (the others
+    are named in `same_url` and `same_id`)."""
+    if sum(given is not None for given in (uid, url, id)) != 1:
+        raise ValueError("history wants a uid, a URL or an id, one of them")
     folder = Folder.open(out)
     run = RecordedRun.of(folder.json_as("run.json", ReadRunRecord))
     legs = legs_of(folder, run)
-    if url is None:
-        return follow(folder, run, legs, parse_uid(uid) if isinstance(uid, str) else int(uid or 0))
-    uids = with_url(folder, run, legs, url)
+    if uid is not None:
+        return follow(folder, run, legs, parse_uid(uid) if isinstance(uid, str) else uid)
+    column, value = ("id", id) if url is None else ("url", url)
+    uids = with_value(folder, run, legs, column, value)
     if uids:
         story = follow(folder, run, legs, uids[0])
-        story.same_url = [f"{other:016x}" for other in uids[1:]]
+        setattr(story, f"same_{column}", [f"{other:016x}" for other in uids[1:]])
         return story
-    for stage, row in rejected(folder, run, pads.field("url") == url):
+    for stage, row in rejected(folder, run, pads.field(column) == value, column=column):
         return refused(stage, row, run)
-    raise NotFound(f"no document or skipped record of this run has the URL {one_line(url)}")
+    name = "URL" if column == "url" else "id"
+    raise NotFound(f"no document or skipped record of this run has the {name} {one_line(value or '')}")
 
 
 # --- finding it -------------------------------------------------------------------------------------------------------
 
 
-def with_url(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], url: str) -> list[int]:
+def with_value(
+    folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], column: str, value: str | None
+) -> list[int]:
+    """uids of the documents that have it in this column, those that were dropped too."""
+    where = pads.field(column) == value
     uids: dict[int, None] = {}
     for leg in legs:
         for part in leg["parts"]:
             files = [part["files"]["documents"]] if "documents" in part["files"] else sinks_of(part)[:1]
             for path in files if not parents(part) else []:
-                if {"uid", "url"} <= folder.columns(path):
-                    uids |= dict.fromkeys(row["uid"] for row in folder.rows(path, UidRow, pads.field("url") == url))
-    if not uids:
-        uids = dict.fromkeys(
-            row["uid"] for _, row in rejected(folder, run, pads.field("url") == url) if row["uid"] is not None
-        )
-    return list(uids)
+                if {"uid", column} <= folder.columns(path):
+                    uids |= dict.fromkeys(row["uid"] for row in folder.rows(path, UidRow, where))
+    # What is dropped before documents are kept for later stages lies in the rejects alone.
+    found = rejected(folder, run, where, column=column)
+    return list(uids | dict.fromkeys(row["uid"] for _, row in found if row["uid"] is not None))
 
 
 def rejected(
-    folder: Folder, run: RecordedRun, where: pads.Expression, key: str | None = None
+    folder: Folder, run: RecordedRun, where: pads.Expression, key: str | None = None, column: str = "uid"
 ) -> Iterator[tuple[str, RejectRow]]:
-    """Rejects that satisfy a filter, by stage; with a key, those of one part."""
+    """Rejects that satisfy a filter of a column, by stage; with a key, those of one part."""
     for stage in run.stages:
         for name in folder.names(f"stages/{stage.name}/rejects"):
             if key is not None and not name.startswith(f"{key}."):
                 continue
-            for row in folder.rows(f"stages/{stage.name}/rejects/{name}", RejectRow, where):
-                yield stage.name, row
+            path = f"stages/{stage.name}/rejects/{name}"
+            if column in folder.columns(path):
+                for row in folder.rows(path, RejectRow, where):
+                    yield stage.name, row
 
 
 def refused(stage: str, row: RejectRow, run: RecordedRun) -> Story:
     """The story of a record that lies in rejects alone."""
     text = row.get("text") or ""
-    story = Story(as_hex(row["uid"]), row["source"], url=row["url"], text=text[:PREVIEW], characters=len(text))
+    story = Story(
+        as_hex(row["uid"]), row["source"], row.get("id"), row["url"], text=text[:PREVIEW], characters=len(text)
+    )
     trouble = row["reason"] in ("damaged", "quarantined")
     plainly = "skipped" if run.stage(stage).kind == "read" else "dropped"
     story.verdicts.append(Judgement(stage, row["reason"] if trouble else plainly, row["reason"], row["detail"]))

@@ -119,6 +119,7 @@ class RejectRow(TypedDict):
     source: str
     reason: str
     detail: str | None
+    id: NotRequired[str | None]  # of the source's own; runs of earlier versions have none
     text: NotRequired[str | None]
 
 

@@ -19,7 +19,9 @@ def render_history(story: Story) -> RenderableType:
     head = Text.assemble((story.uid or "a record without a uid", "bold"), f"  {one_line(story.outcome)}")
     facts = [(name, getattr(story, name)) for name in ("url", "source", "id", "date", "meta")]
     read = [("read from", span_text(span)) for span in story.read_from]
-    others = [("same URL", ", ".join(story.same_url))] if story.same_url else []
+    others = [
+        (name, ", ".join(uids)) for name, uids in (("same URL", story.same_url), ("same id", story.same_id)) if uids
+    ]
     parts: list[RenderableType] = [head, grid("", ("", ""), iter([*facts, *read, *others]), 2)]
     parts += [
         Text(),

@@ -20,6 +20,7 @@ SCHEMA = pa.schema(
     [
         ("uid", pa.uint64()),
         ("url", pa.string()),
+        ("id", pa.string()),
         ("source", pa.string()),
         ("stage", pa.string()),
         ("reason", pa.string()),
@@ -66,9 +67,10 @@ class RejectsWriter:
             (None, None, DAMAGED, str(d)) for d in reading.damaged
         ]
         if rows and self.keep_below:
-            columns = [pa.array([r[0] for r in rows], pa.uint64()), _texts([r[1] for r in rows])]
+            nothing = pa.nulls(len(rows), pa.string())
+            columns = [pa.array([r[0] for r in rows], pa.uint64()), _texts([r[1] for r in rows]), nothing]
             columns += [pa.array([self.source] * len(rows)), pa.array([stage] * len(rows))]
-            columns += [_texts([r[2] for r in rows]), _texts([r[3] for r in rows]), pa.nulls(len(rows), pa.string())]
+            columns += [_texts([r[2] for r in rows]), _texts([r[3] for r in rows]), nothing]
             self._writer(stage).write(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
 
     def left_out(self, stage: str, batch: pa.RecordBatch, reason: str, shown: bool) -> None:
@@ -93,6 +95,7 @@ class RejectsWriter:
             {
                 "uid": batch.column("uid"),
                 "url": batch.column("url"),
+                "id": batch.column("id") if "id" in batch.schema.names else pa.nulls(len(batch), pa.string()),
                 "text": batch.column("text"),
                 "reason": reasons,
                 "detail": details,
@@ -101,7 +104,7 @@ class RejectsWriter:
         if self.keep_below < TOP:  # uids are hashes already: a share of them is a fair sample, the same on every run
             rows = rows.filter(pc.less(rows.column("uid"), pa.scalar(self.keep_below, pa.uint64())))
         if not self.text:
-            rows = rows.set_column(2, "text", pa.nulls(len(rows), pa.string()))
+            rows = rows.set_column(rows.column_names.index("text"), "text", pa.nulls(len(rows), pa.string()))
         rows = rows.append_column("source", pa.repeat(self.source, len(rows))).append_column(
             "stage", pa.repeat(stage, len(rows))
         )

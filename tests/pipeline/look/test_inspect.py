@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
+import gristmill
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.formatting import as_percent, as_seconds, as_share, plain
 from gristmill.pipeline.look.funnel import Funnel
@@ -28,6 +29,7 @@ from gristmill.pipeline.look.history import (
 from gristmill.pipeline.look.overview import overview, plain as plain_overview, render
 from gristmill.pipeline.look.run_folder import Folder, NotFound, as_json, render_stage, stage_view
 from gristmill.pipeline.look.show_history import render_history, signal_text, span_text
+from gristmill.stages import ExactDedup, GopherQuality, Jsonl, Write
 from gristmill.stages.documents import uid_of
 from tests.pipeline.look.outfolder import (
     FIRST,
@@ -176,12 +178,33 @@ def test_every_document_has_a_story(out: str) -> None:
 
 def test_a_document_is_found_by_its_url(out: str) -> None:
     story = history(out, url=WEB_URL)
-    assert story.uid == f"{FIRST:016x}" and story.same_url == [f"{SAME[0]:016x}"]
+    others = [SAME[0], *LANGUAGE, *SAME[1:]]  # of documents that are kept for later, and of rejects
+    assert story.uid == f"{FIRST:016x}" and story.same_url == [f"{uid:016x}" for uid in others]
     skipped = history(out, url=SCRIPT_URL)
     assert (skipped.uid, skipped.outcome) == (None, "skipped by crawl: not_found")
     assert history(out, url="https://example.org/bomb").uid == f"{QUARANTINED:016x}"
-    with pytest.raises(ValueError, match="a uid or a URL"):
+    with pytest.raises(ValueError, match="a uid, a URL or an id"):
         history(out)
+
+
+def test_a_document_is_found_by_the_id_of_its_source(tmp_path: Path) -> None:
+    lines = [{"id": "a", "text": "one two"}, {"id": "b", "text": "one two"}, {"id": "b", "text": "three"}]
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    few = GopherQuality(min_words=1_000)
+    for number, chain in enumerate(([ExactDedup()], [few], [ExactDedup(), few])):  # kept for later or not
+        run = gristmill.Recipe(Jsonl(path=str(tmp_path / "lines.jsonl")), [*chain, Write()], name="ids").run(
+            tmp_path / str(number), workers=1
+        )
+        stories = [history(run.out, id=id) for id in ("a", "b")]
+        stories += [history(run.out, uid=uid) for uid in stories[1].same_id]
+        assert [story.id for story in stories] == ["a", "b", "b"] and len({story.uid for story in stories}) == 3
+        gone = sum(story.outcome != "kept" for story in stories)
+        assert gone == (1 if few not in chain else 3) and stories[0].same_id == []
+        assert str(stories[2].uid) in shown(render_history(stories[1]))
+        with pytest.raises(NotFound, match="has the id c"):
+            history(run.out, id="c")
+        said = CliRunner().invoke(app, ["inspect", run.out, "--id", "a", "--uid", "1"])
+        assert "give one of them" in str(said.exception)
 
 
 def test_uids_are_hex_or_decimal() -> None:
