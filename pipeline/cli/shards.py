@@ -34,6 +34,8 @@ def verify(
     is_run = store.exists("run.json") and store.exists("journal")
     with_content = store.local or read
     fine = "as written" if with_content else "there, of the written lengths"
+    if not is_run and store.exists("run.json"):
+        say(show, f"{folder}: the run's journal is not here, so that only token shards are checked")
     if not with_content:
         say(show, f"{folder}: lengths of files are checked, contents with --read")
     if is_run:

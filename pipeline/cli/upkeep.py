@@ -188,9 +188,10 @@ def check_files(store: Store, read: bool = False) -> tuple[int, list[str]]:
     whatever its stamp says; of an object store with `read`, but for token shards, which have a check of their own.
     Else lengths are compared."""
     journal = Journal(store, looks_only=True)
-    journal.suspects = set(journal.files)
+    known = journal.files
+    journal.suspects = set(known)
     present = store.stamps("")
-    files = {path: facts for path, facts in journal.files.items() if path in present}
+    files = {path: facts for path, facts in known.items() if path in present}
     journal.check(present)
     if read and not store.local:
         fine = sorted(files.keys() - set(journal.damaged))
@@ -205,9 +206,18 @@ def check_files(store: Store, read: bool = False) -> tuple[int, list[str]]:
         if path.startswith("legs/") and path.endswith("/manifest.json") and path not in journal.damaged
     ]
     written = [path for name in manifests for part in store.read_json(name)["parts"] for path in part["files"].items()]
-    faults = [f"{path}: its content is not what was written" for path in journal.damaged]
-    return len(files), faults + [
-        f"{path}: is gone" for name, path in written if name.startswith("sink/") and path not in present
+    results = {path for name, path in written if name.startswith("sink/")}
+    sinks = tuple({f"{path.split('/')[0]}/" for path in results})
+    strange = {
+        path for path in present if known and path.startswith(sinks) and path.endswith(".parquet")
+    } - known.keys()
+    gone = {*results, *journal.results} - present.keys()
+    return len(files), [
+        *(f"{path}: its content is not what was written" for path in journal.damaged),
+        *(f"{path}: is gone" for path in sorted(gone)),
+        *(f"{path}: lies among the documents, but the run did not write it: move it away" for path in sorted(strange)),
+        *([f"journal: {journal.changed_lines:,} lines are not what was written"] if journal.changed_lines else []),
+        *([] if known else ["journal: is empty; what the run wrote is not known"]),
     ]
 
 

@@ -29,6 +29,7 @@ from gristmill.pipeline.store.run_records import Manifest, RunRecord
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.tables import Grid
 from gristmill.stages.judge.cost import Asks
+from gristmill.stages.tokens.folders import owner_of_set
 
 GONE = {False: "its files are gone (cleaned?)", True: "its files are not what was written (damaged?)"}
 CHANGED = ("its documents changed", "its documents changed, or what earlier runs saved for it")
@@ -92,7 +93,9 @@ def foresee(
         note(line)
     for line in costs_ahead(recipe, store, inputs):
         note(line)
-    journal.check(store.stamps(""))
+    present = store.stamps("")
+    journal.check(present)
+    missed = {owner_of_set(path) for path in journal.results if path not in present}
     after: dict[str, list[Part] | None] = {}  # by node, the parts that it leaves; None: not known yet
     seen = []
     for node in plan.nodes:
@@ -127,6 +130,8 @@ def foresee(
             done, begun = journal.done.get(task), journal.done.get(begun_of(task))
             if done and begun and saved_is_gone(node.step):
                 why = "what it keeps for later runs is gone: it is saved again"
+            elif done and begun and node.name in missed:
+                why = "shards are gone: they are written again"
             elif done:
                 why = "up to date" if begun else "what its rounds handed on is gone (cleaned?): they are done again"
             elif begun:
@@ -143,7 +148,7 @@ def foresee(
                     list(node.feeds),
                     node_fingerprint,
                     len(fed),
-                    len(fed) if done and begun else 0,
+                    len(fed) if done and begun and node.name not in missed else 0,
                     why,
                 )
             )

@@ -171,6 +171,7 @@ class Execution:
         else:
             record = before
         self.retire()
+        journal.settle(own_files - journal.retired)
         journal.flush()
         return Summary(self.store.address, record, engine.worked, record["alarms"])
 
@@ -179,6 +180,7 @@ class Execution:
         self.begun = True
         started = {"name": self.recipe.name, "status": "running", "recipe": self.recipe.resolved()}
         self.journal.keep("run.json", json_bytes(started))
+        self.journal.settle(())
         self.journal.flush()
 
     def break_off(self, error: BaseException, journal: Journal) -> None:
@@ -189,6 +191,7 @@ class Execution:
             status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
             record = self.record(status, words_of(error))
             self.write_reports(record, {}, look_here)
+            self.journal.flush()
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
             self.ui.note(f"no report of what there is: {f'{also}' or type(also).__name__}")
 

@@ -32,6 +32,7 @@ FOLDER = "journal"
 JOURNAL = f"{FOLDER}/tasks.jsonl"  # on local disks
 FLUSH_SECONDS, FLUSH_SECONDS_REMOTE = 1.0, 10.0
 MANY_SEGMENTS = 32
+BETWEEN = ("legs/", "flow/", "stages/", "journal/", "logs/")  # what `clean` may take, and what is no result
 READERS = 16
 LINE_STARTS, LENGTH_OF_CHECKSUM = b'{"checksum":"', 16
 
@@ -51,6 +52,8 @@ class Journal:
         self.retired: set[str] = set()  # files that the run removed itself
         self.schemas: dict[str, str] = {}  # columns of these, as text, by the hash that the files' facts have
         self._of_the_run: dict[str, FileFacts] = {}  # files that the run itself wrote: its record and reports
+        self.results: list[str] = []  # that a run which came to its end left
+        self.torn, self._known_torn = 0, 0  # lines; and when the run ended
         self._stamps: Packed[StampRecord] = Packed()  # by path: stamp and checksum of a content that was seen
         self._waiting: list[bytes] = []
         self._flushed = time.monotonic()
@@ -68,10 +71,15 @@ class Journal:
         with ThreadPoolExecutor(READERS) as threads:
             for first in range(0, len(self._segments), READERS):
                 for data in threads.map(self.store.read, self._segments[first : first + READERS]):
-                    for line in data.split(b"\n"):
+                    for line in data.removesuffix(b"\n").split(b"\n"):
                         self._take(_entry(line))
 
-    def _take(self, entry: JournalEntry) -> None:
+    def _take(self, entry: JournalEntry | None) -> None:
+        if entry is None:
+            self.torn += 1
+            return
+        if "results" in entry:
+            self.results, self._known_torn = list(entry["results"]), entry["torn"]
         if "task" in entry and "result" in entry:
             self.done[entry["task"]] = entry["result"]
             self.retired -= {path for path, _ in files_of(entry["result"])}
@@ -89,6 +97,7 @@ class Journal:
         lines = [line_of({"task": task, "result": result}) for task, result in self.done.items()]
         lines += [line_of({"file": facts}) for facts in self._of_the_run.values()]
         lines += [line_of({"retired": sorted(self.retired), "schemas": self.schemas})]
+        lines += [line_of({"results": self.results, "torn": 0})]
         self._add_segment(b"".join(lines), after=before[-1])
         self.store.remove(before)
 
@@ -196,6 +205,19 @@ class Journal:
             self._of_the_run[path] = facts
             self._write(self._with_stamps({"file": facts}, [(path, facts)]))
 
+    def settle(self, own_files: Iterable[str]) -> None:
+        """The run has come to its end: of its own files those that are results, so that one that goes is missed. None:
+        it begins, and results come and go."""
+        results = sorted(path for path in own_files if not path.startswith(BETWEEN))
+        if (results, self.torn) != (self.results, self._known_torn):
+            self.results, self._known_torn = results, self.torn
+            self._write({"results": results, "torn": self.torn})
+
+    @property
+    def changed_lines(self) -> int:
+        """Lines that are torn or were changed since the run came to its end."""
+        return self.torn - self._known_torn if self.results else 0
+
     def is_as_written(self, path: str) -> bool:
         """Is a file of the run itself what was written, as far as anything is known of it?"""
         facts = self._of_the_run.get(path)
@@ -277,20 +299,20 @@ def line_of(entry: JournalEntry) -> bytes:
     return b'%s%s",%s\n' % (LINE_STARTS, xxhash.xxh3_64_hexdigest(facts).encode(), facts)
 
 
-def _entry(line: bytes) -> JournalEntry:
-    """What a line says; nothing, if it was torn by a kill or changed since: the task will be done again. Earlier
-    versions wrote no checksum."""
+def _entry(line: bytes) -> JournalEntry | None:
+    """What a line says; None, if it was torn by a kill or changed since: the task will be done again. Earlier versions
+    wrote no checksum."""
     start = len(LINE_STARTS) + LENGTH_OF_CHECKSUM
     if (
         line.startswith(LINE_STARTS)
         and xxhash.xxh3_64_hexdigest(line[start + 2 :]).encode() != line[len(LINE_STARTS) : start]
     ):
-        return {}
+        return None
     try:
         entry: JournalEntry = json.loads(line)
     except ValueError:
-        return {}
-    return entry if isinstance(entry, dict) else {}
+        return None
+    return entry if isinstance(entry, dict) else None
 
 
 def _ends_line(path: Path) -> bool:

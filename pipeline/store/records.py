@@ -369,6 +369,8 @@ class JournalEntry(TypedDict, total=False):
     stamps: Mapping[str, StampRecord]
     retired: Sequence[str]  # files that the run removed itself, for nobody has to read them again
     schemas: Mapping[str, str]  # of these, by `FileFacts.schema`
+    results: Sequence[str]  # files that a run which came to its end left for others to read
+    torn: int  # lines that were torn by then
 
 
 # What a global stage has for its report and for later stages, by name; each stage has keys of its own.

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,37 @@ def test_verify_and_export_on_the_command_line(run: Path, tmp_path: Path) -> Non
         assert isinstance(broken.exception, RunFailed) and shard.name in broken.output.replace("\n", "")
     finally:
         shard.write_bytes(content)
+
+
+def test_results_that_go_from_a_run_or_come_to_it_are_missed_and_named(run: Path, tmp_path: Path) -> None:
+    def faults(change: Callable[[Path], object]) -> str:
+        broken = tmp_path / "broken"
+        shutil.copytree(run, broken)
+        change(broken)
+        said = CliRunner().invoke(app, ["verify", str(broken)])
+        assert isinstance(said.exception, RunFailed), said.output
+        shutil.rmtree(broken)
+        return said.output
+
+    assert faults(lambda out: shutil.rmtree(out / "shards")).count(": is gone") > 6
+    gone = faults(lambda out: shutil.rmtree(out / "shards" / "64"))
+    assert "shards/64/index.json: is gone" in gone and "shards/256/" not in gone
+    assert "tokenizer.json: is gone" in faults(lambda out: (out / "shards/64/tokenizer/tokenizer.json").unlink())
+
+    def one_line_changes(out: Path) -> None:
+        lines = (out / "journal/tasks.jsonl").read_bytes().splitlines(keepends=True)
+        lines[4] = lines[4].replace(b"a", b"b", 1)
+        (out / "journal/tasks.jsonl").write_bytes(b"".join(lines))
+
+    assert "journal: 1 lines are not what was written" in faults(one_line_changes)
+    assert "journal: is empty" in faults(lambda out: (out / "journal/tasks.jsonl").unlink())
+    extra = faults(lambda out: shutil.copy(next(out.glob("shards/64/*.arrow")), out / "shards/64/more.arrow"))
+    assert "more.arrow: lies among the shards" in extra
+    recipe = run.parent / "first.yaml"
+    shutil.copytree(run, run.parent / "planned")
+    shutil.rmtree(run.parent / "planned" / "shards")
+    plan = CliRunner().invoke(app, ["plan", str(recipe), "--out", str(run.parent / "planned")]).output
+    assert "shards are gone: they" in plan and plan.count("up to date") >= 4, plan
 
 
 def test_a_run_in_an_object_store_is_verified_and_not_exported(run: Path, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def test_a_failed_run_says_why_and_shows_what_there_is(folder: Path) -> None:
     )
     record = run_json(folder / "out")
     assert record["status"] == "failed" and "no document is left to pack" in record["error"]
+    assert CliRunner().invoke(app, ["verify", str(folder / "out")]).exit_code == 0  # the record is as it was written
     counts = {its["name"]: (its["docs_in"], its["kept"]) for its in record["stages"]}
     assert counts["notes"] == (40, 40) and counts["gopher_quality"] == (40, 0) and "pack" not in counts
     page = (folder / "out/report.html").read_text()
