@@ -89,14 +89,19 @@ def documents(path: Path, number: int) -> Iterator[Document]:
     row_number = 0
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(AT_ONCE):
-            for row in without_vectors(batch).to_pylist():
+            for row in without_arrays(batch).to_pylist():
                 uid = row.get("uid")
                 yield Document(f"{number:06}-{row_number:08}" if uid is None else f"{uid:016x}", row)
                 row_number += 1
 
 
-def without_vectors(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.select([field.name for field in batch.schema if not pa.types.is_nested(field.type)])
+def without_arrays(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without vectors and packed numbers, such as the ids of tokens."""
+    arrays = [
+        pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+        for kind in batch.schema.types
+    ]
+    return batch.select([name for name, is_array in zip(batch.schema.names, arrays, strict=True) if not is_array])
 
 
 def write_dolma(files: list[Path], folder: Path, options: Options, progress: Callable[[int], None]) -> int:

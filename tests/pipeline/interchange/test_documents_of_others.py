@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.interchange.documents import without_arrays
 from gristmill.pipeline.look.token_sets import exported
 from gristmill.shards.export.export import Options
 from gristmill.stages import DatasketchIndex, DatatroveIndex
@@ -193,6 +194,12 @@ def test_webdataset_gets_a_text_and_its_facts_in_files_of_a_size(tmp_path: Path)
     samples = list(webdataset.WebDataset([str(path) for path in tars], shardshuffle=False, empty_check=False).decode())
     assert [sample["txt"] for sample in samples] == [row["text"] for row in rows]
     assert [sample["json"]["words"] for sample in samples] == [row["words"] for row in rows]
+
+
+def test_vectors_and_packed_numbers_are_no_facts() -> None:
+    batch = pa.record_batch({"text": ["a"], "token_ids": [b"C\xdf"], "embedding": [[1.0]], "words": [1]})
+    large = pa.record_batch([pa.array([b"C"], pa.large_binary())], names=["token_ids"])
+    assert [without_arrays(each).schema.names for each in (batch, large)] == [["text", "words"], []]
 
 
 @pytest.mark.parametrize("scheme", ["affine32", "legacy"])
