@@ -2,9 +2,9 @@
 detection, in that order.
 
 Labels are read as browsers read them (the WHATWG table, through resiliparse): `latin1` means windows-1252. A
-declaration is held against the bytes: the first whose bytes decode cleanly wins, then valid UTF-8, then a declaration
-that a few stray bytes break, then detection (stages/read/charset_guess.py). Nothing here raises: what cannot be decoded
-becomes U+FFFD.
+declaration is held against the bytes: valid UTF-8 with a few characters beyond ASCII is that, whatever is declared;
+else the first declaration whose bytes decode cleanly wins, then valid UTF-8, then a declaration that a few stray bytes
+break, then detection (stages/read/charset_guess.py). Nothing here raises: what cannot be decoded becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ REPLACEMENT = "\ufffd".encode()
 # The share of characters beyond ASCII that may be lost before a declaration counts as wrong. Other text hardly ever
 # reads as UTF-8: of 18,546 texts of 300 characters in 33 encodings 6 did for half of theirs.
 STRAY, STRAY_IN_UTF8 = 0.01, 0.5
+ENOUGH_UTF8 = 4  # characters beyond ASCII, all valid, that no other encoding's text happens to be
 
 # Where Python's codec of that name knows fewer characters than the one that browsers use.
 WIDER = {
@@ -136,6 +137,8 @@ def decode(data: bytes, declarations: Iterable[str]) -> Decoded:
             return decode_as(data, unmistakable, first)
         if codec in broken:
             continue
+        if codec != "utf-8" and surely_utf8(data):
+            return Decoded(data, "utf-8", first, None)
         decoded = decode_utf8(data, first) if codec == "utf-8" else decode_cleanly(data, codec, first)
         if decoded is not None:
             return decoded
@@ -204,6 +207,13 @@ def is_utf8(data: bytes) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def surely_utf8(data: bytes) -> bool:
+    if data.isascii() or not is_utf8(data):
+        return False
+    begins = np.frombuffer(data, np.uint8) >= 0xC0
+    return int(np.count_nonzero(begins)) >= ENOUGH_UTF8
 
 
 def share_lost(decoded: Decoded) -> float:

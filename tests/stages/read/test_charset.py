@@ -105,13 +105,25 @@ def test_of_texts_of_300_characters_98_of_100_are_read_right():
 
 @pytest.mark.skipif(not (DATA / "pages.parquet").exists(), reason="../shared/data/pages.parquet is absent")
 @pytest.mark.parametrize(
-    ("name", "key", "otherwise"), [("pages", "page", {"0527"}), ("pages_more", "id", {"qq", "R802.html"})]
+    ("name", "key", "otherwise"),
+    [("pages", "page", {"0193", "0527", "0533"}), ("pages_more", "id", {"R441.html", "R802.html", "qq"})],
 )
 def test_real_pages_keep_what_they_declare_but_for_these(name, key, otherwise):
     table = pq.read_table(DATA / f"{name}.parquet", columns=[key, "html"])
     pages = zip(table[key].to_pylist(), (decode_page(page.as_py(), None) for page in table["html"]), strict=True)
     declared = [(id, page.overruled) for id, page in pages if page.declared is not None]
     assert len(declared) > 1300 and {id for id, overruled in declared if overruled} == otherwise
+
+
+@pytest.mark.parametrize("label", ["windows-1252", "iso-8859-1", "windows-1250", "koi8-r", "gbk", "shift_jis"])
+def test_valid_utf8_is_that_whatever_is_declared(label):
+    for text in ("Größe über Öl, Straße", "“quoted” – it’s", TEXTS["ru"], TEXTS["zh"]):
+        page = f"<meta charset={label}><p>{text}".encode()
+        for http in (None, label):
+            decoded = decode_page(page, http)
+            assert decoded.text.endswith(text) and (decoded.codec, decoded.overruled) == ("utf-8", True)
+    few = "<meta charset=windows-1252><p>Ã©".encode("cp1252")  # one pair may be anything
+    assert decode_page(few, None).text.endswith("Ã©")
 
 
 SENTENCE = TEXTS["ru"]
