@@ -8,6 +8,7 @@ checked here, once.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from gristmill.kernels.base.compiled import cache_folder
 from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.language.fasttext_bytes import END, LABEL_PREFIX
 from gristmill.kernels.language.labels import HIERARCHICAL, ONE_VS_ALL
@@ -58,6 +60,8 @@ def load(path: str | os.PathLike[str]) -> FastText:
         facts = where.stat()
         return _load(str(where), facts.st_mtime_ns, facts.st_size)
     except OSError as error:
+        if error.errno == errno.ENOSPC:  # of the kernels that read it
+            raise ModelFileError(f"{cache_folder()}: no space is left for compiled code") from error
         raise ModelFileError(f"{where}: the model cannot be read ({error.strerror})") from error
 
 

@@ -27,6 +27,7 @@ from gristmill.pipeline.tables import Grid
 
 EVERY = 60.0  # seconds between two lines of a log
 CLEARLY = 0.1  # share of the text that a stage takes beyond its share of documents
+FEW = 0.05  # of the documents, where what a stage cuts from texts says more than why it drops them
 REFRESH = 2  # times a second, on a terminal
 
 
@@ -170,13 +171,15 @@ def final_table(record: RunRecord) -> Grid:
     table = Grid(title, heads, words={0, len(heads) - 1}, spared=[len(heads) - 2])
     cuts = texts_cut(record["stages"])
     for entry in record["stages"]:
-        reasons = sorted(entry["dropped"].items(), key=lambda x: -x[1])[:3]
+        most = sorted(entry["dropped"].items(), key=lambda x: -x[1])[:3]
+        reasons = [f"{one_line(reason)} {n:,}" for reason, n in most]
         numbers = [entry["docs_in"], entry["kept"], sum(entry["dropped"].values())]
+        cut = cuts.get(entry["name"], [])
         table.add_row(
             entry["name"],
             *(f"{number:,}" for number in [*numbers, *([entry["quarantined"]] if failed else [])]),
             f"{entry['seconds']:,.1f}",
-            [*cuts.get(entry["name"], []), *(f"{one_line(reason)} {n:,}" for reason, n in reasons)],
+            [*cut, *reasons] if numbers[2] < FEW * numbers[0] else [*reasons[:1], *cut, *reasons[1:]],
         )
     return table
 
