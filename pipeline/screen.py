@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from textwrap import wrap
 
 from rich.console import Console
@@ -17,6 +18,14 @@ from gristmill.pipeline.formatting import plain
 def console(stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, highlight=False, width=None if stream.isatty() or "COLUMNS" in os.environ else 160)
+
+
+def print_anything() -> None:
+    """From now on characters that the output's encoding lacks (ASCII has few) are printed as escapes; else the first
+    one would end the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(screen: Console, text: str, style: str = "", head: str = "") -> None:

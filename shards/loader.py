@@ -144,6 +144,8 @@ class Loader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues where a loader stopped. The number of ranks may differ, and, unless rests of epochs are dropped,
         the rows a batch."""
+        if not isinstance(state, Mapping):
+            raise TypeError(f"what state_dict() gave was expected, not {type(state).__name__}")
         if state.get("version") != STATE_VERSION:
             raise BadShards(f"a loader's state of version {state.get('version')!r}; this program knows {STATE_VERSION}")
         for name, ours in self._same.items():

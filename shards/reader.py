@@ -77,6 +77,11 @@ class ShardSet:
         )
 
     def __getitem__(self, i: int) -> Row:
+        if isinstance(i, slice):
+            raise TypeError(
+                "one row by its number was expected, not a slice: take(range(start, stop)) gives several rows,"
+                " rows(start, stop) their tokens"
+            )
         return self.row(i)
 
     def __reduce__(self) -> tuple[Any, ...]:

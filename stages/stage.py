@@ -27,7 +27,7 @@ from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, ch
 from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
-from gristmill.stages.frames import as_arrow
+from gristmill.stages.frames import Back, as_arrow
 from gristmill.stages.limits import Bound, Limit, above, below, setting_at, signals_bounded
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
 from gristmill.stages.settings import PLACEMENT, Range, Settings, of_a_recipe, snake_case
@@ -62,10 +62,8 @@ class Stage(Settings, ABC):
                 raise ValueError(f"{name} {low:,g} is above {upper} {high:,g}: no document could pass")
             most = 1 if name.endswith("_share") else MOST
             if low > most:
-                raise ValueError(
-                    f"{name} {low:,g} is above {most:,}, the most that "
-                    f"{'a share' if most == 1 else 'any document'} can have"
-                )
+                whose = "a share" if most == 1 else "any document"
+                raise ValueError(f"{name} {low:,g} is above {most:,}, the most that {whose} can have")
         return self
 
     @classmethod
@@ -129,12 +127,10 @@ class Map(Stage):
 
     needs: ClassVar[tuple[str, ...]] = ()  # columns it reads; empty says that nobody knows, and it is shown all
     costly: ClassVar[bool] = False  # worth a boundary before it, so that it never runs for a changed threshold
-    shows_pages: ClassVar[bool] = (
-        False  # takes texts from pages: `report["pages"]` has a few, beside all that they show
-    )
-    patience: ClassVar[float] = (
-        900.0  # seconds for one batch; past that the worker is given up and the document looked for
-    )
+    # takes texts from pages: `report["pages"]` has a few, beside all that they show
+    shows_pages: ClassVar[bool] = False
+    # seconds for one batch; past that the worker is given up and the document looked for
+    patience: ClassVar[float] = 900.0
 
     @abstractmethod
     def apply(self, batch: pa.RecordBatch) -> Applied: ...
@@ -159,7 +155,7 @@ class Map(Stage):
 
     def __call__(self, data: Any) -> Any:
         """Run the stage on a table (`as_arrow`), without an engine: kept rows come back, in the same kind of table."""
-        table, back = as_arrow(data)
+        table, back = documents_in(data)
         batches = [without_views(batch) for batch in table.combine_chunks().to_batches()]
         if not batches:  # an empty table has no batch, but still a schema to change
             batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
@@ -167,9 +163,7 @@ class Map(Stage):
         for batch in batches:
             done = self.checked(batch)
             kept = done.verdict.kept
-            out.append(
-                done.made.between(done.batch, kept) if done.made is not None else done.batch.filter(pa.array(kept))
-            )
+            out.append(done.made.between(done.batch, kept) if done.made else done.batch.filter(pa.array(kept)))
         return back(pa.Table.from_batches(out))
 
 
@@ -203,10 +197,8 @@ class Annotate(Map):
     """Adds signals (those in `adds`); changes nothing else. One that works with its defaults is put in by the engine
     wherever a rule needs what it adds; a setting named `only` is then given the signals that are asked for."""
 
-    expects_values: ClassVar[bool] = (
-        False  # an alarm sounds where a signal of it is null for every document of a source
-    )
-
+    # an alarm sounds where a signal of it is null for every document of a source
+    expects_values: ClassVar[bool] = False
     reads_headers: ClassVar[bool] = False  # of the answers that pages came in (`Reader.with_headers`)
 
     @property
@@ -224,9 +216,8 @@ class Annotate(Map):
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]: ...
 
     def apply(self, batch: pa.RecordBatch) -> Applied:
-        return Applied(
-            with_columns(batch, signals_of(self.annotate(batch), batch, self.added)), Verdict.keep(len(batch))
-        )
+        signals = signals_of(self.annotate(batch), batch, self.added)
+        return Applied(with_columns(batch, signals), Verdict.keep(len(batch)))
 
 
 class Rule(Map):
@@ -417,7 +408,7 @@ class Global(Stage):
     def __call__(self, data: Any) -> Any:
         """Run the stage on a table (`as_arrow`), without an engine: kept rows come back, with the signals that it adds.
         Columns that every document has and this table has not are taken as null, uids from the numbers of rows."""
-        table, back = as_arrow(data)
+        table, back = documents_in(data)
         documents, added = as_documents(table)
         try:
             after = cast(LocalDocuments, self.run(LocalDocuments([documents]), LocalFlow()))
@@ -427,12 +418,20 @@ class Global(Stage):
         return back(kept.drop_columns([name for name in added if name in kept.column_names]))
 
 
+def documents_in(data: Any) -> tuple[pa.Table, Back]:
+    """`as_arrow`; TypeError where the column `text` holds anything but strings."""
+    table, back = as_arrow(data)
+    column = table["text"] if "text" in table.column_names else pa.chunked_array([], pa.null())
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if column.null_count < len(column) and kind not in (pa.string(), pa.large_string(), pa.string_view()):
+        raise TypeError(f"the column `text` is {kind}: strings were expected")
+    return table, back
+
+
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     """String views laid out as large strings: pyarrow cannot filter views."""
-    return with_columns(
-        batch,
-        {f.name: batch.column(f.name).cast(pa.large_string()) for f in batch.schema if f.type == pa.string_view()},
-    )
+    views = [field.name for field in batch.schema if field.type == pa.string_view()]
+    return with_columns(batch, {name: batch.column(name).cast(pa.large_string()) for name in views})
 
 
 def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:

@@ -36,7 +36,7 @@ from gristmill.pipeline.cli import (
 from gristmill.pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words, of_storage
 from gristmill.pipeline.help_pages import HelpfulGroup
 from gristmill.pipeline.processes import template
-from gristmill.pipeline.screen import console, escape, say
+from gristmill.pipeline.screen import console, escape, print_anything, say
 
 if TYPE_CHECKING:
     from gristmill.pipeline.engine.cluster import Where
@@ -367,6 +367,7 @@ def out_of(recipe: Recipe, out: str | None) -> str:
 
 def main() -> None:
     """Entry point: exit codes as documented, errors as one clear message."""
+    print_anything()
     try:
         app()
     except GristmillError as error:

@@ -84,6 +84,7 @@ def train_judge(
         if dry_run:
             console().print(foreseen(ready, folder))
             return
+        judging.check_writable(folder)
         trained = judging.train(ready, lambda line: screen.print(escape(line), soft_wrap=True))
         judging.save(ready, trained, folder)
     except JudgeError as error:

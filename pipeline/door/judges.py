@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gristmill.classifiers.card import JudgeError
 from gristmill.pipeline.door.scripts import refuse_in_a_worker
@@ -50,9 +51,10 @@ class TrainedJudge:
         card = self._judge.card
         return View(card.as_json(), gathered(lambda screen: show_figures(screen, card, NOBODY_KNOWS)))
 
-    def score(self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> dict[str, list[float]]:
+    def score(self, texts: Sequence[str] | pa.Array | pa.ChunkedArray) -> dict[str, list[float]]:
         """Scores of texts by head, as the stage `judge` adds them."""
-        return {name: [float(each) for each in scores] for name, scores in self._judge.score(texts).items()}
+        found = self._judge.score(column_of(texts))
+        return {name: [float(each) for each in scores] for name, scores in found.items()}
 
     def explain(self, text: str, head: str | None = None, most: int = 10) -> list[tuple[str, float]]:
         """The words of a text that moved its score most, strongest first; above 0 they raise it. Not every kind can."""
@@ -64,6 +66,22 @@ class TrainedJudge:
 
     def _repr_html_(self) -> str:
         return self.figures._repr_html_()
+
+
+def column_of(texts: Sequence[str] | pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Texts as a column; TypeError says what is no list of them."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise TypeError(f"a list of texts was expected, not one {type(texts).__name__}: score([text])")
+    if isinstance(texts, pa.Array | pa.ChunkedArray):
+        if texts.null_count:
+            raise TypeError(f"text {pc.index(pc.is_null(texts), True).as_py()} is null: leave it out, or give ''")
+        return texts
+    column = list(texts)
+    for place, text in enumerate(column):
+        if not isinstance(text, str):
+            said = "None: leave it out, or give ''" if text is None else f"{type(text).__name__}, no text"
+            raise TypeError(f"text {place} is {said}")
+    return pa.array(column, pa.large_string())
 
 
 def train_judge(plan: Mapping[str, Any] | str | Path, out: str | Path | None = None) -> TrainedJudge:
@@ -80,6 +98,7 @@ def train_judge(plan: Mapping[str, Any] | str | Path, out: str | Path | None = N
     folder = judging.room_for(loaded.out(str(out) if out else None, loaded.plan.out), loaded.where("out"))
     try:
         ready = judging.prepare(loaded)
+        judging.check_writable(folder)
         judging.save(ready, judging.train(ready, lambda line: None), folder)
     except JudgeError as error:
         raise RecipeError(str(error)) from error

@@ -22,6 +22,7 @@ from gristmill.stages.frames import as_arrow
 from gristmill.stages.stage import Reader, Stage
 
 CALLED = Path("<recipe>")  # in messages; paths are relative to the folder that Python runs in
+REFUSED = (pa.ArrowException, UnicodeEncodeError, OverflowError)  # by Arrow, of values
 Item = Stage | str | Mapping[str, Any]
 
 
@@ -79,6 +80,9 @@ class Recipe:
             return {**whole.reader, **rest}
         try:
             table, _ = as_arrow(whole.reader)
+        except REFUSED as error:
+            what = misfit(whole.reader) or " ".join(map(str, error.args))
+            raise RecipeError(f"{CALLED}: sources.{name}: {what}") from error
         except TypeError as error:
             raise RecipeError(f"{CALLED}: sources.{name}: a reader, or {error}") from error
         file = f"{name}-{of_content(table)}.parquet"
@@ -96,6 +100,26 @@ class Recipe:
                     pq.write_table(table, draft)
             data["sources"][name] = {**data["sources"][name], "parquet": {"path": str(path)}}
         return recipes.load(CALLED, written(data))
+
+
+def misfit(data: Any) -> str:
+    """The first value that keeps rows from being a table, in words; nothing where none is found."""
+    rows = data if isinstance(data, Sequence) else data.to_dict("records") if hasattr(data, "iloc") else ()
+    before: dict[str, Any] = {}
+    for number, row in enumerate(rows):
+        where = f"row {number} (the first is 0)"
+        for column, value in row.items():
+            if before.get(column) is None:
+                before[column] = value
+            try:
+                pa.array([before[column], value], from_pandas=True)
+            except UnicodeEncodeError as error:
+                return f"{where}: {column}: character {error.start} is half of a surrogate pair, which no file can hold"
+            except REFUSED as error:
+                earlier, kind = type(before[column]).__name__, type(value).__name__
+                of_a_kind = f"is {kind}, and {earlier} in rows before it; a column holds values of one kind"
+                return f"{where}: {column} {of_a_kind if kind != earlier else f'cannot be stored: {error}'}"
+    return ""
 
 
 def demo_crawl(folder: str | Path = "crawl") -> Path:

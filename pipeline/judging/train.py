@@ -23,6 +23,7 @@ from gristmill.pipeline.judging.judge_plan import Distil, Fasttext, Iterate, Jud
 from gristmill.pipeline.judging.lessons import BAD, GOOD, LABEL, TEXT, Lesson, Loaded
 from gristmill.pipeline.judging.plans import of_options
 from gristmill.pipeline.judging.tables import encoder_folder
+from gristmill.pipeline.store.store import Store
 from gristmill.stages.judge.judge import card_at, on_device
 from gristmill.stages.stage import CannotRun
 
@@ -380,3 +381,9 @@ def room_for(out: str, where: str = "--out") -> Path:
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RecipeError(f"{where}: {out} is there already and not empty; name a new folder")
     return folder
+
+
+def check_writable(folder: Path) -> None:
+    """The folder above, into which a judge is written: made if it is not there. RunFailed says why it cannot be
+    written, before anything is trained."""
+    Store(str(folder.absolute().parent)).make_root()

@@ -56,7 +56,10 @@ def the_set(folder: str, row_length: int | None) -> Path:
             )
     if len(sets) != 1:
         there = ", ".join(str(path) for path in sets_in(folder))
-        raise RecipeError(f"{folder}: {len(sets)} sets of shards fit; name one of {there}, or give --row-length")
+        raise RecipeError(
+            f"{folder}: {len(sets)} sets of shards fit; name one of {there} as the folder"
+            " (`export` takes --row-length too)"
+        )
     return sets[0]
 
 

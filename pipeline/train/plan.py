@@ -4,7 +4,7 @@ line, field and a likely spelling."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ from gristmill.pipeline.ablate.plan import NAME, Choices, Count, Mix, ShapeNumbe
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import JSON, Also
 from gristmill.pipeline.recipe.yaml_settings import YamlFile
-from gristmill.stages.checks import nearest
+from gristmill.stages.checks import in_a_sentence, nearest
 from gristmill.stages.paths import located
 from gristmill.stages.stage import Settings
 
@@ -112,15 +112,20 @@ class LoadedPlan:
     def out(self, asked: Path | None) -> Path:
         return asked or (self.place(self.plan.out) if self.plan.out else self.folder / "out" / self.plan.name)
 
+    def wrong(self, place: tuple[str, ...], what: str) -> RecipeError:
+        """What is wrong at a place in the plan, with its line."""
+        return YamlFile(self.path).wrong(place, what)
+
     def training(self, row_length: int, on_gpu: bool) -> Training:
         """The trainer's settings of these rows; RecipeError names what it would refuse."""
         from gristmill.trainer.run.settings import Training
 
         file, facts = YamlFile(self.path), dict(self.plan.training)
         if self.plan.tokens is not None:
-            rows = facts.get("rows_per_update")
-            if not isinstance(rows, int) or rows < 1:
-                raise file.wrong(("training",), "rows_per_update is missing: rows of the shards that an update sees")
+            facts["updates"] = 1  # until rows_per_update is known to be one
+        check_names(file, Training, facts, "training")
+        rows = facts["rows_per_update"]
+        if self.plan.tokens is not None and type(rows) is int and rows > 0:
             facts["updates"] = max(1, round(self.plan.tokens / (rows * row_length)))
         facts.setdefault("precision", "bf16" if on_gpu else "float32")
         try:
@@ -159,6 +164,10 @@ def load(path: Path) -> LoadedPlan:
     if not NAME.fullmatch(plan.name):
         raise file.wrong(("name",), f"letters, digits, '-', '_' and '.' were expected, not {plan.name!r}")
     if ("updates" in plan.training) == (plan.tokens is not None):
+        if plan.tokens is None:
+            from gristmill.trainer.run.settings import Training
+
+            check_names(file, Training, {"rows_per_update": 1, **plan.training}, "training", lacking=False)
         raise file.wrong(("training",), "either `tokens` or `training.updates` was expected: how long the run is")
     for name in plan.mix or {}:
         if name not in plan.sets:
@@ -175,6 +184,24 @@ def load(path: Path) -> LoadedPlan:
     if both:
         raise file.wrong(("evaluate", "choices", both[0]), "texts have this name already")
     return LoadedPlan(path, plan)
+
+
+def check_names(file: YamlFile, kind: Any, given: Mapping[str, Any], *place: str, lacking: bool = True) -> None:
+    """Settings by the fields of one of the trainer's dataclasses: RecipeError names those that it does not have, with
+    the likely ones, and (`lacking`) those that are missing."""
+    known = [each.name for each in fields(kind)]
+    meant = []
+    for name in given:
+        if name not in known:
+            near = nearest(str(name), known)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            file.complain((*place, name), f"no such field; {hint}")
+            meant += near
+    needed = [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
+    missing = [name for name in needed if name not in given and name not in meant] if lacking else []
+    if missing:
+        file.complain(place, f"{in_a_sentence(missing, len(missing))} {'are' if len(missing) > 1 else 'is'} missing")
+    file.say_all()
 
 
 def _place_in(message: str, facts: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:

@@ -18,7 +18,8 @@ from gristmill.pipeline.ablate.feeding import rows_and_order
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.look.token_sets import the_set
-from gristmill.pipeline.train.plan import LoadedPlan
+from gristmill.pipeline.recipe.yaml_settings import YamlFile
+from gristmill.pipeline.train.plan import LoadedPlan, check_names
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.orders import AsWritten, RowOrder, Shuffled, bucket_stretches, segment_stretches
 from gristmill.shards.reader import ShardSet, open_shards
@@ -106,14 +107,14 @@ def prepare(loaded: LoadedPlan, on_gpu: bool, ranks: int = 1, only_planned: bool
         try:
             shards[name] = open_shards(the_set(str(loaded.place(plan.sets[name])), None))
         except (BadShards, RecipeError) as error:
-            raise RecipeError(f"{loaded.path}: sets.{name}: {error}") from error
+            raise loaded.wrong(("sets", name), str(error)) from error
         if not len(shards[name]):
-            raise RecipeError(f"{loaded.path}: sets.{name}: {shards[name].folder}: holds no rows")
+            raise loaded.wrong(("sets", name), f"{shards[name].folder}: holds no rows")
     (first, reference), *others = shards.items()
     for name, each in others:
         for what in ("tokenizer_hash", "vocab_size", "row_length", "pad_id"):
             if getattr(each.meta, what) != getattr(reference.meta, what):
-                raise RecipeError(f"{loaded.path}: sets.{name}: another {what} than {first}'s; sets of a run share it")
+                raise loaded.wrong(("sets", name), f"another {what} than {first}'s; sets of a run share it")
     source = _source(loaded)
     shape = _shape(loaded, reference.meta, source)
     ready = Ready(loaded, shards, shape, source, loaded.training(reference.meta.row_length, on_gpu), ranks)
@@ -121,7 +122,7 @@ def prepare(loaded: LoadedPlan, on_gpu: bool, ranks: int = 1, only_planned: bool
         ready = _laid_out(ready, on_gpu, only_planned)
     evaluate = plan.evaluate
     if (evaluate.texts or evaluate.choices or evaluate.harness) and ready.tokenizer is None:
-        raise RecipeError(f"{loaded.path}: evaluate: there is no tokenizer/tokenizer.json beside {reference.folder}")
+        raise loaded.wrong(("evaluate",), f"there is no tokenizer/tokenizer.json beside {reference.folder}")
     for name, texts in evaluate.texts.items():
         texts_spec(loaded.folder, name, texts)
     for name, choices in evaluate.choices.items():
@@ -130,9 +131,8 @@ def prepare(loaded: LoadedPlan, on_gpu: bool, ranks: int = 1, only_planned: bool
         from importlib.util import find_spec
 
         if find_spec("lm_eval") is None:
-            raise RecipeError(
-                f"{loaded.path}: evaluate.harness: needs lm-evaluation-harness: pip install 'gristmill[harness]'"
-            )
+            needs = "needs lm-evaluation-harness: pip install 'gristmill[harness]'"
+            raise loaded.wrong(("evaluate", "harness"), needs)
     return ready
 
 
@@ -308,11 +308,11 @@ def _source(loaded: LoadedPlan) -> Path | None:
         return None
     beside = loaded.place(model)
     if not beside.exists() and "/" not in model:
-        raise RecipeError(f"{loaded.path}: model: {model!r} is no shape ({', '.join(NAMED)}) and no folder")
+        raise loaded.wrong(("model",), f"{model!r} is no shape ({', '.join(NAMED)}) and no folder")
     try:
         return model_folder(beside if beside.exists() else model)
     except (LlamaError, OSError) as error:
-        raise RecipeError(f"{loaded.path}: model: {error}") from error
+        raise loaded.wrong(("model",), str(error)) from error
 
 
 def _shape(loaded: LoadedPlan, meta: ShardMeta, source: Path | None) -> DecoderShape:
@@ -329,9 +329,11 @@ def _shape(loaded: LoadedPlan, meta: ShardMeta, source: Path | None) -> DecoderS
             return shape if isinstance(asked, str) else upcycled_shape(shape, asked)
         if isinstance(asked, str):
             return shape_named(asked, vocabulary, context=meta.row_length)
-        return DecoderShape.from_facts({"vocabulary": vocabulary, "context": meta.row_length, **asked})
+        facts = {"vocabulary": vocabulary, "context": meta.row_length, **asked}
+        check_names(YamlFile(loaded.path), DecoderShape, facts, "model")
+        return DecoderShape.from_facts(facts)
     except (LlamaError, OSError, TypeError, ValueError) as error:
-        raise RecipeError(f"{loaded.path}: model: {error}") from error
+        raise loaded.wrong(("model",), str(error)) from error
 
 
 def _model(ready: Ready, device: torch.device) -> Decoder:

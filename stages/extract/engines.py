@@ -78,6 +78,8 @@ def extract(
 ) -> Extracted:
     """The text of one page and what it says of itself; `charset` is the one its HTTP header named. Only ours writes
     markdown, knows readers' comments from the text, and has views. A PDF file is read as such."""
+    if not isinstance(html, bytes | str):
+        raise TypeError(f"a page as bytes or str was expected, not {type(html).__name__}")
     if isinstance(html, bytes) and is_pdf(html):
         return pdf_page(html, form)
     if engine == OURS:

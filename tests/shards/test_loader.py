@@ -276,3 +276,8 @@ def test_torch_is_not_needed_to_load():
         f"import sys\nfor name in {names!r}: __import__('gristmill.shards.' + name)\nassert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_what_is_no_state_is_refused(shards):
+    with pytest.raises(TypeError, match=r"what state_dict\(\) gave was expected, not NoneType"):
+        Loader(shards, batch_rows=4).load_state_dict(None)

@@ -42,6 +42,9 @@ def test_rows_are_what_was_written(tmp_path) -> None:
     assert shards[-1].input_ids.tolist() == expected[-1]["input_ids"]
     with pytest.raises(IndexError, match="there are"):
         shards.row(len(shards))
+    with pytest.raises(TypeError, match=r"not a slice: take\(range\(start, stop\)\)"):
+        shards[1:3]
+    assert shards.take(range(1, 3)).input_ids.tolist() == shards.rows(1, 3).tolist()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,15 @@ def test_control_characters_never_reach_the_terminal() -> None:
     table = Grid("evil \x1b[2J", ("a", "b"))
     table.add_row("\x1b]0;title\x07x", "1\x1b[31m")
     assert "\x1b" not in "".join(shown(table, 80)) and "\x07" not in "".join(shown(table, 80))
+
+
+def test_where_there_is_only_ascii_other_characters_are_escapes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYTHONIOENCODING=ascii, or a locale that has no more."""
+    written = BytesIO()
+    monkeypatch.setattr("sys.stdout", TextIOWrapper(written, encoding="ascii", write_through=True))
+    monkeypatch.setattr("sys.argv", ["gristmill", "inspect", "out"])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 0
+    shown = written.getvalue().decode("ascii")
+    assert "gopher_quality" in shown and "\\u20" in shown

@@ -82,10 +82,35 @@ def test_what_is_not_there_is_told_with_what_is(run: gristmill.Run, tmp_path: Pa
 def test_a_wrong_recipe_says_so_at_once() -> None:
     with pytest.raises(RecipeError, match=r"<recipe>:\d+: stages.0: unknown stage|gopher_qualit"):
         gristmill.Recipe({"a": Jsonl(path="in")}, ["gopher_qualit"])
-    with pytest.raises(RecipeError, match="polars frame"):
+    with pytest.raises(RecipeError, match=r"sources.a: a reader, or an Arrow table.*polars frame"):
         gristmill.Recipe({"a": 3}, [Write()])
     with pytest.raises(RecipeError, match="no shared stage is called nowhere"):
         gristmill.Recipe({"a": gristmill.Source(Jsonl(path="in"), [Repair()], join="nowhere")}, [Write()])
+
+
+def test_rows_that_are_no_table_are_told_by_row_and_column() -> None:
+    import pandas
+
+    mixed, half = [{"text": None}, {"text": 1}, {"text": "x"}], [{"text": "x"}, {"text": "a\ud800"}]
+    for make in (list, lambda rows: pandas.DataFrame(rows, dtype=object)):
+        with pytest.raises(RecipeError, match=r"sources.a: row 2 \(the first is 0\): text is str, and (int|float) in"):
+            gristmill.Recipe({"a": make(mixed)}, [Write()])
+        with pytest.raises(RecipeError, match=r"row 1 .*: text: character 1 is half of a surrogate pair"):
+            gristmill.Recipe({"a": make(half)}, [Write()])
+    with pytest.raises(RecipeError, match=r"row 0 .*: year cannot be stored"):
+        gristmill.Recipe({"a": [{"text": "x", "year": 1 << 70}]}, [Write()])
+
+
+@pytest.mark.parametrize("stage", [ExactDedup(), Repair(), TextSignals()])
+def test_a_table_whose_texts_are_none_is_refused(stage: Any) -> None:
+    for texts, kind in (([1, 2], "int64"), ([b"a", None], "binary")):
+        with pytest.raises(TypeError, match=f"the column `text` is {kind}: strings were expected"):
+            stage(pa.table({"text": texts}))
+
+
+def test_columns_without_a_text_and_of_a_dictionary_are_texts() -> None:
+    assert ExactDedup()(pa.table({"text": [None, None]})).num_rows == 2
+    assert ExactDedup()(pa.table({"text": pa.array(["a", "a"]).dictionary_encode()})).num_rows == 1
 
 
 def test_a_script_that_its_workers_run_again_is_told_what_to_write(

@@ -43,6 +43,17 @@ def test_a_judge_is_trained_and_opened(labelled: Path, tmp_path: Path) -> None:
     assert judge.explain(LISTS, most=3)[0][1] < 0 and repr(judge).endswith("linear: prose)")
     again = gristmill.open_judge(judge.folder)
     assert again.score([PROSE]) == {"prose": [good]}
+    assert judge.score(pa.array([PROSE])) == judge.score((PROSE,)) == {"prose": [good]}
+    for wrong, says in (
+        (PROSE, r"a list of texts was expected, not one str: score\(\[text\]\)"),
+        (None, "not one NoneType"),
+        ([PROSE, None], "text 1 is None: leave it out"),
+        ([3], "text 0 is int, no text"),
+        (pa.array([PROSE, None]), "text 1 is null"),
+        (pa.chunked_array([[PROSE], [None]]), "text 1 is null"),
+    ):
+        with pytest.raises(TypeError, match=says):
+            judge.score(wrong)  # type: ignore[arg-type]
     table = gristmill.stages.Judge(judge_path=judge.folder)(pa.table({"text": [PROSE, LISTS]}))
     assert table["prose"].to_pylist() == pytest.approx([good, bad], abs=1e-6)
 
@@ -66,6 +77,15 @@ def test_what_is_wrong_with_a_judge_is_said(labelled: Path, tmp_path: Path) -> N
         gristmill.train_judge(plan_of(labelled), tmp_path / "taken")
     with pytest.raises(RecipeError, match="taken: no judge"):
         gristmill.open_judge(tmp_path / "taken")
+
+
+def test_a_judge_that_could_not_be_written_is_not_trained(
+    labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("gristmill.pipeline.judging.train.train")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFailed, match="file: the output folder cannot be written"):
+        gristmill.train_judge(plan_of(labelled), tmp_path / "file" / "judge")
 
 
 def test_an_ablation_runs_from_a_dictionary_and_resumes(

@@ -13,6 +13,7 @@ import yaml
 
 from gristmill.classifiers.judge import load_judge
 from gristmill.mixing.weights.tables import utilities
+from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.judging import judge_plan, medu_plan
 from tests.classifiers.labelled import BAD, GOOD, texts_of
 from tests.classifiers.llm.llm_server import LanguageServer
@@ -50,6 +51,14 @@ def train(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(result.stdout)
     assert load_judge(folder / facts["out"]).card.metrics == told["metrics"]
     return told
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_training(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path, out = write(folder, SETS | {"out": "unwritten"}), tmp_path / "file" / "judge"
+    result = ask("train-judge", path, "--out", out)
+    assert isinstance(result.exception, RunFailed) and "training a" not in result.output
+    assert f"{tmp_path}/file: the output folder cannot be written" in str(result.exception)
 
 
 def test_shipped_plans_are_read() -> None:

@@ -257,3 +257,9 @@ def test_what_is_wrong_with_encodings_is_counted():
         undeclared.schema.get_field_index("charset"), "charset", pa.nulls(2, pa.string())
     )
     assert Extract(engine="resiliparse").apply(undeclared).noted == {"charset_detected": 1, "pages": 2}
+
+
+@pytest.mark.parametrize("page", [None, 7, ["<p>"]])
+def test_what_is_no_page_is_refused_in_words(page):
+    with pytest.raises(TypeError, match="a page as bytes or str was expected"):
+        extract(page)
