@@ -20,7 +20,7 @@ import xxhash
 from gristmill.pipeline.crawls.listing import crawl_of
 from gristmill.pipeline.crawls.wires import tag_of
 from gristmill.pipeline.errors import RecipeError, RunFailed, of_storage, refusal
-from gristmill.pipeline.inputs.listing import LOOP, SPECIAL, Folders, may_hold
+from gristmill.pipeline.inputs.listing import LOOP, SPECIAL, Folders, is_hidden, may_hold
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.recipe.recipe import Source
@@ -169,7 +169,11 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
             if is_local:
                 all_were_read([error for error in fs.unread if may_hold(str(error.filename), path)])
             named = named_by_glob(path)
-            matching = {name: facts for name, facts in there.items() if facts["type"] not in ("directory", LOOP)}
+            matching = {
+                name: facts
+                for name, facts in there.items()
+                if facts["type"] not in ("directory", LOOP) and (is_hidden(root, path) or not is_hidden(root, name))
+            }
             runs = runs_above(matching, root, fs.exists)
             chosen = {
                 name: facts
@@ -199,7 +203,11 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
                     f"such as {address.rstrip('/')}/write"
                 )
             files = {name: facts for name, facts in there.items() if facts["type"] != LOOP}
-            matching = {name: facts for name, facts in files.items() if not suffixes or name.lower().endswith(suffixes)}
+            matching = {
+                name: facts
+                for name, facts in files.items()
+                if (not suffixes or name.lower().endswith(suffixes)) and not is_hidden(root, name)
+            }
             runs = runs_above(files, root, there.__contains__)
             passed_over = {
                 name: int(facts["size"]) for name, facts in files.items() if name not in matching and name not in runs

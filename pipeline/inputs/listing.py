@@ -87,6 +87,11 @@ def stamp_of(facts: os.stat_result) -> str:
     return f"{facts.st_mtime_ns} {facts.st_ctime_ns} {facts.st_ino}"
 
 
+def is_hidden(root: str, name: str) -> bool:
+    """As of macOS's `._a.jsonl`, and of what other programs keep beside their data."""
+    return "/." in name[len(root.rstrip("/")) :]
+
+
 def may_hold(folder: str, glob: str) -> bool:
     """Could a folder have files that match?"""
     steps, wanted = folder.split("/"), glob.split("/")[:-1]

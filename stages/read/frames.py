@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from gristmill.stages.read.members import Codec, Damaged, Member, Window
+from gristmill.stages.read.members import Codec, Damaged, Member, Window, WrongChecksum
 
 ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08\x04"
 SKIPPABLE, DICTIONARY = b"\x2a\x4d\x18", 0x5D  # of a frame without text; the first may be WARC-zstd's dictionary
@@ -109,8 +109,8 @@ def spans_of_frames(frames: list[Frame], size: int, target: int) -> list[tuple[i
 
 
 class FrameReader:
-    """The bytes of frames one after the other, from one of them on; a frame that is damaged ends a stretch, and the
-    next begins behind it."""
+    """The bytes of frames one after the other, from one of them on; a frame that breaks ends a stretch, and the next
+    begins behind it. A wrong checksum ends none."""
 
     def __init__(self, codec: Codec, window: Window, frames: list[Frame], start: int, end: int | None) -> None:
         self._codec, self._window, self._frames = codec, window, frames
@@ -123,18 +123,23 @@ class FrameReader:
         self._member: Member | None = None
         self._taken = 0
         self.damage: Damaged | None = None
+        self._damaged: Callable[[int, int, str], None] = lambda start, end, what: None
 
     def stretches(self, damaged: Callable[[int, int, str], None]) -> Iterator[int]:
         """Where each stretch begins when unpacked; `chunk` then gives its bytes."""
+        self._damaged = damaged
         while self._number < len(self._frames):
             self._member, self.damage = None, None
             yield self._frames[self._number].place
             if self.damage is None:
                 return
-            frame = self._frames[self._number]
-            if self.first <= self._number < self.last:  # others are for whoever reads their span
-                damaged(frame.start, frame.end, str(self.damage))
+            self._record(self.damage)
             self._number += 1
+
+    def _record(self, damage: Damaged) -> None:
+        if self.first <= self._number < self.last:  # others are for whoever reads their span
+            frame = self._frames[self._number]
+            self._damaged(frame.start, frame.end, str(damage))
 
     @property
     def at(self) -> int:
@@ -163,6 +168,13 @@ class FrameReader:
                 if self._taken > length or (not data and (self._taken, self._member.end) != (length, frame.end)):
                     raise Damaged("it is not as long as its header says")
             except Damaged as damage:
+                if isinstance(damage, WrongChecksum) and (self._taken, self._member.end) == (
+                    frame.after - frame.place,
+                    frame.end,
+                ):
+                    self._record(damage)
+                    self._number, self._member = self._number + 1, None
+                    continue
                 self.damage = damage
                 raise
             if data:

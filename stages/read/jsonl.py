@@ -2,10 +2,10 @@
 
 A plain file is cut at any byte: a line belongs to the span in which it begins. A compressed file is cut between frames
 that state their lengths (`frames.py`), or else is one span; places in it count decompressed bytes. A line that is no
-JSON object is damage to that line alone. When a frame is damaged, the lines before stay, the frame is one stretch of
-damage, in bytes of the file, and reading goes on at the first line that begins behind it; in a file whose frames do not
-tell, the rest is damaged. A file that holds another format, packed or not, or a JSON array, is damaged as a whole, for
-its lines would be thousands of damages that do not say so.
+JSON object is damage to that line alone. When a frame breaks, the lines before the break stay, the frame is one stretch
+of damage, in bytes of the file, and reading goes on at the first line that begins behind it; in a file whose frames do
+not tell, the rest is damaged. A wrong checksum is one damage too, and costs no line. A file that holds another format,
+packed or not, or a JSON array, is damaged as a whole, for its lines would be thousands of damages that do not say so.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pydantic import Field
 from gristmill.stages.documents import EMPTY, Collector, Reading
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.read.frames import FrameReader, frames_of, spans_of_frames
-from gristmill.stages.read.members import Chunks, Damaged, Unpacked, Window, codec_for, plain_chunks
+from gristmill.stages.read.members import Chunks, Damaged, Unpacked, Window, WrongChecksum, codec_for, plain_chunks
 from gristmill.stages.read.other_formats import NO_ROWS, OTHERS, other_format
-from gristmill.stages.read.rows import RowReader, add_row, missing_field
+from gristmill.stages.read.rows import RowReader, add_row, why_no_content
 from gristmill.stages.stage import CannotRun, Origin
 
 
@@ -83,7 +83,7 @@ class Jsonl(RowReader):
         elif codec is not None:
             unpacked = whole_stream = Unpacked(codec, window, origin.size)
             end = -1
-            rows = lines(unpacked_chunks(whole_stream, origin.size, collector), 0, self.max_record_bytes)
+            rows = lines(unpacked_chunks(whole_stream, collector), 0, self.max_record_bytes)
         else:
             end = origin.size if origin.end is None else min(origin.end, origin.size)
             rows = lines(
@@ -92,10 +92,8 @@ class Jsonl(RowReader):
             if origin.start > 0:
                 next(rows, None)  # a line that began before, or the line end just before the span
         beside = [Attributes(folder, origin.path, self) for folder in self.attributes]
-        filled, others = (
-            0,
-            None,
-        )  # rows with text (or a page), and the fields of the first that has not even a place for it
+        filled = 0  # rows with text, or a page
+        without: str | None = None  # what is wrong with the first row that cannot have any
         for place, line in rows:
             if 0 <= end <= place:
                 break
@@ -108,12 +106,8 @@ class Jsonl(RowReader):
                     attributes.add_to(row)
                 try:
                     filled += add_row(row, place, self, paths, collector)
-                    if (
-                        not filled
-                        and others is None
-                        and not any(path.partition(".")[0] in row or path in row for path in paths[self.content])
-                    ):
-                        others = list(row)
+                    if not filled and without is None:
+                        without = why_no_content(row, self, paths[self.content])
                 except RecursionError:
                     collector.damage(place, place + len(line), "nested too deeply")
             if collector.full:
@@ -121,8 +115,8 @@ class Jsonl(RowReader):
                 collector.at = after if unpacked is None else unpacked.reached(after)
                 yield collector.take()
         collector.at = origin.size if end < 0 else end if unpacked is None else origin.end
-        if others is not None and not filled:
-            collector.remark(missing_field(self, others))
+        if without is not None and not filled:
+            collector.remark(without)
         yield collector.take()
 
     def row_of(self, line: bytes, place: int, collector: Collector) -> dict[str, object] | None:
@@ -141,15 +135,19 @@ class Jsonl(RowReader):
         return None
 
 
-def unpacked_chunks(unpacked: Unpacked, size: int, collector: Collector) -> Chunks:
-    """Chunks of all members one after the other; damage is noted and ends them, less the line that it cut."""
+def unpacked_chunks(unpacked: Unpacked, collector: Collector) -> Chunks:
+    """Chunks of all members one after the other; damage is noted and ends them, less the line that it cut. A wrong
+    checksum is noted and ends nothing."""
 
     def chunk() -> bytes:
-        try:
-            return unpacked.chunk()
-        except Damaged as damage:
-            collector.damage(unpacked.at, size, str(damage))
-            raise
+        while True:
+            try:
+                return unpacked.chunk()
+            except WrongChecksum as damage:
+                collector.damage(*unpacked.broken, str(damage))
+            except Damaged as damage:
+                collector.damage(*unpacked.broken, str(damage))
+                raise
 
     return chunk
 

@@ -5,11 +5,16 @@ neighbours. fastwarc stops at the first damaged member and cannot start in the m
 own, on isal. A start is *verified* if the first inflated bytes are a record header. Verification feeds the same bytes
 however the file is cut into spans, so that all spans agree on it. What it cannot tell from a real start is a whole WARC
 stored, uncompressed by the outer gzip, as the payload of a record.
+
+A decompressor gives nothing of the bytes of a call in which it fails. A member that breaks is therefore inflated once
+more from its start, slowly, and what comes before the break is given out whatever the calls were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
 import zstandard
@@ -20,6 +25,7 @@ FEED = 1 << 16  # bytes for one call of inflate: about three records; what is le
 ZSTD_FEED = 1 << 12  # zstd has no limit on output; four bytes can say 128 KB, so 4 KB stay under 128 MB
 INFLATED = 1 << 20  # bytes from one call of inflate
 PROBE = 256  # bytes for one step of verification
+STEP, FINER = 1 << 12, 1 << 6  # bytes for one call of zlib near a break; after a failure of STEP, STEP // FINER, then 1
 FIRST_LINE = 1 << 13  # inflated bytes in which a header's first line has to end
 MAX_WINDOW = 1 << 27  # zstd's own default limit
 MAX_DICTIONARY = 1 << 26
@@ -32,6 +38,10 @@ Chunks = Callable[[], bytes]
 
 class Damaged(Exception):
     """The bytes of a member cannot be read; the message says why."""
+
+
+class WrongChecksum(Damaged):
+    """All bytes of a member were given, but its checksum or its length is of others. The member's end is known."""
 
 
 class Window:
@@ -70,37 +80,92 @@ class Window:
         return data
 
 
-class Member(Protocol):
-    """One member; `end` is known once `chunk` has returned nothing."""
-
-    start: int
-    end: int
-
-    def chunk(self, feed: int = FEED) -> bytes:
-        """The next inflated bytes, none after the last; raises Damaged."""
-        ...
-
-
 class Codec(Protocol):
     magic: bytes
 
     def open(self, window: Window, start: int) -> Member: ...
 
 
-class GzipMember:
+class Member(ABC):
+    """One member; `end` is known once `chunk` has returned nothing."""
+
+    feed: int  # bytes for one call of inflate
+    trailer: int  # bytes of checksum and length at its end
+
     def __init__(self, window: Window, start: int) -> None:
         self.start = self.end = start
         self._window = window
+        self._given = 0
+        self._rest: Iterator[bytes] | None = None  # up to the break, once one is met
+
+    def chunk(self) -> bytes:
+        """The next inflated bytes, none after the last; raises Damaged behind the last before a break, once."""
+        if self._rest is None:
+            try:
+                data = self._inflate(self.feed)
+            except (igzip_lib.IsalError, zstandard.ZstdError) as error:  # type: ignore[misc]  # see probe
+                self._rest = self._up_to_the_break(error)
+            else:
+                self._given += len(data)
+                return data
+        return next(self._rest, b"")
+
+    def probe(self) -> bytes:
+        """The same in small steps, for a look at the first bytes; raises Damaged as soon as anything is wrong."""
+        try:
+            return self._inflate(PROBE)
+        except (igzip_lib.IsalError, zstandard.ZstdError) as error:  # type: ignore[misc]  # the stub calls it a value
+            raise Damaged(self._says(error)) from error
+
+    def _up_to_the_break(self, error: Exception) -> Iterator[bytes]:
+        """What was not given yet."""
+        total, held = 0, bytearray()
+        try:
+            for data in self._slowly():
+                total += len(data)
+                if total > self._given:
+                    held += data[self._given - total :]
+                if len(held) >= INFLATED:
+                    yield bytes(held)
+                    held.clear()
+        except Damaged as damage:
+            if held:
+                yield bytes(held)
+            if total == 0:
+                self.end = self.start
+            said = str(damage)
+            raise type(damage)(said if said == ENDS else self._says(error)) from error
+        if held:
+            yield bytes(held)
+
+    @abstractmethod
+    def _says(self, error: Exception) -> str: ...
+
+    @abstractmethod
+    def _inflate(self, feed: int) -> bytes:
+        """The next bytes; the decompressor's own errors come through."""
+
+    @abstractmethod
+    def _slowly(self) -> Iterator[bytes]:
+        """The bytes from the start to the break, which raises Damaged; `end` is then where it is."""
+
+
+class GzipMember(Member):
+    feed = FEED
+    trailer = 8
+
+    def __init__(self, window: Window, start: int) -> None:
+        super().__init__(window, start)
         self._inflater = isal_zlib.decompressobj(wbits=31)  # checks the CRC and the length too
 
-    def chunk(self, feed: int = FEED) -> bytes:
+    def _says(self, error: Exception) -> str:
+        return f"gzip: {error}"
+
+    def _inflate(self, feed: int) -> bytes:
         inflater = self._inflater
         while not inflater.eof:
             piece = self._window.piece(self.end, feed)
-            try:
-                data: bytes = inflater.decompress(piece, INFLATED)
-            except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub calls the class a value
-                raise Damaged(f"gzip: {error}") from error
+            data: bytes = inflater.decompress(piece, INFLATED)
             self.end += len(piece) - len(inflater.unused_data if inflater.eof else inflater.unconsumed_tail)
             if data:
                 return data
@@ -108,6 +173,28 @@ class GzipMember:
                 begins = Gzip.magic.startswith(self._window.exact(self.start, len(Gzip.magic)))
                 raise Damaged(ENDS if begins else "gzip: no gzip begins here")
         return b""
+
+    def _slowly(self) -> Iterator[bytes]:
+        self.end = self.start
+        inflater, step = zlib.decompressobj(wbits=31), STEP
+        while not inflater.eof:
+            piece = self._window.exact(self.end, step)
+            if not piece:
+                raise Damaged(ENDS)
+            before = inflater.copy()
+            try:
+                data = inflater.decompress(piece)
+            except zlib.error as error:
+                if step > 1:
+                    inflater, step = before, step // FINER
+                    continue
+                for check, after in (("incorrect data check", 5), ("incorrect length check", 1)):
+                    if check in str(error):
+                        self.end += after
+                        raise WrongChecksum(check) from error
+                raise Damaged(str(error)) from error
+            self.end += len(piece) - len(inflater.unused_data)
+            yield data
 
 
 class Gzip:
@@ -117,28 +204,48 @@ class Gzip:
         return GzipMember(window, start)
 
 
-class ZstdFrame:
+class ZstdFrame(Member):
+    feed = ZSTD_FEED
+    trailer = 4
+
     def __init__(self, window: Window, start: int, decompressor: zstandard.ZstdDecompressor) -> None:
-        self.start = self.end = start
-        self._window = window
+        super().__init__(window, start)
         skipped = skippable(window, start)
+        self._decompressor = decompressor
         self._inflater = None if skipped else decompressor.decompressobj()
         self.end += skipped
 
-    def chunk(self, feed: int = ZSTD_FEED) -> bytes:
+    def _says(self, error: Exception) -> str:
+        return f"zstd: {error}"
+
+    def _inflate(self, feed: int) -> bytes:
         inflater = self._inflater
         while inflater is not None and not inflater.eof:
-            piece = self._window.piece(self.end, min(feed, ZSTD_FEED))
+            piece = self._window.piece(self.end, feed)
+            if not piece:
+                raise Damaged(ENDS)
+            data: bytes = inflater.decompress(piece)
+            self.end += len(piece) - len(inflater.unused_data)
+            if data:
+                return data
+        return b""
+
+    def _slowly(self) -> Iterator[bytes]:
+        good, self.end = self.end, self.start  # the break is behind `good`
+        inflater = self._decompressor.decompressobj()
+        while not inflater.eof:
+            piece = self._window.exact(self.end, min(ZSTD_FEED, good - self.end) if self.end < good else 1)
             if not piece:
                 raise Damaged(ENDS)
             try:
                 data: bytes = inflater.decompress(piece)
             except zstandard.ZstdError as error:
-                raise Damaged(f"zstd: {error}") from error
+                if "checksum" in str(error):
+                    self.end += 1
+                    raise WrongChecksum(str(error)) from error
+                raise Damaged(str(error)) from error
             self.end += len(piece) - len(inflater.unused_data)
-            if data:
-                return data
-        return b""
+            yield data
 
 
 class Zstd:
@@ -211,6 +318,7 @@ class Unpacked:
         self._member = codec.open(window, 0)
         self._over = size == 0
         self.unpacked = 0  # bytes so far
+        self.broken = (0, 0)  # the stretch of the file that the last damage is of
 
     @property
     def at(self) -> int:
@@ -222,27 +330,44 @@ class Unpacked:
         return self.at * place // max(place, self.unpacked)
 
     def chunk(self) -> bytes:
-        """The next bytes, none after the last; raises Damaged, once."""
+        """The next bytes, none after the last; raises Damaged, after which there are none, or WrongChecksum, after
+        which the next member follows."""
         while not self._over:
             try:
                 data = self._member.chunk()
+            except WrongChecksum as damage:
+                self.broken = (self.at - self._member.trailer, self.at)
+                self._open_next()
+                if not self._over and not self._begins_here():  # what seemed a member's end was none
+                    self.broken, self._over = (self.at, self._size), True
+                    raise Damaged(str(damage)) from damage
+                raise
             except Damaged as damage:
-                self._over = True
+                self.broken, self._over = (self.at, self._size), True
                 raise Damaged(str(damage).replace(ENDS, "the file ends inside its compressed stream")) from damage
             if data:
                 self.unpacked += len(data)
                 return data
-            self._over = self.at >= self._size or not self._window.exact(self.at, 4).strip(b"\0")  # zeros: padding
-            if not self._over:
-                self._member = self._codec.open(self._window, self.at)
+            self._open_next()
         return b""
+
+    def _open_next(self) -> None:
+        self._over = self.at >= self._size or not self._window.exact(self.at, 4).strip(b"\0")  # zeros: padding
+        if not self._over:
+            self._member = self._codec.open(self._window, self.at)
+
+    def _begins_here(self) -> bool:
+        start = self._member.start
+        return (
+            self._window.exact(start, len(self._codec.magic)) == self._codec.magic or skippable(self._window, start) > 0
+        )
 
 
 def verified(codec: Codec, window: Window, at: int, begins: Begins) -> bool:
     member = codec.open(window, at)
     data = b""
     try:
-        while len(data) < FIRST_LINE and b"\n" not in data.lstrip() and (chunk := member.chunk(PROBE)):
+        while len(data) < FIRST_LINE and b"\n" not in data.lstrip() and (chunk := member.probe()):
             data += chunk
     except Damaged:
         return False

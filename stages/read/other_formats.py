@@ -36,7 +36,7 @@ def other_format(
 ) -> str | None:
     """What to say of a file that begins, unpacked, as one of another format does; `wanted` is what its reader reads."""
     try:
-        head = window.exact(0, PROBE) if codec is None else codec.open(window, 0).chunk(PROBE)
+        head = window.exact(0, PROBE) if codec is None else codec.open(window, 0).probe()
     except Damaged:
         head = window.exact(0, PROBE)
         if codec and head.startswith(codec.magic):

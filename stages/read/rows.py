@@ -7,6 +7,7 @@ recipe goes before its layout's. With `html` the rows are pages: their documents
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,8 @@ Layout = Literal["auto", "plain", "datatrove", "dolma", "fineweb"]
 Paths = tuple[str, ...]
 UTF_8 = "utf-8"  # the charset of pages that a row holds as strings, whatever their meta tags say
 SHOWN_NAMES, LONGEST_NAME = 6, 40  # of fields, where a person is told what there is
+SURROGATE = re.compile("[\ud800-\udfff]")
+KINDS = {bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}  # of JSON
 
 # For each document field the paths to look in; the first that holds a value counts.
 LAYOUTS: dict[str, dict[str, Paths]] = {
@@ -104,15 +107,17 @@ def add_row(
     url = string_of(taken(rest, paths["url"]))
     if isinstance(content, bytes) and reader.content == "text":
         content = decode_text(content)
+    if isinstance(content, str) and not content.isascii():
+        content = mended(content)
     if (
         not isinstance(content, str)
         or not content
         or content.isspace()
         or ("\0" in content and not content.replace("\0", "").strip())
     ):
-        collector.skip(f"no_{reader.content}", mended(url))
+        collector.skip(f"no_{reader.content}", mended(url), kind_at(row, paths[reader.content]))
         return isinstance(content, str)
-    html = content.encode("utf-8", "replace") if reader.content == "html" else None
+    html = content.encode() if reader.content == "html" else None
     length = len(content if html is None else html)
     if length > reader.max_record_bytes:
         collector.skip("too_large", mended(url), f"{length} {'characters' if html is None else 'bytes'}")
@@ -145,6 +150,26 @@ def taken(rest: dict[str, Any], paths: Paths) -> Any:
     return None
 
 
+def kind_at(row: Mapping[str, Any], paths: Paths) -> str | None:
+    """What the first value is that one of the paths leads to, where it is of a kind that is never text."""
+    for path in paths:
+        value = taken(dict(row), (path,))
+        if value is not None:
+            return f"{mended(path)} is {KINDS[type(value)]}" if type(value) in KINDS else None
+    return None
+
+
+def why_no_content(row: Mapping[str, Any], reader: RowReader, paths: Paths) -> str | None:
+    """What to tell whoever wrote the recipe if no row of a file has text, or a page, and one of them is this; None if
+    the row has a place for it."""
+    kind = kind_at(row, paths)
+    if kind is not None:
+        return f"its field {kind} and no text; name the {reader.content}'s field with `{reader.content}:`"
+    if any(path.partition(".")[0] in row or path in row for path in paths):
+        return None
+    return missing_field(reader, list(row))
+
+
 def missing_field(reader: RowReader, names: Sequence[str]) -> str:
     """What to tell whoever wrote the recipe where no field has the name of the text's, or of the page's."""
     paths = reader.paths()[reader.content]
@@ -171,5 +196,9 @@ def string_of(value: Any) -> str | None:
 
 
 def mended(value: str | None) -> str | None:
-    """A string that can be written down: lone surrogates become question marks."""
-    return None if value is None else value.encode("utf-8", "replace").decode("utf-8")
+    """A string that can be written down: lone surrogates become U+FFFD."""
+    try:
+        (value or "").encode()
+    except UnicodeEncodeError:
+        return SURROGATE.sub("\ufffd", value or "")
+    return value

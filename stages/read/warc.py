@@ -23,7 +23,17 @@ from pydantic import Field
 
 from gristmill.stages.documents import EMPTY, Collector, Reading
 from gristmill.stages.read.charset import charset_in, decode_text, is_utf8
-from gristmill.stages.read.members import Codec, Damaged, Window, codec_for, next_start, only_zeros
+from gristmill.stages.read.members import (
+    Chunks,
+    Codec,
+    Damaged,
+    Member,
+    Window,
+    WrongChecksum,
+    codec_for,
+    next_start,
+    only_zeros,
+)
 from gristmill.stages.read.payload import (
     PayloadTooLarge,
     Undecodable,
@@ -176,14 +186,22 @@ class Archive(Reader):
                 return
             member = codec.open(window, at)
             broken: list[str] = []
-            inflow = Inflow(member.chunk)
+            wrong_checksum: list[str] = []
+            inflow = Inflow(chunks_of(member, wrong_checksum))
+            alone = True  # is the record, in its member? A wrong checksum then accuses it
             try:
                 for item in records(inflow, self.max_record_bytes):
+                    if wrong_checksum and (alone or isinstance(item, Broken)):
+                        break
+                    alone = False
                     if isinstance(item, Broken):
                         broken.append(item.what)
                     else:
                         yield at, at + (member.end - at) * inflow.place // max(1, inflow.end), item
                 after = member.end
+                if wrong_checksum:  # what seems a member's end after damage may be none
+                    after = next_start(codec, window, at + 1, size, begins) or size
+                    broken += wrong_checksum
             except Damaged as damage:
                 after = next_start(codec, window, at + 1, size, begins) or size
                 if not only_zeros(window, at, after):
@@ -294,6 +312,19 @@ class Warc(Archive):
         if other is not None:
             return collector.skip("not_html", url, other)
         add_document(collector, place, fields, meta, url=url, html=payload, charset=charset)
+
+
+def chunks_of(member: Member, wrong_checksum: list[str]) -> Chunks:
+    """The chunks of a member, at whose end a wrong checksum is noted and not raised."""
+
+    def chunk() -> bytes:
+        try:
+            return member.chunk()
+        except WrongChecksum as damage:
+            wrong_checksum.append(str(damage))
+            return b""
+
+    return chunk
 
 
 def add_conversion(record: Record, place: str, url: str | None, collector: Collector) -> None:

@@ -14,7 +14,7 @@ from gristmill.pipeline.cli.upkeep import start_recipe
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.inputs.files import REMEMBERED, files_at, find_files, not_in
+from gristmill.pipeline.inputs.files import REMEMBERED, files_at, find_files, list_at, not_in
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
@@ -213,3 +213,18 @@ def test_files_that_change_while_a_run_goes_on_are_an_alarm(tmp_path: Path, monk
     monkeypatch.setattr(Engine, "_work", work_here)
     second = run(asked, str(tmp_path / "out"), Where(1), Quiet())
     assert second.alarms == [] and len(written(tmp_path / "out")) == 14
+
+
+def test_names_that_begin_with_a_dot_are_read_only_where_they_are_named(tmp_path: Path) -> None:
+    top = tmp_path / ".data"
+    for name in ("a.jsonl", ".b.jsonl", "._a.jsonl", ".git/c.jsonl", "d/e.jsonl", "d/.f.jsonl"):
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text("{}")
+
+    def found(address: str) -> list[str]:
+        return [file.path for file in files_at(str(top / address), tmp_path, (".jsonl",), "a")]
+
+    assert found("") == ["a.jsonl", "d/e.jsonl"] == found("**/*.jsonl")
+    assert found("*.jsonl") == ["a.jsonl"] and found(".*.jsonl") == ["._a.jsonl", ".b.jsonl"]
+    assert found(".b.jsonl") == [".b.jsonl"] and found(".git/*.jsonl") == ["c.jsonl"] == found(".git")
+    assert len(list_at(str(top), tmp_path, (".jsonl",), "a").passed_over) == 4

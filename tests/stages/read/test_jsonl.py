@@ -104,6 +104,20 @@ def test_a_damaged_frame_costs_the_same_under_any_cut(path, each, cut, data):
     assert read(bytes(broken), path, cut=cut)[0] == rows
     assert [(d.start, d.end, d.records) for d in damaged] == [(hit.start, hit.end, 1)]
     assert [str(d) for d in read(bytes(broken), path, cut=cut)[2]] == [str(d) for d in damaged]
+    assert [row["url"] for row in rows] == [f"u:{n}" for n in range(40)]  # all is there, and only the sum is wrong
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from(sorted(FRAMES)), st.integers(50, 900), st.integers(1, 3000), st.data())
+def test_a_frame_that_breaks_costs_the_same_under_any_cut(path, each, cut, data):
+    whole = in_frames(path, each)
+    hit = data.draw(st.sampled_from(frames_of(io.BytesIO(whole), len(whole))))
+    at = hit.start + 18 if path.endswith("gz") else hit.end - 9
+    broken = whole[:at] + b"\xff" * 5 + whole[at + 5 :]
+    rows, _, damaged = read(broken, path)
+    cut_rows, _, cut_damaged = read(broken, path, cut=cut)
+    assert cut_rows == rows and [str(d) for d in cut_damaged] == [str(d) for d in damaged]
+    assert (hit.start, hit.end) in [(d.start, d.end) for d in damaged]
     begins = [0, *(i + 1 for i, c in enumerate(DATA[:-1]) if c == 10), len(DATA)]
     untouched = [n for n in range(40) if begins[n + 1] <= hit.place or begins[n] > hit.after]
     assert {f"u:{n}" for n in untouched} <= {row["url"] for row in rows}
@@ -124,9 +138,30 @@ def test_bad_lines_cost_themselves():
     bad = [b"{oops", b"[1]", b'{"text": 3}', b"{}", b"\xff\xfe", b"", b'{"text": "\\ud800!"}', b"[" * 100_000]
     data = b"\xef\xbb\xbf" + LINES[0] + b"\r\n" + b"\n".join(bad) + b"\n" + LINES[1]
     rows, skipped, damaged = read(data)
-    assert [row["text"] for row in rows] == ["text 0 ", "?!", "text 1 text 1 "]
+    assert [row["text"] for row in rows] == ["text 0 ", "\ufffd!", "text 1 text 1 "]
     assert skipped == {"no_text": 2} and sum(d.records for d in damaged) == 4
     assert read(data, cut=11)[0] == rows
+
+
+def test_lone_surrogates_become_replacement_characters():
+    text = "a \ud800 b \U0001f600 \udc00"
+    ((got,), _, _) = read(json.dumps({"text": text}).encode())
+    assert got["text"] == "a \ufffd b \U0001f600 \ufffd"
+    ((got,), _, _) = read(json.dumps({"html": f"<p>{text}"}).encode(), html="html")
+    assert got["html"].decode() == "<p>a \ufffd b \U0001f600 \ufffd"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("3", "a number"), ("0.5", "a number"), ('["a"]', "a list"), ("{}", "an object"), ("true", "a boolean")],
+)
+def test_a_text_that_is_none_is_told_by_its_kind(text, kind):
+    data = f'{{"text": {text}, "url": "u:"}}\n'.encode() * 3
+    (reading,) = Jsonl(path="x").read(io.BytesIO(data), Origin("s", "a.jsonl", len(data)))
+    assert reading.skipped == {"no_text": 3} and {skip.detail for skip in reading.skips} == {f"text is {kind}"}
+    assert reading.remarks == [f"its field text is {kind} and no text; name the text's field with `text:`"]
+    assert remarks(data + LINES[0]) == [] == remarks(b'{"text": null}\n{"text": ""}')
+    assert remarks(b'{"a": {"b": [1]}}', text="a.b")[0].startswith("its field a.b is a list and")
 
 
 def test_a_line_that_is_too_long_is_skipped():
@@ -161,7 +196,7 @@ def test_rows_whose_text_has_another_name_are_worth_a_remark():
     assert remarks(rows + LINES[0]) == [] == remarks(LINES[0] + b"\n" + rows) == remarks(rows, text="body")
     assert remarks(b'{"text": null}\n') == [] and read(b'{"text": null}\n')[1] == {"no_text": 1}  # the field is there
     assert (
-        remarks(b'{"\\ud800": 1}')[0].count("?") == 1
+        remarks(b'{"\\ud800": 1}')[0].count("\ufffd") == 1
         and "and 94 more" in remarks(json.dumps({str(n): n for n in range(100)}).encode())[0]
     )
 
