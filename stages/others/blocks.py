@@ -21,17 +21,26 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import xxhash
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from gristmill.stages.checks import nearest
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.settings import snake_case
 from gristmill.stages.stage import CannotRun, Map, Verdict
 
-BlockAddress = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z]\w*$")]
+ADDRESS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z]\w*$"
 Result = tuple[bool, object]  # does the document stay, and the block's reason
 MOST_DETAIL = 200  # characters of a reason
 NOT_HERE = {"exclusion_writer": "rejected documents are kept by the run, in `rejects`"}
+
+
+def is_address(value: str) -> str:
+    if not re.fullmatch(ADDRESS, value):
+        raise ValueError("module:Class was expected, the module by its full name")
+    return value
+
+
+BlockAddress = Annotated[str, AfterValidator(is_address), Field(json_schema_extra={"pattern": ADDRESS})]
 
 
 @dataclass(frozen=True)

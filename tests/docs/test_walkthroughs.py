@@ -146,7 +146,8 @@ def test_the_reference_names_every_file_of_a_run(place: Path) -> None:
 def test_why_was_my_document_dropped(place: Path) -> None:
     rejects = ds.dataset(place / "out/crawl/stages/gopher_quality/rejects", format="parquet").to_table()
     row = next(row for row in rejects.to_pylist() if row["reason"] == "too_few_stop_words" and row["url"])
-    names = follow("docs/how_to/why_dropped.md", place, url=row["url"], **{"00f1e2d3c4b5a697": f"{row['uid']:016x}"})
+    theirs = {"00f1e2d3c4b5a697": f"{row['uid']:016x}", "doc-17": row["id"]}
+    names = follow("docs/how_to/why_dropped.md", place, url=row["url"], **theirs)
     assert names["rejects"].count_rows() == len(rejects) > 3
     assert "too_few_stop_words" in gristmill(f"gristmill inspect out/crawl --url {row['url']}")
 

@@ -189,7 +189,7 @@ def test_nemo_keeps_what_its_filter_keeps() -> None:
 @pytest.mark.parametrize(
     ("stage", "settings", "says"),
     [
-        (Datatrove, {"block": "os.path"}, "String should match pattern"),
+        (Datatrove, {"block": "os.path"}, "module:Class was expected"),
         (Datatrove, {"block": "os:system"}, "os:system is no block: a class that extends BaseFilter or BaseFormatter or"),
         (Datatrove, {"block": "pathlib:Path"}, "pathlib:Path is no block"),
         (Datatrove, {"block": f"{FILTERS}.base_filter:BaseFilter"}, "BaseFilter is no block"),
