@@ -6,8 +6,10 @@ a struct: sources know different things, and a type guessed from the first file 
 
 from __future__ import annotations
 
+import base64
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ import xxhash
 BATCH_BYTES = 32 << 20
 BATCH_ROWS = 8192
 EMPTY = "the file is empty"
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, which no file can hold
 
 BASE = pa.schema(
     [
@@ -211,16 +214,26 @@ def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
-        return pa.array([v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for v in values], kind)
+        return pa.array([SURROGATE.sub("\ufffd", v) if isinstance(v, str) else v for v in values], kind)
 
 
 def as_json(value: Mapping[str, Any]) -> str:
     """An object as JSON that anything reads: NaN and infinities, which Python would write though JSON has none, are
     null."""
     try:
-        return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str, allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, default=as_text, allow_nan=False)
     except ValueError:
-        return json.dumps(finite(value), ensure_ascii=False, sort_keys=True, default=str)
+        return json.dumps(finite(value), ensure_ascii=False, sort_keys=True, default=as_text)
+
+
+def as_text(value: Any) -> str:
+    """What JSON has no kind for; bytes that are no text in base64."""
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode()
 
 
 def finite(value: Any) -> Any:

@@ -7,13 +7,12 @@ recipe goes before its layout's. With `html` the rows are pages: their documents
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from gristmill.stages.documents import Collector
+from gristmill.stages.documents import SURROGATE, Collector
 from gristmill.stages.read.charset import decode_text
 from gristmill.stages.read.warc import MAX_RECORD
 from gristmill.stages.stage import Reader
@@ -22,7 +21,6 @@ Layout = Literal["auto", "plain", "datatrove", "dolma", "fineweb"]
 Paths = tuple[str, ...]
 UTF_8 = "utf-8"  # the charset of pages that a row holds as strings, whatever their meta tags say
 SHOWN_NAMES, LONGEST_NAME = 6, 40  # of fields, where a person is told what there is
-SURROGATE = re.compile("[\ud800-\udfff]")
 KINDS = {bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}  # of JSON
 
 # For each document field the paths to look in; the first that holds a value counts.
