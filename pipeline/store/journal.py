@@ -97,6 +97,7 @@ class Journal:
         lines = [line_of({"task": task, "result": result}) for task, result in self.done.items()]
         lines += [line_of({"file": facts}) for facts in self._of_the_run.values()]
         lines += [line_of({"retired": sorted(self.retired), "schemas": self.schemas})]
+        self.torn, self._known_torn = 0, 0  # torn lines are left behind
         lines += [line_of({"results": self.results, "torn": 0})]
         self._add_segment(b"".join(lines), after=before[-1])
         self.store.remove(before)
@@ -216,7 +217,7 @@ class Journal:
     @property
     def changed_lines(self) -> int:
         """Lines that are torn or were changed since the run came to its end."""
-        return self.torn - self._known_torn if self.results else 0
+        return max(0, self.torn - self._known_torn) if self.results else 0
 
     def is_as_written(self, path: str) -> bool:
         """Is a file of the run itself what was written, as far as anything is known of it?"""
