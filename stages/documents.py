@@ -214,7 +214,18 @@ def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
-        return pa.array([SURROGATE.sub("\ufffd", v) if isinstance(v, str) else v for v in values], kind)
+        return pa.array([mended(v) if isinstance(v, str) else v for v in values], kind)
+
+
+def mended(value: str | None) -> str | None:
+    """A string that can be written down: halves of surrogate pairs become U+FFFD."""
+    if value is None or value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return SURROGATE.sub("\ufffd", value)
+    return value
 
 
 def as_json(value: Mapping[str, Any]) -> str:

@@ -163,7 +163,7 @@ class Map(Stage):
         for batch in batches:
             done = self.checked(batch)
             kept = done.verdict.kept
-            out.append(done.made.between(done.batch, kept) if done.made else done.batch.filter(pa.array(kept)))
+            out.append(done.batch.filter(pa.array(kept)) if done.made is None else done.made.between(done.batch, kept))
         return back(pa.Table.from_batches(out))
 
 

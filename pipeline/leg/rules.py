@@ -172,8 +172,10 @@ class _Decision:
             TEXT_BYTES if TEXT_BYTES in there else "text",
             *(name for d in self.rules for name in d.reads(there)),
         ]
+        if self.task["rejects"]["keep"]:
+            wanted.append("id")
         if self.task["rejects"]["text"] and self.task["rejects"]["keep"]:
-            wanted += ["id", "text", *(name for d in self.rules for name in d.texts)]
+            wanted += ["text", *(name for d in self.rules for name in d.texts)]
         for batch in read_part(self.store, self.part, list(dict.fromkeys(wanted)), numbered=True):
             self.batch_number += 1
             if not self.care.skips(self.batch_number):

@@ -144,7 +144,7 @@ def history(out: str, uid: int | str | None = None, url: str | None = None, id: 
     legs = legs_of(folder, run)
     if uid is not None:
         return follow(folder, run, legs, parse_uid(uid) if isinstance(uid, str) else uid)
-    column, value = ("id", id) if url is None else ("url", url)
+    column, value = ("url", url) if url is not None else ("id", id or "")
     uids = with_value(folder, run, legs, column, value)
     if uids:
         story = follow(folder, run, legs, uids[0])
@@ -153,15 +153,13 @@ def history(out: str, uid: int | str | None = None, url: str | None = None, id: 
     for stage, row in rejected(folder, run, pads.field(column) == value, column=column):
         return refused(stage, row, run)
     name = "URL" if column == "url" else "id"
-    raise NotFound(f"no document or skipped record of this run has the {name} {one_line(value or '')}")
+    raise NotFound(f"no document or skipped record of this run has the {name} {one_line(value)}")
 
 
 # --- finding it -------------------------------------------------------------------------------------------------------
 
 
-def with_value(
-    folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], column: str, value: str | None
-) -> list[int]:
+def with_value(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], column: str, value: str) -> list[int]:
     """uids of the documents that have it in this column, those that were dropped too."""
     where = pads.field(column) == value
     uids: dict[int, None] = {}

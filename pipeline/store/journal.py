@@ -207,8 +207,8 @@ class Journal:
             self._write(self._with_stamps({"file": facts}, [(path, facts)]))
 
     def settle(self, own_files: Iterable[str]) -> None:
-        """The run has come to its end: of its own files those that are results, so that one that goes is missed. None:
-        it begins, and results come and go."""
+        """Keeps which of a run's own files are its results, for when it has ended: one that goes later is missed. A run
+        that begins has none yet."""
         results = sorted(path for path in own_files if not path.startswith(BETWEEN))
         if (results, self.torn) != (self.results, self._known_torn):
             self.results, self._known_torn = results, self.torn

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from gristmill.stages.documents import SURROGATE, Collector
+from gristmill.stages.documents import Collector, mended
 from gristmill.stages.read.charset import decode_text
 from gristmill.stages.read.warc import MAX_RECORD
 from gristmill.stages.stage import Reader
@@ -105,7 +105,7 @@ def add_row(
     url = string_of(taken(rest, paths["url"]))
     if isinstance(content, bytes) and reader.content == "text":
         content = decode_text(content)
-    if isinstance(content, str) and not content.isascii():
+    if isinstance(content, str):
         content = mended(content)
     if (
         not isinstance(content, str)
@@ -191,12 +191,3 @@ def string_of(value: Any) -> str | None:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
-
-
-def mended(value: str | None) -> str | None:
-    """A string that can be written down: lone surrogates become U+FFFD."""
-    try:
-        (value or "").encode()
-    except UnicodeEncodeError:
-        return SURROGATE.sub("\ufffd", value or "")
-    return value

@@ -15,12 +15,13 @@ from gristmill.stages.documents import (
     Reading,
     as_json,
     column_of,
+    mended,
     page_schema,
     uid_of,
     without_nuls,
 )
 from gristmill.stages.read.charset import decode_text
-from gristmill.stages.read.rows import UTF_8, RowReader, mended, missing_field, string_of
+from gristmill.stages.read.rows import UTF_8, RowReader, missing_field, string_of
 from gristmill.stages.stage import Origin
 
 NO_VALUE = (

@@ -90,7 +90,7 @@ _expert_mlp.register_autograd(_backward, setup_context=_setup_context)
 
 def matmul(x_SC: Tensor, weight: Tensor, ends_E: Tensor) -> Tensor:
     """S x N: each expert's rows times its N x C matrix, transposed."""
-    if _fused_on_cuda(x_SC, weight.shape[1]):
+    if _in_one_kernel(x_SC, weight.shape[1]):
         grouped: Tensor = F.grouped_mm(x_SC, weight.transpose(1, 2), offs=ends_E)
         return grouped
     output = x_SC.new_empty(x_SC.shape[0], weight.shape[1])
@@ -101,7 +101,7 @@ def matmul(x_SC: Tensor, weight: Tensor, ends_E: Tensor) -> Tensor:
 
 def matmul_of_weight(grad_SN: Tensor, x_SC: Tensor, ends_E: Tensor) -> Tensor:
     """E x N x C: the gradient of each expert's matrix; of one without rows it is 0."""
-    if _fused_on_cuda(x_SC, grad_SN.shape[1]):
+    if _in_one_kernel(x_SC, grad_SN.shape[1]):
         grouped: Tensor = F.grouped_mm(grad_SN.t(), x_SC, offs=ends_E)
         return grouped
     output = x_SC.new_empty(len(ends_E), grad_SN.shape[1], x_SC.shape[1])
@@ -110,7 +110,7 @@ def matmul_of_weight(grad_SN: Tensor, x_SC: Tensor, ends_E: Tensor) -> Tensor:
     return output
 
 
-def _fused_on_cuda(x_SC: Tensor, columns: int) -> bool:
+def _in_one_kernel(x_SC: Tensor, columns: int) -> bool:
     """Lines begin at multiples of 16 bytes, and there is a line at all."""
     return x_SC.is_cuda and len(x_SC) > 0 and x_SC.shape[1] % 8 == columns % 8 == 0
 

@@ -192,9 +192,9 @@ def test_a_document_is_found_by_the_id_of_its_source(tmp_path: Path) -> None:
     (tmp_path / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     few = GopherQuality(min_words=1_000)
     for number, chain in enumerate(([ExactDedup()], [few], [ExactDedup(), few])):  # kept for later or not
-        run = gristmill.Recipe(Jsonl(path=str(tmp_path / "lines.jsonl")), [*chain, Write()], name="ids").run(
-            tmp_path / str(number), workers=1
-        )
+        run = gristmill.Recipe(
+            Jsonl(path=str(tmp_path / "lines.jsonl")), [*chain, Write()], name="ids", rejects={"text": False}
+        ).run(tmp_path / str(number), workers=1)
         stories = [history(run.out, id=id) for id in ("a", "b")]
         stories += [history(run.out, uid=uid) for uid in stories[1].same_id]
         assert [story.id for story in stories] == ["a", "b", "b"] and len({story.uid for story in stories}) == 3

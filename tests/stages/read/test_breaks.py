@@ -41,7 +41,7 @@ def packed_lines(texts: list[str]) -> bytes:
 
 
 def read(data: bytes, path: str = "a.jsonl.gz", reader=None):
-    """Texts (or urls of pages), damage, and how many bad lines were between."""
+    """Texts (or urls of pages), and damage other than bad lines."""
     reader = reader or Jsonl(path="x")
     rows, damaged = [], []
     for reading in reader.read(io.BytesIO(data), Origin("s", path, len(data))):
@@ -75,9 +75,8 @@ def test_a_wrong_checksum_costs_no_line(count, at, end):
     data = flipped(gzip.compress(packed_lines(texts).rstrip() + end), at)
     rows, damaged = read(data)
     assert rows == texts
-    assert [(d.start, d.end, d.records) for d in damaged] == [(len(data) - 8, len(data), 1)] and "checksum" in damaged[
-        0
-    ].what
+    assert [(d.start, d.end, d.records) for d in damaged] == [(len(data) - 8, len(data), 1)]
+    assert "checksum" in damaged[0].what
 
 
 def test_reading_goes_on_behind_a_member_of_a_wrong_checksum():
