@@ -198,7 +198,10 @@ def test_a_document_is_found_by_the_id_of_its_source(tmp_path: Path) -> None:
         stories = [history(run.out, id=id) for id in ("a", "b")]
         stories += [history(run.out, uid=uid) for uid in stories[1].same_id]
         assert [story.id for story in stories] == ["a", "b", "b"] and len({story.uid for story in stories}) == 3
+        rejects = [pq.read_table(path) for path in Path(run.out).glob("stages/*/rejects/*.parquet")]
+        ids = [id for table in rejects for id in table["id"].to_pylist()]
         gone = sum(story.outcome != "kept" for story in stories)
+        assert len(ids) == gone and set(ids) <= {"a", "b"}
         assert gone == (1 if few not in chain else 3) and stories[0].same_id == []
         assert str(stories[2].uid) in shown(render_history(stories[1]))
         with pytest.raises(NotFound, match="has the id c"):
