@@ -3,12 +3,13 @@
 another layout.
 
     torchrun --standalone --nproc-per-node 2 -m benchmarks.training.curves [--updates 300]
-      [--only dense,sparse,switches] [--ways "zero 1,1f1b"] [--shape 10m] [--seed 1] [--tiny]
+      [--only dense,sparse,switches,sparse_switches] [--ways "zero 1,1f1b"] [--shape 10m] [--seed 1] [--tiny]
 
 All train the same decoder (or mixture) in bf16 on the same drawn rows. One GPU repeats the run with the rows of an
 update summed in other portions: how far two of these curves lie apart, at most and over their last tenth, is the
 spread. `largest` and `last` say how far a layout lies from their mean, `within` that both are inside the spread.
-`switches`: a run is stopped by SIGTERM after an update drawn by --seed and goes on in the next layout, twice.
+`switches`: a run is stopped by SIGTERM after an update drawn by --seed and goes on in the next layout, twice;
+`sparse_switches`: the same of the mixture.
 """
 
 from __future__ import annotations
@@ -56,12 +57,20 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "zb1p": {"pipeline": 2, "pipeline_schedule": "zb1p"},
     "zbv": {"pipeline": 2, "pipeline_schedule": "zbv"},
 }
-MIXTURES: dict[str, dict[str, Any]] = {"mixture": {}, "mixture experts": {"experts": 2}}
+MIXTURES: dict[str, dict[str, Any]] = {
+    "mixture": {},
+    "mixture experts": {"experts": 2},
+    "mixture experts zero 1": {"experts": 2, "zero": 1},
+}
 SWITCHES = (
     ("zero 3", "context", "1f1b"),
     ("tensor", "zbv", "zero 1"),
     ("interleaved", "zero 2", "context"),
     ("zb1p", "zero 0", "tensor"),
+)
+SPARSE_SWITCHES = (
+    ("mixture experts", "zero 3", "mixture experts zero 1"),
+    ("context", "mixture experts", "zero 1"),
 )
 
 
@@ -160,19 +169,26 @@ class Curves:
                     self.tried(name, lambda f=folder, w=layout: self.go(shape, f, self.ranks, **w), sparse)
 
     def switches(self) -> None:
-        if False not in self.mean:
-            self.repeats(self.shape)
+        self.chains(self.shape, SWITCHES)
+
+    def sparse_switches(self) -> None:
+        self.chains(self.mixture, SPARSE_SWITCHES)
+
+    def chains(self, shape: DecoderShape, chains: tuple[tuple[str, ...], ...]) -> None:
+        sparse = shape.experts is not None
+        if sparse not in self.mean:
+            self.repeats(shape)
         drawn = random.Random(self.args.seed)
-        for ways in SWITCHES:
+        for ways in chains:
             stops = sorted(drawn.sample(range(1, self.args.updates), len(ways) - 1))
             name = ways[0] + "".join(f", after {stop} {way}" for stop, way in zip(stops, ways[1:], strict=True))
             with self.folder() as folder:
-                self.tried(name, lambda f=folder, w=ways, s=stops: self.switched(f, w, s))
+                self.tried(name, lambda f=folder, w=ways, s=stops: self.switched(shape, f, w, s), sparse)
 
-    def switched(self, folder: Path, ways: tuple[str, ...], stops: list[int]) -> list[float]:
+    def switched(self, shape: DecoderShape, folder: Path, ways: tuple[str, ...], stops: list[int]) -> list[float]:
         curve: list[float] = []
         for stop, name in zip((*stops, None), ways, strict=True):
-            curve = self.go(self.shape, folder, self.ranks, stop, **LAYOUTS[name])
+            curve = self.go(shape, folder, self.ranks, stop, **{**LAYOUTS, **MIXTURES}[name])
         return curve
 
     def folder(self) -> Any:
@@ -207,7 +223,7 @@ def beside(one: list[float], other: list[float]) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="dense,sparse,switches")
+    parser.add_argument("--only", default="dense,sparse,switches,sparse_switches")
     parser.add_argument("--ways", help="of dense and sparse, by commas; all")
     parser.add_argument("--updates", type=int)
     parser.add_argument("--rows", type=int, default=32, help="of an update")
