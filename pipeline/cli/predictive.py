@@ -52,6 +52,7 @@ def predictive(
     screen = console(stderr=True)
     try:
         chosen = work.choose(documents, scores, work.Selection(estimator, share, by, seed), text)
+        judging.check_writable(folder)
         trained = work.train(
             chosen, kind, hold_out, seed, folder, lambda line: screen.print(escape(line), soft_wrap=True)
         )

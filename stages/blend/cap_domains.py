@@ -29,7 +29,7 @@ class CapDomains(Global):
 
     The cap is a share of the cell's tokens as they come, or a number of documents; with both, whichever is reached
     first. Which documents stay is by hash; one of each domain always does. Documents without a domain stay. Put it
-    after `tokenize` and before `mix`.
+    before `mix`, and a share after `tokenize`.
     """
 
     by: list[str] = Field(default=["source"], description="columns that tell cells apart, as in `mix`")
@@ -47,7 +47,7 @@ class CapDomains(Global):
 
     @property
     def wants(self) -> tuple[str, ...]:
-        return ("tokens",)
+        return () if self.share is None else ("tokens",)
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         rows = flow.map(self.placed, docs, columns=("uid", "url", "tokens", *self.by), by="key")
@@ -68,13 +68,14 @@ class CapDomains(Global):
         hashes = {name: xxhash.xxh3_64_intdigest(name.encode()) for name in cell.unique().to_pylist()}
         uids = docs["uid"].to_numpy()
         site = sites_of(docs["url"])
+        has_tokens = "tokens" in docs.column_names  # a number of documents needs none
         of_cell = np.array([hashes[name] for name in cell.to_pylist()], np.uint64)
         rows = {
             "cell": cell,
             "site": site,
             "uid": uids,
             "order": draw.draw_hashes(uids, self.seed + DOMAINS),
-            "tokens": docs["tokens"].to_numpy().astype(np.int64),
+            "tokens": docs["tokens"].to_numpy().astype(np.int64) if has_tokens else np.zeros(len(docs), np.int64),
             "documents": np.ones(len(docs), np.int64),
             "key": mixed_all(of_cell ^ mixed_all(np.where(site == 0, uids, site))),
         }
@@ -136,14 +137,15 @@ class CapDomains(Global):
         if "domain_caps" not in report:
             return None
         cells = sorted(report["domain_caps"], key=lambda cell: (-cell["dropped_tokens"], cell["cell"]))
-        names = ("documents", "dropped_documents", "tokens", "dropped_tokens")
+        counted = ("documents", "tokens") if any(cell["tokens"] for cell in cells) else ("documents",)
+        names = [name for each in counted for name in (each, f"dropped_{each}")]
         lost = [cell for cell in cells if cell["dropped_documents"]]
         rows = [(str(cell["cell"]), *(as_number(cell[name]) for name in names)) for cell in lost]
-        head = ("cell", "documents", "dropped", "tokens", "dropped tokens")
+        head = ("cell", "documents", "dropped", "tokens", "dropped tokens")[: 1 + len(names)]
         went = FactList(
             "",
             [("cells", as_number(len(cells)))]
-            + [(f"{name} dropped", as_number(sum(c[f"dropped_{name}"] for c in cells))) for name in names[::2]],
+            + [(f"{name} dropped", as_number(sum(c[f"dropped_{name}"] for c in cells))) for name in counted],
         )
         table = [first_of(Figures("What went of cells that lost something", head, rows))] if rows else []
         return StageFigures("Caps by domain", [went, *table], topic="mix")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from gristmill.classifiers.judge import load_judge
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.judging.predictive import Selection, choose
 from tests.classifiers.labelled import BAD, GOOD, texts_of
 
@@ -87,3 +87,6 @@ def test_what_is_wrong_is_said_before_any_training(tmp_path: Path) -> None:
         result = ask(losses, "--scores", table, "--out", str(tmp_path / "judge"), "--by", by)
         assert isinstance(result.exception, RecipeError) and said in str(result.exception)
     assert not (tmp_path / "judge").exists()
+    result = ask(losses, "--scores", scores, "--out", str(few / "judge"))
+    assert isinstance(result.exception, RunFailed) and "learns from" not in result.output
+    assert f"{few}: the output folder cannot be written" in str(result.exception)

@@ -182,6 +182,18 @@ def test_no_domain_has_more_of_a_cell_than_its_cap(settings: dict[str, Any]):
     assert {*ran(rows, caps, 7)[1].gone} == {*gone}
 
 
+def test_a_number_of_documents_needs_no_tokens():
+    rows = made()
+    caps = CapDomains(by=BY, documents=5)
+    assert caps.wants == () and CapDomains(share=0.5).wants == ("tokens",)
+    flow = Scattered(3)
+    caps.run(flow.parts(pa.Table.from_pylist(rows, schema=SCHEMA).drop_columns(["tokens"])), flow)
+    assert {*flow.gone} == {*ran(rows, caps)[1].gone} and len(flow.gone) > 100
+    shown = CapDomains.figures({"domain_caps": flow.metrics["domain_caps"]})
+    assert shown is not None and "tokens" not in str(shown)
+    assert "tokens" in str(CapDomains.figures({"domain_caps": ran(rows, caps)[1].metrics["domain_caps"]}))
+
+
 def test_domain_caps_say_what_they_need():
     with pytest.raises(ValueError, match="give share or documents"):
         CapDomains()
