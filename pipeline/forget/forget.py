@@ -147,7 +147,8 @@ class Forgetting:
             return
         entries = [with_facts(json.loads(line), facts) for line in self.store.read(DRAFT).splitlines()]
         changed = {*facts, *self.plan["remove"], *self.plan["json"], *self.plan["lines"]}
-        self.store.write(JOURNAL, Journal(self.store, looks_only=True).replaced(entries, changed))
+        gone = {*self.plan["remove"], *(path for path, new in facts.items() if new is None)}
+        self.store.write(JOURNAL, Journal(self.store, looks_only=True).replaced(entries, changed, gone))
 
     def write_reports(self, facts: dict[str, FileFacts | None]) -> None:
         """The record and the reports, out of what is left."""

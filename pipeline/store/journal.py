@@ -226,14 +226,15 @@ class Journal:
             return path not in self.damaged
         return self.store.exists(path) and xxhash.xxh3_128_hexdigest(self.store.read(path)) == facts["checksum"]
 
-    def replaced(self, entries: Iterable[JournalEntry], changed: Container[str]) -> bytes:
+    def replaced(self, entries: Iterable[JournalEntry], changed: Container[str], gone: Container[str]) -> bytes:
         """The journal as a file with these entries of tasks, and with all else that it knows but of the files that were
-        `changed`: those are hashed when they are looked at next."""
+        `changed`: those are hashed when they are looked at next. Files that are `gone` are not missed."""
         lines = [line_of(entry) for entry in entries]
         lines += [line_of({"file": facts}) for path, facts in self._of_the_run.items() if path not in changed]
         stamps = {path: seen for path, seen in self._stamps.items() if path not in changed}
         retired = sorted(path for path in self.retired if path not in changed)
-        return b"".join([*lines, line_of({"stamps": stamps, "retired": retired, "schemas": self.schemas})])
+        lines += [line_of({"stamps": stamps, "retired": retired, "schemas": self.schemas})]
+        return b"".join([*lines, line_of({"results": [path for path in self.results if path not in gone], "torn": 0})])
 
     def named(self, paths: Iterable[str]) -> None:
         """Files of a sink have got their names, which changes their stamps and, where they are the same files, nothing

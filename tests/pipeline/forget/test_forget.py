@@ -76,6 +76,14 @@ def test_documents_are_nowhere_and_all_else_is_as_it_was(out: Path) -> None:
     assert counts["pack"]["docs_in"] == len(stay)
 
 
+def test_shards_that_go_after_it_are_missed(out: Path) -> None:
+    assert ask(out, *(f"{row['uid']:016x}" for row in documents(out)[::4]))["documents"] > 15
+    shard = sorted((out / "shards").rglob("*.arrow"))[0]
+    shard.unlink()
+    _, faults = check_files(Store(str(out)))
+    assert faults == [f"{shard.relative_to(out)}: is gone"]
+
+
 def all_documents(out: Path) -> list[dict[str, Any]]:
     rows = [
         row for path in sorted((out / "legs").rglob("*.documents.parquet")) for row in pq.read_table(path).to_pylist()
