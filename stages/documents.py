@@ -228,7 +228,7 @@ def mended(value: str | None) -> str | None:
     return value
 
 
-def as_json(value: Mapping[str, Any]) -> str:
+def as_json(value: Mapping[str, Any] | list[Any]) -> str:
     """An object as JSON that anything reads: NaN and infinities, which Python would write though JSON has none, are
     null."""
     try:

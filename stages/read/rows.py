@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from gristmill.stages.documents import Collector, mended
+from gristmill.stages.documents import Collector, as_json, mended
 from gristmill.stages.read.charset import decode_text
 from gristmill.stages.read.warc import MAX_RECORD
 from gristmill.stages.stage import Reader
@@ -185,9 +185,13 @@ def missing_field(reader: RowReader, names: Sequence[str]) -> str:
 
 
 def string_of(value: Any) -> str | None:
-    """Values as the source gives them; dates in ISO 8601."""
+    """Values as the source gives them; dates in ISO 8601. A list of one is what is in it; others, and objects, JSON."""
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, list) and len(value) == 1:
+        return string_of(value[0])
+    if isinstance(value, (list, dict)):
+        return as_json(value)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)

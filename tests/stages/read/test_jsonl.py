@@ -267,6 +267,12 @@ def test_layouts(layout):
         assert (json.loads(got[0]["meta"]) if got[0]["meta"] else None) == metas[name]
 
 
+def test_a_list_of_one_is_what_is_in_it_and_objects_are_json():
+    rows = [{"text": "t", "url": ["u:"], "id": {"b": [1], "a": "é"}}, {"text": "t", "url": ["u:", "v:"], "id": []}]
+    got = read(b"\n".join(json.dumps(row).encode() for row in rows))[0]
+    assert [(g["url"], g["id"]) for g in got] == [("u:", '{"a": "é", "b": [1]}'), ('["u:", "v:"]', "[]")]
+
+
 def test_fields_of_a_recipe_go_before_the_layout():
     got = read(b'{"a": {"b": "hello"}, "text": "no", "k": 1, "l": 2}', text="a.b", keep=["k"])[0]
     assert [(g["text"], g["meta"]) for g in got] == [("hello", '{"k": 1}')]
