@@ -70,7 +70,7 @@ def output_of(source: str, called: str, names: dict[str, Any]) -> str:
         exec(compile(tree, called, "exec", dont_inherit=True), names)
         value = None if last is None else eval(compile(ast.Expression(last.value), called, "eval"), names)
     text = printed.getvalue() + ("" if value is None else f"{value!r}")
-    lines = [line.rstrip() for line in text.splitlines()]
+    lines = [line.rstrip() for line in text.replace(f"{Path.cwd()}/", "").splitlines()]  # wherever it was worked
     return "\n".join(
         lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"… {len(lines) - MOST_LINES} more lines"]
     )
