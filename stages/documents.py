@@ -229,8 +229,8 @@ def mended(value: str | None) -> str | None:
 
 
 def as_json(value: Mapping[str, Any] | list[Any]) -> str:
-    """An object as JSON that anything reads: NaN and infinities, which Python would write though JSON has none, are
-    null."""
+    """An object or a list as JSON that anything reads: NaN and infinities, which Python would write though JSON has
+    none, are null."""
     try:
         return json.dumps(value, ensure_ascii=False, sort_keys=True, default=as_text, allow_nan=False)
     except ValueError:

@@ -54,18 +54,17 @@ def compress_judge(
 
     from gristmill.classifiers.card import JudgeError
     from gristmill.pipeline.judging.compress import compressed
-    from gristmill.pipeline.judging.train import check_writable, room_for
+    from gristmill.pipeline.judging.train import room_for
     from gristmill.stages.judge.judge import on_device
 
     where, screen = room_for(out), console(stderr=True)
-    check_writable(where)
     settings: dict[str, Any] = {
         "weights": weights, "sparse": sparse, "layers": layers, "drop_by": drop_by, "epochs": epochs,
         "calibration": calibration, "held_out": hold_out, "seed": seed,
     }  # fmt: skip
     try:
         small = compressed(
-            folder, texts, text, group, settings, on_device(device),
+            folder, texts, text, group, settings, on_device(device), where,
             lambda line: screen.print(escape(line), soft_wrap=True),
         )  # fmt: skip
         small.save(where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.judging.lessons import groups_of
 from gristmill.pipeline.judging.tables import files_of, table_of, with_texts
+from gristmill.pipeline.judging.train import check_writable
 
 
 def compressed(
@@ -23,14 +25,16 @@ def compressed(
     group: str,
     settings: Mapping[str, Any],
     device: str,
+    out: Path,
     log: Callable[[str], None],
 ) -> Judge:
-    """`settings` are those of `Compression`."""
+    """`settings` are those of `Compression`; `out` is where it will be written."""
     judge = load_judge(folder)
     if judge.card.kind != "neural":
         raise RecipeError(f"{folder}: a {judge.card.kind} judge; only neural judges can be compressed")
     compression = import_module("gristmill.classifiers.neural.compression")
     texts = texts_of(paths, text, group)
+    check_writable(out)
     log(f"compressing on {device}, with {len(texts):,} texts")
 
     def line(facts: Json) -> None:

@@ -136,8 +136,7 @@ class CapDomains(Global):
     def figures(cls, report: Report) -> StageFigures | None:
         if "domain_caps" not in report:
             return None
-        lost_most = lambda cell: (-cell["dropped_tokens"], -cell["dropped_documents"], cell["cell"])  # noqa: E731
-        cells = sorted(report["domain_caps"], key=lost_most)
+        cells = sorted(report["domain_caps"], key=lambda c: (-c["dropped_tokens"], -c["dropped_documents"], c["cell"]))
         counted = ("documents", "tokens") if any(cell["tokens"] for cell in cells) else ("documents",)
         names = [name for each in counted for name in (each, f"dropped_{each}")]
         lost = [cell for cell in cells if cell["dropped_documents"]]

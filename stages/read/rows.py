@@ -190,7 +190,7 @@ def string_of(value: Any) -> str | None:
         return value
     if isinstance(value, list) and len(value) == 1:
         return string_of(value[0])
-    if isinstance(value, (list, dict)):
+    if isinstance(value, list | dict):
         return as_json(value)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")

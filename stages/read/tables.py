@@ -20,7 +20,7 @@ from gristmill.stages.documents import (
     uid_of,
     without_nuls,
 )
-from gristmill.stages.read.charset import decode_text
+from gristmill.stages.read.charset import decode_text, is_utf8
 from gristmill.stages.read.rows import UTF_8, RowReader, missing_field, string_of
 from gristmill.stages.stage import Origin
 
@@ -108,14 +108,6 @@ def pages_of(batch: pa.RecordBatch, path: str) -> Pages:
             ),
         )
     return Pages(html, pa.array([UTF_8] * len(html), pa.string()))
-
-
-def is_utf8(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def why_no_text(schema: pa.Schema, reader: RowReader) -> str | None:
