@@ -7,7 +7,8 @@ another layout.
 
 All train the same decoder (or mixture) in bf16 on the same drawn rows. One GPU repeats the run with the rows of an
 update summed in other portions: how far two of these curves lie apart, at most and over their last tenth, is the
-spread. `largest` and `last` say how far a layout lies from their mean, `within` that both are inside the spread.
+spread. `largest` and `last` say how far a layout lies from their mean, `within` that both are inside the spread; `lasts`
+are the repeats' own. `--ways "zero 3,zero 3"` runs a layout twice.
 `switches`: a run is stopped by SIGTERM after an update drawn by --seed and goes on in the next layout, twice;
 `sparse_switches`: the same of the mixture.
 """
@@ -128,16 +129,18 @@ class Curves:
             "one GPU", sparse=sparse, repeats=len(curves), updates=len(curves[0]), first=curves[0][0],
             last=round(tail(self.mean[sparse]), 5), largest=float(f"{self.spread[sparse][0]:.3g}"),
             spread_of_last=float(f"{self.spread[sparse][1]:.3g}"),
+            lasts=[float(f"{tail(curve) - tail(self.mean[sparse]):.3g}") for curve in curves],
         )  # fmt: skip
 
     def compare(self, name: str, curve: list[float], sparse: bool, seconds: float) -> None:
         if not self.ranks.first:
             return
-        largest, last = beside(curve, self.mean[sparse])
-        most = self.spread[sparse]
+        mean, most = self.mean[sparse], self.spread[sparse]
+        largest, last = beside(curve, mean)
         self.say(
             "curve", way=name, updates=len(curve), loss=round(tail(curve), 5), largest=float(f"{largest:.3g}"),
-            last=float(f"{last:.3g}"), within=bool(largest <= most[0] and last <= most[1]), seconds=round(seconds, 1),
+            last=float(f"{tail(curve) - tail(mean):.3g}"), within=bool(largest <= most[0] and last <= most[1]),
+            seconds=round(seconds, 1),
         )  # fmt: skip
 
     def tried(self, name: str, job: Callable[[], list[float]], sparse: bool = False) -> None:
@@ -163,10 +166,10 @@ class Curves:
         if sparse not in self.mean:
             self.repeats(shape)
         chosen = self.args.ways.split(",") if self.args.ways else list(ways)
-        for name, layout in ways.items():
-            if name in chosen:
+        for name in chosen:
+            if name in ways:
                 with self.folder() as folder:
-                    self.tried(name, lambda f=folder, w=layout: self.go(shape, f, self.ranks, **w), sparse)
+                    self.tried(name, lambda f=folder, w=ways[name]: self.go(shape, f, self.ranks, **w), sparse)
 
     def switches(self) -> None:
         self.chains(self.shape, SWITCHES)
