@@ -7,8 +7,8 @@ another layout.
 
 All train the same decoder (or mixture) in bf16 on the same drawn rows. One GPU repeats the run with the rows of an
 update summed in other portions: how far two of these curves lie apart, at most and over their last tenth, is the
-spread. `largest` and `last` say how far a layout lies from their mean, `within` that both are inside the spread; `lasts`
-are the repeats' own. `--ways "zero 3,zero 3"` runs a layout twice.
+spread. `largest` and `last` say how far a layout lies from their mean, `within` that both are inside the spread;
+`lasts` are the repeats' own. `--ways "zero 3,zero 3"` runs a layout twice.
 `switches`: a run is stopped by SIGTERM after an update drawn by --seed and goes on in the next layout, twice;
 `sparse_switches`: the same of the mixture.
 """
