@@ -64,7 +64,8 @@ def rate(args: argparse.Namespace, device: torch.device, shape: DecoderShape, en
         batches = [replace(each, ids_T=each.ids_T % 512, targets_T=each.targets_T.clamp(max=511)) for each in batches]
     turn = iter(range(1 << 30))
     median, spread = seconds_each(lambda: trained.step([batches[next(turn) % 4]]), device)
-    predicted = memory_of(shape, args.tokens, zero=0, fused_linears=has_fused_linears(device)).peak
+    fp8 = "fp8" in engine.split("+")
+    predicted = memory_of(shape, args.tokens, fused_linears=has_fused_linears(device) and not fp8, fp8=fp8).peak
     say(
         "ours", experts=shape.experts and shape.experts.number, engine=engine, tokens=args.tokens,
         parameters=shape.parameters, active=shape.active_parameters,

@@ -14,6 +14,7 @@ the optimiser, ours and theirs; rates are of tokens, whatever the update. Weight
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import platform
@@ -310,6 +311,8 @@ def main() -> None:
             traceback.print_exc(limit=4)
             print("failed, going on", flush=True)
         if device.type == "cuda":
+            torch._dynamo.reset()
+            gc.collect()  # or weights of this model count as memory of the next
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 

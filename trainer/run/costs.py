@@ -157,6 +157,7 @@ def rank_memory(
         and training.precision == "bf16"
         and training.linears == "bf16"
         and training.tensor == 1,
+        fp8=training.linears == "fp8",
         plan=plan,
     )
 

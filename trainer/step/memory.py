@@ -17,9 +17,11 @@ rank holds: of the layers' matrices 1 / N, of all else the whole.
     residual     4 P / R, where replicas exchange gradients narrower than float32
     activations  T L x
                  Q, K, M are 1 / N of a rank's layers
-    backward     T (x of `none` - x + 3 w M)
-                 of one block: what it recomputes, gradients of gate, up and the SwiGLU's output
-    head         T h, the weight's gradient in float32, and a chunk of logits in the forward pass
+    backward     T (x of `none` - x + 2 w M)
+                 of one block: what it recomputes, gradients of gate, up and the SwiGLU's output, which itself is
+                 freed by then
+    head         T h, the weight's gradient in float32, and a chunk of logits in the forward pass; it hands on w T C
+                 to the blocks and w V C to a tied embedding
 
 x is what a block saves of a token, with the operators of `gristmill.trainer.model.fused` (they save their inputs and a
 number or two):
@@ -44,17 +46,19 @@ A sparse block has, for A active experts of width M and E in all, in place of 3 
 Ranks that share the experts hold a part each, and their masters and state are sharded over `R / experts` ranks.
 
 Where `gristmill.trainer.model.gated_mlp` and `gristmill.trainer.model.added` are single operators (`fused_linears`) it
-is 2 M in the first line, because SwiGLU's output is recomputed, and C less in the others, because sums have no addend
-beside them. h: cosines and sines, and of the head hidden states, normed, and their gradient, 4 D + 3 w C. With
-`offload` masters, optimiser state, and in stages 2 and 3 shards and gradients, are on the host.
+is 2 M in the first line, because SwiGLU's output is recomputed (so 3 M backward), and C less in the others, because
+sums have no addend beside them. With `fp8` a linear layer saves its input in 8 bits and not in w, and its weight once
+more in 8 bits; `selective` does so beside the outputs, and saves more than `none`. h: cosines and sines, and of the
+head hidden states, normed, and their gradient, 4 D + 3 w C. With `offload` masters, optimiser state, and in stages 2
+and 3 shards and gradients, are on the host.
 
 In a pipeline a rank has the blocks of its stages, and activations of as many micro-batches as its schedule lets it
 begin before it ends the first.
 
 The largest of three moments counts: the end of the forward pass; the beginning of backward, when the last block's
-gradients come on top of all activations; its end, when all gradients are there and the first block's activations still
-are. Gradients of a single pass exist only in the third. Fragmentation, the CUDA context (about 0.5 GB) and libraries'
-workspaces come on top.
+gradients come on top of all activations, and of the head only what it hands on; its end, when all gradients are there
+and the first block's activations still are. Gradients of a single pass exist only in the third. Fragmentation, the CUDA
+context (about 0.5 GB) and libraries' workspaces come on top.
 """
 
 from __future__ import annotations
@@ -84,16 +88,17 @@ class MemoryEstimate:
     block: int  # activations of one block
     head: int
     logits: int
+    handed_on: int  # by the head, to the last block and to a tied embedding
     backward: int  # what a block recomputes, and its gradients
-    accumulated: bool  # gradients are there during forward passes
+    accumulated: int  # gradients that are there during forward passes
+    reduced: int  # gradients of a block, in stages 2 and 3, while the block before it is passed
     residual: int = 0  # of gradients that replicas exchange in few bits
 
     @property
     def peak(self) -> int:
-        full = (
-            self.activations + self.head + max(self.logits, self.backward) + (self.gradients if self.accumulated else 0)
-        )
         held = self.weights + self.masters + self.optimizer + self.residual
+        backward = self.handed_on + self.backward + max(0, self.reduced - self.block)
+        full = self.accumulated + self.activations + max(self.head + self.logits, backward)
         return held + max(full, self.gradients + self.block + self.backward)
 
     def facts(self) -> dict[str, int]:
@@ -129,6 +134,7 @@ def memory_of(
     offload: bool = False,
     muon: bool = False,
     fused_linears: bool = False,
+    fp8: bool = False,
     plan: Plan | None = None,
     place: int | None = None,
 ) -> MemoryEstimate:
@@ -142,7 +148,8 @@ def memory_of(
         fused_linears = False
     kept, whole = (
         [
-            tokens * kept_of_token(shape, width, way, tensor, fused_linears, context, layer)
+            tokens * kept_of_token(shape, width, way, tensor, fused_linears, context, layer, fp8)
+            + (shape.matrices(layer, 0) if fp8 and way != "full" else 0)
             for layer in range(shape.layers)
         ]
         for way in (recompute, "none")
@@ -158,7 +165,7 @@ def memory_of(
             if place in (None, rank)
         ]
     backward = max(
-        more - less + tokens * width * _gradients_of_token(shape, layer, tensor)
+        max(0, more - less) + tokens * _gradients_of_token(shape, width, layer, tensor, fused_linears, fp8)
         for layer, (more, less) in enumerate(zip(whole, kept, strict=True))
     )
     return max(
@@ -224,30 +231,37 @@ def _estimate(
         weights = held_width * P
         masters = 4 * P if precision == "bf16" else 0
         gradients = held_width * P if in_place else 4 * P + held_width * max(of_block, root)
+        accumulated, reduced = gradients, 0
     else:
-        shards = 0 if offload else 4 * P // ranks
-        weights = shards + held_width * (P if zero == 2 else 2 * of_block + root)
+        accumulated = 0 if offload else 4 * P // ranks
+        weights = accumulated + held_width * (P if zero == 2 else 2 * of_block + root)
         masters = 0
-        gradients = shards + (held_width + 4) * max(of_block, root)
+        reduced = (held_width + 4) * of_block
+        gradients = accumulated + max(reduced, (held_width + 4) * root)
     if zero >= 1:
         masters, state = sharded(masters), sharded(state)
     optimizer = 0 if offload else state
     masters = 0 if offload else masters
     logits = min(tokens, LOGIT_ROWS) * shape.vocabulary * width if held.head else 0
-    head = 4 * shape.head_size * tokens + held.beside
+    head = handed_on = 4 * shape.head_size * tokens + held.beside
     if held.head:
         head += 3 * width * shape.hidden * tokens + 4 * shape.vocabulary * shape.hidden
+        handed_on += width * shape.hidden * (tokens + shape.vocabulary * shape.tied)
     residual = 4 * P // ranks if narrow and replicas > 1 else 0
     return MemoryEstimate(
-        weights, masters, gradients, optimizer, held.activations, block, head, logits, backward,
-        not alone or passes > 1, residual,
+        weights, masters, gradients, optimizer, held.activations, block, head, logits, handed_on, backward,
+        accumulated if not alone or passes > 1 else 0, reduced, residual,
     )  # fmt: skip
 
 
-def _gradients_of_token(shape: DecoderShape, layer: int, tensor: int) -> int:
-    """Numbers in the gradients inside an MLP, or inside the experts."""
-    experts = shape.experts_of(layer)
-    return 3 * shape.mlp // tensor if experts is None else experts.active * (3 * experts.width + 2 * shape.hidden)
+def _gradients_of_token(
+    shape: DecoderShape, width: int, layer: int, tensor: int, fused_linears: bool, fp8: bool
+) -> int:
+    """Bytes of the gradients inside an MLP, or inside the experts, less what is freed before the last of them."""
+    if (experts := shape.experts_of(layer)) is not None:
+        return width * experts.active * (3 * experts.width + 2 * shape.hidden)
+    freed = 0 if fused_linears else 1 if fp8 else width
+    return (3 * width - freed) * shape.mlp // tensor
 
 
 def kept_of_token(
@@ -258,6 +272,7 @@ def kept_of_token(
     fused_linears: bool = False,
     context: int = 1,
     layer: int = 0,
+    fp8: bool = False,
 ) -> int:
     """Bytes that a block saves of one token between its forward and its backward pass."""
     C, M, H = shape.hidden, shape.mlp // tensor, shape.heads // tensor
@@ -267,15 +282,18 @@ def kept_of_token(
         M, A = experts.shared * experts.width, experts.active
         routed = A * ((1 if recompute == "selective" else 2) * C + 2 * experts.width)
         router = 4 * experts.number + 40 * A
+    dense = 2 * C + M if experts is None else C + M  # inputs of linear layers alone: norms' outputs, SwiGLU's
+    in_fp8 = dense + Q + (C if experts is not None and M else 0) if fp8 else 0
     if recompute == "full":
         return width * (1 if fused_linears and experts is None else 2) * C
     if recompute == "selective":
         sums = (2 if fused_linears else 3) + (1 if experts is not None and experts.shared else 0)
-        return width * (sums * C + 2 * Q + 2 * K + 2 * M + routed) + 4 * H + router
+        return width * (sums * C + 2 * Q + 2 * K + 2 * M + routed) + 4 * H + router + in_fp8
     exchanged = 0
     if context > 1 and way_of(shape, context, tensor) == "heads":
         exchanged = 2 * Q + 2 * K * max(1, context * tensor // shape.kv_heads)
     elif context > 1:
         exchanged = Q + 2 * K * context
     inner = (2 if fused_linears else 3) * M
-    return width * (4 * C + 2 * Q + 2 * K + inner + routed + exchanged) + 4 * (H + 2) + router
+    whole = 4 * C + 2 * Q + 2 * K + inner + routed + exchanged - (dense if fp8 else 0)
+    return width * whole + 4 * (H + 2) + router + in_fp8
