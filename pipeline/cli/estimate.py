@@ -53,7 +53,10 @@ def estimate(
 
     loaded = recipes.load(recipe)
     if memory is not None:
-        check_memory(memory)
+        try:
+            check_memory(memory)
+        except ValueError as error:
+            raise RecipeError(f"--memory {memory}: {error}") from error
     limit = None if memory in (None, "auto") else int(parse_bytes(memory))
     shape = Shape(workers, cores, limit, core_hour, object_store)
     if sample_of is not None:

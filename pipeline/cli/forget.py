@@ -11,6 +11,8 @@ import typer
 
 from gristmill.pipeline.screen import console, escape, say
 
+SHOWN = 200  # characters of a passage that is found
+
 
 def forget(
     out: Annotated[str, typer.Argument(help="the output folder of a finished run", show_default=False)],
@@ -87,9 +89,10 @@ def find(
         record = ", ".join(found.files[:3]) + (" or others of its part" if len(found.files) > 3 else "")
         where = f", byte {found.offset:,}" if found.offset is not None else ""
         say(show, f"{found.source}  {found.url or ''}", "bold", str(found.uid))
+        passage = found.passage if len(found.passage) <= SHOWN else f"{found.passage[:SHOWN]} [...] "
         say(show, f"  in {found.set}/{found.shard}")
         say(show, f"  read from {record or 'a file that is not on record'}{where}")
-        say(show, f"  ...{found.before}{found.passage[:200]}{found.after}...", "dim")
+        say(show, f"  ...{found.before}{passage}{found.after}...", "dim")
     if not count:
         if not as_json:
             show.print("no document of these shards holds it")

@@ -291,7 +291,7 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
         for name in sorted(files_of_reader)
     )
     first = "  - extract\n" if of_pages and not mixed else ""
-    name = folder.resolve().name.replace(" ", "-") or "run"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("._-")[:100] or "run"
     text = f"name: {name}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n{SHARDS}"
     if shipped is not None:
         text = with_sources(shipped, sources, bool(first))

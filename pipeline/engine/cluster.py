@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 STARTS = 3
 ASK_AGAIN = 5_000.0  # milliseconds
+ADDRESS = re.compile(r"([a-z]+://)?[^/]+:\d+/?|inproc://.+")
 CONNECT = 10.0  # seconds for a scheduler to answer
 LOGGERS = (
     "distributed",
@@ -69,6 +71,8 @@ class Where:
         """What can be seen to be wrong before anything is begun."""
         if self.cluster:
             settings_in(Path(self.cluster))
+        if self.scheduler and not ADDRESS.fullmatch(self.scheduler):
+            raise RecipeError(f"--scheduler {self.scheduler}: an address was expected, such as tcp://host:8786")
         if self.scheduler and self.scheduler.startswith("tls://"):
             check_tls(self.scheduler)
         try:

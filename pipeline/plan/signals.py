@@ -171,8 +171,10 @@ class _Walk:
         kind = next((kind for kind in self.configured if signal in kind.adds), None) or registry.adds(signal)
         where = f"{self.recipe.path}:{step.line}: {step.called} needs the signal {signal}"
         if kind is None:
+            near = registry.likely_signal(signal, self.configured)
+            hint = f"did you mean {near}? If not, " if near else ""
             raise RecipeError(
-                f"{where}, which no stage measures; put a stage before it that adds it "
+                f"{where}, which no stage measures; {hint}put a stage before it that adds it "
                 "(`from_meta` does, of columns of the input)"
             )
         required = [name for name, field in kind.model_fields.items() if field.is_required()]

@@ -15,7 +15,7 @@ import importlib.metadata
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -62,6 +62,13 @@ def adds(signal: str) -> type[Stage] | None:
     likely = sorted(names().values(), key=lambda name: (name != "TextSignals", ".text." not in stages.HOMES[name]))
     kinds: Iterator[type[Stage]] = (getattr(stages, name) for name in likely)
     return next((kind for kind in kinds if signal in kind.adds), None)
+
+
+def likely_signal(signal: str, configured: Iterable[type[Stage]]) -> str | None:
+    """A near spelling, of what stages of the mill or of a recipe add."""
+    kinds = {*configured, *(getattr(stages, name) for name in names().values())}
+    near = difflib.get_close_matches(signal, sorted({name for kind in kinds for name in kind.adds}), n=1)
+    return near[0] if near else None
 
 
 def comes_with_the_mill(kind: type[Stage]) -> bool:

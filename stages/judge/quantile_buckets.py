@@ -46,7 +46,10 @@ class QuantileBuckets(Quantiles):
     ] = None
     tiers: dict[str, int] = Field(
         default=TIERS,
-        description="names of tiers, each with the first bucket above it; the last is the number of buckets",
+        description=(
+            "names of tiers, each with the first bucket above it; the last is the number of buckets, and the default "
+            "fits itself to that: the best bucket is always high"
+        ),
     )
     called_after: Annotated[
         str, Field(description="the signals are called so: NAME_bucket and NAME_tier", pattern=r"^[a-z][a-z0-9_]*$")
@@ -97,7 +100,10 @@ class QuantileBuckets(Quantiles):
         if self.tiers != TIERS or self.buckets == TIERS["high"]:
             return self.tiers
         ends = {name: max(1, round(end * self.buckets / TIERS["high"])) for name, end in TIERS.items()}
-        return {name: end for name, end in ends.items() if list(ends.values()).index(end) == list(ends).index(name)}
+        lower = {
+            end: name for name, end in reversed(ends.items()) if end < self.buckets
+        }  # of equal ends the lowest name
+        return {name: end for end, name in sorted(lower.items())} | {"high": self.buckets}
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         shares = [k / self.buckets for k in range(1, self.buckets)]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from gristmill.kernels.base.columns import TextColumn, text_array
@@ -38,11 +39,22 @@ def room_for(column: TextColumn) -> tuple[Array, Array]:
     return np.empty(int(column.offsets[-1] - column.offsets[0]), np.uint8), np.empty(len(column.offsets), np.int64)
 
 
+def is_blank(text: pa.Array) -> pa.Array:
+    """True of texts of no character but spaces and line breaks; false of nulls."""
+    return pc.fill_null(pc.or_(pc.equal(pc.binary_length(text), 0), pc.utf8_is_space(text)), False)
+
+
 def rewritten(batch: pa.RecordBatch, data: Array, offsets: Array, signals: Mapping[str, Array]) -> Applied:
-    """The batch with new text, of which nulls stay null, and signals; no document is dropped."""
+    """The batch with new text, of which nulls stay null, and signals. A document of which nothing is left is dropped,
+    with the text that it had."""
     given = Signals(batch).column("text")
     text = text_array(data, offsets, given)
+    emptied = is_blank(text)
+    if pc.any(emptied).as_py():
+        before = given.cast(text.type)
+        emptied = pc.and_not(emptied, is_blank(before))
+        text = pc.if_else(emptied, before, text)
     return Applied(
         with_columns(batch, {"text": text, **{name: pa.array(values) for name, values in signals.items()}}),
-        Verdict.keep(len(batch)),
+        Verdict.keep(len(batch)).drop(emptied, "nothing_left"),
     )

@@ -240,10 +240,14 @@ def test_cards_are_those_here_unless_said(monkeypatch: pytest.MonkeyPatch) -> No
     assert (here.count, here.per_host, here.hosts, here.kind) == (4, 2, 2, "CPU")
     assert here.memory_gb == pytest.approx(here.host_memory_gb / 2) and here.tflops < 1
     said = cards_from({"count": 64, "memory_gb": 141, "kind": "H200"}, 1)
-    assert (said.hosts, said.tflops, said.link_gb_s) == (8, 989, cards.PCIE)
+    assert (said.hosts, said.tflops, said.link_gb_s) == (8, 989, 450)
+    for kind, link in (("NVIDIA A100-SXM4-80GB", 300), ("NVIDIA A100-PCIE-40GB", 25), ("h100 nvl", 25), ("L4", 25)):
+        assert cards_from({"count": 64, "memory_gb": 80, "kind": kind}, 1).link_gb_s == link
+    assert cards_from({"count": 8, "memory_gb": 80, "kind": "N1", "tflops": 500}, 1).link_gb_s == cards.PCIE
     for wrong, message in (
         ({"count": 8}, r"cards\.memory_gb: is missing"),
         ({"count": 12, "memory_gb": 80}, r"count 12 is no multiple of per_host 8"),
+        ({"count": 8, "memory_gb": 80, "kind": "H1000"}, r"cards\.kind: no card 'H1000' is known; .* H100,"),
         ({"memory_gb": -1}, r"cards\.memory_gb: Input should be greater than 0"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -1,13 +1,14 @@
 """The GPUs of a run, and the links between them: measured where they are, or said, to plan for those that are not.
 
 Links are what makers state, each way, of one GPU: `gristmill.trainer.run.costs` takes a share of it. NVML tells which
-NVLinks are up; without one, GPUs of a host exchange over PCIe. No interface tells how fast hosts are linked: where
-`network_gb_s` is not said it is taken to be 50 GB/s a GPU (400 Gbit/s each).
+NVLinks are up, the kind those of cards elsewhere; without one, GPUs of a host exchange over PCIe. No interface tells
+how fast hosts are linked: where `network_gb_s` is not said it is taken to be 50 GB/s a GPU (400 Gbit/s each).
 """
 
 from __future__ import annotations
 
 import os
+import re
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -16,13 +17,17 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from gristmill.trainer.checked import CHECKED, Count, from_json
-from gristmill.trainer.model.flops import peak_of
+from gristmill.trainer.model.flops import PEAKS, peak_of
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 NVLINK = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0}  # GB/s of a link each way, by version
 PCIE, NETWORK, HOST_MEMORY = 25.0, 50.0, 1000.0
 OF_A_HOST = 8  # cards that are only said
+LINKS = {  # GB/s each way that makers state of NVLink
+    "GB200": 900.0, "B200": 900.0, "GH200": 450.0, "H200": 450.0, "H100": 450.0, "H20": 450.0, "H800": 200.0,
+    "A100": 300.0, "A800": 200.0,
+}  # fmt: skip
 UNKNOWN = 100.0  # TFLOP/s
 CPU = {"tflops": 0.05, "link_gb_s": 5.0}  # for runs of a few minutes
 GB = 1e9
@@ -66,14 +71,28 @@ def cards_from(said: dict[str, Any], count: int) -> Cards:
     share the processor's memory. Where another count is said, the cards are elsewhere, and nothing is measured."""
     from_json(Cards, {"count": count, "memory_gb": 1.0, "per_host": 1, **said}, "cards")  # names and numbers are right
     facts = {"count": count, **said}
-    if "kind" in said and "tflops" not in said and (peak := peak_of(said["kind"])):
+    if (kind := said.get("kind")) and "tflops" not in said:
+        if (peak := peak_of(kind)) is None:
+            known = ", ".join(name for name, *_ in PEAKS)
+            raise ValueError(
+                f"cards.kind: no card {kind!r} is known; give its tflops in bf16, or one of these: {known}"
+            )
         facts["tflops"] = peak / 1e12
     gpus = torch.cuda.is_available()
     if "count" not in said or (gpus and said["count"] == count):
         facts = {**(_gpus(count) if gpus else _processors(count)), **facts}
     elif "memory_gb" not in said:
         raise ValueError("cards.memory_gb: is missing: of one card, in GB")
+    elif kind:
+        facts.setdefault("link_gb_s", link_of(kind))
     return from_json(Cards, facts, "cards")
+
+
+def link_of(kind: str) -> float:
+    """GB/s each way of a card by its name: by NVLink to all cards of its host, or by PCIe."""
+    words = re.split(r"[^A-Z0-9]+", kind.upper())
+    bridged = {"PCIE", "NVL"} & set(words)  # NVLink to one neighbour at most
+    return PCIE if bridged else next((LINKS[word] for word in words if word in LINKS), PCIE)
 
 
 def _gpus(count: int) -> dict[str, Any]:

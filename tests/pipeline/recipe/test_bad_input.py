@@ -115,6 +115,13 @@ def test_a_stage_that_is_wrong_is_named_with_line_and_likely_spelling(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_signal_and_an_address_that_are_wrong(gristmill: Gristmill, tmp_path: Path) -> None:
+    jsonl(tmp_path / "docs.jsonl", texts(2))
+    file = recipe(tmp_path, stages="\n  - keep_where: {signal: wrods, at_least: 5}")
+    gristmill("plan", file).one_line(2, "signal wrods, which no stage measures; did you mean words? If not, ")
+    gristmill("run", recipe(tmp_path), "--scheduler", "nonsense").one_line(2, "--scheduler nonsense: an address was")
+
+
 def test_a_join_that_leads_nowhere(gristmill: Gristmill, tmp_path: Path) -> None:
     text = "name: tiny\nsources:\n  docs:\n    jsonl: {path: docs.jsonl}\n    join: wrte\nstages: [write]\n"
     gristmill("run", recipe(tmp_path, text)).one_line(

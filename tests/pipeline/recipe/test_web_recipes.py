@@ -187,6 +187,10 @@ def test_a_shipped_recipe_is_written_for_your_files(tmp_path: Path, crawl: Path)
 def test_texts_have_nothing_to_extract_and_a_wrong_name_says_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_text(json.dumps({"text": prose(1)}) + "\n")
+    for folder, name in (("für uns", "f-r-uns"), ("数据", "run")):
+        shutil.copytree(tmp_path / "in", tmp_path / folder)
+        start_recipe(tmp_path / folder, tmp_path / f"{name}.yaml")
+        assert recipes.load(tmp_path / f"{name}.yaml").name == name
     start_recipe(tmp_path / "in", tmp_path / "r.yaml", "fineweb")
     assert "extract" not in [step.called for step in recipes.load(tmp_path / "r.yaml").steps]
     for name in LIKE:  # as `init --help` has them

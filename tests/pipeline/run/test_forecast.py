@@ -143,6 +143,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     other = save(tmp_path / "s.yaml", RECIPE.replace("exact_dedup, ", ""))
     assert asked("estimate", str(other), "--workers", "8", "--from", str(tmp_path / "part")) == 2
     assert "other stages of crawl" in " ".join(capsys.readouterr().err.split())
+    assert asked("estimate", str(recipe), "--workers", "8", "--memory", "lots") == 2
+    assert "--memory lots: a size was expected" in " ".join(capsys.readouterr().err.split())
 
 
 def asked(*arguments: str) -> int:

@@ -157,6 +157,19 @@ def test_buckets_hold_equal_weight_and_the_best_is_the_last():
     assert len(flow.metrics["quantile_buckets"][0]["cuts"]) == 19
 
 
+@pytest.mark.parametrize(
+    ("buckets", "tiers"),
+    [
+        (2, {"low": 1, "high": 2}),
+        (5, {"low": 2, "medium_low": 3, "medium": 4, "high": 5}),
+        (10, {"low": 4, "medium_low": 6, "medium": 9, "high": 10}),
+        (40, {"low": 16, "medium_low": 24, "medium": 36, "medium_high": 38, "high": 40}),
+    ],
+)
+def test_the_best_of_few_buckets_is_high(buckets: int, tiers: dict[str, int]) -> None:
+    assert list(QuantileBuckets(by=["other"], buckets=buckets).named_tiers.items()) == list(tiers.items())
+
+
 def test_an_ensemble_takes_the_highest_bucket_or_the_mean():
     rows = made()
     one, _ = marked(QuantileBuckets(by=["good"], buckets=4, tiers={"low": 2, "high": 4}), rows)

@@ -14,8 +14,9 @@ VERDICTS = Path(__file__).parents[4] / "shared" / "data" / "rule_verdicts.parque
 
 
 def lines(text: str | None, **settings):
-    table = C4Lines(**settings)(pa.table({"text": pa.array([text], pa.string())}))
-    return table["text"][0].as_py(), [table[name][0].as_py() for name in C4Lines.adds]
+    done = C4Lines(**settings).apply(pa.record_batch({"text": pa.array([text], pa.string())}))
+    left = done.batch["text"][0].as_py() if done.verdict.reason(0) is None else ""
+    return left, [done.batch[name][0].as_py() for name in C4Lines.adds]
 
 
 def test_lines_go_in_the_published_order():
@@ -44,10 +45,18 @@ def test_every_option_is_an_option():
 
 @pytest.mark.parametrize("text", ["", " \n\t", "a", "😀😀😀", "שלום עולם טוב.", "\0\0 \0 \0.", "\u0301\u0301", None])
 def test_odd_texts_have_defined_signals(text):
-    table = C4Lines()(pa.table({"text": pa.array([text, "One two three."], pa.string())}))
+    table = C4Lines().apply(pa.record_batch({"text": pa.array([text, "One two three."], pa.string())})).batch
     assert table["text"][1].as_py() == "One two three." and (table["text"][0].as_py() is None) == (text is None)
     assert [table[name].null_count for name in C4Lines.adds] == [0] * 4
     assert C4Quality()(table).num_rows == 0 and C4Quality(min_sentences=0)(table).num_rows == 2
+
+
+def test_what_is_emptied_is_dropped_with_the_text_that_it_had():
+    texts = ["Home\nAbout us", "One two three.", "", None, " \n", "Home"]
+    done = C4Lines().apply(pa.record_batch({"text": pa.array(texts, pa.string())}))
+    assert [done.verdict.reason(row) for row in range(6)] == ["nothing_left", None, None, None, None, "nothing_left"]
+    assert done.batch["text"].to_pylist() == ["Home\nAbout us", "One two three.", "", None, "", "Home"]
+    assert C4Lines()(pa.table({"text": texts})).num_rows == 4
 
 
 def test_documents_go_for_named_reasons():

@@ -9,8 +9,9 @@ from gristmill.stages.rules.refinedweb import RefinedwebLines, RefinedwebQuality
 
 
 def lines(text: str | None, **settings):
-    table = RefinedwebLines(**settings)(pa.table({"text": pa.array([text], pa.string())}))
-    return table["text"][0].as_py(), [table[name][0].as_py() for name in RefinedwebLines.adds]
+    done = RefinedwebLines(**settings).apply(pa.record_batch({"text": pa.array([text], pa.string())}))
+    left = done.batch["text"][0].as_py() if done.verdict.reason(0) is None else ""
+    return left, [done.batch[name][0].as_py() for name in RefinedwebLines.adds]
 
 
 @pytest.mark.parametrize(
@@ -74,8 +75,9 @@ def test_settings_in_other_languages():
 
 def test_documents_go_when_more_than_a_twentieth_of_their_words_went():
     words = " ".join(["word"] * 19)
-    table = RefinedwebLines()(pa.table({"text": [f"{words}\nmenu", f"{words}\n12 likes", "MENU", "", None]}))
-    verdict = RefinedwebQuality().apply(table.to_batches()[0]).verdict
+    batch = pa.record_batch({"text": [f"{words}\nmenu", f"{words}\n12 likes", "MENU", "", None]})
+    done = RefinedwebLines().apply(batch)
+    verdict = RefinedwebQuality().apply(done.batch).verdict
     assert [verdict.reason(row) for row in range(5)] == [
         None,
         "too_many_words_removed",
@@ -83,12 +85,18 @@ def test_documents_go_when_more_than_a_twentieth_of_their_words_went():
         None,
         None,
     ]
-    assert table["text"].to_pylist() == [words, words, "", "", None]
+    assert done.verdict.reason(2) == "nothing_left" and done.batch["text"].to_pylist() == [
+        words,
+        words,
+        "MENU",
+        "",
+        None,
+    ]
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", "a", "😀😀 😀", "שלום עולם", "\0\0 \0", "\u0301\u0301 x", "\r\n\r\n"])
 def test_odd_texts_have_defined_signals(text):
-    table = RefinedwebLines()(pa.table({"text": pa.array([text], pa.string())}))
+    table = RefinedwebLines().apply(pa.record_batch({"text": pa.array([text], pa.string())})).batch
     assert 0 <= table["refinedweb_words_removed_share"][0].as_py() <= 1 and table["text"].null_count == 0
 
 
