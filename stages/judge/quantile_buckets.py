@@ -100,9 +100,8 @@ class QuantileBuckets(Quantiles):
         if self.tiers != TIERS or self.buckets == TIERS["high"]:
             return self.tiers
         ends = {name: max(1, round(end * self.buckets / TIERS["high"])) for name, end in TIERS.items()}
-        lower = {
-            end: name for name, end in reversed(ends.items()) if end < self.buckets
-        }  # of equal ends the lowest name
+        # of names with the same end the lowest stays
+        lower = {end: name for name, end in reversed(ends.items()) if end < self.buckets}
         return {name: end for end, name in sorted(lower.items())} | {"high": self.buckets}
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
