@@ -136,10 +136,10 @@ class Curves:
         if not self.ranks.first:
             return
         mean, most = self.mean[sparse], self.spread[sparse]
-        largest, last = beside(curve, mean)
+        (largest, _), last = beside(curve, mean), tail(curve) - tail(mean)
         self.say(
             "curve", way=name, updates=len(curve), loss=round(tail(curve), 5), largest=float(f"{largest:.3g}"),
-            last=float(f"{tail(curve) - tail(mean):.3g}"), within=bool(largest <= most[0] and last <= most[1]),
+            last=float(f"{last:.3g}"), within=bool(largest <= most[0] and abs(last) <= most[1]),
             seconds=round(seconds, 1),
         )  # fmt: skip
 

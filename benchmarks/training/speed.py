@@ -14,7 +14,6 @@ the optimiser, ours and theirs; rates are of tokens, whatever the update. Weight
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
 import platform
@@ -274,6 +273,8 @@ def profile(step: Callable[[], None], name: str) -> None:
 
 
 def main() -> None:
+    from benchmarks.training.work import tidy  # which imports this module
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="ceiling,ours,transformers")
     parser.add_argument("--shapes", default="1.3b:4096,124m:1024")
@@ -311,9 +312,7 @@ def main() -> None:
             traceback.print_exc(limit=4)
             print("failed, going on", flush=True)
         if device.type == "cuda":
-            torch._dynamo.reset()
-            gc.collect()  # or weights of this model count as memory of the next
-            torch.cuda.empty_cache()
+            tidy(device)  # or weights of this model count as memory of the next
             torch.cuda.reset_peak_memory_stats()
 
 

@@ -41,6 +41,8 @@ def room_for(column: TextColumn) -> tuple[Array, Array]:
 
 def is_blank(text: pa.Array) -> pa.Array:
     """True of texts of no character but spaces and line breaks; false of nulls."""
+    if pa.types.is_string_view(text.type):  # for which Arrow has neither function
+        text = text.cast(pa.large_string())
     return pc.fill_null(pc.or_(pc.equal(pc.binary_length(text), 0), pc.utf8_is_space(text)), False)
 
 
@@ -51,9 +53,8 @@ def rewritten(batch: pa.RecordBatch, data: Array, offsets: Array, signals: Mappi
     text = text_array(data, offsets, given)
     emptied = is_blank(text)
     if pc.any(emptied).as_py():
-        before = given.cast(text.type)
-        emptied = pc.and_not(emptied, is_blank(before))
-        text = pc.if_else(emptied, before, text)
+        emptied = pc.and_not(emptied, is_blank(given))
+        text = pc.if_else(emptied, given.cast(pa.large_string()), text.cast(pa.large_string())).cast(text.type)
     return Applied(
         with_columns(batch, {"text": text, **{name: pa.array(values) for name, values in signals.items()}}),
         Verdict.keep(len(batch)).drop(emptied, "nothing_left"),

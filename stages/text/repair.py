@@ -11,11 +11,12 @@ from typing import Annotated, ClassVar
 import pyarrow as pa
 from pydantic import Field
 
-from gristmill.kernels.base.columns import text_array, text_column
+from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.repair import characters
 from gristmill.kernels.repair.normal_form import Form
 from gristmill.kernels.repair.repair import Steps, repair
 from gristmill.stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
+from gristmill.stages.text.line_text import rewritten
 
 
 class Repair(Rewrite):
@@ -64,6 +65,9 @@ class Repair(Rewrite):
     def rewrite(self, batch: pa.RecordBatch) -> Applied:
         given = Signals(batch).column("text")
         repaired = repair(text_column(given), self.steps)
-        counts = {name: pa.array(values) for name, values in zip(self.adds, repaired.counts, strict=True)}
-        text = text_array(repaired.text.data, repaired.text.offsets, given) if len(repaired.changed) else given
-        return Applied(with_columns(batch, {"text": text, **counts}), Verdict.keep(len(batch)))
+        counts = dict(zip(self.adds, repaired.counts, strict=True))
+        if len(repaired.changed):
+            return rewritten(batch, repaired.text.data, repaired.text.offsets, counts)
+        return Applied(
+            with_columns(batch, {name: pa.array(values) for name, values in counts.items()}), Verdict.keep(len(batch))
+        )

@@ -51,9 +51,10 @@ def test_odd_texts_have_defined_signals(text):
     assert C4Quality()(table).num_rows == 0 and C4Quality(min_sentences=0)(table).num_rows == 2
 
 
-def test_what_is_emptied_is_dropped_with_the_text_that_it_had():
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_what_is_emptied_is_dropped_with_the_text_that_it_had(kind):
     texts = ["Home\nAbout us", "One two three.", "", None, " \n", "Home"]
-    done = C4Lines().apply(pa.record_batch({"text": pa.array(texts, pa.string())}))
+    done = C4Lines().apply(pa.record_batch({"text": pa.array(texts, kind)}))
     assert [done.verdict.reason(row) for row in range(6)] == ["nothing_left", None, None, None, None, "nothing_left"]
     assert done.batch["text"].to_pylist() == ["Home\nAbout us", "One two three.", "", None, "", "Home"]
     assert C4Lines()(pa.table({"text": texts})).num_rows == 4

@@ -61,8 +61,14 @@ def test_any_layout_keeps_its_type_its_nulls_and_its_rows(kind):
     "values", [[], [None], [""], [" "], ["\x00"], ["😀" * 5], ["\u0301"], ["שלום"], ["a"]], ids=ascii
 )
 def test_odd_texts_have_defined_signals(values):
-    done = texts(Repair(), values)
+    done = Repair().apply(pa.record_batch({"text": pa.array(values, pa.string())})).batch
     assert len(done) == len(values) and all(done.column(name).null_count == 0 for name in Repair.adds)
+
+
+def test_a_text_of_unseen_characters_alone_is_dropped():
+    done = Repair().apply(pa.record_batch({"text": ["\x07\u200b", "clean", "", None]}))
+    assert [done.verdict.reason(row) for row in range(4)] == ["nothing_left", None, None, None]
+    assert done.batch.column("text").to_pylist() == ["\x07\u200b", "clean", "", None]
 
 
 def test_batches_do_not_matter():
