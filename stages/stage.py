@@ -360,6 +360,7 @@ class Global(Stage):
     rewrites: ClassVar[bool] = False  # changes texts, so that what was measured on them is measured again
     reads_text: ClassVar[bool] = False  # what it adds is of the text, and holds until a rewrite
     drops: ClassVar[bool] = True  # may drop documents; a stage that never does says False
+    groups_by: ClassVar[str] = ""  # the setting that names columns by which documents are told apart, if it has one
     final: ClassVar[bool] = False  # writes the end product: no stage after it may change or drop documents
 
     @property

@@ -44,7 +44,7 @@ def verify(
             show.print(f"[red]fault[/red]  {escape(line)}", soft_wrap=True)
         count += len(damaged)
         show.print(
-            f"{escape(folder)}: {files:,} files checked, {len(damaged):,} faults; run the recipe again to repair them"
+            f"{escape(folder)}: {files:,} files checked, {faults_in(len(damaged))}; run the recipe again to repair them"
             if damaged
             else f"{escape(folder)}: {files:,} files, all {fine}"
         )
@@ -56,12 +56,16 @@ def verify(
             show.print(f"[red]fault[/red]  {escape(str(path))}: {escape(str(fault))}", soft_wrap=True)
         count += len(faults)
         show.print(
-            f"{escape(str(path))}: {shards:,} shards checked, {len(faults):,} faults"
+            f"{escape(str(path))}: {shards:,} shards checked, {faults_in(len(faults))}"
             if faults
             else f"{escape(str(path))}: {shards:,} shards, all {fine}"
         )
     if count:
-        raise RunFailed(f"{count:,} faults")
+        raise RunFailed(faults_in(count))
+
+
+def faults_in(count: int) -> str:
+    return f"{count:,} fault{'s' if count != 1 else ''}"
 
 
 def export(

@@ -49,6 +49,9 @@ def train(
     from gristmill.pipeline.train import plan as plans, work
 
     loaded = plans.load(plan)
+    cards = (loaded.plan.cards or {}).get("count", ranks)
+    if ranks and cards != ranks:
+        raise RecipeError(f"{plan}: cards: count is {cards}, --ranks says {ranks}; leave one of them out")
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     under_torchrun = "RANK" in os.environ and "WORLD_SIZE" in os.environ
     count = int(os.environ["WORLD_SIZE"]) if under_torchrun else ranks or max(1, gpus)

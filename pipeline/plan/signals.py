@@ -14,6 +14,7 @@ from dataclasses import replace
 from gristmill.pipeline.errors import Mistakes, RecipeError
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
+from gristmill.stages.checks import nearest
 from gristmill.stages.documents import BASE, PAGE
 from gristmill.stages.stage import Annotate, Global, Map, Rewrite, Rule, Sink, Stage
 
@@ -66,6 +67,7 @@ def with_measures(recipe: Recipe) -> Recipe:
         walk.of_text |= own.of_text
         walk.encoded |= own.encoded
         walk.outdated |= own.outdated
+        walk.added |= own.added
         sources.append(replace(source, steps=steps))
         arriving.setdefault(names.index(source.join) if source.join else 0, []).append(there)
     shared: list[Step] = []
@@ -99,6 +101,7 @@ class _Walk:
         self.of_text: set[str] = set()
         self.encoded: set[str] = set()  # that hold the text itself
         self.outdated: set[str] = set()  # of these, the ones of an older text
+        self.added: set[str] = set()  # by any stage so far
 
     def along(self, steps: Sequence[Step], valid: set[str]) -> tuple[tuple[Step, ...], set[str]]:
         valid = set(valid)
@@ -112,6 +115,9 @@ class _Walk:
                     for gauge in gauges:
                         self.of_text |= {*gauge.stage.added}
                         valid |= {*gauge.stage.added}
+                        self.added |= {*gauge.stage.added}
+            if isinstance(stage, Global):
+                self.mistakes.noted(self.check_groups, step, stage)
             if changes_text(stage):
                 valid -= self.of_text
                 self.outdated |= self.encoded
@@ -130,6 +136,7 @@ class _Walk:
                 if not stage.needs or "text" in stage.needs:
                     self.of_text |= {*step.stage.added}
             valid |= {*step.stage.added}
+            self.added |= {*step.stage.added}
             done.append(step)
         return tuple(done), valid
 
@@ -166,6 +173,17 @@ class _Walk:
                 )
             if name in valid:
                 raise RecipeError(f"{where} is there already, from a stage before; give the signal another name")
+
+    def check_groups(self, step: Step, stage: Global) -> None:
+        """Columns to tell groups of documents apart by are there, measured on whichever text."""
+        there = sorted(READ | self.added)
+        for name in getattr(stage, stage.groups_by) if stage.groups_by else ():
+            if name not in there:
+                kind, near = registry.adds(name), nearest(name, there)
+                hint = f"put {kind.recipe_name()} before it, which adds it" if kind else ""
+                hint = hint or (f"did you mean {near[0]}?" if near else "`from_meta` adds columns of the input")
+                where = f"{self.recipe.path}:{step.line}: {step.called}: {stage.groups_by}"
+                raise RecipeError(f"{where}: documents have no column {name!r} here; {hint}")
 
     def who_adds(self, signal: str, step: Step) -> type[Annotate]:
         kind = next((kind for kind in self.configured if signal in kind.adds), None) or registry.adds(signal)

@@ -37,6 +37,7 @@ class CapDomains(Global):
     documents: Annotated[int | None, Field(description="of a cell from one domain at most", ge=1)] = None
     seed: Annotated[int, Field(description="of the choice of documents", ge=0)] = 0
 
+    groups_by: ClassVar[str] = "by"
     expect_drops: ClassVar[float] = 0.5
 
     @model_validator(mode="after")

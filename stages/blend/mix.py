@@ -90,6 +90,7 @@ class Mix(Global):
     seed: Annotated[int, Field(description="of the draw", ge=0)] = 0
 
     adds: ClassVar[tuple[str, ...]] = (COPIES,)
+    groups_by: ClassVar[str] = "by"
     expect_drops: ClassVar[float] = 1.0
 
     @field_validator("max_epochs")

@@ -114,6 +114,7 @@ class Order(Curriculum, Global):
     seed: Annotated[int, Field(description="of all that is by chance", ge=0, lt=1 << 64)] = 0
 
     adds: ClassVar[tuple[str, ...]] = ("places", "segments", "bucket", "difficulty")
+    groups_by: ClassVar[str] = "within"
     drops: ClassVar[bool] = False
 
     @property

@@ -9,7 +9,7 @@ look at one by one. Four passes over numbers at most, and nothing larger than 65
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,8 @@ class Quantiles(Global):
         description="columns; shares are met in each group of documents that are alike in them, such as [language]",
     )
     seed: Annotated[int, Field(description="of the order among documents of one score", ge=0, lt=1 << 64)] = 0
+
+    groups_by: ClassVar[str] = "within"
 
     @property
     def weights(self) -> tuple[str, ...]:

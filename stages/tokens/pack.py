@@ -75,6 +75,7 @@ class Pack(Global):
     columns: ClassVar[tuple[str, ...]] = (
         "uid", "source", "token_ids", "tokens", "copies", "places", "segments", "bucket", "difficulty",
     )  # fmt: skip
+    groups_by: ClassVar[str] = "by"
     drops: ClassVar[bool] = False
     final: ClassVar[bool] = True
 

@@ -279,6 +279,24 @@ def test_a_signal_that_nobody_measures(tmp_path: Path, calls) -> None:
         make_plan(recipes.load(recipe(tmp_path, "s.py:LongEnough")))
 
 
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        ("  - mix: {by: [sorce]}\n", "r.yaml:5: mix: by: documents have no column 'sorce' here; did you mean source?"),
+        ("  - order: {within: [language]}\n", "order: within: documents have no column 'language' here; put language"),
+        ("  - cap_domains: {by: [topik], documents: 3}\n", "column 'topik' here; did you mean topic?"),
+        ("  - pack: {by: [shelf], row_length: 64}\n", "'shelf' here; `from_meta` adds columns of the input"),
+    ],
+)
+def test_a_column_to_tell_groups_apart_by_that_nobody_adds(tmp_path: Path, stages: str, said: str) -> None:
+    topic = "  - from_meta: {texts: {topic: subject}}\n"
+    head = f"name: r\nsources: {{a: {{jsonl: {{path: in}}}}}}\nstages:\n{topic}"
+    with pytest.raises(RecipeError) as error:
+        make_plan(recipes.load(save(tmp_path / "r.yaml", head + stages)))
+    assert said in str(error.value)
+    make_plan(recipes.load(save(tmp_path / "r.yaml", f"{head}  - cap_domains: {{by: [topic, source], documents: 3}}\n")))
+
+
 def test_a_source_that_joins_is_measured_too(tmp_path: Path, calls) -> None:
     listed = "sources:\n  a: {jsonl: {path: in}, stages: [s.py:Length]}\n  b: {jsonl: {path: in}, join: long_enough}\n"
     text = f"name: j\n{listed}stages:\n  - sample: {{rate: 1.0}}\n  - s.py:LongEnough\n  - write\n"

@@ -159,13 +159,15 @@ def test_a_layout_is_planned_for_cards_that_are_elsewhere(plan: Path) -> None:
     assert "4 H100 of 80 GB, 2 hosts of 2" in shown and "layouts considered, 0 do not fit" in shown
     assert "zero 0: 1 " in shown and "recompute none: selective" in shown and "ranks 4" in shown
 
-    def refused(text: str) -> str:
+    def refused(text: str, *options: str) -> str:
         far.write_text(text)
         with pytest.raises(RecipeError) as error:
-            CliRunner().invoke(app, ["train", str(far)], catch_exceptions=False)
+            CliRunner().invoke(app, ["train", str(far), *options], catch_exceptions=False)
         return str(error.value)
 
     assert "far.yaml:20: cards: count is 4, the run has 1; --dry-run plans for others" in refused(PLAN + cards)
+    twice = refused(PLAN + cards, "--dry-run", "--ranks", "2")
+    assert "far.yaml: cards: count is 4, --ranks says 2; leave one of them out" in twice
     assert "cards.memory: no such field; did you mean memory_gb?" in refused(
         PLAN + cards.replace("memory_gb", "memory")
     )
