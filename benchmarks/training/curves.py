@@ -127,7 +127,7 @@ class Curves:
         self.spread[sparse] = max(largest for largest, _ in apart), max(last for _, last in apart)
         self.say(
             "one GPU", sparse=sparse, repeats=len(curves), updates=len(curves[0]), first=curves[0][0],
-            last=round(tail(self.mean[sparse]), 5), largest=float(f"{self.spread[sparse][0]:.3g}"),
+            last=round(tail(self.mean[sparse]), 7), largest=float(f"{self.spread[sparse][0]:.3g}"),
             spread_of_last=float(f"{self.spread[sparse][1]:.3g}"),
             lasts=[float(f"{tail(curve) - tail(self.mean[sparse]):.3g}") for curve in curves],
         )  # fmt: skip
@@ -138,7 +138,7 @@ class Curves:
         mean, most = self.mean[sparse], self.spread[sparse]
         (largest, _), last = beside(curve, mean), tail(curve) - tail(mean)
         self.say(
-            "curve", way=name, updates=len(curve), loss=round(tail(curve), 5), largest=float(f"{largest:.3g}"),
+            "curve", way=name, updates=len(curve), loss=round(tail(curve), 7), largest=float(f"{largest:.3g}"),
             last=float(f"{last:.3g}"), within=bool(largest <= most[0] and abs(last) <= most[1]),
             seconds=round(seconds, 1),
         )  # fmt: skip

@@ -294,7 +294,9 @@ def test_a_column_to_tell_groups_apart_by_that_nobody_adds(tmp_path: Path, stage
     with pytest.raises(RecipeError) as error:
         make_plan(recipes.load(save(tmp_path / "r.yaml", head + stages)))
     assert said in str(error.value)
-    make_plan(recipes.load(save(tmp_path / "r.yaml", f"{head}  - cap_domains: {{by: [topic, source], documents: 3}}\n")))
+    make_plan(
+        recipes.load(save(tmp_path / "r.yaml", f"{head}  - cap_domains: {{by: [topic, source], documents: 3}}\n"))
+    )
 
 
 def test_a_source_that_joins_is_measured_too(tmp_path: Path, calls) -> None:
