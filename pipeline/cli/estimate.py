@@ -25,7 +25,9 @@ OTHERS = (0.25, 0.5, 1, 2, 4)  # times as many workers
 
 def estimate(
     recipe: Annotated[Path, typer.Argument(help="the recipe, a YAML file", show_default=False, readable=False)],
-    workers: Annotated[int, typer.Option("--workers", min=1, help="workers of the cluster")],
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="workers of the cluster; default: one per core of this machine")
+    ] = None,
     cores: Annotated[int, typer.Option("--cores", min=1, help="cores paid for, a worker; a worker works on one")] = 1,
     memory: Annotated[str | None, typer.Option("--memory", help="memory of a worker, such as 4GB")] = None,
     core_hour: Annotated[
@@ -46,6 +48,7 @@ def estimate(
 
     from gristmill.pipeline.inputs.notes import facts_of, fetches_of
     from gristmill.pipeline.inputs.portion import listed_inputs, part_sizes
+    from gristmill.pipeline.processes.cores import cores_here
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.recipe.memory_limit import check_memory
     from gristmill.pipeline.run.forecast import Shape, asked_of_models, forecast
@@ -58,6 +61,7 @@ def estimate(
         except ValueError as error:
             raise RecipeError(f"--memory {memory}: {error}") from error
     limit = None if memory in (None, "auto") else int(parse_bytes(memory))
+    workers = workers or cores_here()
     shape = Shape(workers, cores, limit, core_hour, object_store)
     if sample_of is not None:
         record = finished(sample_of, loaded)

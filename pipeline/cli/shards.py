@@ -44,9 +44,9 @@ def verify(
             show.print(f"[red]fault[/red]  {escape(line)}", soft_wrap=True)
         count += len(damaged)
         show.print(
-            f"{escape(folder)}: {files:,} files checked, {faults_in(len(damaged))}; run the recipe again to repair them"
+            f"{escape(folder)}: {counted(files, 'file')} checked, {counted(len(damaged), 'fault')}; run the recipe again to repair them"
             if damaged
-            else f"{escape(folder)}: {files:,} files, all {fine}"
+            else f"{escape(folder)}: {counted(files, 'file')}, all {fine}"
         )
     sets: Iterable[tuple[Path | str, int, list[Fault]]] = ()
     if not is_run or store.exists("shards"):
@@ -56,16 +56,16 @@ def verify(
             show.print(f"[red]fault[/red]  {escape(str(path))}: {escape(str(fault))}", soft_wrap=True)
         count += len(faults)
         show.print(
-            f"{escape(str(path))}: {shards:,} shards checked, {faults_in(len(faults))}"
+            f"{escape(str(path))}: {counted(shards, 'shard')} checked, {counted(len(faults), 'fault')}"
             if faults
-            else f"{escape(str(path))}: {shards:,} shards, all {fine}"
+            else f"{escape(str(path))}: {counted(shards, 'shard')}, all {fine}"
         )
     if count:
-        raise RunFailed(faults_in(count))
+        raise RunFailed(counted(count, "fault"))
 
 
-def faults_in(count: int) -> str:
-    return f"{count:,} fault{'s' if count != 1 else ''}"
+def counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' if number != 1 else ''}"
 
 
 def export(

@@ -271,4 +271,4 @@ def for_people(seconds: float) -> str:
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.1f} {unit}"
-    return f"{seconds:,.0f} seconds"
+    return "1 second" if round(seconds) == 1 else f"{seconds:,.0f} seconds"

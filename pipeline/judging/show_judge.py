@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 import numpy as np
 import pyarrow as pa
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from gristmill.classifiers.card import Head, JudgeCard, NotExplained
@@ -240,13 +241,9 @@ class JudgeFindings:
                     for label, count in list(findings.labels.items())[:MOST_SHOWN]
                 )
                 screen.print(grid("Texts by label", ("label", "texts", "share"), shares))
-            head = ("texts", "mean", *(f"{share}%" for share, _ in findings.quantiles))
-            row = (
-                as_number(findings.texts),
-                as_short(findings.mean),
-                *(as_short(value) for _, value in findings.quantiles),
-            )
-            screen.print(grid("Scores: the mean, and the score that so many texts do not exceed", head, iter([row]), 0))
+            rows_of = [("mean", findings.mean), *((f"{share}%", value) for share, value in findings.quantiles)]
+            screen.print(Text(f"{as_number(findings.texts)} texts: the mean score, and what so many do not exceed"))
+            screen.print(grid("Scores", ("texts", "score"), ((name, as_short(value)) for name, value in rows_of)))
             for title, rows in (
                 zip(("The surest", "The least sure"), (findings.best, findings.worst), strict=True)
                 if findings.labels
@@ -318,7 +315,7 @@ def _show_examples(screen: Console, title: str, rows: Sequence[ShownText]) -> No
     screen.print(Text(f"\n{title}", style="bold"))
     for shown in rows:
         screen.print(Text.assemble(f"{shown.score:.4f}  ", (one_line(shown.where), "cyan")), soft_wrap=True)
-        screen.print(Text(f"        {shown.start or '(no text)'}"), soft_wrap=True)
+        screen.print(Padding(Text(shown.start or "(no text)"), (0, 0, 0, 8)))
         _show_words(screen, shown)
 
 
@@ -326,4 +323,4 @@ def _show_words(screen: Console, shown: ShownText) -> None:
     for title, sign in (("raised by", 1), ("lowered by", -1)):
         pushes = [f"{one_line(word)} {push:+.2f}" for word, push in shown.words or [] if push * sign > 0]
         if pushes:
-            screen.print(Text(f"        {title} " + " · ".join(pushes), style="dim"), soft_wrap=True)
+            screen.print(Padding(Text(f"{title} " + " · ".join(pushes), style="dim"), (0, 0, 0, 8)))

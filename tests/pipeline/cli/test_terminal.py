@@ -76,7 +76,7 @@ COMMANDS: dict[str, tuple[list[str], int, tuple[str, ...]]] = {
     "tune": (["tune", "out", "gopher_quality.min_words=80"], 15, ("gopher_quality: too_few_words",)),
     "report": (["report", "out"], 1, ("report:",)),
     "estimate": (
-        ["estimate", "demo.yaml", "--sample", "50%", "--workers", "8"],
+        ["estimate", "demo.yaml", "--sample", "50%"],
         10,
         ("workers", "at least", "at most"),
     ),
