@@ -26,7 +26,8 @@ OTHERS = (0.25, 0.5, 1, 2, 4)  # times as many workers
 def estimate(
     recipe: Annotated[Path, typer.Argument(help="the recipe, a YAML file", show_default=False, readable=False)],
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="workers of the cluster; default: one per core of this machine")
+        int | None,
+        typer.Option("--workers", min=1, help="workers of the cluster; default: one per core of this machine"),
     ] = None,
     cores: Annotated[int, typer.Option("--cores", min=1, help="cores paid for, a worker; a worker works on one")] = 1,
     memory: Annotated[str | None, typer.Option("--memory", help="memory of a worker, such as 4GB")] = None,
