@@ -4,11 +4,14 @@ another layout.
 
     torchrun --standalone --nproc-per-node 2 -m benchmarks.training.curves [--updates 300]
       [--only dense,sparse,switches,sparse_switches] [--ways "zero 1,1f1b"] [--shape 10m] [--seed 1] [--tiny]
+      [--precision bf16] [--deterministic]
 
 All train the same decoder (or mixture) in bf16 on the same drawn rows. One GPU repeats the run with the rows of an
 update summed in other portions: how far two of these curves lie apart, at most and over their last tenth, is the
 spread. `largest` and `last` say how far a layout lies from their mean, `within` that both are inside the spread;
-`lasts` are the repeats' own. `--ways "zero 3,zero 3"` runs a layout twice.
+`lasts` are the repeats' own. `--ways "zero 3,zero 3"` runs a layout twice. `nearest` is how far the repeat lies, at
+most, that a layout is most like: 0 where both are the same to the last bit, as they are where kernels add in a fixed
+order (on CPUs, on GPUs with --deterministic) and a layout adds nothing of its own.
 `switches`: a run is stopped by SIGTERM after an update drawn by --seed and goes on in the next layout, twice;
 `sparse_switches`: the same of the mixture.
 """
@@ -43,6 +46,7 @@ from gristmill.trainer.run.settings import Training
 from gristmill.trainer.run.stopping import Stopped
 from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.parallel import ALONE, RankGroup, join_ranks
+from gristmill.trainer.step.precision import usual_precision
 
 ADAMW = AdamW(rate=6e-4, weight_decay=0.1, betas=(0.9, 0.95))
 PORTIONS = (8, 16, 32, 4)  # rows of a pass, of one GPU that repeats itself
@@ -84,7 +88,8 @@ class Curves:
         experts = Mixture(8, 2, self.shape.mlp // 2, "sigmoid")
         self.mixture = replace(self.shape, experts=experts)
         self.rows: Any = DrawnRows(args.updates * args.rows, self.row, self.vocabulary)
-        self.mean: dict[bool, list[float]] = {}  # curve of one GPU, dense and sparse
+        self.alone: dict[bool, list[list[float]]] = {}  # curves of one GPU, dense and sparse
+        self.mean: dict[bool, list[float]] = {}
         self.spread: dict[bool, tuple[float, float]] = {}
 
     def say(self, what: str, **facts: Any) -> None:
@@ -98,7 +103,7 @@ class Curves:
         training = Training(
             self.args.updates, self.args.rows, **{"rows_per_step": 8, **layout}, optimizer=ADAMW,
             schedule=RateSchedule(), checkpoint_every=None, metrics_every=1, compile=False,
-            precision="bf16" if self.device.type == "cuda" else "float32",
+            precision=self.args.precision or usual_precision(self.device), deterministic=self.args.deterministic,
         )  # fmt: skip
         reader, readers = training.reader(ranks.rank, ranks.count)
         loader = Loader(self.rows, training.rows_per_update, Shuffled(), seed=1, rank=reader, world=readers)
@@ -122,6 +127,7 @@ class Curves:
         found = self.ranks.gather(curves)
         curves = [found[n % self.ranks.count][n // self.ranks.count] for n in range(len(portions))]
         sparse = shape.experts is not None
+        self.alone[sparse] = curves
         self.mean[sparse] = [statistics.mean(losses) for losses in zip(*curves, strict=True)]
         apart = [beside(a, b) for n, a in enumerate(curves) for b in curves[:n]]
         self.spread[sparse] = max(largest for largest, _ in apart), max(last for _, last in apart)
@@ -140,6 +146,7 @@ class Curves:
         self.say(
             "curve", way=name, updates=len(curve), loss=round(tail(curve), 7), largest=float(f"{largest:.3g}"),
             last=float(f"{last:.3g}"), within=bool(largest <= most[0] and abs(last) <= most[1]),
+            nearest=float(f"{min(beside(curve, each)[0] for each in self.alone[sparse]):.3g}"),
             seconds=round(seconds, 1),
         )  # fmt: skip
 
@@ -233,6 +240,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, help="of one GPU; 12")
     parser.add_argument("--seed", type=int, default=1, help="of the updates after which switches stop")
     parser.add_argument("--shape", default="10m")
+    parser.add_argument("--precision", choices=["float32", "bf16"], help="default: bf16 on CUDA, float32 on CPUs")
+    parser.add_argument("--deterministic", action="store_true", help="kernels that add in a fixed order alone")
     parser.add_argument("--silence", type=float, default=180)
     parser.add_argument("--tiny", action="store_true")
     args = parser.parse_args()

@@ -104,6 +104,16 @@ def test_replicas_learn_the_same_and_send_less() -> None:
 
 
 @pytest.mark.slow
+def test_layouts_that_share_no_layer_add_nothing_of_their_own_in_bf16() -> None:
+    """Of two ranks and of one, with the same rows to a pass: the same losses, to the last bit."""
+    ways = "zero 0,zero 1,zero 2,zero 3,1f1b,mixture"
+    curves = [*TORCHRUN, "-m", "benchmarks.training.curves", "--tiny", "--precision", "bf16", "--only", "dense,sparse"]
+    found = {line["way"]: line for line in said([*curves, "--ways", ways]) if line["what"] == "curve"}
+    assert [found.pop(way)["nearest"] for way in ("zero 0", "zero 1", "zero 2", "zero 3", "mixture")] == [0.0] * 5
+    assert 0 < found["1f1b"]["nearest"] < 1e-4
+
+
+@pytest.mark.slow
 def test_curves_of_layouts_and_of_changes_between_them() -> None:
     lines = said([*TORCHRUN, "-m", "benchmarks.training.curves", "--tiny", "--only", "switches"])
     assert [(line["way"], line["updates"]) for line in lines if line["what"] == "curve"] == [
