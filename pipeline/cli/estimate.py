@@ -146,7 +146,7 @@ def in_words(found: Forecast) -> list[tuple[str, str]]:
     longest = max(found.steps, key=lambda step: step.longest)
     narrow = min(found.steps, key=lambda step: step.width)
     lines = [
-        ("documents", f"about {guess.documents:,} ({sure}), {guess.kept:,} kept"),
+        ("documents", f"about {guess.documents:,} ({sure}), {guess.kept_in_words}"),
         (
             "work",
             f"{found.core_seconds / 3600:,.2f} core hours"

@@ -169,6 +169,7 @@ class EstimateRecord(TypedDict):
     low: int | None
     high: int | None
     kept: int
+    drawn_by: str | None
     seconds: float
     disk_bytes: int
     memory_bytes: int
@@ -185,6 +186,7 @@ class Estimate:
     low: int | None  # documents, at least and at most; None where too little was read to say
     high: int | None
     kept: int
+    drawn_by: str | None  # a stage with a budget, which does not grow with the input: `kept` then come to it
     seconds: float
     disk_bytes: int
     memory_bytes: int
@@ -205,12 +207,19 @@ class Estimate:
             "low": self.low,
             "high": self.high,
             "kept": self.kept,
+            "drawn_by": self.drawn_by,
             "seconds": self.seconds,
             "disk_bytes": self.disk_bytes,
             "memory_bytes": self.memory_bytes,
             "cost": self.cost,
             "currency": self.currency,
         }
+
+    @property
+    def kept_in_words(self) -> str:
+        if self.drawn_by is None:
+            return f"{self.kept:,} kept"
+        return f"{self.kept:,} come to {self.drawn_by}, whose budget says how many are kept"
 
     def in_words(self) -> str:
         money = "" if self.cost is None else f", {as_money(self.cost, self.currency)}"
@@ -221,7 +230,7 @@ class Estimate:
         )
         return (
             f"this read {self.share:.2%} of the input. The whole: about {self.documents:,} documents ({sure}), "
-            f"{self.kept:,} kept, {for_people(self.seconds)} on as many workers, "
+            f"{self.kept_in_words}, {for_people(self.seconds)} on as many workers, "
             f"{self.disk_bytes / 1e9:,.1f} GB of disk, {self.memory_bytes / 1e9:,.1f} GB of memory a worker{money} "
             "(duplicates grow with size: fewer may be kept)"
         )
@@ -234,7 +243,8 @@ def estimate(record: RunRecord, workers: int) -> Estimate:
     read, whole = sum(e["bytes_in"] for e in readers.values()), sum(i["bytes"] for i in record["inputs"].values())
     share = min(1.0, read / whole) if whole and read else 1.0
     sources = {name: record["inputs"][name].get("estimate") or read_whole(entry) for name, entry in readers.items()}
-    last = record["stages"][-1]
+    budgeted = next((e for e in record["stages"] if e["settings"].get("budget")), None)
+    last = budgeted or record["stages"][-1]
     price = record.get("cost")
     compiling = max(0.0, record["start"]["seconds"] - USUAL_START)
     fixed = max(0.0, record["seconds"] - compiling - sum(e["seconds"] for e in record["stages"]) / workers)
@@ -249,10 +259,13 @@ def estimate(record: RunRecord, workers: int) -> Estimate:
         round(documents + math.hypot(*highs)) if is_sure else None,
         round(
             sum(
-                count["kept"] * sources[name]["documents"] / max(1, readers[name]["kept"])
+                (count["docs_in"] if budgeted else count["kept"])
+                * sources[name]["documents"]
+                / max(1, readers[name]["kept"])
                 for name, count in last["sources"].items()
             )
         ),
+        budgeted and budgeted["name"],
         fixed + sum(e["seconds"] for e in record["stages"]) / workers / share,
         round(record.get("disk_bytes", 0) / share),
         max((e["peak_memory"] for e in record["stages"]), default=0),

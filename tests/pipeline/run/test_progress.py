@@ -63,6 +63,7 @@ def record(seconds: float, start: float) -> dict[str, Any]:
     read = {
         "name": "a",
         "kind": "read",
+        "settings": {},
         "bytes_in": 10,
         "seconds": 4.0,
         "kept": 5,
@@ -87,6 +88,7 @@ def test_each_source_is_scaled_by_its_own_estimate() -> None:
     small = {
         "name": "b",
         "kind": "read",
+        "settings": {},
         "bytes_in": 50,
         "seconds": 1.0,
         "kept": 7,
@@ -96,6 +98,7 @@ def test_each_source_is_scaled_by_its_own_estimate() -> None:
     last = {
         "name": "write",
         "kind": "sink",
+        "settings": {},
         "seconds": 1.0,
         "kept": 9,
         "peak_memory": 1,
@@ -106,6 +109,11 @@ def test_each_source_is_scaled_by_its_own_estimate() -> None:
     guess = estimate(parts, workers=2)
     assert (guess.documents, guess.low, guess.high, guess.kept, round(guess.share, 2)) == (57, 47, 72, 36, 0.4)
     assert "about 57 documents (47 to 72, right in 9 of 10 cases), 36 kept" in guess.in_words()
+    last |= {"name": "blend", "settings": {"budget": 1e6}}
+    last["sources"] = {"a": {"docs_in": 4, "kept": 3}, "b": {"docs_in": 7, "kept": 6}}
+    drawn = estimate(parts, workers=2)
+    assert (drawn.kept, drawn.drawn_by) == (47, "blend")  # 4 of 5 in 50, and 7
+    assert ", 47 come to blend, whose budget says how many are kept, " in drawn.in_words()
     parts["inputs"]["b"]["estimate"] |= {"low": None, "high": None}
     assert "about 57 documents (too little was read to say how sure)" in estimate(parts, workers=2).in_words()
 
