@@ -44,7 +44,8 @@ def verify(
             show.print(f"[red]fault[/red]  {escape(line)}", soft_wrap=True)
         count += len(damaged)
         show.print(
-            f"{escape(folder)}: {counted(files, 'file')} checked, {counted(len(damaged), 'fault')}; run the recipe again to repair them"
+            f"{escape(folder)}: {counted(files, 'file')} checked, {counted(len(damaged), 'fault')};"
+            " run the recipe again to repair them"
             if damaged
             else f"{escape(folder)}: {counted(files, 'file')}, all {fine}"
         )
