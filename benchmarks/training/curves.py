@@ -9,9 +9,9 @@ another layout.
 All train the same decoder (or mixture) in bf16 on the same drawn rows. One GPU repeats the run with the rows of an
 update summed in other portions: how far two of these curves lie apart, at most and over their last tenth, is the
 spread. `largest` and `last` say how far a layout lies from their mean, `within` that both are inside the spread;
-`lasts` are the repeats' own. `--ways "zero 3,zero 3"` runs a layout twice. `nearest` is how far the repeat lies, at
-most, that a layout is most like: 0 where both are the same to the last bit, as they are where kernels add in a fixed
-order (on CPUs, on GPUs with --deterministic) and a layout adds nothing of its own.
+`lasts` are the repeats' own. `--ways "zero 3,zero 3"` runs a layout twice. `nearest` is the largest distance in any
+update to the closest repeat: 0 where both are the same to the last bit, which takes kernels that add in a fixed order
+(on CPUs, or with --deterministic) and a layout that rounds nowhere else than one rank does.
 `switches`: a run is stopped by SIGTERM after an update drawn by --seed and goes on in the next layout, twice;
 `sparse_switches`: the same of the mixture.
 """

@@ -186,7 +186,7 @@ class Estimate:
     low: int | None  # documents, at least and at most; None where too little was read to say
     high: int | None
     kept: int
-    drawn_by: str | None  # a stage with a budget, which does not grow with the input: `kept` then come to it
+    drawn_by: str | None  # a `mix` with a budget, which does not grow with the input: `kept` then come to it
     seconds: float
     disk_bytes: int
     memory_bytes: int
@@ -243,7 +243,7 @@ def estimate(record: RunRecord, workers: int) -> Estimate:
     read, whole = sum(e["bytes_in"] for e in readers.values()), sum(i["bytes"] for i in record["inputs"].values())
     share = min(1.0, read / whole) if whole and read else 1.0
     sources = {name: record["inputs"][name].get("estimate") or read_whole(entry) for name, entry in readers.items()}
-    budgeted = next((e for e in record["stages"] if e["settings"].get("budget")), None)
+    budgeted = next((e for e in record["stages"] if e["stage"] == "mix" and e["settings"]["budget"]), None)
     last = budgeted or record["stages"][-1]
     price = record.get("cost")
     compiling = max(0.0, record["start"]["seconds"] - USUAL_START)

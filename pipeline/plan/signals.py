@@ -176,10 +176,9 @@ class _Walk:
 
     def check_groups(self, step: Step, stage: Global) -> None:
         """Columns to tell groups of documents apart by are there, measured on whichever text."""
-        there = sorted(READ | self.added)
         for name in getattr(stage, stage.groups_by) if stage.groups_by else ():
-            if name not in there:
-                kind, near = registry.adds(name), nearest(name, there)
+            if name not in READ | self.added:
+                kind, near = registry.adds(name), nearest(name, sorted(READ | self.added))
                 hint = f"put {kind.recipe_name()} before it, which adds it" if kind else ""
                 hint = hint or (f"did you mean {near[0]}?" if near else "`from_meta` adds columns of the input")
                 where = f"{self.recipe.path}:{step.line}: {step.called}: {stage.groups_by}"

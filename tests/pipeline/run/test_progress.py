@@ -62,8 +62,8 @@ def test_a_log_hears_of_a_long_run_once_a_minute(
 def record(seconds: float, start: float) -> dict[str, Any]:
     read = {
         "name": "a",
+        "stage": "jsonl",
         "kind": "read",
-        "settings": {},
         "bytes_in": 10,
         "seconds": 4.0,
         "kept": 5,
@@ -87,8 +87,8 @@ def test_each_source_is_scaled_by_its_own_estimate() -> None:
     parts = record(5.0, 2.0)
     small = {
         "name": "b",
+        "stage": "jsonl",
         "kind": "read",
-        "settings": {},
         "bytes_in": 50,
         "seconds": 1.0,
         "kept": 7,
@@ -97,8 +97,8 @@ def test_each_source_is_scaled_by_its_own_estimate() -> None:
     }
     last = {
         "name": "write",
+        "stage": "write",
         "kind": "sink",
-        "settings": {},
         "seconds": 1.0,
         "kept": 9,
         "peak_memory": 1,
@@ -109,7 +109,7 @@ def test_each_source_is_scaled_by_its_own_estimate() -> None:
     guess = estimate(parts, workers=2)
     assert (guess.documents, guess.low, guess.high, guess.kept, round(guess.share, 2)) == (57, 47, 72, 36, 0.4)
     assert "about 57 documents (47 to 72, right in 9 of 10 cases), 36 kept" in guess.in_words()
-    last |= {"name": "blend", "settings": {"budget": 1e6}}
+    last |= {"name": "blend", "stage": "mix", "settings": {"budget": 1e6}}
     last["sources"] = {"a": {"docs_in": 4, "kept": 3}, "b": {"docs_in": 7, "kept": 6}}
     drawn = estimate(parts, workers=2)
     assert (drawn.kept, drawn.drawn_by) == (47, "blend")  # 4 of 5 in 50, and 7
