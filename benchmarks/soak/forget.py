@@ -107,11 +107,11 @@ def case(number: int, rng: random.Random, folder: Path) -> dict[str, float]:
         raise AssertionError(done.stderr[-2000:])
     differences = compare(left_alone.folder, out)
     assert not differences, differences[:5]
-    files, faults = check_files(Store(str(out)))
-    faults += [str(fault) for _, _, some in faults_of(str(out)) for fault in some]
-    assert files > 10 and not faults, faults[:5]
+    files = check_files(Store(str(out)))
+    faults = files.faults + [str(fault) for _, _, some in faults_of(str(out)) for fault in some]
+    assert files.there > 10 and not faults, faults[:5]
     assert not (found := places(contents(out), set(left_alone.theirs))), found
-    return {"kills": kills, "files": files, "max_steps": left_alone.steps}
+    return {"kills": kills, "files": files.there, "max_steps": left_alone.steps}
 
 
 def compare(left: Path, right: Path) -> list[str]:

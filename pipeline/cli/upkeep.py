@@ -12,6 +12,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import psutil
 from rich.console import Group
 from rich.text import Text
 
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.files import all_were_read, is_run, refuse_special, runs_above
 from gristmill.pipeline.inputs.listing import LOOP, Folders
@@ -183,10 +184,17 @@ def by_folder(files: dict[str, int]) -> list[str]:
     return [f"{folder}: {n:,} file{'s' * (n > 1)}, {as_bytes(sizes[folder])}" for folder, n in sorted(counts.items())]
 
 
-def check_files(store: Store, read: bool = False) -> tuple[int, list[str]]:
-    """How many files a run is known to have written and are there, and what is wrong with any. Each local one is read,
-    whatever its stamp says; of an object store with `read`, but for token shards, which have a check of their own.
-    Else lengths are compared."""
+@dataclass(frozen=True)
+class CheckedFiles:
+    there: int  # files that the run is known to have written
+    faults: list[str]
+    damaged: list[str]  # paths of files with another content
+    next_run_knows: bool  # it makes the damaged ones anew
+
+
+def check_files(store: Store, read: bool = False) -> CheckedFiles:
+    """Each local file of a run is read, whatever its stamp says; of an object store with `read`, but for token shards,
+    which have a check of their own. Else lengths are compared."""
     journal = Journal(store, looks_only=True)
     known = journal.files
     journal.suspects = set(known)
@@ -212,13 +220,26 @@ def check_files(store: Store, read: bool = False) -> tuple[int, list[str]]:
         path for path in present if known and path.startswith(sinks) and path.endswith(".parquet")
     } - known.keys()
     gone = {*results, *journal.results} - present.keys()
-    return len(files), [
+    faults = [
         *(f"{path}: its content is not what was written" for path in journal.damaged),
         *(f"{path}: is gone" for path in sorted(gone)),
         *(f"{path}: lies among the documents, but the run did not write it: move it away" for path in sorted(strange)),
         *([f"journal: {journal.changed_lines:,} lines are not what was written"] if journal.changed_lines else []),
         *([] if known else ["journal: is empty; what the run wrote is not known"]),
     ]
+    return CheckedFiles(len(files), faults, journal.damaged, tell_the_next_run(store, journal))
+
+
+def tell_the_next_run(store: Store, journal: Journal) -> bool:
+    """Does it know of the damaged files? Not at object stores, whose listings tell lengths alone, and not where the
+    journal cannot be written to."""
+    if journal.damaged and store.local:
+        try:
+            with one_run_at_a_time(store):
+                journal.tell_the_next_run()
+        except (OSError, RunFailed):
+            return False
+    return store.local or not journal.damaged
 
 
 def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:

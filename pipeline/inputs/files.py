@@ -264,11 +264,9 @@ def not_reached(error: OSError, address: str, who: str) -> RunFailed:
 
 
 def refuse_special(who: str, address: str, facts: Mapping[str, JSON]) -> None:
-    """Pipes, sockets and devices are never opened: reading one could block for ever."""
+    """Pipes, sockets and devices are never opened: reading one could block for ever. Links may lead nowhere."""
     if facts["type"] == SPECIAL:
-        raise RecipeError(
-            f"{who}: {address} is {facts['kind']}; only regular files are read; save what it gives to a file first"
-        )
+        raise RecipeError(f"{who}: {address} is {facts['kind']}")
 
 
 def all_were_read(unread: list[OSError]) -> None:

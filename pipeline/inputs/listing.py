@@ -14,13 +14,15 @@ from fsspec.implementations.local import LocalFileSystem
 from gristmill.pipeline.json_types import JSON
 
 LOOP = "loop"  # the kind of a linked folder that is not entered
-SPECIAL = "special"  # the kind of what is neither file nor folder: opening it could wait for ever
+SPECIAL = "special"  # the kind of what is neither file nor folder: opening it could wait for ever, or fail
 KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+UNREAD = "only regular files are read; save what it gives to a file first"
+NOWHERE = "which is not there or cannot be reached; mend the link or remove it"
 OF_THE_SYSTEM = "lost+found"  # lies on many a disk, for nobody to read
 
 
@@ -43,8 +45,8 @@ class Folders(LocalFileSystem):  # type: ignore[misc]
             link = Path(str(facts["name"]))
             try:
                 there = link.stat()
-            except OSError:  # it leads nowhere, which is said when it is read
-                return facts
+            except OSError:
+                return {**facts, "type": SPECIAL, "kind": f"a link to {link.readlink()}, {NOWHERE}"}
             if stat.S_ISDIR(there.st_mode):
                 is_listed = isinstance(path, os.DirEntry)  # and not named by whoever asks
                 facts["type"] = LOOP if is_listed and self.is_loop(link) else "directory"
@@ -54,7 +56,7 @@ class Folders(LocalFileSystem):  # type: ignore[misc]
         facts["identity"] = f"{there.st_dev} {there.st_ino} {there.st_size}"
         if facts["type"] == "other":
             facts["type"] = SPECIAL
-            facts["kind"] = next((kind for is_kind, kind in KINDS if is_kind(there.st_mode)), "no regular file")
+            facts["kind"] = f"{next((kind for is_kind, kind in KINDS if is_kind(there.st_mode)), 'no file')}; {UNREAD}"
         return facts
 
     def is_loop(self, link: Path) -> bool:

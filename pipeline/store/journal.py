@@ -154,6 +154,12 @@ class Journal:
         if stamps:
             self._write({"stamps": stamps})
 
+    def tell_the_next_run(self) -> None:
+        """Of damaged files, what they hold now: a run, which trusts stamps, then makes them anew."""
+        seen = {path: self._stamps[path] for path in self.damaged if path in self._stamps}
+        self._waiting.append(line_of({"stamps": seen}))
+        self.flush()
+
     def suspect(self, error: DamagedFile) -> None:
         """A worker found a file damaged, whatever its stamp says: it is hashed when files are looked at next, and made
         anew, once."""

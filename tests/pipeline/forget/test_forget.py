@@ -33,8 +33,8 @@ OUTSIDE = ("in/", "forgotten/")
 
 
 def check_whole(out: Path) -> None:
-    files, faults = check_files(Store(str(out)))
-    assert files > 10 and faults == []
+    files = check_files(Store(str(out)))
+    assert files.there > 10 and files.faults == []
     sets = list(faults_of(str(out)))
     assert len(sets) == 1 and [fault for _, _, some in sets for fault in some] == []
 
@@ -80,8 +80,7 @@ def test_shards_that_go_after_it_are_missed(out: Path) -> None:
     assert ask(out, *(f"{row['uid']:016x}" for row in documents(out)[::4]))["documents"] > 15
     shard = sorted((out / "shards").rglob("*.arrow"))[0]
     shard.unlink()
-    _, faults = check_files(Store(str(out)))
-    assert faults == [f"{shard.relative_to(out)}: is gone"]
+    assert check_files(Store(str(out))).faults == [f"{shard.relative_to(out)}: is gone"]
 
 
 def all_documents(out: Path) -> list[dict[str, Any]]:

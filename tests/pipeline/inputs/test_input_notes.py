@@ -153,6 +153,22 @@ def test_a_pipe_among_the_inputs_is_refused_and_never_opened(tmp_path: Path, pat
         assert not (tmp_path / "r.yaml").exists()
 
 
+@pytest.mark.parametrize("path", ["in", "in/*"])
+def test_a_link_that_leads_nowhere_is_told_before_anything_runs(tmp_path: Path, path: str) -> None:
+    lines(tmp_path / "in" / "a.jsonl", ["one"])
+    (tmp_path / "in" / "b.jsonl").symlink_to("../moved/b.jsonl")
+    (tmp_path / "in" / "notes.md").symlink_to("nowhere")  # no input
+    recipe = save(tmp_path / "a.yaml", ONE.replace("path: in", f"path: {path}"))
+    for look in (lambda: started(recipe, tmp_path / "out"), lambda: planned(recipe, tmp_path / "out")):
+        with pytest.raises(
+            RecipeError, match=r"a\.yaml:5: sources\.a: .*b\.jsonl is a link to \.\./moved/b\.jsonl, which"
+        ):
+            look()
+    (tmp_path / "in" / "b.jsonl").unlink()
+    if path == "in":
+        started(recipe, tmp_path / "out")
+
+
 def test_sockets_and_devices_are_refused_by_name_and_passed_over_in_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,8 @@ def test_verify_and_export_on_the_command_line(run: Path, tmp_path: Path) -> Non
         shard.write_bytes(content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
         broken = ask(app, ["verify", str(run / "shards" / "64")])
         assert isinstance(broken.exception, RunFailed) and shard.name in broken.output.replace("\n", "")
+        broken = ask(app, ["verify", str(run)])
+        assert str(broken.exception) == "1 fault", "the set does not say again what was said of the file"
     finally:
         shard.write_bytes(content)
 

@@ -98,8 +98,8 @@ def test_a_run_again_does_nothing_and_its_files_are_whole(folder: Path, keep: st
         for path in out.rglob("*.*")
         if path.name != ".lock" and "journal" not in path.parts
     } == before
-    there, faults = check_files(Store(str(out)))
-    assert there > 5 and faults == []
+    files = check_files(Store(str(out)))
+    assert files.there > 5 and files.faults == []
 
 
 @pytest.mark.parametrize("keep", ["signals", "nothing"])

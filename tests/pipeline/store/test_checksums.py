@@ -23,6 +23,7 @@ from gristmill.pipeline.recipe import recipe
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store import checksums
 from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.store import Store
 from tests.pipeline.crawls import inside, jsonl
 from tests.pipeline.runs import go, tree
@@ -172,6 +173,39 @@ def test_plan_and_verify_name_what_was_damaged(
     assert planned.code == 0 and "damaged?" in planned.out
 
 
+def rot(out: Path, file: Path) -> None:
+    """One bit flips, and the journal knows the stamp that the file has now as that of the content before."""
+    flip(file, 40)
+    store, name = Store(str(out)), str(file.relative_to(out))
+    journal, stamp = Journal(store), store.stamp(name)
+    assert stamp is not None
+    journal._remember({name: (stamp, journal.files[name]["checksum"])})
+    journal.flush()
+
+
+def test_what_verify_finds_behind_a_stamp_that_stayed_is_made_anew_by_the_next_run(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = copied(finished, tmp_path)
+    go(path, out)
+    before = tree(out)
+    files = [sorted(out.glob(kind))[0] for kind in ("write/*.parquet", "flow/exact_dedup/*.arrow")]
+    for file in files:
+        rot(out, file)
+    assert go(path, out)[0].worked == 0, "a run trusts stamps"
+    with one_run_at_a_time(Store(str(out))):
+        told = inside(monkeypatch, capsys, "verify", out)
+    assert told.code == 1 and told.out.count("its content is not what was written") == 2
+    assert "remove what is not as written, and run the recipe again to repair them" in " ".join(told.out.split())
+    assert go(path, out)[0].worked == 0, "verify could not write to the journal"
+    told = inside(monkeypatch, capsys, "verify", out)
+    assert told.code == 1 and "2 faults; run the recipe again to repair them" in " ".join(told.out.split())
+    go(path, out)
+    after = tree(out)
+    assert len(after) > 15 and after == before
+    assert inside(monkeypatch, capsys, "verify", out).code == 0
+
+
 def test_a_file_that_goes_bad_while_its_stamp_stays_is_made_anew_when_a_task_reads_it(
     finished: Path, tmp_path: Path
 ) -> None:
@@ -180,12 +214,7 @@ def test_a_file_that_goes_bad_while_its_stamp_stays_is_made_anew_when_a_task_rea
     path, out = copied(finished, tmp_path)
     go(path, out)  # stamps of the copy are known from here on
     file = sorted((out / "legs/s").glob("*.documents.parquet"))[0]
-    flip(file, 40)
-    store, name = Store(str(out)), str(file.relative_to(out))
-    journal, stamp = Journal(store), store.stamp(name)
-    assert stamp is not None
-    journal._remember({name: (stamp, journal.files[name]["checksum"])})
-    journal.flush()
+    rot(out, file)
     path.write_text(
         path.read_text()
         .replace("min_words: 5", "min_words: 5, max_words: 9000")
