@@ -30,9 +30,23 @@ def as_arrow(data: Any) -> tuple[pa.Table, Back]:
     if library == "datasets" and name == "Dataset":
         return _of_datasets(data)
     if isinstance(data, Sequence) and not isinstance(data, str | bytes) and all(isinstance(row, dict) for row in data):
-        return pa.Table.from_pylist(list(data)), lambda table: table.to_pylist()
+        return _of_dictionaries(data), lambda table: table.to_pylist()
     several = " of one split: dataset['train']" if library == "datasets" else ""
     raise TypeError(f"{TAKEN} was expected{several}, not {type(data).__name__}")
+
+
+def _of_dictionaries(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Columns are those of all rows; a row is null where it has none."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: as_column([row.get(name) for row in rows]) for name in names})
+
+
+def as_column(values: Sequence[Any], from_pandas: bool = False) -> pa.Array:
+    """As Arrow infers it; whole numbers past int64, as half of all uids are, are uint64."""
+    try:
+        return pa.array(values, from_pandas=from_pandas)
+    except OverflowError:
+        return pa.array(values, pa.uint64(), from_pandas=from_pandas)
 
 
 def _of_polars(data: Any) -> tuple[pa.Table, Back]:

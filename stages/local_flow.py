@@ -27,6 +27,7 @@ from gristmill.stages.flow import (
     Rows,
     ScanFunction,
 )
+from gristmill.stages.frames import Back, as_arrow
 
 FATE = ("home", "uid", "reason", "detail")  # what rows say of a document beside signals
 
@@ -226,18 +227,52 @@ class LocalFlow:
         return [(home, self.in_any_order(rows_here), table) for home, rows_here, table in parts if len(rows_here)]
 
 
+def documents_in(data: Any, with_uids: bool = False) -> tuple[pa.Table, Back]:
+    """`as_arrow`; TypeError where the column `text` holds anything but strings. `with_uids`: rows have one each, of
+    their number where the table has none."""
+    table, back = as_arrow(data)
+    column = table["text"] if "text" in table.column_names else pa.chunked_array([], pa.null())
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if column.null_count < len(column) and kind not in (pa.string(), pa.large_string(), pa.string_view()):
+        raise TypeError(f"the column `text` is {kind}: strings were expected")
+    if not with_uids:
+        return table, back
+    if "uid" in table.column_names:
+        return with_whole_uids(table), back
+    return table.append_column("uid", numbered(table)), lambda kept: back(kept.drop_columns(["uid"]))
+
+
+def numbered(table: pa.Table) -> pa.Array:
+    """Uids by the number of the row."""
+    return pa.array([uid_of("table", "", row) for row in range(len(table))], pa.uint64())
+
+
+def with_whole_uids(table: pa.Table) -> pa.Table:
+    """Its column `uid` as uint64, in which stages calculate."""
+    uids = table["uid"]
+    if not pa.types.is_integer(uids.type) or uids.null_count:
+        what = "has nulls" if uids.null_count else f"is {uids.type}"
+        raise TypeError(f"the column `uid` {what}: whole numbers were expected; without it rows are numbered")
+    try:
+        whole = uids.cast(pa.uint64())
+    except pa.ArrowInvalid:
+        raise ValueError("the column `uid` has numbers below 0") from None
+    return table.set_column(table.column_names.index("uid"), "uid", whole)
+
+
 def as_documents(table: pa.Table) -> tuple[pa.Table, list[str]]:
     """A table with the columns that every document has, and the names of those that were added: null, and uids by the
     number of the row."""
     for place, field in enumerate(table.schema):
         if field.type == pa.string_view():  # pyarrow cannot filter views
             table = table.set_column(place, field.name, table.column(place).cast(pa.large_string()))
+        elif field.type == pa.null() and (index := BASE.get_field_index(field.name)) >= 0:  # a list of rows without one
+            table = table.set_column(place, BASE.field(index), pa.nulls(len(table), BASE.field(index).type))
     lacking = [field for field in BASE if field.name not in table.column_names]
     for field in lacking:
-        uids = [uid_of("table", "", row) for row in range(len(table))] if field.name == "uid" else None
-        table = table.append_column(
-            field.name, pa.nulls(len(table), field.type) if uids is None else pa.array(uids, pa.uint64())
-        )
+        column = numbered(table) if field.name == "uid" else pa.nulls(len(table), field.type)
+        table = table.append_column(field.name, column)
+    table = with_whole_uids(table)
     if pc.count_distinct(table["uid"]).as_py() != len(table):
         raise ValueError("the column `uid` names some documents more than once")
     return table, [field.name for field in lacking]

@@ -27,9 +27,8 @@ from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, ch
 from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
-from gristmill.stages.frames import Back, as_arrow
 from gristmill.stages.limits import Bound, Limit, above, below, setting_at, signals_bounded
-from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
+from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents, documents_in
 from gristmill.stages.settings import PLACEMENT, Range, Settings, of_a_recipe, snake_case
 from gristmill.stages.verdict import NoSuchSignal, Signals, Verdict, numbers_in
 
@@ -155,7 +154,7 @@ class Map(Stage):
 
     def __call__(self, data: Any) -> Any:
         """Run the stage on a table (`as_arrow`), without an engine: kept rows come back, in the same kind of table."""
-        table, back = documents_in(data)
+        table, back = documents_in(data, with_uids="uid" in self.needs)
         batches = [without_views(batch) for batch in table.combine_chunks().to_batches()]
         if not batches:  # an empty table has no batch, but still a schema to change
             batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
@@ -411,22 +410,14 @@ class Global(Stage):
         Columns that every document has and this table has not are taken as null, uids from the numbers of rows."""
         table, back = documents_in(data)
         documents, added = as_documents(table)
+        for name in self.wants:
+            Signals(documents).column(name)
         try:
             after = cast(LocalDocuments, self.run(LocalDocuments([documents]), LocalFlow()))
         except NeedsRun as error:
             raise CannotRun(f"{self.called} needs a run, in a recipe: {error}") from error
         kept = after.table() if after.tables else documents.slice(0, 0)
         return back(kept.drop_columns([name for name in added if name in kept.column_names]))
-
-
-def documents_in(data: Any) -> tuple[pa.Table, Back]:
-    """`as_arrow`; TypeError where the column `text` holds anything but strings."""
-    table, back = as_arrow(data)
-    column = table["text"] if "text" in table.column_names else pa.chunked_array([], pa.null())
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if column.null_count < len(column) and kind not in (pa.string(), pa.large_string(), pa.string_view()):
-        raise TypeError(f"the column `text` is {kind}: strings were expected")
-    return table, back
 
 
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:

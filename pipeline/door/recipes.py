@@ -18,7 +18,7 @@ from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.door.runs import Run, run
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe import recipe as recipes, registry
-from gristmill.stages.frames import as_arrow
+from gristmill.stages.frames import as_arrow, as_column
 from gristmill.stages.stage import Reader, Stage
 
 CALLED = Path("<recipe>")  # in messages; paths are relative to the folder that Python runs in
@@ -112,7 +112,7 @@ def misfit(data: Any) -> str:
             if before.get(column) is None:
                 before[column] = value
             try:
-                pa.array([before[column], value], from_pandas=True)
+                as_column([before[column], value], from_pandas=True)
             except UnicodeEncodeError as error:
                 return f"{where}: {column}: character {error.start} is half of a surrogate pair, which no file can hold"
             except REFUSED as error:

@@ -6,18 +6,21 @@ longer has are kept, and an alarm says so: somebody may be training on them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from typing import TypedDict
 
 from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.json_types import JSON
-from gristmill.pipeline.plan.plan import Plan
+from gristmill.pipeline.plan.plan import Leg, Plan
 from gristmill.pipeline.recipe.recipe import FOLDERS, Step
 from gristmill.pipeline.store.journal import Journal, files_of
 from gristmill.pipeline.store.parts import OF_A_PART
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.stage import Sink, snake_case
 from gristmill.stages.tokens.folders import owner_of_set
+
+OF_A_FOLDER = re.compile(r"legs/[^/]+/(manifest|rules|survey)\.json|stages/[^/]+/report\.json")
 
 
 def stale_files(store: Store, plan: Plan, journal: Journal, own_files: set[str]) -> list[str]:
@@ -33,14 +36,12 @@ def stale_files(store: Store, plan: Plan, journal: Journal, own_files: set[str])
     stale = {path for result in journal.done.values() for path, _ in files_of(result)} - own_files
     stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - own_files
     stale |= {path for path in present if owner_of_set(path) is not None} - own_files
-    names = {n.name for n in plan.nodes} | {name for name, _ in plan.stage_order()}
-    stale |= {
-        p
-        for p in present
-        if p.endswith(("/manifest.json", "/rules.json", "/survey.json", "/report.json"))
-        and p.startswith(("legs/", "stages/"))
-        and p.split("/")[1] not in names
-    }
+    names = {name for name, _ in plan.stage_order()}
+    used = {f"legs/{node.name}/manifest.json" for node in plan.nodes} | {f"stages/{name}/report.json" for name in names}
+    for node in plan.nodes:  # a stage that began a leg before may now stand within one
+        if isinstance(node, Leg):
+            used |= {f"legs/{node.name}/rules.json", f"legs/{node.name}/survey.json"}
+    stale |= {path for path in present if OF_A_FOLDER.fullmatch(path)} - used
     unused = {path for paths in unused_results(present, names).values() for path in paths}
     return sorted(stale - unused)
 

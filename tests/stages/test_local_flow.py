@@ -32,7 +32,7 @@ from gristmill.stages import (
     UrlDedup,
 )
 from gristmill.stages.extract.views import TURNED
-from gristmill.stages.stage import CannotRun, Global
+from gristmill.stages.stage import CannotRun, Global, NoSuchSignal
 from tests.stages.scattered import Scattered
 
 WORDS = [
@@ -118,6 +118,32 @@ def documents() -> pa.Table:
             "cluster": pa.array([0] * count, pa.int32()),
         }
     )
+
+
+@pytest.mark.parametrize("name", sorted({*STAGES} - {"one_view"}))  # which reads uids bit by bit
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int32()])
+def test_uids_may_be_whole_numbers_of_any_kind(name: str, kind: pa.DataType) -> None:
+    docs = documents()
+    small = pa.array(range(len(docs)), pa.uint64())
+    numbered = docs.set_column(0, "uid", small)
+    same = STAGES[name](numbered)
+    assert STAGES[name](docs.set_column(0, "uid", small.cast(kind))).equals(same) and len(same)
+
+
+def test_uids_of_other_kinds_are_refused_by_name() -> None:
+    docs = documents().drop_columns(["uid"])
+    texts = docs.append_column("uid", pa.array([f"{n:016x}" for n in range(len(docs))]))
+    with pytest.raises(TypeError, match="the column `uid` is string: whole numbers were expected; without it rows are"):
+        MinHashDedup()(texts)
+    with pytest.raises(TypeError, match="the column `uid` has nulls"):
+        MinHashDedup()(docs.append_column("uid", pa.array([None, *range(1, len(docs))], pa.int64())))
+    with pytest.raises(ValueError, match="the column `uid` has numbers below 0"):
+        MinHashDedup()(docs.append_column("uid", pa.array(range(-1, len(docs) - 1), pa.int64())))
+
+
+def test_what_a_stage_cannot_do_without_is_named() -> None:
+    with pytest.raises(NoSuchSignal, match=r"no signal 'tokens' here; .*Measure it first: Tokenize\(\)\(table\)"):
+        Mix(budget=10)([{"text": "a"}] * 4)
 
 
 def rows_by_uid(table: pa.Table) -> dict[int, dict[str, Any]]:

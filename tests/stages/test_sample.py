@@ -21,6 +21,13 @@ def test_splitmix64_is_the_published_one():
     assert splitmix64(np.array([0, 1234567], np.uint64)).tolist() == [0xE220A8397B1DCDAF, 6457827717110365317]
 
 
+def test_a_table_without_uids_is_sampled_by_the_numbers_of_its_rows():
+    texts = pa.table({"text": [f"text {n}" for n in range(1000)]})
+    kept = Sample(rate=0.3)(texts)
+    assert kept.column_names == ["text"] and abs(len(kept) - 300) < 60 and kept.equals(Sample(rate=0.3)(texts))
+    assert Sample(rate=0.3)(texts.to_pylist()) == kept.to_pylist()
+
+
 def test_rates():
     assert len(kept(0.0)) == 0 and len(kept(1.0)) == 100_000
     assert abs(len(kept(0.1)) - 10_000) < 400

@@ -101,6 +101,22 @@ def test_rows_that_are_no_table_are_told_by_row_and_column() -> None:
         gristmill.Recipe({"a": [{"text": "x", "year": 1 << 70}]}, [Write()])
 
 
+def test_rows_keep_every_column_of_any_row_and_uids_past_a_signed_number(tmp_path: Path) -> None:
+    rows = [
+        {"text": "a stone by the mill"},
+        {"text": "a wheel in the river", "url": "https://a.example/", "uid": 1 << 63},
+    ]
+    table, back = as_arrow(rows)
+    assert table.column_names == ["text", "url", "uid"] and table["uid"].to_pylist() == [None, 1 << 63]
+    assert back(table) == [{"url": None, "uid": None, **row} for row in rows]
+    assert as_arrow([])[0].num_rows == 0
+    ran = gristmill.Recipe(rows, [ExactDedup(), Write()]).run(tmp_path / "out")
+    kept = list(ran.kept())
+    assert sorted(str(row["url"]) for row in kept) == ["None", "https://a.example/"]
+    again = ExactDedup()([*kept, *({**row, "uid": 2**64 - 1 - n} for n, row in enumerate(kept))])
+    assert [row["uid"] for row in again] == [row["uid"] for row in kept], "the first of each text"
+
+
 @pytest.mark.parametrize("stage", [ExactDedup(), Repair(), TextSignals()])
 def test_a_table_whose_texts_are_none_is_refused(stage: Any) -> None:
     for texts, kind in (([1, 2], "int64"), ([b"a", None], "binary")):

@@ -33,6 +33,15 @@ def test_tags_and_counts():
     assert all(done.batch[name].null_count == 0 and done.batch[name].type == pa.int32() for name in PersonalData.adds)
 
 
+def test_country_codes_are_those_in_use():
+    numbers = ["+20 100 123 4567", "+211 912 345 678", "+423 234 56 78 9", "+692 234 567 890", "+998 90 123 45 67"]
+    numbers += ["+800 1234 5678", "+49 30 1234567", "+7 495 123 45 67", "+1 212 555 0123"]
+    others = ["+210 123 456 789", "+999 123 456 789", "+851 1234 5678", "+384 123 456 789", "+28 123 456 789"]
+    others += ["+83 12 345 6789", "+888 123 456 789", "+259 123 456 789"]
+    done = PersonalData()([{"text": text} for text in numbers + others])
+    assert [row["personal_phones"] for row in done] == [1] * len(numbers) + [0] * len(others)
+
+
 def test_only_what_is_asked_for():
     done = PersonalData(kinds=["ip", "key"]).apply(batch_of([TEXT])).batch
     assert (
