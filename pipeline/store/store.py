@@ -115,7 +115,8 @@ class Store:
         try:
             self.fs.makedirs(self.root, exist_ok=True)
             if self.local and not os.access(self.root, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, "Permission denied")
+                code = errno.EROFS if os.statvfs(self.root).f_flag & os.ST_RDONLY else errno.EACCES
+                raise OSError(code, os.strerror(code))
         except OSError as error:
             raise RunFailed(
                 f"{self.address}: the output folder cannot be written: {refusal(error) or error.strerror or error}"
