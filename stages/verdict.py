@@ -121,7 +121,7 @@ def numbers_in(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.C
     kind = column.type
     if pa.types.is_boolean(kind):
         return column.cast(pa.int8()).cast(pa.float64())
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
         raise CannotRun(f"{name!r} is of type {kind}, and a number is needed")
     return column.cast(pa.float64(), safe=False)
 

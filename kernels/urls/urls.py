@@ -305,12 +305,13 @@ def punycode(host: str) -> str:
 
 
 def address(authority: str) -> str | None:
-    """`[2001:DB8::1]:80` or a bare IPv6 address as `[2001:db8::1]`, None where there is none."""
-    match = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::\d*)?|([0-9A-Fa-f:.]+)", authority)
+    """`[2001:DB8::1]:80` or a bare IPv6 address as `[2001:db8::1]`, None where there is none; other ports stay."""
+    match = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::(?:80|443|(\d+))?)?|([0-9A-Fa-f:.]+)", authority)
     try:
-        return f"[{ipaddress.IPv6Address(match[1] or match[2]).compressed}]" if match else None
+        host = f"[{ipaddress.IPv6Address(match[1] or match[3]).compressed}]" if match else None
     except ValueError:
         return None
+    return f"{host}:{match[2]}" if host and match[2] else host
 
 
 def odd_host_mended(url: str) -> str:

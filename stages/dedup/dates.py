@@ -17,6 +17,11 @@ CAPTURE = re.compile(r"\d{14}")  # as ARC files and the Wayback Machine have the
 SINCE = re.compile(
     r"\d{10}(?:\d{3}|\d{6})?", re.ASCII
 )  # seconds, milliseconds or microseconds since 1970: from September 2001 on
+HALF_DAY = re.compile(r"\b(\d{1,2})(:\d{2}(?::\d{2})?)\s*([AaPp])\.?[Mm]\b\.?")
+ZONE = re.compile(r"(\d:\d{2}(?::\d{2})?(?:\.\d+)?) ?\(?([A-Za-z]{1,5})\b\)?")
+KNOWN = {"UT", "UTC", "GMT", "Z", "AST", "ADT", "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT"}  # by `email`
+HOURS = {"WET": 0, "BST": 1, "WEST": 1, "CET": 1, "MEZ": 1, "CEST": 2, "MESZ": 2, "EET": 2, "EEST": 3, "MSK": 3,
+         "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11, "NZST": 12, "NZDT": 13}  # fmt: skip
 DIGITS = re.compile(r"\d+", re.ASCII)
 
 
@@ -59,4 +64,18 @@ def _read(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        return parsedate_to_datetime(text)
+        return parsedate_to_datetime(ZONE.sub(_offset, HALF_DAY.sub(_of_24, text)))
+
+
+def _of_24(found: re.Match[str]) -> str:
+    return f"{int(found[1]) % 12 + (12 if found[3] in 'Pp' else 0):02d}{found[2]}"
+
+
+def _offset(found: re.Match[str]) -> str:
+    """A zone by its name, of which Python would take any that it does not know as UTC."""
+    name = found[2].upper()
+    if name in KNOWN:
+        return found[0]
+    if name not in HOURS:
+        raise ValueError(found[0])
+    return f"{found[1]} {HOURS[name]:+03d}00"

@@ -119,6 +119,9 @@ class KeepWhere(Rule):
     def _has_an_end(self) -> Self:
         if self.at_least is None and self.at_most is None:
             raise ValueError("give at_least, at_most or both")
+        for name, bound in (("at_least", self.at_least), ("at_most", self.at_most)):
+            if bound is not None and np.isnan(bound):
+                raise ValueError(f"{name} is not a number, and would bound nothing")
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
             raise ValueError(f"nothing lies between at_least {self.at_least:g} and at_most {self.at_most:g}")
         return self
@@ -141,7 +144,10 @@ class KeepWhere(Rule):
         return self._numbers(signals)
 
     def _numbers(self, signals: Signals) -> Array:
-        values: Array = numbers_in(signals.column(self.signal), self.signal).to_numpy(zero_copy_only=False)
+        column = signals.column(self.signal)
+        if column.type != pa.float32():  # whose limits are rounded as it was
+            column = numbers_in(column, self.signal)
+        values: Array = column.to_numpy(zero_copy_only=False)
         return values
 
 

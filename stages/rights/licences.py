@@ -10,17 +10,19 @@ import re
 from urllib.parse import unquote
 
 PARTS = r"by|nc|nd|sa"
+BETWEEN = r"(?:[ ,/+&–—-]{1,3}(?:and )?)"  # parts of a name, as people write it
 CC_URL = re.compile(
     rf"creativecommons\.org/(?:licen[cs]es/((?:{PARTS})(?:-(?:{PARTS}))*+|publicdomain)|publicdomain/(zero|mark))"
     r"(?![\w-])(?:/([0-9]\.[0-9]))?",
     re.IGNORECASE,
 )
 CC_CODE = re.compile(
-    rf"\bcc(?:[ -](by(?:-(?:{PARTS}))*+)|0)(?![\w-])(?:[ -]?v?([0-9]\.[0-9]))?", re.IGNORECASE
-)  # CC BY-SA 4.0, CC0 1.0
+    rf"\bcc(?:[ -](by(?:{BETWEEN}(?:{PARTS})\b)*+)|0)(?![\w-])(?:[ -]?v?([0-9]\.[0-9]))?", re.IGNORECASE
+)  # CC BY-SA 4.0, CC BY NC 4.0, CC0 1.0
 CC_NAME = re.compile(
     r"creative[ -]commons[ -](?:(?:public domain|cc0)?[ -]?(zero|public domain mark)"
-    r"|(attribution(?:[ /–-]{1,3}(?:non-?commercial|no-?deriv(?:ative)?s?(?: works)?|share-?alike))*+))"
+    rf"|(attribution(?:{BETWEEN}(?:non[ -]?commercial|no[ -]?deriv(?:ative)?s?(?:[ -]works?)?|share[ -]?alike))*+"
+    rf"|\(?(?:cc[ -])?by(?:{BETWEEN}(?:{PARTS})\b)*+(?![\w-])))"
     r"(?:[^.<>\d]{0,40}?([0-9]\.[0-9]))?",
     re.IGNORECASE,
 )
@@ -30,8 +32,11 @@ GRANTS = re.compile(
     r"\b(?:under|by|with|via|as)\b[^.!?]{0,60}$|\b(?:under|licen[cs]e:)[^.!?]{0,40}$",
     re.IGNORECASE,
 )
+DENIED = re.compile(r"(?:\b(?:not|no longer|never|neither|nor|without being)|n['’]t)(?: \w+)?\s*$", re.IGNORECASE)
 GRANTED = re.compile(
-    r"[^.!?]{0,60}?(?:\d\.\d)?[^.!?]{0,30}?\b(?:licen[cs]ed?\b|\(?CC\b|unless otherwise|applies\b)", re.IGNORECASE
+    r"[^.!?]{0,60}?(?:\d\.\d)?[^.!?]{0,30}?\b(?:licen[cs]ed?\b(?! (?:do|does|is|are) (?:not|no longer)\b)|\(?CC\b"
+    r"|unless otherwise|applies\b)",
+    re.IGNORECASE,
 )
 OTHERS = (
     (re.compile(r"gnu\.org/(?:copyleft|licenses)/(?:old-licenses/)?fdl(?:-(1\.[0-3]))?", re.IGNORECASE), "GFDL"),
@@ -75,7 +80,7 @@ def licence_in_words(text: str) -> str | None:
         return spdx(elements(name[2]), name[3])
     if code is None:
         return None
-    return spdx(code[1].lower() if code[1] else "zero", code[2])
+    return spdx(elements(code[1]) if code[1] else "zero", code[2])
 
 
 def licence_granted(before: str, phrase: str) -> str | None:
@@ -84,13 +89,17 @@ def licence_granted(before: str, phrase: str) -> str | None:
     named = CC_NAME.match(phrase) or CC_CODE.match(phrase)
     if named is None:
         return None
-    granted = GRANTS.search(before[-160:]) or GRANTED.match(phrase, named.end(), named.end() + 120)
-    return licence_in_words(named[0]) if granted else None
+    before = before[-160:]
+    if grants := GRANTS.search(before):
+        return None if DENIED.search(before, 0, grants.start()) else licence_in_words(named[0])
+    return licence_in_words(named[0]) if GRANTED.match(phrase, named.end(), named.end() + 120) else None
 
 
 def elements(words: str) -> str:
-    """`Attribution-NonCommercial` as `by-nc`."""
+    """`Attribution-NonCommercial`, or `BY, NC`, as `by-nc`."""
     words = words.lower()
+    if not words.startswith("attribution"):
+        return "-".join(dict.fromkeys(re.findall(PARTS, words)))
     parts = [
         code
         for code, of in (("by", "attribution"), ("nc", "commercial"), ("nd", "deriv"), ("sa", "alike"))

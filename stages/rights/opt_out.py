@@ -35,7 +35,16 @@ from gristmill.stages.rights.policies import (
     Robots,
     read_policy,
 )
-from gristmill.stages.rights.site_table import LATEST, SiteTable, files_of, host_of, key_of, moments_of, site_table
+from gristmill.stages.rights.site_table import (
+    LATEST,
+    SiteTable,
+    addressed,
+    files_of,
+    host_of,
+    key_of,
+    moments_of,
+    site_table,
+)
 from gristmill.stages.stage import NoSuchSignal, Rule, Signals, Verdict
 from gristmill.stages.text.url_lists import WantedLists, mended_urls, url_lists
 
@@ -151,7 +160,9 @@ class OptOut(Rule):
         asked = self._moments(signals) if files is not None else []
         for row, (url, said) in enumerate(zip(urls, stated, strict=True)):
             if files is not None and url:
-                self._look_in_files(files, url, asked[row], agents, lambda *found, row=row: drop(row, *found))
+                self._look_in_files(
+                    files, addressed(url), asked[row], agents, lambda *found, row=row: drop(row, *found)
+                )
             self._look_at_page(said, agents, row, masks, drop)
         verdict = Verdict.keep(len(signals))
         for reason in REASONS:

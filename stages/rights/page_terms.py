@@ -264,6 +264,8 @@ def restricting(value: str, name: str) -> list[str]:
             if named and named not in ("max-snippet", "max-image-preview", "max-video-preview", "unavailable_after"):
                 agent = "" if named in EVERY_AGENT else named
             directive = match[2].lower()
+            if directive == "none" and not named.startswith("max-"):  # stands for noindex and nofollow
+                directive = "noindex"
             if directive in RESTRICTING:
                 found.append(f"{agent}:{directive}" if agent else directive)
     return list(dict.fromkeys(found))

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from protego import Protego
 
@@ -23,7 +23,11 @@ LARGEST = 500 << 10  # bytes of a file that are read, as RFC 9309 asks of crawle
 MOST_RULES = 2000  # of tdmrep.json
 AGENT_LINE = re.compile(r"^[ \t]*user-?[ ]?agent[ \t]*:?[ \t]*([^#\r\n]*)", re.IGNORECASE | re.MULTILINE)
 LINE = re.compile(r"^[ \t]*([a-z-]{3,20}| ?user agent)[ \t]*:[ \t]*([^#]*)", re.IGNORECASE)
-NO_TRAINING = re.compile(r"(?:^|[,;\s])(?:ai-train|train-ai|bots-train-ai)\s*=\s*\"?no?\b", re.IGNORECASE)
+VERSION = re.compile(r"^([ \t]*user-?[ ]?agent[ \t]*:?[ \t]*[a-z*_-]+)/[\w.+-]*", re.IGNORECASE | re.MULTILINE)
+TRAINING = re.compile(r"(?:^|[,;\s])(?:ai-train|train-ai|bots-train-ai)\s*=\s*\"?(no?|y|yes)\b", re.IGNORECASE)
+CODED = re.compile(r"%([0-9A-Fa-f]{2})")
+PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")  # are the same percent-coded
+PRINTABLE = "".join(map(chr, range(33, 127)))
 TRUST_LINE = re.compile(r"^[ \t]*datatrainingallowed[ \t]*=[ \t]*(\w+)", re.IGNORECASE | re.MULTILINE)
 REMEMBERED = 4096  # files that a process holds parsed
 
@@ -38,13 +42,14 @@ class Robots:
         rest = [agent for agent in agents if agent not in own]
         # all agents that it does not name go by the same rules, those for `*`
         self.ask = own + (rest[:1] if star else [])
-        self.signals = self.no_training(body, {agent.lower() for agent in own}, star)
+        self.signals = self.on_training(body, [agent.lower() for agent in own], star, bool(rest))
 
     @staticmethod
-    def no_training(body: str, own: set[str], star: bool) -> list[str]:
-        """Paths for which Content-Signal or Content-Usage says no to training: `/` where none is named."""
+    def on_training(body: str, own: list[str], star: bool, rest: bool) -> list[list[tuple[str, bool]]]:
+        """For each agent, what Content-Signal or Content-Usage says of training: paths (`/` where none is named), and
+        whether it refuses. An agent of whose group nothing is said goes by the group `*`."""
         group: list[str] = []
-        last, found = "", []
+        last, found = "", list[tuple[list[str], str, bool]]()
         for line in body.splitlines():
             match = LINE.match(line)
             if match is None:
@@ -52,12 +57,14 @@ class Robots:
             name, value = match[1].lower(), match[2].strip()
             if name in ("user-agent", "useragent"):
                 group = [*(group if last == name else []), value.lower()]
-            elif name in ("content-signal", "content-usage") and NO_TRAINING.search(value):
-                applies = not group or (star and "*" in group) or any(agent in own for agent in group)
-                if applies:
-                    found.append(value.split()[0] if value.startswith("/") else "/")
+            elif name in ("content-signal", "content-usage") and (said := TRAINING.search(value)):
+                path = as_compared(value.split()[0]) if value.startswith("/") else "/"
+                found.append((group, path, said[1].lower().startswith("n")))
             last = name
-        return found
+        for_all = [(path, no) for group, path, no in found if not group]
+        others = [(path, no) for group, path, no in found if star and "*" in group]
+        of_agents = [[(path, no) for group, path, no in found if any(n in agent for n in group)] for agent in own]
+        return [for_all + (rules or others) for rules in (*of_agents, *([others] if rest or not own else []))]
 
     def forbids(self, url: str) -> str | None:
         """The agent that may not fetch the page; None if all may."""
@@ -70,7 +77,12 @@ class Robots:
         return None
 
     def refuses_training(self, url: str) -> bool:
-        return bool(self.signals) and any(path_of(url).startswith(path) for path in self.signals)
+        """Of the paths that match the longest decides; of two as long, the one that refuses."""
+        if not any(self.signals):
+            return False
+        path = as_compared(path_of(url))
+        matching = [[(len(start), no) for start, no in rules if path.startswith(start)] for rules in self.signals]
+        return any(max(each)[1] for each in matching if each)
 
 
 class MediaRobots(Robots):
@@ -100,11 +112,12 @@ class Reserved:
                 continue
             value = rule.get("tdm-reservation")
             if value in (0, 1, "0", "1") and not isinstance(value, bool):
-                self.rules.append((pattern(rule["location"]), len(rule["location"]), int(value) == 1))
+                location = as_compared(rule["location"])
+                self.rules.append((pattern(location), len(location), int(value) == 1))
 
     def value(self, url: str) -> bool | None:
         """Reserved, free, or nothing said."""
-        path = path_of(url)
+        path = as_compared(path_of(url))
         matching = [(length, reserved) for matches, length, reserved in self.rules if matches(path)]
         return max(matching)[1] if matching else None
 
@@ -132,6 +145,16 @@ def pattern(location: str) -> Callable[[str], bool]:
     return matches
 
 
+def as_compared(path: str) -> str:
+    """Percent encoding as RFC 9309 compares it: letters and digits plain, all else that is coded in capitals."""
+
+    def plain(found: re.Match[str]) -> str:
+        letter = chr(int(found[1], 16))
+        return letter if letter in PLAIN else found[0].upper()
+
+    return quote(CODED.sub(plain, path), PRINTABLE, errors="replace")
+
+
 def path_of(url: str) -> str:
     try:
         parts = urlsplit(url)
@@ -150,8 +173,9 @@ def training_refused(body: str) -> bool:
 def read_policy(kind: int, body: bytes, agents: tuple[str, ...], star: bool) -> Robots | Reserved | bool:
     """A file as the class of its kind; a trust.txt as whether it refuses training."""
     text = body[:LARGEST].decode("utf-8", "replace").removeprefix("\ufeff")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")  # RFC 9309 has all three ends of lines
     if kind == TDM_FILE:
         return Reserved(text)
     if kind == TRUST_TXT:
         return training_refused(text)
-    return (Robots if kind == ROBOTS else MediaRobots)(text, agents, star)
+    return (Robots if kind == ROBOTS else MediaRobots)(VERSION.sub(r"\1", text), agents, star)

@@ -8,6 +8,7 @@ once. Measured: 50,000 files in 1 s (benchmarks/text/opt_out.py).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -20,12 +21,14 @@ import xxhash
 
 from gristmill.kernels.base.compiled import cache_folder
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.urls.urls import address, punycode
 from gristmill.stages.dedup.dates import moment
 from gristmill.stages.mapped import mapped, publish
 from gristmill.stages.rights.policies import LARGEST, PATHS, ROBOTS
 from gristmill.stages.text.url_lists import lines_of
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".parquet")
+HAS_HOST = re.compile(r"\s*(?:[A-Za-z][\w+.-]*:)?//")
 NO_DATE = np.int64(np.iinfo(np.int64).min)
 LATEST = int(np.iinfo(np.int64).max)
 
@@ -53,14 +56,20 @@ def key_of(host: str, kind: int) -> int:
     return xxhash.xxh3_64_intdigest(f"{kind} {host}".encode("utf-8", "surrogateescape"))
 
 
+def addressed(url: str) -> str:
+    """An address of a page without a scheme, as one that has a host."""
+    return url if HAS_HOST.match(url) else f"//{url}"
+
+
 def host_of(url: str) -> str:
     """Host and port as robots.txt counts them: in lower case, without the usual ports; empty where there is none."""
     try:
-        parts = urlsplit(url if "//" in url else f"//{url}")
+        parts = urlsplit(addressed(url))
         port = parts.port
     except ValueError:
         return ""
     host = (parts.hostname or "").rstrip(".")
+    host = address(host) or host if ":" in host else host if host.isascii() else punycode(host)
     return host if port in (None, 80, 443) or not host else f"{host}:{port}"
 
 
@@ -171,4 +180,4 @@ def moments_of(dates: list[str | None]) -> list[int]:
     return [LATEST if (found := read.get(date or "")) is None else found for date in dates]
 
 
-__all__ = ["ENDINGS", "LATEST", "SiteTable", "files_of", "host_of", "key_of", "moments_of", "site_table"]
+__all__ = ["ENDINGS", "LATEST", "SiteTable", "addressed", "files_of", "host_of", "key_of", "moments_of", "site_table"]
