@@ -219,6 +219,7 @@ class Engine:
         """The results of tasks for the report, in order; the journal does not keep them. In a run that needed no
         workers none are started for a little work."""
         results: dict[str, Result] = {}
+        self.need(tasks)
         if self._client is None and sum(task["cost"] for task in tasks) <= TOGETHER_BYTES:
             for task in tasks:
                 [results[task["task"]]] = run_tasks([task])
@@ -242,13 +243,16 @@ class Engine:
                 self.requests.update(done.get("requests", {}))
                 self.count(task, done, anew=False)
         if to_do:
-            retired = self.journal.retired & {path for task in to_do for path in self.paths_read(task)}
-            if retired:
-                raise RetiredFiles(retired)
+            self.need(to_do)
             along, self._along = self._along, []
             self._work(to_do + along, results)
             self.journal.flush()
         return results
+
+    def need(self, tasks: Iterable[Task]) -> None:
+        """RetiredFiles where tasks read what the run removed itself."""
+        if retired := self.journal.retired & {path for task in tasks for path in self.paths_read(task)}:
+            raise RetiredFiles(retired)
 
     def count(self, task: Task, result: Result, anew: bool) -> None:
         if self.budget is not None:

@@ -313,7 +313,12 @@ class Execution:
         a rule."""
         path = f"legs/{leg.name}/rules.json"
         if tasks and self.recipe.head.keep != "nothing":
-            parts = [self.as_it_stays(without_condemned(task["part"], results[task["task"]])) for task in tasks]
+            parts = [without_condemned(task["part"], results[task["task"]]) for task in tasks]
+            if self.recipe.head.keep == "all" and (
+                gone := {path_of(part) for part in parts if not self.is_there(part)}
+            ):
+                raise RetiredFiles(gone)  # the last run kept less
+            parts = [self.as_it_stays(part) for part in parts]
             rules: LegRules = {"rules": tasks[0]["rules"], "parts": parts}
             self.journal.keep(path, json_bytes(rules))
         elif self.store.exists(path):
@@ -345,7 +350,7 @@ class Execution:
         self.ui.ends(node)
 
     def is_there(self, part: Part) -> bool:
-        return part["documents"] is None or part["documents"]["path"] not in self.journal.retired
+        return path_of(part) not in self.journal.retired
 
     def as_it_stays(self, part: Part) -> Part:
         """A part whose texts were retired, with the numbers that stayed."""
@@ -424,3 +429,8 @@ class Execution:
         write_reports(
             self.store, self.journal, self.recipe, self.plan, self.findings, record, pages, self.ui.note, look
         )
+
+
+def path_of(part: Part) -> str:
+    """The file of its documents, if it has one."""
+    return "" if part["documents"] is None else part["documents"]["path"]

@@ -122,6 +122,8 @@ def note_the_end(task: str, after: StoredDocuments, flow: DaskFlow, engine: Engi
     beside = [facts for part in after.parts for facts in [*part["verdicts"], *part["signals"]]]
     ended: Result = {"parts": list(after.parts), "files": {facts["path"]: facts for facts in beside}}
     if done.get(task) != ended:
+        retired = engine.journal.retired & ended["files"].keys()  # of parts that nobody needed anew
         engine.journal.add(task, ended)
+        engine.journal.retire(retired, {})
     if not done.get(begun_of(task), {}).get("ended"):
         engine.journal.add(begun_of(task), {"ended": True, "files": flow.between_rounds})
