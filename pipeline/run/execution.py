@@ -315,7 +315,7 @@ class Execution:
         if tasks and self.recipe.head.keep != "nothing":
             parts = [without_condemned(task["part"], results[task["task"]]) for task in tasks]
             if self.recipe.head.keep == "all" and (
-                gone := {path_of(part) for part in parts if not self.is_there(part)}
+                gone := {documents_path(part) for part in parts if not self.is_there(part)}
             ):
                 raise RetiredFiles(gone)  # the last run kept less
             parts = [self.as_it_stays(part) for part in parts]
@@ -350,7 +350,7 @@ class Execution:
         self.ui.ends(node)
 
     def is_there(self, part: Part) -> bool:
-        return path_of(part) not in self.journal.retired
+        return documents_path(part) not in self.journal.retired
 
     def as_it_stays(self, part: Part) -> Part:
         """A part whose texts were retired, with the numbers that stayed."""
@@ -431,6 +431,6 @@ class Execution:
         )
 
 
-def path_of(part: Part) -> str:
+def documents_path(part: Part) -> str:
     """The file of its documents, if it has one."""
     return "" if part["documents"] is None else part["documents"]["path"]

@@ -63,7 +63,7 @@ class Robots:
             last = name
         for_all = [(path, no) for group, path, no in found if not group]
         others = [(path, no) for group, path, no in found if star and "*" in group]
-        of_agents = [[(path, no) for group, path, no in found if any(n in agent for n in group)] for agent in own]
+        of_agents = [[(path, no) for group, path, no in found if any(n and n in agent for n in group)] for agent in own]
         return [for_all + (rules or others) for rules in (*of_agents, *([others] if rest or not own else []))]
 
     def forbids(self, url: str) -> str | None:

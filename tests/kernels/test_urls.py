@@ -190,3 +190,8 @@ def test_lines_of_lists():
     chunk = np.frombuffer(b"# head\n a.com  # why\r\n\n*.b.com\nc.com/#f\n#\nd.com", np.uint8)
     starts, ends = lists.entry_lines(chunk)
     assert [bytes(chunk[a:b]) for a, b in zip(starts, ends, strict=True)] == [b"a.com", b"b.com", b"c.com/#f", b"d.com"]
+
+
+def test_ports_of_addresses_stay() -> None:
+    assert address("[2001:DB8::1]:8080") == "[2001:db8::1]:8080"
+    assert address("[2001:db8::1]:443") == address("2001:db8::1") == address("[2001:DB8::1]:") == "[2001:db8::1]"

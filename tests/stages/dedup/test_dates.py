@@ -61,3 +61,23 @@ def test_isoformat_comes_back(date: datetime) -> None:
 def test_no_text_raises(text: str) -> None:
     found = moment(text)
     assert found is None or abs(found) < 10**18
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("Wed, 31 Jan 2024 10:00 PM", "2024-01-31T22:00:00Z"),
+        ("Wed, 31 Jan 2024 12:05:00 a.m.", "2024-01-31T00:05:00Z"),
+        ("Wed, 31 Jan 2024 10:30:00 CEST", "2024-01-31T08:30:00Z"),
+        ("Wed, 31 Jan 2024 10:30:00 EST", "2024-01-31T15:30:00Z"),
+        ("Wed, 31 Jan 2024 10:30:00 GMT", "2024-01-31T10:30:00Z"),
+        ("Wed, 31 Jan 2024 10:30:00 +0200", "2024-01-31T08:30:00Z"),
+        ("Wed, 31 Jan 2024 10:30:00", "2024-01-31T10:30:00Z"),
+    ],
+)
+def test_half_days_and_zones(text: str, same: str) -> None:
+    assert moment(text) == moment(same) is not None
+
+
+def test_a_zone_that_nobody_knows_is_no_date() -> None:
+    assert moment("Wed, 31 Jan 2024 10:30:00 XYZ") is None
