@@ -31,6 +31,7 @@ HARMLESS = ("all", "index", "follow", "nofollow", "archive", "snippet", "none", 
             "notranslate")  # fmt: skip
 DIRECTIVE = re.compile(r"(?:([a-z][a-z0-9_-]{1,40})\s*:\s*)?([a-z]{4,12})\b", re.IGNORECASE)
 AGENT = re.compile(r"[a-z][a-z0-9_-]{1,40}")
+AGENTS_OF_A_TAG = 8  # that are read, of those in its name
 EVERY_AGENT = ("robots", "*", "")
 TRAIN = re.compile(r"(?:train-ai|ai-train|bots-train-ai)\s*=\s*\"?(n|no|y|yes)\b", re.IGNORECASE)
 MOST_STATED = 20  # of a page
@@ -197,9 +198,10 @@ def meta_says(values: dict[str, bytes], wanted: int, stated: Stated) -> None:
     if wanted & RESERVATIONS:
         if name == "tdm-reservation":
             stated.reserve(f"tdm_meta={int(content.strip() == '1')}")
-        elif name in EVERY_AGENT or (AGENT.fullmatch(name) and all_directives(content)):
-            for directive in restricting(content, name):
-                stated.reserve(f"meta={directive}")
+        for agent in filter(None, map(str.strip, name.split(",", AGENTS_OF_A_TAG)[:AGENTS_OF_A_TAG])):
+            if agent in EVERY_AGENT or (AGENT.fullmatch(agent) and all_directives(content)):
+                for directive in restricting(content, agent):
+                    stated.reserve(f"meta={directive}")
     if wanted & LICENCES and name in LICENCE_META:
         stated.license("meta", licence_of_address(content) or licence_in_words(content))
 

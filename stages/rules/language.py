@@ -177,4 +177,6 @@ def _thresholds_of(path: str, stamp: int) -> dict[str, float]:
                 f"thresholds_file: {path}: {language}: {score} is not a score between 0 and 1 (quote `no`, "
                 "which YAML reads as false)"
             )
+        if wrong := what_is_wrong(language):
+            raise ValueError(f"thresholds_file: {path}: {wrong}")
     return {language: float(score) for language, score in table.items()}

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
 from gristmill.stages.limits import signals_bounded
 from gristmill.stages.paths import RecipePath
+from gristmill.stages.rules.language import what_is_wrong
 from gristmill.stages.stage import Bound, Limit, Mask, Rule, Signals
 
 Limits = dict[str, dict[str, float]]  # by language and setting
@@ -83,6 +84,8 @@ class RuleByLanguage(Rule):
                 raise ValueError(
                     f"{path}: {language} is not the name of a language (quote `no`, which YAML reads as false)"
                 )
+            if language != "unknown" and (wrong := what_is_wrong(language)):
+                raise ValueError(f"{path}: {wrong}")
             if not isinstance(values, dict):
                 raise ValueError(
                     f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found "

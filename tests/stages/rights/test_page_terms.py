@@ -125,6 +125,7 @@ def test_a_licence_of_the_page_goes_before_one_that_it_links_to() -> None:
         ('<meta name="robots" content="noai, noimageai">', "meta=noai meta=noimageai"),
         ('<META CONTENT="index, NOAI" NAME="ROBOTS">', "meta=noai"),
         ('<meta name="GPTBot" content="noindex">', "meta=gptbot:noindex"),
+        ('<meta name="CCBot, GPTBot" content="noindex">', "meta=ccbot:noindex meta=gptbot:noindex"),
         ('<meta name="tdm-reservation" content="1">', "tdm_meta=1"),
         ('<meta name="tdm-reservation" content="0">', "tdm_meta=0"),
         ('<meta name="robots" content="max-snippet:-1, noai">', "meta=noai"),

@@ -114,6 +114,9 @@ def test_thresholds_by_language(tmp_path):
         ("- a", "expected a table"),
         ("de: {min_words: many}", "min_words"),
         ("no: {min_words: 3}", "quote `no`"),
+        ("deu: {min_words: 3}", "GlotLID 'deu' and a script"),
+        ("german: {min_words: 3}", "lid.176 says 'de'"),
+        ("DE: {min_words: 3}", "did you mean 'de'"),
     ],
 )
 def test_a_wrong_table_says_what_is_wrong(tmp_path, content, message):

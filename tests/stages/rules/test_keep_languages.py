@@ -64,7 +64,7 @@ def test_thresholds_of_their_own(tmp_path):
     assert reasons(rule) == [None, None, None, "low_score", "other_language", "unknown_language", None]
 
 
-@pytest.mark.parametrize("text", ["- en", "en: high", "en: 2", "no: 0.5", "en: [", "1: 0.5", "en: .nan"])
+@pytest.mark.parametrize("text", ["- en", "en: high", "en: 2", "no: 0.5", "en: [", "1: 0.5", "en: .nan", "eng: 0.5"])
 def test_a_file_of_thresholds_that_is_wrong(text, tmp_path):
     path = tmp_path / "thresholds.yaml"
     path.write_text(text)
