@@ -109,8 +109,12 @@ def code_hints(data, i, end, n):
                 is_name = before == 107 or before == 101 or before == 45 or data[i - 1] == 95  # block-, bbcode_
                 if (is_name or after == 98 or after == 99) and end - begin < LONGEST_TAG:
                     bits |= DIV
-                if before == 45:  # blob-, lines-, source-
-                    before = 107 if data[i - 2] == 98 or data[i - 2] == 115 or data[i - 2] == 101 else 0
+                if before == 45:  # blob-, lines-, source-, crayon-
+                    before = (
+                        107
+                        if data[i - 2] == 98 or data[i - 2] == 115 or data[i - 2] == 101 or data[i - 2] == 110
+                        else 0
+                    )
                 if after == 98 or after == 99 or before == 107 or before == 101:
                     bits |= BOX
         elif is_next(data, i, n, 102, 105, 108, 101):  # FileContents
@@ -182,11 +186,12 @@ def has_lines(data, i, end, n):
 
 @inlined
 def is_power(data, i, end, n):
-    """Whether a <sup> whose `<` is at i may be a power: after a letter, digit, `)` or end tag, and not a link."""
+    """Whether a <sup> whose `<` is at i may be a power, after a letter, digit, `)` or end tag, and not a link; or the
+    mark of a note behind a digit."""
     before = data[i - 1] if i > 0 else np.uint8(32)
     if not (48 <= before <= 57 or 97 <= before | 32 <= 122 or before == 41 or before == 62):
         return False
-    return not (end + 2 < n and data[end + 1] == 60 and data[end + 2] == 97)
+    return 48 <= before <= 57 or not (end + 2 < n and data[end + 1] == 60 and data[end + 2] == 97)
 
 
 @kernel

@@ -106,7 +106,8 @@ TITLE = 1 << 27
 CAPTION = 1 << 28
 CODE = 1 << 29
 CONTENTS = 1 << 30  # table of contents
-PAINTED = 1 << 31  # a formula as KaTeX or MathJax draws it, beside its source: its text is left out
+# A formula as KaTeX or MathJax draws it, beside its source; `[edit]` and ¶ beside a heading: their text is left out.
+PAINTED = 1 << 31
 
 # Values are read in lower case, each run of anything but ASCII letters as one `-`, and one `-` before and after. A
 # pattern is found anywhere in that, so that `-` at its ends is a word's end. `hidden` and the like as attributes are
@@ -238,6 +239,6 @@ WORDS = {
         "-in-page -ez-toc -inhaltsverzeichnis"
     ),
     PAINTED: (
-        "-katex-html- -mathjax-preview- -mathjax-chtml- -mathjax-svg- -mathjax-display- -mjx-chtml-"
+        "-mw-editsection- -editsection- -headerlink- -katex-html- -mathjax-preview- -mathjax-chtml- -mathjax-svg- -mathjax-display- -mjx-chtml-"
     ),
 }  # fmt: skip

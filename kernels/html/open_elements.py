@@ -215,7 +215,9 @@ def push(state, stack, elements, kind, tag, value, facts):
     elif tag == PRE_TAG or tag == LISTING:
         stack[depth, FLAGS] = KEEPS_SPACE
         state[PRE] += 1
-    if not state[SKIP] and ((kind & UNSEEN and not facts[SHADOW]) or (tag == SPAN and bits & names.PAINTED)):
+    if not state[SKIP] and (
+        (kind & UNSEEN and not facts[SHADOW]) or ((tag == SPAN or tag == A) and bits & names.PAINTED)
+    ):
         state[SKIP] = depth
 
 

@@ -66,6 +66,8 @@ NO_LANGUAGE = frozenset(
         "toolbar",
         "line",
         "lines",
+        "linenums",
+        "line-numbers",
         "source",
         "src",
         "pre",

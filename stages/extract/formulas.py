@@ -63,6 +63,54 @@ EXPONENT = re.compile(
     r"[-−–+]?\d{1,3}|[-−–]?[nkmxtijpqNT]|[-−–]?(?:[a-zA-Z]|\d{1,3})\s?[-−–+*/]\s?(?:[a-zA-Z]|\d{1,3})|[-−–]?\d[a-z]|T|-1|∗|\*"
 )
 MARK = re.compile(rb"(?i)(?:ref|note|cite|fn)")
+SMALL = re.compile(
+    rb"<sup\b([^<>]*)>((?:<(?:i|em|b|span)\b[^<>]*>)*(?:<a\b[^<>]*>)?)\s*"
+    rb"(?:((?:-|\xe2\x88\x92)?\d{1,3})|[a-z*]|\xe2\x80[\xa0\xa1])\s*(?:</(?:a|i|em|b|span)>)*</sup>"
+)
+NUMBER = re.compile(r"[\d.,\s]*")
+ELEMENT = re.compile(rb"<(?:span|div|p)\b(" + INSIDE + rb")>")
+PAINTED = re.compile(rb"(?i)\sdata-mathml\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+STATED = re.compile(rb"(?i)\sdata-(?:math|latex|tex|tex-source|formula|expr)\s*=\s*(?:\"([^\"]+)\"|'([^']+)')")
+SAYS_MATH = re.compile(rb"(?i)class\s*=\s*[\"']?[^\"'>]*(?:math|katex|latex|\btex\b|equation|formula)")
+CONTAINER = re.compile(rb"<mjx-container\b(" + INSIDE + rb")>")
+SCRIPT = re.compile(rb"<script\b(" + INSIDE + rb")>")
+IMAGE = re.compile(rb"<(?:img|IMG)\b(" + INSIDE + rb")>")
+IMAGE_HINT = re.compile(rb"(?i)latex|tex|math|%5c|formula|alt\s*=\s*[\"'][^\"']{0,40}\\\w|alt\s*=\s*[\"']\s*\$")
+VALUE = re.compile(
+    rb"(?i)\s(alt|src|class|data-src|data-latex|data-tex|title)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"']+))"
+)
+ADDRESS = re.compile(
+    r"latex\.php\?(?:.*&)?latex=(?P<php>[^&]+)|"
+    r"(?:codecogs\.com/(?:[\w.-]+/)*[\w.]*|latex(?:\.php|\.cgi)|mathtex\.cgi|mimetex\.cgi|tex\.cgi)\?(?:latex=)?(?P<query>.+)|"
+    r"cht=tx&(?:.*&)?chl=(?P<chart>[^&]+)|"
+    r"/(?:equation\?tex|render/math\?math|math\.now\.sh\?(?:from|inline))=(?P<equation>[^&]+)|"
+    r"(?:/formula|upmath\.me/(?:svg|png)|/math/render/(?:svg|png)|/tex)/(?P<path>[^/?#]*(?:%5C|\\)[^?#]*)",
+    re.IGNORECASE,
+)  # fmt: skip
+LOOKS = re.compile(
+    r"\\(?:frac|dfrac|tfrac|sqrt|sum|int|prod|lim|left|right|begin|end|mathbb|mathrm|mathcal|mathbf|text|alpha|beta|"
+    r"gamma|delta|epsilon|theta|lambda|mu|pi|sigma|phi|omega|infty|partial|times|cdot|leq?|geq?|neq|in|to|rightarrow|"
+    r"displaystyle|quad|vec|hat|bar|overline|binom|forall|exists|log|sin|cos|ldots|dots|pm)(?![a-zA-Z])"
+    r"|(?:^|[\s\w)])[\^_]\{[^{}]+\}"
+)
+DOLLARS = re.compile(r"^\s*(?:\$\$?|\\[(\[])(.*?)(?:\$\$?|\\[)\]])\s*$", re.DOTALL)
+POWER = re.compile(rb"(<sup\b[^<>]*>)((?:<(?:i|em|b|var|span)\b[^<>]*>|</(?:i|em|b|var|span)>|[^<>]){1,60}?)</sup>")
+BASE = re.compile(
+    rb"((?:\A|[^A-Za-z0-9&])[A-Za-z]|[^A-Za-z&](?:[cmkd]?m|km|ft|in|sec|mi|yd)|\)|[0-9])((?:</(?:i|em|b|var|span)>)*)\Z"
+)
+EXPONENT = re.compile(
+    r"[-−–+]?\d{1,3}|[-−–]?[nkmxtijpqNT]|[-−–]?(?:[a-zA-Z]|\d{1,3})\s?[-−–+*/]\s?(?:[a-zA-Z]|\d{1,3})|[-−–]?\d[a-z]|T|-1|∗|\*"
+)
+MARK = re.compile(rb"(?i)(?:ref|note|cite|fn)")
+NOTE = re.compile(
+    rb"<sup\b([^<>]*)>((?:<(?:i|em|b|span)\b[^<>]*>)*(?:<a\b[^<>]*>)?)\s*(?:\d{1,3}|[a-z*]|\xe2\x80[\xa0\xa1])\s*"
+    rb"(?:</(?:a|i|em|b|span)>)*</sup>"
+)
+NUMBER = re.compile(rb"\d((?:</(?:i|em|b|var|span)>)*)(<a\b[^<>]*>)?\Z")
+TO_NOTE = re.compile(
+    rb"(?i)<a\b(?=[^<>]*\bhref\s*=\s*[\"']?[^\s\"'#>]*#|[^<>]*\b(?:class|rel|id)\s*=[^<>]*(?:ref|note|cite|fn))"
+)
+FRAME = re.compile(rb"<span\b[^<>]*?\bid\s*=\s*[\"']?MathJax-Element-\d+-Frame\b[^<>]*>")
 
 
 def with_formulas(data: bytes, hints: Hints) -> bytes:
@@ -75,6 +123,8 @@ def with_formulas(data: bytes, hints: Hints) -> bytes:
         data = with_stated(data)
     if bits & hint.SCRIPT and (b"math/mml" in data or b"math/asciimath" in data):
         data = replaced(data, SCRIPT, b"</script>", script_math)
+    if bits & hint.SCRIPT and b"math/tex" in data:
+        data = FRAME.sub(b'<span class="MathJax_Preview">', data)  # drawn beside its source
     if bits & hint.MATH:
         data = with_mathml(data)
     if bits & (hint.IMAGE | hint.SUP):
@@ -85,8 +135,15 @@ def with_formulas(data: bytes, hints: Hints) -> bytes:
 def with_images_and_powers(data: bytes, hints: Hints) -> bytes:
     parts, done = [], 0
     for place, bit in hints.of(hint.IMAGE | hint.SUP):
+        if place < done:
+            continue
+        if bit == hint.SUP and (mark := around_mark(data, place)):
+            end, opening, closing = mark
+            parts += [data[done:place], opening, data[place:end], closing]
+            done = end
+            continue
         found = (IMAGE if bit == hint.IMAGE else POWER).match(data, place)
-        if found is None or place < done:
+        if found is None:
             continue
         new = image(found) if bit == hint.IMAGE else power(found)
         if new != found[0]:
@@ -258,6 +315,19 @@ def bare(tex: str) -> str:
     return re.sub(r"^\\(?:displaystyle|textstyle)(?![a-zA-Z])", "", tex.strip()).strip()
 
 
+def around_mark(data: bytes, place: int) -> tuple[int, bytes, bytes] | None:
+    """Where a <sup> behind a number ends that is the mark of a note, with the brackets around it; or a power that is a
+    link, with `^`. As they are, `5000<sup><a href="#n1">1</a></sup>` would be 50001."""
+    found = SMALL.match(data, place)
+    before = NUMBER.search(data[max(place - 300, 0) : place]) if found else None
+    if found is None or before is None:
+        return None
+    link = found[2] or before[2] or b""
+    if TO_NOTE.search(link) or MARK.search(found[1]):
+        return found.end(), b"[", b"]"
+    return (found.end(), b"^", b"") if b"<a" in found[2] and found[3] else None
+
+
 def power(found: re.Match[bytes]) -> bytes:
     """`a<sup>2</sup>` as a^2. Marks of notes, ordinals and abbreviations stay as they are."""
     before = BASE.search(found.string[max(found.start() - 40, 0) : found.start()])
@@ -268,8 +338,10 @@ def power(found: re.Match[bytes]) -> bytes:
     exponent = html.unescape(re.sub(rb"<[^<>]*>", b"", content).decode("utf-8", "replace")).strip()
     if not EXPONENT.fullmatch(exponent) or MARK.search(opening):
         return found[0]
-    if base[-1:].isdigit() and (exponent.strip("-−–+").isdigit() or exponent in "tij*∗"):
-        return found[0]  # the segmenter's; or a mark
+    if base[-1:].isdigit() and exponent.strip("-−–+").isdigit():
+        return opening + exponent.encode() + b"</sup>"  # the segmenter's
+    if base[-1:].isdigit() and exponent in "tij*∗":
+        return found[0]  # a mark
     if exponent in "*∗" or (base == b")" and exponent.isdigit() and len(exponent) > 1):
         return found[0]
     if base[-1:].isalpha() and exponent.isdigit() and exponent not in "2345678" and not closing:

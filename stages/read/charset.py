@@ -12,7 +12,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -146,16 +146,38 @@ def decode(data: bytes, declarations: Iterable[str]) -> Decoded:
     if unmistakable is not None:
         return decode_as(data, unmistakable, first)
     if "utf-8" not in broken and (decoded := decode_utf8(data, first)) is not None:
-        return decoded
+        return with_strays(decoded)
     for codec in broken:
         decoded = decode_as(data, codec, first)
         if share_lost(decoded) <= STRAY:
-            return decoded
-    return decode_as(data, guess_codec(data, first, codec_of) or first or "utf-8", first)
+            return with_strays(decoded)
+    return with_strays(decode_as(data, guess_codec(data, first, codec_of) or first or "utf-8", first))
 
 
 def decode_as(data: bytes, codec: str, first: str | None) -> Decoded:
     return Decoded(data, codec, first, data.decode(codec, "replace"))
+
+
+def with_strays(decoded: Decoded) -> Decoded:
+    """Of a page that was declared as windows-1252 and is UTF-8 in part, the other bytes as declared. In the encodings
+    of Windows, bytes without a character become U+0080 to U+009F, as in browsers."""
+    if decoded.characters is None or not (decoded.codec == "utf-8" or decoded.codec.startswith(("cp125", "cp874"))):
+        return decoded
+    errors = "gristmill.windows" if decoded.codec != "utf-8" or decoded.declared == "cp1252" else "replace"
+    return replace(decoded, characters=decoded.data.decode(decoded.codec, errors))
+
+
+def stray_bytes(error: UnicodeError) -> tuple[str, int]:
+    """What cannot be decoded, as windows-1252; its bytes without a character are U+0080 to U+009F."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    data = error.object[error.start : error.end]
+    if error.encoding != "utf-8":  # undefined there beyond 0x9F: nothing
+        return "".join(chr(byte) if byte < 0xA0 else "\ufffd" for byte in data), error.end
+    return "".join(bytes([byte]).decode("cp1252", "gristmill.windows") for byte in data), error.end
+
+
+codecs.register_error("gristmill.windows", stray_bytes)
 
 
 def decode_utf8(data: bytes, first: str | None) -> Decoded | None:

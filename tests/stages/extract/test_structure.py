@@ -62,6 +62,7 @@ def test_code_keeps_its_lines_and_indentation(source):
         ("<pre><code class='language-rust'>a</code></pre>", "rust"), ("<pre class='lang-c++'>a</pre>", "c++"),
         ("<div class='highlight highlight-source-js'><pre>a</pre></div>", "js"), ("<pre class='brush: java; x'>a</pre>", "java"),
         ("<pre data-lang=go>a</pre>", "go"), ("<pre><code class='hljs python'>a</code></pre>", "python"),
+        ("<pre class='prettyprint linenums'>a</pre>", ""),
         ("<pre class='code-block wrapper'>a</pre>", ""), ("<pre>a</pre>", ""), ("<pre class=language-none>a</pre>", ""),
     ],
 )  # fmt: skip
@@ -86,14 +87,33 @@ def test_a_fence_names_the_language(source, language):
         ("<img src='/latex.php?latex=%5Calpha+%2B+1&bg=ffffff&s=0' alt='x'>", r"$\alpha + 1$"),
         ("<img src='/c.png' alt='A text about cost'>b", "b"),
         ("<span class='math-inline' data-math='x^2'></span>", "$x^2$"),
+        ("<span class=MathJax id=MathJax-Element-1-Frame><i>x</i>2</span><script type='math/tex'>x^2</script>", "$x^2$"),
         ("<span class=MathJax data-mathml='&lt;math&gt;&lt;mi&gt;w&lt;/mi&gt;&lt;/math&gt;'><b>w</b></span>", "$w$"),
         ("<i>a</i><sup>2</sup>+b<sup>2</sup>", "a^2+b^2"), ("x<sup>n+1</sup>", "x^{n+1}"), ("10<sup>6</sup>", "10^6"),
-        ("20 km<sup>2</sup>", "20 km^2"), ("word<sup>2</sup> 1<sup>st</sup> M<sup>me</sup>", "word2 1st Mme"),
+        ("20 km<sup>2</sup>", "20 km^2"), ("10<sup><b>6</b></sup>", "10^6"),
+        ("1066<sup><a href='#n3'>3</a></sup>", "1066[3]"), ("5<sup class=footnote-ref>a</sup>", "5[a]"),
+        ("45<a href='x#n2'><sup>2</sup></a>", "45[2]"), ("9<sup><a class=fn>\u2020</a></sup>", "9[\u2020]"),
+        ("10<sup><a href='/wiki/Power'>\u22126</a></sup>", "10^\u22126"), ("word<sup>2</sup> 1<sup>st</sup> M<sup>me</sup>", "word2 1st Mme"),
     ],
 )  # fmt: skip
 def test_formulas_are_latex_in_both_forms(source, text):
     assert written(f"<p>{source}</p>") == text
     assert written(f"<p>{source}</p>", "text") == text
+
+
+def test_the_lines_of_crayon_are_code_without_their_numbers():
+    lines = "".join(f"<div class='crayon-line'>{line}</div>" for line in ("if <i>a</i>:", "    b()"))
+    numbers = "".join(f"<div class='crayon-num' data-line='{number}'>{number}</div>" for number in (1, 2))
+    cells = f"<td class='crayon-nums'>{numbers}</td><td class='crayon-code'><div class='crayon-pre'>{lines}</div></td>"
+    assert (
+        written(f"<table class='crayon-table'><tr class='crayon-row'>{cells}</tr></table>")
+        == "```\nif a:\n    b()\n```"
+    )
+
+
+@pytest.mark.parametrize(("tag", "name"), [("span", "mw-editsection"), ("a", "headerlink"), ("span", "editsection")])
+def test_what_stands_beside_a_heading_to_edit_or_link_it_is_left_out(tag, name):
+    assert written(f"<h2>Rows<{tag} class='{name}' href=#x>[edit]¶</{tag}></h2><p>a") == "## Rows\n\na"
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,27 @@ def test_the_page_that_said_utf8_and_was_not():
     assert decode_html(b"<meta charset=utf-8><p>" + icelandic.encode("latin-1"), "utf-8").endswith(icelandic)
 
 
+def test_bytes_that_no_character_has_in_windows_1252_cost_no_others():
+    page = b"<meta charset=iso-8859-1><p>" + "It\u2019s \u201cok\u201d".encode() + b" at the caf\xe9 in K\xf6ln, \xa35."
+    assert decode_html(page, None).endswith("It\u2019s \u201cok\u201d at the caf\xe9 in K\xf6ln, \xa35.")
+    page = b"<meta charset=windows-1252><p>caf\xe9 \x9d na\xefve \xa35 cr\xe8me br\xfbl\xe9e \x81</p>"
+    read = decode_page(page, None)
+    assert (read.codec, read.text[-29:]) == ("cp1252", "\x9d na\xefve \xa35 cr\xe8me br\xfbl\xe9e \x81</p>")
+    mostly = b"<meta charset=utf-8><p>" + "\u201cquoted\u201d it\u2019s".encode() + b" na\xefve"
+    assert decode_html(mostly, None).endswith("na\ufffdve"), "of a page that says UTF-8, a stray byte is lost"
+
+
+RARE = "뷁! " + TEXTS["ko"]
+CANTONESE = "佢離開咗三年先返嚟，睇落有啲攰。我哋傾咗成個鐘頭，佢話喺英國讀書嗰陣掛住香港嘅嘢食。"
+
+
+@pytest.mark.parametrize(("text", "codec"), [(RARE, "cp949"), (RARE * 4, "cp949"), (CANTONESE, "big5hkscs")])
+@pytest.mark.parametrize("mark", ["", "<meta charset=utf-8>"])
+def test_a_rare_character_does_not_hide_which_multi_byte_encoding_it_is(text, codec, mark):
+    read = decode_page(f"{mark}<p>{text}</p>".encode(codec), None)
+    assert read.codec == codec and text in read.text
+
+
 def test_words_quotation_marks_alone_are_windows_1252():
     page = b"<p>The player\x92s inventory: \x93Everybody that carefully waves arms in air\x94</p>"
     read = decode_page(page, None)
