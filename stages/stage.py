@@ -155,6 +155,8 @@ class Map(Stage):
     def __call__(self, data: Any) -> Any:
         """Run the stage on a table (`as_arrow`), without an engine: kept rows come back, in the same kind of table."""
         table, back = documents_in(data, with_uids="uid" in self.needs)
+        if isinstance(data, list | tuple) and not data:  # of no row, which says what columns there are
+            return back(table)
         batches = [without_views(batch) for batch in table.combine_chunks().to_batches()]
         if not batches:  # an empty table has no batch, but still a schema to change
             batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]

@@ -145,10 +145,11 @@ def mojibake(texts: list[str], show: bool) -> None:
         sample = clean[::5]
         broken = [misread(text) for text in sample]
         back = sum(a == b for a, b in zip(sample, ours(broken), strict=True)) / len(sample)
+        whole = zip(ours(sample, Repair()), ours(broken, Repair()), strict=True)
         peer_back = sum(a == ftfy.fix_encoding(b) for a, b in zip(sample, broken, strict=True)) / len(sample)
         report(
             what=f"share of sentences restored exactly, UTF-8 read as {name}", sizes={"sentences": len(sample)},
-            median=round(back, 4),
+            median=round(back, 4), with_every_step=round(sum(a == b for a, b in whole) / len(sample), 4),
             peer=f"ftfy {peer_back:.4f}", ratio=round(back / peer_back, 4),
         )  # fmt: skip
 

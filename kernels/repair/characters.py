@@ -42,7 +42,7 @@ _KINDS = {
     r"\p{Devanagari}\p{Bengali}"
     r"\p{Gurmukhi}\p{Gujarati}\p{Oriya}\p{Tamil}\p{Telugu}\p{Kannada}\p{Malayalam}\p{Sinhala}\p{Khmer}\p{Myanmar}"
     r"\p{Balinese}\p{Javanese}"
-    r"\p{Tibetan}]]",
+    r"\p{Tibetan}\u064B-\u0655\u0670\u0951-\u0954]]",  # vowel marks of Arabic and Vedic ones belong to many scripts
     PICTURE: r"[\p{Extended_Pictographic}\p{Emoji_Modifier}]",
     EMOJI: r"[\p{Emoji}--[0-9#*]]",
     HAN: r"\p{Han}",

@@ -84,8 +84,12 @@ def repair_plain(text: str, steps: Steps) -> tuple[str, tuple[int, int, int, int
         before, entities, mojibake = text, 0, 0
         if steps.bits & c.ENTITIES:
             text, entities = decode_entities_plain(text)
-        if steps.bits & c.MOJIBAKE:
-            text, mojibake = repair_mojibake_plain(text)
+        for _ in range(ROUNDS if steps.bits & c.MOJIBAKE else 0):
+            misread = text
+            text, decoded = repair_mojibake_plain(misread)
+            mojibake += decoded
+            if text == misread:
+                break
         if steps.form:
             text = unicodedata.normalize(steps.form, text)
         text, controls, hidden = c.clean_characters_plain(text, steps.bits)
@@ -119,13 +123,17 @@ def _round(
         decode_entities(work.data, work.offsets, wanted, *names(), out, ends, count)
         counts.entities[places] += count
         work = settle(_column(out, ends), wanted)
-    if (wanted := needs & c.MOJIBAKE & steps.bits).any():
+    again = wanted = needs & c.MOJIBAKE & steps.bits
+    for _ in range(ROUNDS):  # to the end: what is cleaned below are bytes of texts that were misread twice
+        if not again.any():
+            break
         out, ends, count = _room(work, 2)
         windows = names().windows
         repair_mojibake(
-            work.data, work.offsets, wanted, byte_of(), properties(), behaviours(), script(), windows, out, ends, count
+            work.data, work.offsets, again, byte_of(), properties(), behaviours(), script(), windows, out, ends, count
         )
         counts.mojibake[places] += count
+        again = _differ(work, _column(out, ends), again)
         work = settle(_column(out, ends), wanted)
     if steps.form and (wanted := needs & c.FOREIGN).any():
         unnormal = np.zeros(rows, np.uint8)

@@ -8,6 +8,7 @@ so.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,11 +16,13 @@ import pyarrow as pa
 import zstandard
 from isal import igzip_lib, isal_zlib
 
+from gristmill.stages.read.charset import is_utf8
 from gristmill.stages.read.records import fields_of
 
 STATUS = re.compile(rb"HTTP/\d+(?:\.\d+)?[ \t]+(\d{3})[ \t]*([^\r\n]*)", re.IGNORECASE)
 HEADER_END = re.compile(rb"\n\r?\n")
 CHUNK_LINE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]{0,1000})?\r?\n")
+ZSTD = b"\x28\xb5\x2f\xfd"
 BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 TYPE = re.compile(r"[\s\"']*([\w.+*-]{1,100}/[\w.+*-]{1,100})", re.ASCII)
 TERMS = re.compile(
@@ -65,12 +68,16 @@ class Response:
 
 
 def response_of(body: bytes) -> Response:
-    status = STATUS.match(body)
-    if status is None:
-        return Response(None, body[:40].decode("latin-1"), {}, b"")
-    gap = HEADER_END.search(body)
-    end, start = gap.span() if gap else (len(body), len(body))
-    return Response(int(status[1]), status[2].decode("latin-1").strip(), fields_of(body[:end]), body[start:])
+    """The answer; what says "continue" and the like before it (1xx) is left out."""
+    at = 0
+    while (status := STATUS.match(body, at)) is not None:
+        gap = HEADER_END.search(body, at)
+        end, start = gap.span() if gap else (len(body), len(body))
+        if not (status[1].startswith(b"1") and STATUS.match(body, start)):
+            fields = fields_of(body[at:end])
+            return Response(int(status[1]), status[2].decode("latin-1").strip(), fields, body[start:])
+        at = start
+    return Response(None, body[:40].decode("latin-1"), {}, b"")
 
 
 def stated_terms(body: bytes) -> dict[str, str]:
@@ -125,8 +132,8 @@ def decoded_payload(response: Response, limit: int) -> Payload:
     fields = response.fields
     if b"chunked" in fields.get(b"transfer-encoding", b"").lower():
         payload = unchunked(payload)
-    named = [encoding.strip() for encoding in fields.get(b"content-encoding", b"").lower().split(b",")]
-    encodings = [encoding for encoding in named if encoding not in (b"", b"identity")]
+    named = b",".join(fields.get(name, b"") for name in (b"content-encoding", b"transfer-encoding")).lower().split(b",")
+    encodings = [each for encoding in named if (each := encoding.strip()) not in (b"", b"identity", b"chunked")]
     if len(encodings) > MOST_ENCODINGS:  # each is tried on all of it
         raise Undecodable(f"of {len(encodings):,} layers")
     for encoding in reversed(encodings):
@@ -141,18 +148,25 @@ def decoded_payload(response: Response, limit: int) -> Payload:
 
 
 def unchunked(data: bytes) -> bytes:
-    """Chunks put together; the data itself if they are not chunks, and what there is if they break off."""
+    """Chunks put together; the data itself if they are not chunks, and what there is if they break off. A text may
+    begin with a number: a first chunk is none if anything but a line's end follows it, or if it breaks off or is empty
+    behind a bare newline."""
     parts: list[bytes] = []
     position = 0
     while line := CHUNK_LINE.match(data, position):
         length = int(line[1], 16)
+        after = line.end() + length
+        newline = 2 if data[after : after + 2] == b"\r\n" else int(data[after : after + 1] == b"\n")
+        if not parts:
+            cut = after >= len(data) or length == 0
+            if not line[0].endswith(b"\r\n") and cut and after != len(data):
+                return data
+            if not cut and not newline:
+                return data
         if length == 0:
             return b"".join(parts)
-        parts.append(data[line.end() : line.end() + length])
-        position = line.end() + length
-        position += (
-            2 if data[position : position + 2] == b"\r\n" else 1 if data[position : position + 1] == b"\n" else 0
-        )
+        parts.append(data[line.end() : after])
+        position = after + newline
     return b"".join(parts) if parts else data
 
 
@@ -161,22 +175,63 @@ def decompressed(data: bytes, encoding: bytes, limit: int) -> Payload:
     comes before; unchanged where it is not so encoded or is corrupt."""
     try:
         if encoding in (b"gzip", b"x-gzip") and data.startswith(b"\x1f\x8b"):
-            stream = isal_zlib.decompressobj(wbits=31)
-            return Payload(bytes(stream.decompress(data, limit + 1)), stream.eof)
+            return ungzipped(data, limit)
         if encoding == b"deflate":
-            wrapped = data[:1] == b"\x78"
-            stream = isal_zlib.decompressobj(wbits=15 if wrapped else -15)
-            text = bytes(stream.decompress(data, limit + 1))
-            return Payload(text, stream.eof) if text else Payload(data, True)
-        if encoding == b"zstd" and data.startswith(b"\x28\xb5\x2f\xfd"):
-            with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-                return Payload(bytes(reader.read(limit + 1)), True)
+            return inflated(data, limit)
+        if encoding == b"zstd" and data.startswith(ZSTD):
+            return unzstd(data, limit)
         if encoding == b"br" and not LOOKS_LIKE_HTML.match(data):
             return Payload(unbrotlied(data, limit) or data, True)
     # the stub of isal calls its error class a value
     except (igzip_lib.IsalError, zstandard.ZstdError, OSError):  # type: ignore[misc]
         return Payload(data, True)
     return Payload(data, True)
+
+
+def ungzipped(data: bytes, limit: int) -> Payload:
+    """All members; what follows them and is none is left out."""
+    text, whole = b"", True
+    while data.startswith(b"\x1f\x8b") and len(text) <= limit:
+        stream = isal_zlib.decompressobj(wbits=31)
+        try:
+            text += bytes(stream.decompress(data, limit + 1 - len(text)))
+        except igzip_lib.IsalError:  # type: ignore[misc]
+            if not text:
+                raise
+            return Payload(text, False)
+        data, whole = stream.unused_data, stream.eof
+    return Payload(text, whole)
+
+
+def inflated(data: bytes, limit: int) -> Payload:
+    """With or without zlib's header, as servers send both. Text that is not packed may be read as a stream, too; what
+    comes out is noise."""
+    if len(data) > 1 and data[0] & 15 == 8 and data[0] >> 4 < 8 and (data[0] << 8 | data[1]) % 31 == 0:
+        try:
+            stream = isal_zlib.decompressobj(wbits=15)
+            text = bytes(stream.decompress(data, limit + 1))
+            return Payload(text, stream.eof) if text else Payload(data, True)
+        except igzip_lib.IsalError:  # type: ignore[misc]
+            pass
+    stream = isal_zlib.decompressobj(wbits=-15)
+    text = bytes(stream.decompress(data, limit + 1))
+    packed = not is_text(data) or (stream.eof and not stream.unused_data and is_text(text))
+    return Payload(text, stream.eof) if text and packed else Payload(data, True)
+
+
+def is_text(data: bytes) -> bool:
+    return not no_text(data) and is_utf8(data)
+
+
+def unzstd(data: bytes, limit: int) -> Payload:
+    """All frames; the first where what follows is none."""
+    if data.find(ZSTD, len(ZSTD)) > 0:
+        with suppress(zstandard.ZstdError), zstandard.ZstdDecompressor().stream_reader(
+            data, read_across_frames=True
+        ) as reader:  # fmt: skip
+            return Payload(bytes(reader.read(limit + 1)), True)
+    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+        return Payload(bytes(reader.read(limit + 1)), True)
 
 
 def unbrotlied(data: bytes, limit: int) -> bytes:

@@ -202,16 +202,22 @@ def header(inflow: Inflow) -> dict[bytes, bytes] | str:
     return fields
 
 
+ENCODINGS = (b"transfer-encoding", b"content-encoding")
+
+
 def fields_of(block: bytes) -> dict[bytes, bytes]:
-    """Fields of a header, first lines and lines without a colon left out; of repeated ones the first counts. Folded
-    lines are one."""
+    """Fields of a header, first lines and lines without a colon left out; of repeated ones the first counts, but
+    encodings are one list. Folded lines are one."""
     lines = (FOLD.sub(b" ", block) if b"\n " in block or b"\n\t" in block else block).split(b"\n")
     lines.reverse()
     fields = {}
     for line in lines[:-1]:
         name, colon, value = line.partition(b":")
         if colon:
-            fields[name.strip().lower()] = value.strip()
+            name, value = name.strip().lower(), value.strip()
+            if name in ENCODINGS and name in fields and fields[name].lower() != value.lower():
+                value += b", " + fields[name]
+            fields[name] = value
     return fields
 
 

@@ -227,8 +227,8 @@ class Archive(Reader):
             collector.skip("not_a_page")
         elif record.body is None:
             collector.skip("too_large", url, f"{record.length} bytes")
-        elif not self.keep_truncated and b"warc-truncated" in fields:
-            collector.skip("truncated", url, text_of(fields[b"warc-truncated"]))
+        elif not self.keep_truncated and (cut := cut_by(fields)):
+            collector.skip("truncated", url, cut)
         elif kind == b"conversion":
             add_conversion(record, place, url, collector)
         else:
@@ -351,9 +351,16 @@ def meta_of(fields: dict[bytes, bytes], kind: str) -> dict[str, str]:
         meta["ip"] = text_of(ip)
     if language := fields.get(b"warc-identified-content-language"):
         meta["language"] = text_of(language)
-    if cut := fields.get(b"warc-truncated"):
-        meta["truncated"] = text_of(cut)
+    if cut := cut_by(fields):
+        meta["truncated"] = cut
     return meta
+
+
+def cut_by(fields: dict[bytes, bytes]) -> str | None:
+    """Why a record is not whole: its crawler says so, or more of it follows in records of their own."""
+    if b"warc-truncated" in fields:
+        return text_of(fields[b"warc-truncated"]) or "unspecified"
+    return "segmented" if b"warc-segment-number" in fields else None
 
 
 def crawler_note(body: bytes) -> str:

@@ -191,7 +191,7 @@ def test_entities(seen, meant, count):
     ("seen", "meant"),
     [
         ("a\r\nb\rc\x0bd\x0ce\u2028f", "a\nb\nc\nd\ne\nf"), ("a\x00b\x07c\x7f", "abc"), ("ze\u200bro\u00ad\ufeff\u2060\u202ewidth", "zerowidth"),
-        ("می\u200cخواهم", "می\u200cخواهم"), ("Auf\u200clage", "Auflage"), ("क्\u200dष", "क्\u200dष"), ("ക്\u200d", "ക്\u200d"), ("a\u200db", "ab"), ("👩\u200d👩\u200d👧", "👩\u200d👩\u200d👧"),
+        ("می\u200cخواهم", "می\u200cخواهم"), ("Auf\u200clage", "Auflage"), ("حق\u0651\u200cجو", "حق\u0651\u200cجو"), ("क्\u200dष", "क्\u200dष"), ("ക്\u200d", "ക്\u200d"), ("a\u200db", "ab"), ("👩\u200d👩\u200d👧", "👩\u200d👩\u200d👧"),
         ("❤\ufe0f 1\ufe0f\u20e3 a\ufe0f 1\ufe0f", "❤\ufe0f 1\ufe0f\u20e3 a 1"), ("葛\U000e0100 a\U000e0100", "葛\U000e0100 a"), ("😀\ufe0f\ufe0f\U000e0101", "😀\ufe0f"),
         ("\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f", "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"),
         ("hi\U000e0069\U000e0067\U000e006e\U000e006f\U000e0072\U000e0065", "hi"), ("  a  b \t c\td  \n\n \n\n    code  here\n- x\n", "a b\tc\td\n\n    code here\n- x"),

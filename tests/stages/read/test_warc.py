@@ -261,6 +261,54 @@ def test_a_payload_that_breaks_off_is_marked(encoding):
         assert skips[0].detail == "its content encoding breaks off before any text"
 
 
+ZSTD = zstandard.ZstdCompressor()
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ("Content-Encoding: gzip", gzip.compress(b"<p>one") + gzip.compress(b"<p>two")),
+        ("Content-Encoding: gzip", gzip.compress(b"<p>one") + gzip.compress(b"<p>two") + b"\0\0"),
+        ("Content-Encoding: zstd", ZSTD.compress(b"<p>one") + ZSTD.compress(b"<p>two")),
+        ("Content-Encoding: deflate", zlib.compress(b"<p>one<p>two", wbits=10)),
+        ("Content-Encoding: gzip\r\nContent-Encoding: zstd", ZSTD.compress(gzip.compress(b"<p>one<p>two"))),
+        ("Content-Encoding: gzip\r\nContent-Encoding: gzip", gzip.compress(b"<p>one<p>two")),
+        ("Transfer-Encoding: identity\r\nTransfer-Encoding: chunked", b"c\r\n<p>one<p>two\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked", b"6\n<p>one\n6\n<p>two\n0\n\n"),
+        ("Transfer-Encoding: gzip, chunked",
+         b"%x\r\n%s\r\n0\r\n\r\n" % (len(gzip.compress(b"<p>one<p>two")), gzip.compress(b"<p>one<p>two"))),
+    ],
+)  # fmt: skip
+def test_payloads_in_every_manner_that_the_standards_allow(headers, body):
+    ((row,), skipped, _, _) = read(page("u:x", body, headers=f"Content-Type: text/html\r\n{headers}"), "m.warc")
+    assert (row["html"], skipped, "truncated" in row["meta"]) == (b"<p>one<p>two", {}, False)
+
+
+def test_answers_before_the_answer_are_stepped_over():
+    early = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
+    answer = early + b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>one"
+    ((row,), skipped, _, _) = read(record("u:x", answer, Content_Type="application/http"), "h.warc")
+    assert (row["html"], skipped) == (b"<p>one", {})
+    assert read(record("u:x", early, Content_Type="application/http"), "h.warc")[1] == {"http_status": 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["1\nChapter one", "0\nzero", "2024\nreport", "Add\nsugar", "Sy seuntjie staan daar. " * 9]
+)
+@pytest.mark.parametrize("said", ["Transfer-Encoding: chunked", "Content-Encoding: deflate"])
+def test_a_text_under_the_headers_of_how_it_once_came_is_itself(text, said):
+    data = page("u:x", text.encode(), headers=f"Content-Type: text/plain\r\n{said}")
+    assert [row["text"] for row in read(data, "t.warc", reader=Warc(path="x", keep_plain_text=True))[0]] == [text]
+
+
+def test_the_first_segment_of_a_record_is_marked():
+    first = record("u:x", b"<p>one", "resource", Content_Type="text/html", WARC_Segment_Number="1")
+    ((row,), _, _, _) = read(first, "s.warc")
+    assert json.loads(row["meta"])["truncated"] == "segmented"
+    rows, skipped, skips, _ = read(first, "s.warc", reader=Warc(path="x", keep_truncated=False))
+    assert (rows, skipped, skips[0].detail) == ([], {"truncated": 1}, "segmented")
+
+
 @pytest.mark.parametrize("encoding", ["br", "gzip", "deflate"])
 def test_a_payload_whose_encoding_cannot_be_undone_is_no_page(encoding):
     packed = {"br": BROTLI, "gzip": gzip.compress(PROSE), "deflate": zlib.compress(PROSE)}[encoding]

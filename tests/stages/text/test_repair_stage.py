@@ -38,6 +38,22 @@ def test_each_step_can_be_turned_off(off, text):
     assert texts(stage, [BROKEN]).column("text").to_pylist() == [text]
 
 
+@pytest.mark.parametrize(
+    "text", ["It\u2019s Gr\u00f6\u00dfe", "\u201cHi\u201d", "Aqu\u00ed \u00e0", "\u00ab voil\u00e0 \u00bb"]
+)
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_what_was_misread_more_than_once_is_undone_before_anything_is_cleaned_away(text, times):
+    misread = {"latin-1": text, "windows": text}
+    for _ in range(times):
+        misread["latin-1"] = misread["latin-1"].encode().decode("latin-1")
+        misread["windows"] = "".join(
+            bytes([b]).decode("cp1252") if b not in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else chr(b)
+            for b in misread["windows"].encode()
+        )
+    whole = texts(Repair(), [text]).column("text").to_pylist()
+    assert texts(Repair(), list(misread.values())).column("text").to_pylist() == whole * 2
+
+
 def test_nothing_on_changes_nothing():
     stage = Repair(mojibake=False, entities=False, normal_form=None, controls=False, zero_width=False, whitespace=False)
     assert texts(stage, [BROKEN]).column("text").to_pylist() == [BROKEN]
