@@ -10,6 +10,10 @@ Of = ParamSpec("Of")
 Made = TypeVar("Made")
 
 
+# Whatever the code of a stage may raise: libraries made of scripts call sys.exit. Ctrl-C is no fault of a stage.
+STAGE_ERRORS = (Exception, SystemExit)
+
+
 class GristmillError(Exception):
     """A run that failed; the message says which stage, file and record."""
 

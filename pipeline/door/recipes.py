@@ -16,7 +16,7 @@ import yaml
 from gristmill.kernels.base.files import whole_file
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.door.runs import Run, run
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import RecipeError, RunFailed, in_words
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.stages.frames import as_arrow, as_column
 from gristmill.stages.stage import Reader, Stage
@@ -95,11 +95,19 @@ class Recipe:
         for name, (file, table) in self._tables.items():
             path = folder.resolve() / file
             if write and not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with whole_file(path) as draft:
-                    pq.write_table(table, draft)
+                write_source(table, path)
             data["sources"][name] = {**data["sources"][name], "parquet": {"path": str(path)}}
         return recipes.load(CALLED, written(data))
+
+
+def write_source(table: pa.Table, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as draft:
+            pq.write_table(table, draft)
+    except OSError as error:
+        where = in_words(error, str(path.parent))
+        raise RunFailed(f"tables lie in a folder beside the run, which cannot be written: {where}") from error
 
 
 def misfit(data: Any) -> str:

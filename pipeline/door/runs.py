@@ -27,6 +27,7 @@ from gristmill.pipeline.progress.progress import LiveView, Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run import run as runs
+from gristmill.pipeline.survey.merged import cuts_of, merged_signal
 from gristmill.pipeline.survey.records import SurveyRecord
 
 BATCH = 1024
@@ -71,15 +72,14 @@ class Run:
         return View(answer, tuning.render(answer))
 
     def signal(self, name: str) -> View:
-        """How a signal is distributed over the documents that rules saw, and where rules cut it."""
+        """How a signal is distributed over the documents that rules saw, in all legs, and where rules cut it."""
         legs = [f"legs/{leg}/survey.json" for leg in self._folder.names("legs")]
         surveys = [self._folder.json_as(path, SurveyRecord) for path in legs if self._folder.has(path)]
-        survey = next((survey for survey in surveys if name in survey["signals"]), None)
-        if survey is None:
-            known = sorted({known for each in surveys for known in each["signals"]})
+        known = sorted({known for survey in surveys for known in survey["signals"]})
+        if name not in known:
             raise NotFound(f"this run has no histogram of {one_line(name)!r}{nearest(name, known)}")
-        cuts = [cut for cut in survey["cuts"] if cut["signal"] == name]
-        return View(survey["signals"][name], render_signal(name, survey["signals"][name], cuts))
+        signal = merged_signal(name, surveys)
+        return View(signal, render_signal(name, signal, cuts_of(name, surveys)))
 
     def kept(self, sink: str | None = None, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """The documents that a sink (`write` unless named) has written, one after the other."""

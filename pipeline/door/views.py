@@ -61,12 +61,13 @@ def gathered(show: Callable[[Console], None]) -> RenderableType:
 def render_signal(name: str, signal: SignalCounts, cuts: Sequence[CutCounts]) -> RenderableType:
     """A histogram of at most `ROWS` rows. A threshold stands beside the row that it falls into."""
     edges, counts = signal["edges"], signal["counts"]
+    bounds = [min(signal["low"], edges[0]), *edges, max(signal["high"], edges[-1])]  # of the counts
     each = -(-len(counts) // ROWS) or 1
     sums = [sum(counts[at : at + each]) for at in range(0, len(counts), each)]
     most = max(sums, default=0) or 1
     rows: list[tuple[str, str, str]] = []
     for place, count in enumerate(sums):
-        low, high = edges[place * each], edges[min((place + 1) * each, len(edges) - 1)]
+        low, high = bounds[place * each], bounds[min((place + 1) * each, len(counts))]
         marks = [
             f"{cut['stage']}.{cut['field']} {as_short(cut['value'])}"
             for cut in cuts

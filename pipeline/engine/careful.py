@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from gristmill.kernels.base.files import write_whole
-from gristmill.pipeline.errors import GristmillError, RunFailed, in_words
+from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RunFailed, in_words
 from gristmill.pipeline.leg.care import Care, Last, Place, SearchEnded, Spot, Trail
 from gristmill.pipeline.leg.leg import grind
 from gristmill.pipeline.leg.rules import run_decide
@@ -203,6 +203,6 @@ def main(name: str) -> None:
         answer = {"failed": f"{task['node']}, {task['key']}: {in_words(error, task['out'])}"}
     except MemoryError:
         raise  # the document at hand is too much for this process: that is a death
-    except Exception as error:  # a fault of ours or of a stage's, for which no document is to be blamed
+    except STAGE_ERRORS as error:  # a fault of ours or of a stage's, for which no document is to be blamed
         answer = {"failed": f"{task['node']}, {task['key']}: {type(error).__name__}: {error}"}
     write_whole(folder / "answer.json", json.dumps(answer).encode(), durable=False)

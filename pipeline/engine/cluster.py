@@ -69,6 +69,8 @@ class Where:
 
     def check(self) -> None:
         """What can be seen to be wrong before anything is begun."""
+        if self.workers is not None and self.workers < 1:
+            raise RecipeError(f"workers: {self.workers}; at least 1 was expected")
         if self.cluster:
             settings_in(Path(self.cluster))
         if self.scheduler and not ADDRESS.fullmatch(self.scheduler):
@@ -79,6 +81,15 @@ class Where:
             check_memory(self.memory)
         except ValueError as error:
             raise RecipeError(f"--memory {self.memory}: {error}") from error
+
+    def check_reaches(self, address: str, who: str = "") -> None:
+        """Workers are other processes: what lies in the memory of this one they do not see."""
+        in_this_process = self.scheduler is not None and self.scheduler.startswith("inproc://")
+        if address.startswith("memory://") and not in_this_process:
+            raise RecipeError(
+                f"{who}{address}: memory:// is of one process, and each worker is another; "
+                "name a folder, or an object store such as s3://"
+            )
 
 
 def check_tls(scheduler: str) -> None:

@@ -17,7 +17,15 @@ import pyarrow as pa
 
 from gristmill.pipeline.engine.careful import grind_carefully
 from gristmill.pipeline.engine.shared_folder import check_seen
-from gristmill.pipeline.errors import DamagedFile, GristmillError, RunFailed, in_words, of_storage, refusal
+from gristmill.pipeline.errors import (
+    STAGE_ERRORS,
+    DamagedFile,
+    GristmillError,
+    RunFailed,
+    in_words,
+    of_storage,
+    refusal,
+)
 from gristmill.pipeline.flow import rounds as flow_tasks, verdicts as flow_verdicts
 from gristmill.pipeline.leg.care import Care, Last, Place, Trail
 from gristmill.pipeline.leg.leg import grind
@@ -70,7 +78,12 @@ def answer(topic: str, key: str, how: dict[str, Any]) -> None:
     and the driver another to the scheduler."""
     from distributed import get_worker  # Dask is slow to import
 
-    get_worker().log_event(topic, [key, json.dumps(run_tasks(**how))])
+    try:
+        results = run_tasks(**how)
+    except KeyboardInterrupt:  # a stage's own, for Ctrl-C comes to the driver: passed on, it would end each new worker
+        trace = traceback.format_exc()
+        results = [{"failed": "a stage raised KeyboardInterrupt", "error": "RunFailed", "trace": trace}]
+    get_worker().log_event(topic, [key, json.dumps(results)])
 
 
 def run_tasks(
@@ -160,7 +173,7 @@ def run_task(task: Task, care: Care, careful: bool, place: Place | None) -> Resu
                 "trace": traceback.format_exc(),
             }
         return {"failed": f"{what}: {too_much(task, error)}", "error": "RunFailed", "trace": traceback.format_exc()}
-    except Exception as error:
+    except STAGE_ERRORS as error:
         if of_storage(error):
             return {"failed": f"{what}: {refusal(error) or error}", "error": "RunFailed"}
         # a fault of ours or of a stage's: said with its trace, and the run stops

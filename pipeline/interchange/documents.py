@@ -41,7 +41,7 @@ class Document(NamedTuple):
         """All but the text and the signals; `meta` as what it holds."""
         facts = {name: self.row[name] for name in ("url", "date", "source", "id") if self.row.get(name) is not None}
         meta = self.row.get("meta")
-        return facts | ({"meta": json.loads(meta)} if meta else {})
+        return facts | ({"meta": plain_meta(meta)} if meta else {})
 
 
 class Format(NamedTuple):
@@ -67,9 +67,32 @@ def files_in(folder: str) -> list[Path]:
     if not files:
         raise ExportError(f"{folder}: no Parquet files are in it; name a run, or a folder that `write` made")
     for path in files:
-        if "text" not in pq.read_schema(path).names:
-            raise ExportError(f"{path}: it has no column `text`")
+        check_text(path)
     return files
+
+
+def check_text(path: Path) -> None:
+    schema = pq.read_schema(path)
+    if "text" not in schema.names:
+        raise ExportError(f"{path}: it has no column `text`")
+    kind = values_of(schema.field("text").type)
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise ExportError(f"{path}: the column `text` is {kind}; strings were expected")
+
+
+def check_uid(path: Path) -> None:
+    """Keys are made of it, if it is there."""
+    schema = pq.read_schema(path)
+    kind = values_of(schema.field("uid").type) if "uid" in schema.names else pa.uint64()
+    if not pa.types.is_integer(kind) and not (pa.types.is_decimal(kind) and kind.scale == 0):  # as Spark has uint64
+        raise ExportError(
+            f"{path}: the column `uid` is {kind}; whole numbers were expected. "
+            "Rename it, to `id` say; documents without a uid are numbered"
+        )
+
+
+def values_of(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def export_documents(
@@ -86,22 +109,37 @@ def export_documents(
 
 
 def documents(path: Path, number: int) -> Iterator[Document]:
+    check_uid(path)
     row_number = 0
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(AT_ONCE):
             for row in without_arrays(batch).to_pylist():
                 uid = row.get("uid")
-                yield Document(f"{number:06}-{row_number:08}" if uid is None else f"{uid:016x}", row)
+                key = f"{number:06}-{row_number:08}" if uid is None else f"{int(uid) % 2**64:016x}"
+                yield Document(key, row)
                 row_number += 1
 
 
 def without_arrays(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without vectors and packed numbers, such as the ids of tokens."""
-    arrays = [
-        pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-        for kind in batch.schema.types
-    ]
-    return batch.select([name for name, is_array in zip(batch.schema.names, arrays, strict=True) if not is_array])
+    """Without vectors and packed numbers, such as the ids of tokens. `meta` stays if it has names for what it holds."""
+    return batch.select([field.name for field in batch.schema if not is_array(field)])
+
+
+def is_array(field: pa.Field[Any]) -> bool:
+    kind = field.type
+    if field.name == "meta" and (pa.types.is_struct(kind) or pa.types.is_map(kind)):
+        return False
+    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def plain_meta(meta: Any) -> Any:
+    """What a text holds as JSON; one that is no JSON as it is. A map comes from Arrow as pairs."""
+    if not isinstance(meta, str):
+        return dict(meta) if isinstance(meta, list) else meta
+    try:
+        return json.loads(meta)
+    except (ValueError, RecursionError):
+        return meta
 
 
 def write_dolma(files: list[Path], folder: Path, options: Options, progress: Callable[[int], None]) -> int:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.kernels.base.columns import value_bytes, widened
-from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.opened import open_stretch, origin_of
 from gristmill.pipeline.leg.care import Care, SearchEnded
@@ -341,7 +341,7 @@ class _Grinding:
                 table = sink.table(batch)
             check_table(batch, table)
             check_same_types(self.schemas.setdefault(f"{step.called}: table", table.schema), table.schema)
-        except Exception as error:
+        except STAGE_ERRORS as error:
             raise RunFailed(
                 f"{registry.named(sink)}: {error if isinstance(error, CannotRun) else error_detail(error)}"
             ) from error
@@ -372,7 +372,7 @@ class _Grinding:
             check_same_types(self.schemas.setdefault(called, applied.batch.schema), applied.batch.schema)
         except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
             raise RunFailed(f"{registry.named(stage)}: {error}") from error
-        except Exception as error:  # whatever a hostile document brings a stage to
+        except STAGE_ERRORS as error:  # whatever a hostile document brings a stage to
             if len(batch) == 1:
                 self.quarantine(step, batch, error_detail(error))
                 return

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.leg.care import Care, SearchEnded
 from gristmill.pipeline.leg.leg import ENOUGH_TO_BLAME_THE_STAGE
 from gristmill.pipeline.processes.memory import peak_memory
@@ -83,7 +83,7 @@ def outcome_of(rule: Rule, batch: pa.RecordBatch, care: Care | None = None) -> R
         return RuleOutcome(verdict.first.copy(), verdict)
     except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
         raise RunFailed(f"{registry.named(rule)}: {error}") from error
-    except Exception as error:  # whatever a hostile document brings a rule to
+    except STAGE_ERRORS as error:  # whatever a hostile document brings a rule to
         if len(batch) <= 1:
             return (
                 broken(error_detail(error)) if len(batch) else RuleOutcome(np.zeros(0, dtype=np.int16), Verdict.keep(0))

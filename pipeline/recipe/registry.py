@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import gristmill.stages as stages
-from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.stages.stage import CannotRun, Global, Stage, snake_case
 
@@ -130,7 +130,7 @@ def class_from_source(file_name: str, text: str, class_name: str) -> type[Stage]
         sys.modules[module_name] = module  # pydantic looks the module up while the class is made
         try:
             exec(compile(text, file_name, "exec"), module.__dict__)
-        except (Exception, SystemExit) as error:  # a script that ends itself on import is no stage either
+        except STAGE_ERRORS as error:  # a script that ends itself on import is no stage either
             del sys.modules[module_name]
             hint = f" ({ALONE})" if isinstance(error, ModuleNotFoundError) else ""
             raise LookupError(f"{file_name} does not import: {type(error).__name__}: {error}{hint}") from error
@@ -152,7 +152,7 @@ def prepare(stage: Stage) -> None:
     """Let a stage do what is worth doing once on a machine; no document is to blame if it cannot."""
     try:
         stage.prepare()
-    except Exception as error:
+    except STAGE_ERRORS as error:
         message = str(error) if isinstance(error, CannotRun) else f"prepare() failed: {type(error).__name__}: {error}"
         raise RunFailed(f"{named(stage)}: {message}") from error
 

@@ -23,6 +23,7 @@ from gristmill.pipeline.look.run_folder import RecordedRun, StageCount
 from gristmill.pipeline.look.volume import Volume, Volumes
 from gristmill.pipeline.report.charts import TICKS, BarPiece, Histogram, ThresholdMark, histogram, round_step, row_bar
 from gristmill.pipeline.report.sections import Section, fragment, longest_of
+from gristmill.pipeline.survey.merged import side_by_side
 from gristmill.pipeline.survey.records import CutCounts, SignalCounts, SurveyRecord
 from gristmill.pipeline.survey.survey import OTHERS
 
@@ -72,16 +73,6 @@ def signals_added(added: set[str], surveys: Sequence[SurveyRecord]) -> list[tupl
             values = {"charts": Markup("").join(charts), "rules": rules, "plain": len(plain), "flat": flat}
             sections.append((survey, Section("Signals", fragment(SIGNALS, values))))
     return sections
-
-
-def side_by_side(surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
-    """The first leg, and those that have other sources: they are beside it. What is behind it has the same documents
-    again."""
-    chosen: list[SurveyRecord] = []
-    for survey in surveys:
-        if all(set(survey["sources"]).isdisjoint(other["sources"]) for other in chosen):
-            chosen.append(survey)
-    return chosen
 
 
 def and_so_on(sources: Sequence[str]) -> str:

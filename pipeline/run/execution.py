@@ -98,6 +98,9 @@ class Execution:
         self.sent = dict(REQUESTS)
         self.sent_by_tasks: Counter[str] = Counter()
         self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, check=check_inputs)
+        for name, inputs in self.inputs.items():
+            for file in inputs.files:
+                where.check_reaches(file.address, f"sources.{name}: ")
         self.findings = Findings(facts_of(self.inputs, gone_since(self.inputs, store, journal)))
         self.documents: dict[str, StoredDocuments] = {}
         self.numbers: dict[str, FileFacts] = {}  # by path of a documents file, what stays of it

@@ -6,7 +6,7 @@ import traceback
 from typing import cast
 
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.errors import GristmillError, NotConserved, RunFailed, of_storage
+from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, NotConserved, RunFailed, of_storage
 from gristmill.pipeline.flow.saved import kept_before, owner_of
 from gristmill.pipeline.flow.verdicts import untouched
 from gristmill.pipeline.formatting import plain
@@ -72,7 +72,7 @@ def carry_out(stage: Global, docs: StoredDocuments, flow: DaskFlow, store: Store
         after = stage.run(docs, flow)
     except (GristmillError, OSError):
         raise
-    except Exception as error:
+    except STAGE_ERRORS as error:
         if of_storage(error):
             raise
         raise RunFailed(failure_of(stage, error, store)) from error
@@ -81,7 +81,7 @@ def carry_out(stage: Global, docs: StoredDocuments, flow: DaskFlow, store: Store
     return after
 
 
-def failure_of(stage: Global, error: Exception, store: Store) -> str:
+def failure_of(stage: Global, error: BaseException, store: Store) -> str:
     """What is wrong with a global stage, and where in its code unless it says that itself."""
     if isinstance(error, CannotRun):
         return f"{registry.named(stage)}: {error}"

@@ -40,6 +40,7 @@ def run(
     store = Store(out)
     where.check()
     store.make_root()
+    where.check_reaches(store.address)
     with one_is_enough(), one_run_at_a_time(store, ui.note):
         if store.local and store.exists(WORK):
             raise RunFailed(

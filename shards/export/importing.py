@@ -131,7 +131,8 @@ def files_of(source: Path, kind: str) -> list[TokenFile]:
         raise NotImported(f"{source}: name a {suffix} file, or a folder that holds some")
     top = source if source.is_dir() else source.parent
     files = [opened(path, path.relative_to(top).as_posix()) for path in paths]
-    kinds = sorted({file.tokens.dtype.name for file in files})
+    # a file without tokens has no width
+    kinds = sorted({file.tokens.dtype.name for file in files if len(file.tokens)})
     if len(kinds) > 1:
         raise NotImported(f"{source}: files of {' and '.join(kinds)}, which are of different tokenizers; import each")
     return files

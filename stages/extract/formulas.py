@@ -67,45 +67,6 @@ SMALL = re.compile(
     rb"<sup\b([^<>]*)>((?:<(?:i|em|b|span)\b[^<>]*>)*(?:<a\b[^<>]*>)?)\s*"
     rb"(?:((?:-|\xe2\x88\x92)?\d{1,3})|[a-z*]|\xe2\x80[\xa0\xa1])\s*(?:</(?:a|i|em|b|span)>)*</sup>"
 )
-NUMBER = re.compile(r"[\d.,\s]*")
-ELEMENT = re.compile(rb"<(?:span|div|p)\b(" + INSIDE + rb")>")
-PAINTED = re.compile(rb"(?i)\sdata-mathml\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
-STATED = re.compile(rb"(?i)\sdata-(?:math|latex|tex|tex-source|formula|expr)\s*=\s*(?:\"([^\"]+)\"|'([^']+)')")
-SAYS_MATH = re.compile(rb"(?i)class\s*=\s*[\"']?[^\"'>]*(?:math|katex|latex|\btex\b|equation|formula)")
-CONTAINER = re.compile(rb"<mjx-container\b(" + INSIDE + rb")>")
-SCRIPT = re.compile(rb"<script\b(" + INSIDE + rb")>")
-IMAGE = re.compile(rb"<(?:img|IMG)\b(" + INSIDE + rb")>")
-IMAGE_HINT = re.compile(rb"(?i)latex|tex|math|%5c|formula|alt\s*=\s*[\"'][^\"']{0,40}\\\w|alt\s*=\s*[\"']\s*\$")
-VALUE = re.compile(
-    rb"(?i)\s(alt|src|class|data-src|data-latex|data-tex|title)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"']+))"
-)
-ADDRESS = re.compile(
-    r"latex\.php\?(?:.*&)?latex=(?P<php>[^&]+)|"
-    r"(?:codecogs\.com/(?:[\w.-]+/)*[\w.]*|latex(?:\.php|\.cgi)|mathtex\.cgi|mimetex\.cgi|tex\.cgi)\?(?:latex=)?(?P<query>.+)|"
-    r"cht=tx&(?:.*&)?chl=(?P<chart>[^&]+)|"
-    r"/(?:equation\?tex|render/math\?math|math\.now\.sh\?(?:from|inline))=(?P<equation>[^&]+)|"
-    r"(?:/formula|upmath\.me/(?:svg|png)|/math/render/(?:svg|png)|/tex)/(?P<path>[^/?#]*(?:%5C|\\)[^?#]*)",
-    re.IGNORECASE,
-)  # fmt: skip
-LOOKS = re.compile(
-    r"\\(?:frac|dfrac|tfrac|sqrt|sum|int|prod|lim|left|right|begin|end|mathbb|mathrm|mathcal|mathbf|text|alpha|beta|"
-    r"gamma|delta|epsilon|theta|lambda|mu|pi|sigma|phi|omega|infty|partial|times|cdot|leq?|geq?|neq|in|to|rightarrow|"
-    r"displaystyle|quad|vec|hat|bar|overline|binom|forall|exists|log|sin|cos|ldots|dots|pm)(?![a-zA-Z])"
-    r"|(?:^|[\s\w)])[\^_]\{[^{}]+\}"
-)
-DOLLARS = re.compile(r"^\s*(?:\$\$?|\\[(\[])(.*?)(?:\$\$?|\\[)\]])\s*$", re.DOTALL)
-POWER = re.compile(rb"(<sup\b[^<>]*>)((?:<(?:i|em|b|var|span)\b[^<>]*>|</(?:i|em|b|var|span)>|[^<>]){1,60}?)</sup>")
-BASE = re.compile(
-    rb"((?:\A|[^A-Za-z0-9&])[A-Za-z]|[^A-Za-z&](?:[cmkd]?m|km|ft|in|sec|mi|yd)|\)|[0-9])((?:</(?:i|em|b|var|span)>)*)\Z"
-)
-EXPONENT = re.compile(
-    r"[-−–+]?\d{1,3}|[-−–]?[nkmxtijpqNT]|[-−–]?(?:[a-zA-Z]|\d{1,3})\s?[-−–+*/]\s?(?:[a-zA-Z]|\d{1,3})|[-−–]?\d[a-z]|T|-1|∗|\*"
-)
-MARK = re.compile(rb"(?i)(?:ref|note|cite|fn)")
-NOTE = re.compile(
-    rb"<sup\b([^<>]*)>((?:<(?:i|em|b|span)\b[^<>]*>)*(?:<a\b[^<>]*>)?)\s*(?:\d{1,3}|[a-z*]|\xe2\x80[\xa0\xa1])\s*"
-    rb"(?:</(?:a|i|em|b|span)>)*</sup>"
-)
 NUMBER = re.compile(rb"\d((?:</(?:i|em|b|var|span)>)*)(<a\b[^<>]*>)?\Z")
 TO_NOTE = re.compile(
     rb"(?i)<a\b(?=[^<>]*\bhref\s*=\s*[\"']?[^\s\"'#>]*#|[^<>]*\b(?:class|rel|id)\s*=[^<>]*(?:ref|note|cite|fn))"

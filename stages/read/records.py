@@ -210,7 +210,7 @@ def fields_of(block: bytes) -> dict[bytes, bytes]:
     encodings are one list. Folded lines are one."""
     lines = (FOLD.sub(b" ", block) if b"\n " in block or b"\n\t" in block else block).split(b"\n")
     lines.reverse()
-    fields = {}
+    fields: dict[bytes, bytes] = {}
     for line in lines[:-1]:
         name, colon, value = line.partition(b":")
         if colon:

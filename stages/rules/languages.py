@@ -84,8 +84,8 @@ class RuleByLanguage(Rule):
                 raise ValueError(
                     f"{path}: {language} is not the name of a language (quote `no`, which YAML reads as false)"
                 )
-            if language != "unknown" and (wrong := what_is_wrong(language)):
-                raise ValueError(f"{path}: {wrong}")
+            if language != "unknown" and (mistake := what_is_wrong(language)):
+                raise ValueError(f"{path}: {mistake}")
             if not isinstance(values, dict):
                 raise ValueError(
                     f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found "

@@ -47,6 +47,16 @@ def test_documents_go_out_and_come_back_token_for_token(
     assert (tmp_path / "again" / "index.json").read_bytes() == (tmp_path / "back" / "index.json").read_bytes()
 
 
+@pytest.mark.parametrize("vocab_size", [1000, 200_000])
+def test_a_rank_without_documents_is_no_file_of_another_tokenizer(tmp_path: Path, vocab_size: int) -> None:
+    made = make_shards(tmp_path / "shards", LENGTHS, 8, vocab_size)
+    export(made.folder, "datatrove", tmp_path / "out")
+    for name in ("empty.ds", "empty.ds.index"):
+        (tmp_path / "out" / name).touch()
+    done = import_tokens(tmp_path / "out", "datatrove", tmp_path / "back", known(vocab_size), 16)
+    assert done.documents == 11 and sorted(documents_in(tmp_path / "back")) == sorted(all_documents(made))
+
+
 def test_damaged_and_foreign_files_are_refused_and_nothing_is_left(tmp_path: Path) -> None:
     made = make_shards(tmp_path / "shards", LENGTHS, 8)
     export(made.folder, "datatrove", tmp_path / "ds")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import gristmill
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.run_folder import NotFound
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.stages import ExactDedup, GopherQuality, Jsonl, KeepLanguages, Repair, Sample, TextSignals, Write
@@ -68,6 +68,20 @@ def test_a_run_shows_what_it_did(run: gristmill.Run) -> None:
     assert len([row for row in run.kept(columns=["uid"]) if set(row) == {"uid"}]) == 12
 
 
+def test_a_signal_is_that_of_all_legs_and_shows_the_thresholds_of_each(tmp_path: Path) -> None:
+    def of(words: int, rows: int, name: str) -> gristmill.Source:
+        documents = [{"text": " ".join([f"word{name}"] * words + [str(row)])} for row in range(rows)]
+        return gristmill.Source(documents, [GopherQuality(min_words=words, name=name)])
+
+    sources = {"a": of(30, 5, "short"), "b": of(400, 7, "long")}
+    run = gristmill.Recipe(sources, [ExactDedup(), Write()], name="legs").run(tmp_path / "out", workers=1)
+    view = run.signal("words")
+    assert (view.data["low"], view.data["high"], sum(view.data["counts"])) == (31, 401, 12)
+    below = sum(view.data["counts"][: view.data["edges"].index(100.0) + 1])
+    assert below == 5 and "short.min_words 30" in repr(view) and "long.min_words 400" in repr(view)
+    assert sum(run.signal("stop_words").data["counts"]) == 12 and "stop_words" in repr(run.signal("stop_words"))
+
+
 def test_what_is_not_there_is_told_with_what_is(run: gristmill.Run, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="did you mean words"):
         run.signal("word")
@@ -86,6 +100,23 @@ def test_a_wrong_recipe_says_so_at_once() -> None:
         gristmill.Recipe({"a": 3}, [Write()])
     with pytest.raises(RecipeError, match="no shared stage is called nowhere"):
         gristmill.Recipe({"a": gristmill.Source(Jsonl(path="in"), [Repair()], join="nowhere")}, [Write()])
+
+
+@pytest.mark.parametrize("stage", [ExactDedup(), TextSignals(), GopherQuality(), Repair(), Write()])
+def test_of_no_rows_no_rows_come_back(stage: Any) -> None:
+    assert stage([]) == [] and stage(()) == []
+
+
+def test_where_a_run_cannot_be_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    recipe = gristmill.Recipe([{"text": "a"}], [Write()])
+    with pytest.raises(
+        RunFailed, match=r"tables lie in a folder beside the run, which cannot be written: .*Not a directory"
+    ):
+        recipe.run(tmp_path / "file" / "out")
+    for workers in (0, -1):
+        with pytest.raises(RecipeError, match=f"workers: {workers}; at least 1"):
+            recipe.run(tmp_path / "out", workers=workers)
 
 
 def test_rows_that_are_no_table_are_told_by_row_and_column() -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from distributed.client import FutureCancelledError
 
+from gristmill.pipeline.engine import work
 from gristmill.pipeline.engine.cluster import Where, silenced
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError, RunFailed
@@ -246,6 +247,56 @@ NONE = "pa.nulls(len(docs), pa.string())"
 def test_a_global_stage_that_breaks_the_contract_is_named(tmp_path: Path, run: str, made: str, says: str) -> None:
     said = failure(tmp_path, GLOBAL.format(run=run, made=made))
     assert said.startswith(OWN) and says in said
+
+
+EXITS = "sys.exit('usage: evil')"
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        ANNOTATE + f"{{'x': [{EXITS} if text.endswith(' 7') else 1 for text in batch['text'].to_pylist()]}}",
+        RULE + f"[{EXITS} for text in signals.text if text.endswith(' 7')] or Verdict.keep(rows)",
+    ],
+)
+def test_a_document_over_which_a_stage_exits_is_quarantined(tmp_path: Path, stage: str) -> None:
+    summary, _ = go(recipe(tmp_path, "import sys\n" + stage), tmp_path / "out")
+    [entry] = [entry for entry in summary.record["stages"] if entry["name"] == "evil"]
+    assert (entry["quarantined"], entry["kept"]) == (1, 39) and len(written(tmp_path / "out")) == 39
+    assert summary.alarms == ["evil quarantined 1 document of docs that broke it"]
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        SINK + EXITS,
+        GLOBAL.format(run=EXITS, made="None"),
+        GLOBAL.format(run=MARK, made=EXITS),
+    ],
+)
+def test_a_stage_that_exits_elsewhere_ends_the_run(tmp_path: Path, stage: str) -> None:
+    said = failure(tmp_path, "import sys\n" + stage)
+    assert said.startswith("evil (evil.py:Evil)") and "SystemExit: usage: evil" in said
+
+
+def test_a_stage_that_exits_while_it_prepares_is_named(tmp_path: Path) -> None:
+    stage = "import sys\n" + RULE + "Verdict.keep(rows)\n    def prepare(self):\n        " + EXITS
+    with pytest.raises(RunFailed, match=r"evil.py:Evil\): prepare\(\) failed: SystemExit: usage: evil"):
+        registry.prepare(recipes.load(recipe(tmp_path, stage)).steps[0].stage)
+
+
+def test_a_stage_that_raises_keyboard_interrupt_does_not_end_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    events: list[list[str]] = []
+    monkeypatch.setattr(work, "run_tasks", interrupt)
+    monkeypatch.setattr(
+        "distributed.get_worker", lambda: SimpleNamespace(log_event=lambda _, event: events.append(event))
+    )
+    work.answer("topic", "key", {})
+    [[key, answer]] = events
+    assert key == "key" and json.loads(answer)[0]["failed"] == "a stage raised KeyboardInterrupt"
 
 
 def test_the_code_that_workers_get_is_what_was_checked_whatever_became_of_the_file(tmp_path: Path) -> None:

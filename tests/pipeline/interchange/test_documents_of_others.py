@@ -202,6 +202,59 @@ def test_vectors_and_packed_numbers_are_no_facts() -> None:
     assert [without_arrays(each).schema.names for each in (batch, large)] == [["text", "words"], []]
 
 
+def folder_of(folder: Path, **columns: Any) -> Path:
+    """A folder of Parquet that no run made."""
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"text": ["one", "two"], **columns}), folder / "a.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("meta", "expected"),
+    [
+        (pa.array([{"shelf": 1}, {"shelf": 2}]), {"shelf": 1}),
+        (pa.array([[("shelf", 1)], []], pa.map_(pa.string(), pa.int64())), {"shelf": 1}),
+        (pa.array(['{"shelf": 1}', None]), {"shelf": 1}),
+        (pa.array(["upper shelf", "{"]), "upper shelf"),
+    ],
+)
+def test_meta_of_any_kind_is_exported(tmp_path: Path, meta: pa.Array, expected: Any) -> None:
+    folder = folder_of(tmp_path / "in", meta=meta)
+    assert send(folder, "dolma", tmp_path / "dolma") == send(folder, "webdataset", tmp_path / "tars") == 2
+    assert lines_in(tmp_path / "dolma" / "documents")[0]["metadata"] == {"meta": expected}
+    [tar_path] = (tmp_path / "tars").glob("*.tar")
+    with tarfile.open(tar_path) as tar:
+        facts = [
+            json.load(file) for member in tar if member.name.endswith("json") and (file := tar.extractfile(member))
+        ]
+    assert len(facts) == 2 and facts[0] == {"meta": expected}
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(20, 0)])
+def test_a_key_is_16_digits_whatever_kind_of_number_the_uid_is(tmp_path: Path, kind: pa.DataType) -> None:
+    folder = folder_of(tmp_path / "in", uid=pa.array([-1 if kind == pa.int64() else 2**64 - 1, 3], kind))
+    assert send(folder, "dolma", tmp_path / "dolma") == 2
+    keys = [line["id"] for line in lines_in(tmp_path / "dolma" / "documents")]
+    assert keys == ["f" * 16, f"{3:016x}"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"uid": ["x1", "x2"]}, "`uid` is string; whole numbers were expected"),
+        ({"uid": [1.0, 2.0]}, "`uid` is double; whole numbers were expected"),
+        ({"text": [b"one", b"two"]}, "`text` is binary; strings were expected"),
+        ({"text": [1, 2]}, "`text` is int64; strings were expected"),
+    ],
+)
+def test_a_column_of_another_kind_is_named(tmp_path: Path, columns: dict[str, list[Any]], words: str) -> None:
+    folder = folder_of(tmp_path / "in", **columns)
+    for to in ("dolma", "webdataset"):
+        with pytest.raises(RecipeError, match=words):
+            send(folder, to, tmp_path / to)
+        assert not (tmp_path / to).exists()
+
+
 @pytest.mark.parametrize("scheme", ["affine32", "legacy"])
 def test_signatures_are_those_of_datasketch(scheme: Any) -> None:
     datasketch = pytest.importorskip("datasketch", reason="needs datasketch")

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import fsspec
 import pytest
 
+from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.store import Store
 from tests.pipeline.crawls import (
@@ -335,6 +337,19 @@ def test_a_store_that_cannot_be_reached(gristmill: Gristmill, tmp_path: Path, mo
     )
     gristmill("inspect", "memory://away/out").one_line(1, said)
     gristmill("inspect", "nosuch://away/out").one_line(2, "nosuch://away/out: Protocol not known")
+
+
+def test_the_memory_of_one_process_is_no_place_for_workers(gristmill: Gristmill, tmp_path: Path) -> None:
+    jsonl(tmp_path / "docs.jsonl", texts(2))
+    gristmill("run", recipe(tmp_path), "--out", "memory://lost/out").one_line(
+        2, "memory://lost/out: memory:// is of one"
+    )
+    fsspec.filesystem("memory").pipe("/held/docs.jsonl", (tmp_path / "docs.jsonl").read_bytes())
+    held = recipe(tmp_path, path="'memory://held'")
+    gristmill("run", held, "--out", tmp_path / "o").one_line(
+        2, "sources.docs: memory:///held/docs.jsonl: memory:// is of one"
+    )
+    Where(1, scheduler="inproc://10.0.0.1/1/1").check_reaches("memory://out")
 
 
 @pytest.mark.parametrize("elsewhere", [["--scheduler", "tcp://x:1"], ["--cluster", "x.yaml"]])

@@ -27,6 +27,8 @@ from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey import sample
 from gristmill.pipeline.survey.decomposition import Decomposition, plan_survey
 from gristmill.pipeline.survey.histogram_edges import MOST, edges_of, places_of
+from gristmill.pipeline.survey.merged import merged, merged_signal
+from gristmill.pipeline.survey.records import SignalCounts
 from gristmill.pipeline.survey.survey import survey as survey_again, survey_legs
 from gristmill.pipeline.survey.thresholds import RuleThreshold, thresholds_of
 from gristmill.stages import GopherQuality, KeepLanguages
@@ -50,6 +52,36 @@ def rules(out: Path) -> dict[str, Any]:
     found = [json.loads(path.read_text()) for path in sorted(out.glob("legs/*/rules.json"))]
     assert len(found) == 2 and found[0]["rules"] == found[1]["rules"]
     return {"rules": found[0]["rules"], "parts": found[0]["parts"] + found[1]["parts"]}
+
+
+@given(st.lists(st.lists(st.integers(0, 5000), min_size=1), min_size=1, max_size=3), st.booleans())
+def test_histograms_of_several_legs_are_one_with_exact_counts(legs: list[list[int]], whole: bool) -> None:
+    signals: list[SignalCounts] = []
+    for values in (np.array(leg) / (1 if whole else 7) for leg in legs):
+        edges, decades = edges_of(values, [], whole)
+        counts = np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1).tolist()
+        low, high = float(values.min()), float(values.max())
+        signals.append(
+            {"edges": edges, "counts": counts, "places": [], "decades": decades, "knee": None, "low": low, "high": high}
+        )
+    one = merged(signals)
+    everything = np.concatenate(legs) / (1 if whole else 7)
+    where = np.searchsorted(one["edges"], everything, side="right")
+    assert one["counts"] == np.bincount(where, minlength=len(one["edges"]) + 1).tolist()
+    assert len(one["edges"]) >= 1 and (one["low"], one["high"]) == (everything.min(), everything.max())
+
+
+def test_of_legs_behind_each_other_one_is_counted() -> None:
+    def survey(sources: list[str], documents: int) -> Any:
+        signal = {"edges": [0.0, 9.0], "counts": [0, documents, 0], "low": 0.0, "high": 5.0, "decades": False}
+        return {"sources": sources, "signals": {"words": signal}}
+
+    def counted(*surveys: Any) -> int:
+        return sum(merged_signal("words", surveys)["counts"])
+
+    assert counted(survey(["a", "b"], 7), survey(["a"], 5), survey(["b"], 6)) == 11
+    assert counted(survey(["a"], 5), survey(["a", "b"], 7)) == 7
+    assert counted(survey(["a"], 5), survey(["a"], 4), {"sources": ["b"], "signals": {}}) == 5
 
 
 def test_every_threshold_is_found_and_none_that_hangs_on_two_signals(survey: dict[str, Any]) -> None:
