@@ -13,6 +13,7 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,7 @@ REPLACEMENT = "\ufffd".encode()
 # The share of characters beyond ASCII that may be lost before a declaration counts as wrong. Other text hardly ever
 # reads as UTF-8: of 18,546 texts of 300 characters in 33 encodings 6 did for half of theirs.
 STRAY, STRAY_IN_UTF8 = 0.01, 0.5
+MOST_STRAYS = 10_000  # bytes that are read as declared, one by one
 ENOUGH_UTF8 = 4  # characters beyond ASCII, all valid, that no other encoding's text happens to be
 
 # Where Python's codec of that name knows fewer characters than the one that browsers use.
@@ -161,23 +163,32 @@ def decode_as(data: bytes, codec: str, first: str | None) -> Decoded:
 def with_strays(decoded: Decoded) -> Decoded:
     """Of a page that was declared as windows-1252 and is UTF-8 in part, the other bytes as declared. In the encodings
     of Windows, bytes without a character become U+0080 to U+009F, as in browsers."""
-    if decoded.characters is None or not (decoded.codec == "utf-8" or decoded.codec.startswith(("cp125", "cp874"))):
-        return decoded
-    errors = "gristmill.windows" if decoded.codec != "utf-8" or decoded.declared == "cp1252" else "replace"
-    return replace(decoded, characters=decoded.data.decode(decoded.codec, errors))
+    data, codec, text = decoded.data, decoded.codec, decoded.characters
+    if text is not None and codec.startswith(("cp125", "cp874")):
+        return replace(decoded, characters=as_windows(data, codec))
+    if text is not None and codec == "utf-8" and decoded.declared == "cp1252" and text.count("\ufffd") <= MOST_STRAYS:
+        return replace(decoded, characters=data.decode(codec, "gristmill.cp1252"))
+    return decoded
+
+
+def as_windows(data: bytes, codec: str) -> str:
+    return codecs.charmap_decode(data, "strict", windows(codec))[0]
+
+
+@cache
+def windows(codec: str) -> str:
+    """The characters of all bytes."""
+    known = [bytes([byte]).decode(codec, "replace") for byte in range(256)]
+    return "".join(chr(byte) if byte < 0xA0 and known[byte] == "\ufffd" else known[byte] for byte in range(256))
 
 
 def stray_bytes(error: UnicodeError) -> tuple[str, int]:
-    """What cannot be decoded, as windows-1252; its bytes without a character are U+0080 to U+009F."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
-    data = error.object[error.start : error.end]
-    if error.encoding != "utf-8":  # undefined there beyond 0x9F: nothing
-        return "".join(chr(byte) if byte < 0xA0 else "\ufffd" for byte in data), error.end
-    return "".join(bytes([byte]).decode("cp1252", "gristmill.windows") for byte in data), error.end
+    return as_windows(error.object[error.start : error.end], "cp1252"), error.end
 
 
-codecs.register_error("gristmill.windows", stray_bytes)
+codecs.register_error("gristmill.cp1252", stray_bytes)
 
 
 def decode_utf8(data: bytes, first: str | None) -> Decoded | None:

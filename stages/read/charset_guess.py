@@ -120,7 +120,7 @@ LOST = 0.05  # the share of characters that a multi-byte encoding may lose
 USUAL_SHARE = 0.15  # of common characters, from which on a multi-byte encoding is believed
 ANSWERED = 0.1  # more of them, for uchardet's answer
 
-SAMPLE, HEAD = 1 << 16, 1 << 12
+SAMPLE, PART, HEAD = 1 << 16, 1 << 13, 1 << 12
 TAG = re.compile(rb"<[^<>]*+>")
 LANG = re.compile(rb"<html\b[^>]{0,400}?\blang\s*+=\s*+[\"']?\s*+([a-z]{2})\b", re.IGNORECASE)
 IS_LETTER, IS_LATIN, IS_SMALL, IS_CAPITAL, IS_MARK, IS_SPACE, IS_CLOSING = (1 << bit for bit in range(7))
@@ -148,7 +148,7 @@ def guess_codec(data: bytes, declared: str | None, python_name: Callable[[str | 
 def share_common(sample: bytes, codec: str) -> float:
     """Of the letters beyond ASCII, the share that is common where a multi-byte encoding is used; -1 if it loses too
     much."""
-    beyond = [character for character in sample.decode(codec, "replace") if character > "\x7f"]
+    beyond = [character for character in sample[:PART].decode(codec, "replace") if character > "\x7f"]
     if beyond.count("\ufffd") > LOST * len(beyond):
         return -1.0
     letters = [character for character in beyond if character.isalpha()]

@@ -30,6 +30,7 @@ TERMS = re.compile(
     re.IGNORECASE,
 )
 MOST_TERMS, LONGEST_TERM = 20, 1000
+PIECE, MOST_MEMBERS = 1 << 16, 10_000  # of a gzip body
 MOST_ENCODINGS = 4  # that servers put on a payload: two now and then, by mistake
 PLAIN_TYPE = "text/plain"
 HTML_TYPES = ("text/html", "application/xhtml+xml")
@@ -190,17 +191,25 @@ def decompressed(data: bytes, encoding: bytes, limit: int) -> Payload:
 
 def ungzipped(data: bytes, limit: int) -> Payload:
     """All members; what follows them and is none is left out."""
-    text, whole = b"", True
-    while data.startswith(b"\x1f\x8b") and len(text) <= limit:
+    parts: list[bytes] = []
+    at = held = members = 0
+    whole = True
+    while data.startswith(b"\x1f\x8b", at) and held <= limit:
         stream = isal_zlib.decompressobj(wbits=31)
+        members += 1
         try:
-            text += bytes(stream.decompress(data, limit + 1 - len(text)))
+            while not stream.eof and at < len(data) and held <= limit:
+                piece = data[at : at + PIECE]  # what is left of it is copied for each member
+                parts.append(bytes(stream.decompress(piece, limit + 1 - held)))
+                held += len(parts[-1])
+                at += len(piece) - len(stream.unused_data)
         except igzip_lib.IsalError:  # type: ignore[misc]
-            if not text:
+            if members == 1:
                 raise
-            return Payload(text, False)
-        data, whole = stream.unused_data, stream.eof
-    return Payload(text, whole)
+        whole = stream.eof
+        if not whole or members == MOST_MEMBERS:
+            return Payload(b"".join(parts), whole and at == len(data))
+    return Payload(b"".join(parts), whole)
 
 
 def inflated(data: bytes, limit: int) -> Payload:

@@ -211,6 +211,16 @@ def test_bytes_that_nothing_explains_are_not_made_into_letters():
     assert decode_page(b"<p>" + noise, None).codec == "utf-8" and decode_text(noise).count("\ufffd") > 1000
 
 
+SAYS_WINDOWS = b"<meta charset=windows-1252>"
+
+
+@pytest.mark.parametrize("page", [b"\x9d" * 3_000_000, "\xe9".encode() * 1_000_000 + b"\x9d" * 900_000])
+def test_strays_take_no_time(page):
+    started = time.monotonic()
+    assert len(decode_page(SAYS_WINDOWS + page, None).text) > 1_800_000
+    assert time.monotonic() - started < 5
+
+
 @pytest.mark.parametrize(
     "page", [b"<" * 3_000_000 + b"\xff", b"\xff" * 3_000_000, b"\x1b$B" * 1_000_000, b"<\0" * 1_000_000 + b"\xff"]
 )

@@ -5,7 +5,9 @@ import gzip
 import io
 import json
 import random
+import time
 import zlib
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
@@ -282,6 +284,20 @@ ZSTD = zstandard.ZstdCompressor()
 def test_payloads_in_every_manner_that_the_standards_allow(headers, body):
     ((row,), skipped, _, _) = read(page("u:x", body, headers=f"Content-Type: text/html\r\n{headers}"), "m.warc")
     assert (row["html"], skipped, "truncated" in row["meta"]) == (b"<p>one<p>two", {}, False)
+
+
+def test_members_of_a_payload_are_whole_wherever_pieces_end_and_many_take_no_time():
+    headers = "Content-Type: text/html\r\nContent-Encoding: gzip"
+    noise = b"<html>" + random.Random(1).randbytes(150_000).hex().encode()
+    for sizes in ([len(noise)], [1] * 50, [65_535, 65_536, 65_537], [200_000, 100_000, 6]):
+        parts = [noise[start : start + size] for start, size in zip(accumulate([0, *sizes]), sizes, strict=False)]
+        ((row,), _, _, _) = read(page("u:x", b"".join(map(gzip.compress, parts)), headers=headers), "a.warc")
+        assert row["html"] == b"".join(parts) and "truncated" not in row["meta"]
+    started = time.monotonic()
+    ((row,), _, _, _) = read(
+        page("u:x", gzip.compress(b"<p>") + gzip.compress(b"") * 1_000_000, headers=headers), "a.warc"
+    )
+    assert row["html"] == b"<p>" and "truncated" in row["meta"] and time.monotonic() - started < 5
 
 
 def test_answers_before_the_answer_are_stepped_over():
