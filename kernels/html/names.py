@@ -106,8 +106,7 @@ TITLE = 1 << 27
 CAPTION = 1 << 28
 CODE = 1 << 29
 CONTENTS = 1 << 30  # table of contents
-# A formula as KaTeX or MathJax draws it, beside its source; `[edit]` and ¶ beside a heading: their text is left out.
-PAINTED = 1 << 31
+LEFT_OUT = 1 << 31  # a formula as it is drawn, beside its source; `[edit]` and ¶ beside a heading
 
 # Values are read in lower case, each run of anything but ASCII letters as one `-`, and one `-` before and after. A
 # pattern is found anywhere in that, so that `-` at its ends is a word's end. `hidden` and the like as attributes are
@@ -238,7 +237,8 @@ WORDS = {
         "-toc- -toc table-of-contents tableofcontents -contents- -on-this-page -outline -anchors -jump -inpage "
         "-in-page -ez-toc -inhaltsverzeichnis"
     ),
-    PAINTED: (
-        "-mw-editsection- -editsection- -headerlink- -katex-html- -mathjax-preview- -mathjax-chtml- -mathjax-svg- -mathjax-display- -mjx-chtml-"
+    LEFT_OUT: (
+        "-katex-html- -mathjax-preview- -mathjax-chtml- -mathjax-svg- -mathjax-display- -mjx-chtml- -mw-editsection- "
+        "-editsection- -headerlink-"
     ),
 }  # fmt: skip

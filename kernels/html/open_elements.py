@@ -216,7 +216,7 @@ def push(state, stack, elements, kind, tag, value, facts):
         stack[depth, FLAGS] = KEEPS_SPACE
         state[PRE] += 1
     if not state[SKIP] and (
-        (kind & UNSEEN and not facts[SHADOW]) or ((tag == SPAN or tag == A) and bits & names.PAINTED)
+        (kind & UNSEEN and not facts[SHADOW]) or ((tag == SPAN or tag == A) and bits & names.LEFT_OUT)
     ):
         state[SKIP] = depth
 

@@ -123,18 +123,19 @@ def _round(
         decode_entities(work.data, work.offsets, wanted, *names(), out, ends, count)
         counts.entities[places] += count
         work = settle(_column(out, ends), wanted)
-    again = wanted = needs & c.MOJIBAKE & steps.bits
+    wanted, windows = needs & c.MOJIBAKE & steps.bits, names().windows
     for _ in range(ROUNDS):  # to the end: what is cleaned below are bytes of texts that were misread twice
-        if not again.any():
+        if not wanted.any():
             break
         out, ends, count = _room(work, 2)
-        windows = names().windows
         repair_mojibake(
-            work.data, work.offsets, again, byte_of(), properties(), behaviours(), script(), windows, out, ends, count
+            work.data, work.offsets, wanted, byte_of(), properties(), behaviours(), script(), windows, out, ends, count
         )
         counts.mojibake[places] += count
-        again = _differ(work, _column(out, ends), again)
-        work = settle(_column(out, ends), wanted)
+        after = _column(out, ends)
+        wanted = _differ(work, after, wanted)
+        needs[wanted != 0] = EVERY_STEP
+        work = after
     if steps.form and (wanted := needs & c.FOREIGN).any():
         unnormal = np.zeros(rows, np.uint8)
         find_unnormal(work.data, work.offsets, wanted, normal_form(steps.form), unnormal)

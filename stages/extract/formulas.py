@@ -63,11 +63,11 @@ EXPONENT = re.compile(
     r"[-−–+]?\d{1,3}|[-−–]?[nkmxtijpqNT]|[-−–]?(?:[a-zA-Z]|\d{1,3})\s?[-−–+*/]\s?(?:[a-zA-Z]|\d{1,3})|[-−–]?\d[a-z]|T|-1|∗|\*"
 )
 MARK = re.compile(rb"(?i)(?:ref|note|cite|fn)")
-SMALL = re.compile(
+SUPERSCRIPT = re.compile(
     rb"<sup\b([^<>]*)>((?:<(?:i|em|b|span)\b[^<>]*>)*(?:<a\b[^<>]*>)?)\s*"
     rb"(?:((?:-|\xe2\x88\x92)?\d{1,3})|[a-z*]|\xe2\x80[\xa0\xa1])\s*(?:</(?:a|i|em|b|span)>)*</sup>"
 )
-NUMBER = re.compile(rb"\d((?:</(?:i|em|b|var|span)>)*)(<a\b[^<>]*>)?\Z")
+AFTER_NUMBER = re.compile(rb"\d((?:</(?:i|em|b|var|span)>)*)(<a\b[^<>]*>)?\Z")
 TO_NOTE = re.compile(
     rb"(?i)<a\b(?=[^<>]*\bhref\s*=\s*[\"']?[^\s\"'#>]*#|[^<>]*\b(?:class|rel|id)\s*=[^<>]*(?:ref|note|cite|fn))"
 )
@@ -279,8 +279,8 @@ def bare(tex: str) -> str:
 def around_mark(data: bytes, place: int) -> tuple[int, bytes, bytes] | None:
     """Where a <sup> behind a number ends that is the mark of a note, with the brackets around it; or a power that is a
     link, with `^`. As they are, `5000<sup><a href="#n1">1</a></sup>` would be 50001."""
-    found = SMALL.match(data, place)
-    before = NUMBER.search(data[max(place - 300, 0) : place]) if found else None
+    found = SUPERSCRIPT.match(data, place)
+    before = AFTER_NUMBER.search(data[max(place - 300, 0) : place]) if found else None
     if found is None or before is None:
         return None
     link = found[2] or before[2] or b""

@@ -234,13 +234,15 @@ def is_text(data: bytes) -> bool:
 
 def unzstd(data: bytes, limit: int) -> Payload:
     """All frames; the first where what follows is none."""
-    if data.find(ZSTD, len(ZSTD)) > 0:
-        with suppress(zstandard.ZstdError), zstandard.ZstdDecompressor().stream_reader(
-            data, read_across_frames=True
-        ) as reader:  # fmt: skip
+
+    def text(of_all: bool) -> Payload:
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=of_all) as reader:
             return Payload(bytes(reader.read(limit + 1)), True)
-    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-        return Payload(bytes(reader.read(limit + 1)), True)
+
+    if data.find(ZSTD, len(ZSTD)) > 0:
+        with suppress(zstandard.ZstdError):
+            return text(of_all=True)
+    return text(of_all=False)
 
 
 def unbrotlied(data: bytes, limit: int) -> bytes:

@@ -415,7 +415,7 @@ class Builder(Writer):
             return
         element = Open(tag, place, link=tag == "a" and said.href, keeps_space=tag in ("pre", "listing"))
         self.stack.append(element)
-        if not self.skip and ((tag in UNSEEN and not said.shadow) or (tag == "span" and bits & names.PAINTED)):
+        if not self.skip and ((tag in UNSEEN and not said.shadow) or (tag in ("span", "a") and bits & names.LEFT_OUT)):
             self.skip = element
 
     def start_tag(self, tag: str, name: bytes, said: Said) -> None:

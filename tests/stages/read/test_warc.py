@@ -309,7 +309,7 @@ def test_answers_before_the_answer_are_stepped_over():
 
 
 @pytest.mark.parametrize(
-    "text", ["1\nChapter one", "0\nzero", "2024\nreport", "Add\nsugar", "Sy seuntjie staan daar. " * 9]
+    "text", ["1\nChapter one", "0\nzero", "2024\nreport", "Add\nsugar", "Softly since stand shines"]
 )
 @pytest.mark.parametrize("said", ["Transfer-Encoding: chunked", "Content-Encoding: deflate"])
 def test_a_text_under_the_headers_of_how_it_once_came_is_itself(text, said):
