@@ -1,9 +1,10 @@
 """Fingerprints: the hash of everything that can change an output.
 
-For a stage: its settings (less those marked as placement), the code of its module and of every module of ours that it
-imports, and the versions of the packages these import. Found by reading the source, so that nothing has to be declared
-and forgotten. For the engine: the modules that decide what a task of each kind makes (`ENGINE`). Code is hashed as it
-runs: comments, docstrings and formatting do not count, so that an upgrade which only rewords redoes nothing.
+For a stage: its settings (less those marked as placement), the code of its module and of every module that it imports
+from Gristmill or from beside it, and the versions of the other packages these import. Found by reading the source, so
+that nothing has to be declared and forgotten; a stage of ours declares only what its settings never call
+(`Stage.unreached`). For the engine: the modules that decide what a task of each kind makes (`ENGINE`). Code is hashed
+as it runs: comments, docstrings and formatting do not count, so that an upgrade which only rewords redoes nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import importlib.metadata
 import importlib.util
 import json
 import platform
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gristmill.stages as stages
 from gristmill.kernels.base.compiled import cache_folder
@@ -29,15 +32,18 @@ from gristmill.pipeline.json_types import StageSpec
 from gristmill.stages.paths import CONTENTS
 from gristmill.stages.stage import Reader, Stage
 
+PRODUCT = "gristmill"
 OURS = tuple(f"gristmill.{floor}" for floor in ("kernels", "mixing", "shards", "trainer", "classifiers", "stages"))
-ENGINE_ROOT = "gristmill.pipeline"
 LAYOUT_VERSION = "2"
-NO_RESULT = (
-    "gristmill",
-    "gristmill.stages",
-    "gristmill.stages.local_flow",
-    "gristmill.stages.frames",
-)  # lists of names; what no run goes by
+# Packages that import a name when it is first used, with the module where each name lives.
+LAZY: Mapping[str, Mapping[str, str]] = {
+    "gristmill": sys.modules[PRODUCT].HOMES | {"stages": "gristmill.stages"},
+    "gristmill.stages": stages.HOMES | stages.BASES,
+}
+# Stages as functions on tables: no run goes by it, but a stage of a user may call another so.
+ON_TABLES = ("gristmill.stages.local_flow", "gristmill.stages.frames")
+VERSION = "version "  # begins the entry of a package; that of a module is a hash
+NAMES_A_MODULE = re.compile(r"(gristmill(?:\.\w+)+)(?::\w+)?")
 
 DATA = ("models", "taxonomies")  # folders beside modules, of files that decide results
 UTF_8 = ("utf-8", "surrogatepass")
@@ -84,8 +90,26 @@ def digest(data: Any) -> str:
     ).hexdigest()[:32]
 
 
-def of_stage(stage: Stage, spec: StageSpec) -> str:
+@dataclass(frozen=True)
+class Identity:
+    """What a stage is, without its inputs."""
+
+    called: str
+    settings: str
+    code: Mapping[str, str]  # modules and files with their hashes, packages with their versions
+
+    @property
+    def fingerprint(self) -> str:
+        return digest([self.settings, dict(self.code)])
+
+
+def of_stage(stage: Stage, spec: StageSpec, file: Path | None = None, pdf: bool = True) -> str:
     """The fingerprint of a stage by itself, without its inputs."""
+    return identity_of(stage, spec, file, pdf).fingerprint
+
+
+def identity_of(stage: Stage, spec: StageSpec, file: Path | None = None, pdf: bool = True) -> Identity:
+    """`file` is where the code of a user's own stage lies; `pdf` says whether PDF files may come to the stage."""
     placement = {
         name
         for name, field in type(stage).model_fields.items()
@@ -98,9 +122,9 @@ def of_stage(stage: Stage, spec: StageSpec) -> str:
         mode="json", exclude=placement, context={CONTENTS: lambda paths: [hash_below(path) for path in paths]}
     )
     if isinstance(spec["code"], str):
-        code = {"outside": code_in(spec["code"]).hash, **code_of_source(spec["code"]), **spec.get("helpers", {})}
+        code = code_of_file(spec["code"], file)
     else:
-        code = code_of_class(type(stage).__module__)
+        code = code_of_class(type(stage).__module__, frozenset(stage.unreached(pdf)))
     for module in stage.code_beside:
         code = code | code_of_class(module)
     for name in [
@@ -113,7 +137,7 @@ def of_stage(stage: Stage, spec: StageSpec) -> str:
             settings[name] = {
                 CONTENTS: [hash_below(Path(path)) for path in paths]
             }  # what they hold counts, not where they lie
-    return digest([LAYOUT_VERSION, type(stage).__qualname__, stage.called, settings, code])
+    return Identity(stage.called, digest([LAYOUT_VERSION, type(stage).__qualname__, stage.called, settings]), code)
 
 
 def names_files(kind: type[Stage], setting: str) -> bool:
@@ -149,36 +173,115 @@ def code_of_engine(kind: str) -> dict[str, str]:
     return {name: code_in(_source_named(name)).hash for name in ENGINE[kind]}
 
 
-def code_of_class(module: str) -> dict[str, str]:
-    """Of the module of a stage: ours, or of an installed package, of which the version counts and all modules that it
-    imports."""
+def code_of_class(module: str, unreached: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Of the module of a stage: ours, less what the stage calls `unreached`; or an installed package's, of which the
+    version counts and all modules that it imports."""
     if is_below(module, OURS):
-        return code_of_module(module)
+        return code_of_module(module, OURS, unreached)
     package = module.split(".")[0]
-    return version_of(package) | (code_of_module(module, (*OURS, package)) if source_of(module) is not None else {})
+    if (folder := folder_without_version(package)) is not None:
+        return code_of_users(files_of_module(module, folder), folder)
+    return version_of(package) | (code_of_module(module, (PRODUCT, package)) if source_of(module) is not None else {})
 
 
 @cache
-def code_of_module(name: str, roots: tuple[str, ...] = OURS) -> dict[str, str]:
-    """Hash of a module and of all below it in `roots`, packages or single modules, and versions of the other packages
-    they use."""
+def code_of_module(name: str, roots: tuple[str, ...] = OURS, unreached: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Hash of a module and of all that it imports in `roots`, packages or single modules, and versions of the other
+    packages they use; less modules and packages that are `unreached`."""
     _source_named(name)
     hashes: dict[str, str] = {}
-    seen: set[str] = set()
+    seen = set(unreached)
     waiting = [name]
     while waiting:
         module = waiting.pop()
         if module in seen:
             continue
         seen.add(module)
+        if module != name and (is_presentation(module) or (module in ON_TABLES and PRODUCT not in roots)):
+            continue
         source = source_of(module) if is_below(module, (*roots, name)) else None
         if source is None:
-            hashes |= version_of(module.split(".")[0])
+            if module.split(".")[0] not in unreached:
+                hashes |= version_of(module.split(".")[0])
             continue
         hashes[module] = code_in(source).hash
         hashes |= models_of(module, source)
-        waiting += imported_names(source, module)
+        # Below the engine only the words of an error ask a lazy package for all that it has.
+        names = imported_names(source, package_of(module), everything=not is_below(module, OURS))
+        # Other libraries' tables come from the user's own code, which imports them.
+        waiting += [other for other in names if module not in ON_TABLES or is_below(other, (PRODUCT,))]
     return dict(sorted(hashes.items()))
+
+
+def code_of_file(source: str, file: Path | None) -> dict[str, str]:
+    """Of a user's file: see `code_of_users`."""
+    if file is None:
+        return code_of_users([UsersFile("outside", "", source)], None)
+    return code_of_users([UsersFile(file.name, "", source)], file.parent)
+
+
+class UsersFile(NamedTuple):
+    """A source outside Gristmill and outside packages with versions."""
+
+    name: str
+    package: str  # that its relative imports start from
+    source: str
+
+
+def code_of_users(files: Iterable[UsersFile], folder: Path | None) -> dict[str, str]:
+    """Of files of a user: their code, that of the modules in their folder, or elsewhere without a version, that they
+    import, at any depth; and all that these import from Gristmill and from packages."""
+    hashes: dict[str, str] = {}
+    waiting = [*files]
+    while waiting:
+        file = waiting.pop()
+        if file.name in hashes:
+            continue
+        try:
+            hashes[file.name] = code_in(file.source).hash
+            names = imported_names(file.source, file.package, everything=True)
+        except (SyntaxError, ValueError):  # whoever imports it will say so
+            hashes[file.name] = hashlib.sha256(file.source.encode(*UTF_8)).hexdigest()
+            continue
+        for module in names:
+            if is_below(module, (PRODUCT,)):
+                hashes |= code_of_module(module, (PRODUCT,)) if source_of(module) is not None else {}
+                continue
+            elsewhere = folder_without_version(module.split(".")[0])
+            for place in {folder, elsewhere} - {None}:
+                waiting += files_of_module(module, place, "" if place == folder else "elsewhere: ")
+            if elsewhere is None:
+                hashes |= version_of(module.split(".")[0])
+    return dict(sorted(hashes.items()))
+
+
+def files_of_module(name: str, folder: Path, label: str = "") -> list[UsersFile]:
+    """The files that importing a dotted name runs, of those in a folder."""
+    steps = name.split(".")
+    found = []
+    for end in range(1, len(steps) + 1):
+        place = folder.joinpath(*steps[:end])
+        for file, package in (
+            (place / "__init__.py", steps[:end]),
+            (place.with_name(f"{place.name}.py"), steps[: end - 1]),
+        ):
+            if file.is_file():
+                called = f"{label}{file.relative_to(folder).as_posix()}"
+                found.append(UsersFile(called, ".".join(package), file.read_text(encoding="utf-8", errors="replace")))
+    return found
+
+
+def folder_without_version(package: str) -> Path | None:
+    """Where a top-level module lies, if no version says what its code is: it belongs to no installed package, or to one
+    that is installed as editable."""
+    spec = spec_of_top(package)
+    if spec is None or package == PRODUCT or package in sys.stdlib_module_names:
+        return None
+    if is_released(package):
+        return None
+    if spec.origin is not None and spec.origin.endswith(".py") and not spec.submodule_search_locations:
+        return Path(spec.origin).parent
+    return next((Path(folder).parent for folder in spec.submodule_search_locations or []), None)
 
 
 def is_below(module: str, roots: tuple[str, ...]) -> bool:
@@ -199,6 +302,7 @@ class Code:
 
     hash: str
     imports: tuple[tuple[int, str, tuple[str, ...]], ...]  # level, module, names (none of `import module`)
+    names: tuple[str, ...]  # dotted names of ours by which it reaches modules otherwise; `*` is all of a lazy package
 
 
 @cache
@@ -209,10 +313,12 @@ def code_in(source: str) -> Code:
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # not there, or torn
         known = json.loads(path.read_bytes())
         imports = [(int(level), str(name), tuple(map(str, names))) for level, name, names in known["imports"]]
-        return Code(str(known["hash"]), tuple(imports))
+        return Code(str(known["hash"]), tuple(imports), tuple(map(str, known["names"])))
     code = code_of_tree(ast.parse(source))
     with contextlib.suppress(OSError):
-        write_whole(path, json.dumps({"hash": code.hash, "imports": code.imports}).encode(), durable=False)
+        write_whole(
+            path, json.dumps({"hash": code.hash, "imports": code.imports, "names": code.names}).encode(), durable=False
+        )
     return code
 
 
@@ -223,15 +329,80 @@ def version_of_reading() -> bytes:
 
 
 def code_of_tree(tree: ast.Module) -> Code:
-    imports: list[tuple[int, str, tuple[str, ...]]] = []
+    reached = Reached()
+    reached.visit(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imports += [(0, alias.name, ()) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            imports.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
-        elif isinstance(node, WITH_DOCSTRINGS) and ast.get_docstring(node, clean=False) is not None:
+        if isinstance(node, WITH_DOCSTRINGS) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    return Code(hashlib.sha256(ast.unparse(tree).encode(*UTF_8)).hexdigest(), tuple(imports))
+    names = tuple(sorted(reached.names | reached.unused()))
+    return Code(hashlib.sha256(ast.unparse(tree).encode(*UTF_8)).hexdigest(), tuple(reached.imports), names)
+
+
+class Reached(ast.NodeVisitor):
+    """What a source imports, and which names of ours it reaches through the modules that it has imported."""
+
+    def __init__(self) -> None:
+        self.imports: list[tuple[int, str, tuple[str, ...]]] = []
+        self.names: set[str] = set()
+        self.bound: dict[str, str] = {}  # local names of what is ours
+        self.used: set[str] = set()
+        self.waiting: list[tuple[str, str]] = []  # uses of local names, which may be bound further down
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self.imports.append((0, alias.name, ()))
+            if is_below(alias.name, (PRODUCT,)):
+                self.bound[alias.asname or PRODUCT] = alias.name if alias.asname else PRODUCT
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self.imports.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
+        if not node.level and node.module and is_below(node.module, (PRODUCT,)):
+            self.bound |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        steps: list[str] = []
+        inner: ast.expr = node
+        while isinstance(inner, ast.Attribute):
+            steps.insert(0, inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name):
+            self.waiting.append((inner.id, ".".join(steps)))
+        else:
+            self.visit(inner)
+        if PRODUCT in steps:  # the package itself, through a module that has imported it
+            self.names.add(f"{PRODUCT}.*")
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self.waiting.append((node.id, "*"))
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        first = node.args[0] if node.args else None
+        if (
+            called in ("import_module", "__import__")
+            and isinstance(first, ast.Constant)
+            and isinstance(first.value, str)
+        ):
+            self.imports.append((0, first.value.lstrip("."), ()))
+            self.names |= {f"{first.value}.*"} if first.value in LAZY else set()
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """Tables of modules to import name them so."""
+        if isinstance(node.value, str) and (match := NAMES_A_MODULE.fullmatch(node.value)):
+            self.names.add(match[1])
+
+    def visit_Module(self, node: ast.Module) -> None:
+        self.generic_visit(node)
+        for local, rest in self.waiting:
+            if local in self.bound:
+                self.used.add(local)
+                self.names.add(f"{self.bound[local]}.{rest}")
+
+    def unused(self) -> set[str]:
+        """What is imported and not used here is there for others."""
+        return {f"{whole}.*" for local, whole in self.bound.items() if local not in self.used and whole in LAZY}
 
 
 def models_of(module: str, source: str) -> dict[str, str]:
@@ -240,15 +411,6 @@ def models_of(module: str, source: str) -> dict[str, str]:
     path = file_of(module)
     beside = [file for name in DATA for file in sorted((path.parent / name).glob("*"))] if path is not None else []
     return {f"{module}: {file.name}": hash_below(file) for file in beside if file.is_file() and file.name in source}
-
-
-def code_of_source(source: str) -> dict[str, str]:
-    """Of what a file of the user's imports."""
-    hashes: dict[str, str] = {}
-    for name in imported_names(source, ""):
-        ours = is_below(name, (*OURS, ENGINE_ROOT)) and source_of(name) is not None
-        hashes |= code_of_module(name, (*OURS, ENGINE_ROOT)) if ours else version_of(name.split(".")[0])
-    return dict(sorted(hashes.items()))
 
 
 def is_presentation(module: str) -> bool:
@@ -260,8 +422,8 @@ def is_presentation(module: str) -> bool:
 
 @cache
 def source_of(module: str) -> str | None:
-    """The source of a module in Python, None where there is none."""
-    path = None if module in NO_RESULT or is_presentation(module) else file_of(module)
+    """The source of a module in Python, None where there is none, and for lists of names."""
+    path = None if module in LAZY else file_of(module)
     return path.read_text(encoding="utf-8") if path is not None else None
 
 
@@ -269,8 +431,8 @@ def source_of(module: str) -> str | None:
 def file_of(module: str) -> Path | None:
     """Where a module lies. It is not imported: importing what a stage uses (torch, say) takes seconds."""
     names = module.split(".")
-    top, rest = (".".join(names[:2]), names[2:]) if names[0] == "gristmill" else (names[0], names[1:])
-    spec = importlib.util.find_spec(top)
+    top, rest = (".".join(names[:2]), names[2:]) if names[0] == PRODUCT else (names[0], names[1:])
+    spec = spec_of_top(top)
     if spec is None:
         return None
     if not rest and spec.origin is not None and spec.origin.endswith(".py"):
@@ -282,21 +444,43 @@ def file_of(module: str) -> Path | None:
     return None
 
 
-def imported_names(source: str, module: str) -> list[str]:
-    """Modules that a module imports, by their full names."""
-    file = file_of(module) if module else None
-    package = module if file is not None and file.name == "__init__.py" else module.rpartition(".")[0]
+def package_of(module: str) -> str:
+    """The package that the relative imports of a module start from."""
+    file = file_of(module)
+    return module if file is not None and file.name == "__init__.py" else module.rpartition(".")[0]
+
+
+def imported_names(source: str, package: str, everything: bool) -> list[str]:
+    """Modules that a source in a package imports, by their full names, and what it takes from modules of others.
+    `everything`: all of a lazy package counts where the source may ask it for any name."""
+    code = code_in(source)
     names: set[str] = set()
-    for level, base, taken in code_in(source).imports:
+    for level, base, taken in code.imports:
         if level:
             base = ".".join([*package.split(".")[: len(package.split(".")) - level + 1], *([base] if base else [])])
-        names.add(base)
-        if base == "gristmill.stages":
-            homes = stages.HOMES | stages.BASES
-            names |= {homes[name] for name in taken if name in homes}
-        if base.split(".")[0] in (*OURS, "pipeline", package.split(".")[0]):
-            names |= {f"{base}.{name}" for name in taken if file_of(f"{base}.{name}") is not None}
-    return sorted(names - {""})
+        names |= {base, *(f"{base}.{name}" for name in taken)}
+    names |= set(code.names)
+    ours = {name for name in names if is_below(name, (PRODUCT,))}
+    reached = {module for name in ours for module in modules_behind(name, everything)}
+    return sorted((names - ours | reached) - {""})
+
+
+def modules_behind(name: str, everything: bool) -> set[str]:
+    """The module of ours in which a dotted name ends; `*` at its end stands for all that a lazy package has."""
+    module = PRODUCT
+    for step in name.split(".")[1:]:
+        if step == "*" and module in LAZY:
+            found = {module}
+            for inner in LAZY[module] if everything else ():
+                found |= modules_behind(f"{module}.{inner}.*", everything)
+            return found
+        if step in LAZY.get(module, {}):
+            module = LAZY[module][step]
+        elif file_of(f"{module}.{step}") is not None:
+            module = f"{module}.{step}"
+        else:
+            break
+    return {module}
 
 
 OTHERWISE_NAMED = {"sklearn": "scikit-learn", "yaml": "PyYAML"}  # modules that stages import
@@ -306,15 +490,36 @@ OTHERWISE_NAMED = {"sklearn": "scikit-learn", "yaml": "PyYAML"}  # modules that 
 def version_of(module: str) -> dict[str, str]:
     """The version of the package that a top-level module comes from; the standard library goes by Python's version."""
     if module in sys.stdlib_module_names:
-        return {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
-    if module == "gristmill":  # its code itself counts
+        return {"python": f"{VERSION}{sys.version_info.major}.{sys.version_info.minor}"}
+    if module == PRODUCT:  # its code itself counts
         return {}
+    return {package: f"{VERSION}{importlib.metadata.version(package)}" for package in packages_of(module)}
+
+
+@cache
+def packages_of(module: str) -> tuple[str, ...]:
+    """The installed packages that a top-level module comes from."""
     # Most packages are named as their module; to list all takes half a second.
     for package in (module, OTHERWISE_NAMED.get(module)):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             if package is not None:
-                return {package: importlib.metadata.version(package)}
-    return {package: importlib.metadata.version(package) for package in _distributions().get(module, [])}
+                importlib.metadata.version(package)
+                return (package,)
+    return () if spec_of_top(module) is None else tuple(_distributions().get(module, ()))
+
+
+@cache
+def is_released(module: str) -> bool:
+    """Does a version say what the code of a top-level module is?"""
+    urls = [importlib.metadata.distribution(package).read_text("direct_url.json") for package in packages_of(module)]
+    return bool(urls) and not any(json.loads(url).get("dir_info", {}).get("editable") for url in urls if url)
+
+
+def spec_of_top(module: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(module)
+    except (ImportError, ValueError):  # `__main__`, or what imports no more
+        return None
 
 
 @cache

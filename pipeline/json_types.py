@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypeAlias, TypedDict, cast
+from typing import Any, TypeAlias, TypedDict, cast
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 JSONObject: TypeAlias = "dict[str, JSON]"
@@ -26,4 +26,3 @@ class StageSpec(TypedDict):
     stage: str  # its name or address in the recipe
     settings: JSONObject
     code: str | None  # the source of a user's own file
-    helpers: NotRequired[dict[str, str]]  # hashes of the modules beside that file which it imports

@@ -93,6 +93,12 @@ class Stage(Settings, ABC):
         """Modules besides the stage's own whose code decides what it does: that of a class which a setting names."""
         return ()
 
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        """Packages and modules that the stage's code imports somewhere and that these settings never call: versions and
+        code that can change no result here. `pdf` says whether PDF files may come. What is not named counts, so a
+        setting that calls more must be looked at here. Nor does what only places work, as a GPU that gives the same."""
+        return ()
+
     # --- hooks: what the engine and the report ask of every stage; none changes a result ------------------------------
 
     def check_recipe(self, context: RecipeContext) -> list[Complaint]:
@@ -335,6 +341,11 @@ class Reader(Stage):
     def gives_pages(self) -> bool:
         """`pages`, for readers whose settings decide it."""
         return self.pages
+
+    @property
+    def gives_pdf(self) -> bool:
+        """May PDF files be among its pages?"""
+        return self.gives_pages
 
     @property
     def instead_for_text(self) -> str:

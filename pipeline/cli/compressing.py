@@ -55,7 +55,7 @@ def compress_judge(
     from gristmill.classifiers.card import JudgeError
     from gristmill.pipeline.judging.compress import compressed
     from gristmill.pipeline.judging.train import room_for
-    from gristmill.stages.judge.judge import on_device
+    from gristmill.stages.device import on_device
 
     where, screen = room_for(out), console(stderr=True)
     settings: dict[str, Any] = {

@@ -238,7 +238,8 @@ def one_of(option: str, given: str, known: tuple[str, ...]) -> None:
 
 def device_for(folder: str, device: str) -> str:
     """Torch is asked for a GPU only where the judge is neural."""
-    from gristmill.stages.judge.judge import kind_of, on_device
+    from gristmill.stages.device import on_device
+    from gristmill.stages.judge.judge import kind_of
 
     try:
         neural = kind_of(folder) == "neural"

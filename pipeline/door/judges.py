@@ -16,7 +16,8 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.judging import judge_plan, train as judging
 from gristmill.pipeline.judging.plans import of_options
 from gristmill.pipeline.judging.show_judge import show_figures
-from gristmill.stages.judge.judge import kind_of, on_device
+from gristmill.stages.device import on_device
+from gristmill.stages.judge.judge import kind_of
 
 if TYPE_CHECKING:
     from gristmill.classifiers.judge import Judge

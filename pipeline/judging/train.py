@@ -24,7 +24,8 @@ from gristmill.pipeline.judging.lessons import BAD, GOOD, LABEL, TEXT, Lesson, L
 from gristmill.pipeline.judging.plans import of_options
 from gristmill.pipeline.judging.tables import encoder_folder
 from gristmill.pipeline.store.store import Store
-from gristmill.stages.judge.judge import card_at, on_device
+from gristmill.stages.device import on_device
+from gristmill.stages.judge.judge import card_at
 from gristmill.stages.stage import CannotRun
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import Mistakes, RecipeError
+from gristmill.pipeline.plan.changes import MadeOf, made_of
 from gristmill.pipeline.plan.final_stages import check_nothing_leaks
 from gristmill.pipeline.plan.page_signals import with_page_signals
 from gristmill.pipeline.plan.signals import (
@@ -27,8 +28,9 @@ from gristmill.pipeline.plan.signals import (
 from gristmill.pipeline.plan.sink_columns import shows_signals
 from gristmill.pipeline.plan.stage_order import in_one_order
 from gristmill.pipeline.plan.text_first import check_pages_become_text
+from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
-from gristmill.stages.stage import Annotate, Global, Rule, Sink, Stage
+from gristmill.stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
 
 
 @dataclass(frozen=True)
@@ -64,23 +66,29 @@ class Leg:
 
     def fingerprint(self, recipe: Recipe) -> str:
         """Of the work; what the rules say of it is not in it."""
-        reader = (
-            [fingerprint.of_stage(self.source.reader.stage, self.source.reader.spec), self.source.name]
-            if self.source
-            else []
-        )
-        stages = [fingerprint.of_stage(s.stage, s.spec) for s in self.works]
+        reader = [self._identity(self.source.reader, recipe).fingerprint, self.source.name] if self.source else []
+        stages = [self._identity(step, recipe).fingerprint for step in self.works]
         versions = [measured_again(self.steps), texts_kept(self.steps, self.decides)]
         settings = [recipe.head.rejects.model_dump(), recipe.head.parts.batch_bytes]
-        engine = [
-            fingerprint.code_of_engine(kind)
-            for kind in ("leg", *(["sink"] if any(isinstance(s.stage, Sink) for s in self.works) else []))
-        ]
+        engine = [fingerprint.code_of_engine(kind) for kind in self._kinds]
         return fingerprint.digest([reader, stages, versions, self.documents, *settings, engine])
 
     def fingerprint_of_rules(self, recipe: Recipe) -> str:
-        rules = [[fingerprint.of_stage(s.stage, s.spec), *seen_by(self.steps, self.decides, s)] for s in self.decides]
+        rules = [[self._identity(s, recipe).fingerprint, *seen_by(self.steps, self.decides, s)] for s in self.decides]
         return fingerprint.digest([rules, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("rules")])
+
+    def made_of(self, recipe: Recipe) -> MadeOf:
+        """What is in these fingerprints, by name."""
+        steps = [*([self.source.reader] if self.source else []), *self.steps]
+        kinds = [*self._kinds, *(["rules"] if self.decides else [])]
+        return made_of([self._identity(step, recipe) for step in steps], kinds)
+
+    @property
+    def _kinds(self) -> list[str]:
+        return ["leg", *(["sink"] if any(isinstance(s.stage, Sink) for s in self.works) else [])]
+
+    def _identity(self, step: Step, recipe: Recipe) -> fingerprint.Identity:
+        return identity_of(step, may_hold_pdf(recipe, self.source))
 
 
 @dataclass(frozen=True)
@@ -92,8 +100,12 @@ class GlobalNode:
     feeds: tuple[str, ...]
 
     def fingerprint(self, recipe: Recipe) -> str:
-        stage = fingerprint.of_stage(self.step.stage, self.step.spec)
+        stage = identity_of(self.step, may_hold_pdf(recipe, None)).fingerprint
         return fingerprint.digest([stage, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("flow")])
+
+    def made_of(self, recipe: Recipe) -> MadeOf:
+        """What is in this fingerprint, by name."""
+        return made_of([identity_of(self.step, may_hold_pdf(recipe, None))], ["flow"])
 
 
 Node = Leg | GlobalNode
@@ -154,6 +166,18 @@ class Plan:
         """Stages that have work which is worth doing once on a machine."""
         stages = [thing.stage for _, thing in self.stage_order() if isinstance(thing, Step)]
         return [stage for stage in stages if type(stage).prepare is not Stage.prepare]
+
+
+def identity_of(step: Step, pdf: bool) -> fingerprint.Identity:
+    return fingerprint.identity_of(step.stage, step.spec, step.file, pdf)
+
+
+def may_hold_pdf(recipe: Recipe, source: Source | None) -> bool:
+    """May documents of a source, or of all, be PDF files? Nobody knows what stages of others make of pages."""
+    readers = [source.reader] if source else [each.reader for each in recipe.sources]
+    return any(isinstance(step.stage, Reader) and step.stage.gives_pdf for step in readers) or any(
+        not registry.comes_with_the_mill(type(step.stage)) for step in recipe.all_steps
+    )
 
 
 def make_plan(recipe: Recipe) -> Plan:

@@ -150,6 +150,12 @@ class Step:
     def spec(self) -> StageSpec:
         return registry.spec_of(self.stage, self.address, self.folder)
 
+    @property
+    def file(self) -> Path | None:
+        """Where the code of a user's own stage lies."""
+        path, colon, _ = self.address.rpartition(":")
+        return self.folder / path if colon and path.endswith(".py") else None
+
 
 @dataclass(frozen=True)
 class Source:

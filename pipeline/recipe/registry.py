@@ -7,8 +7,6 @@ pickle.
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import difflib
 import hashlib
 import importlib.metadata
@@ -167,49 +165,8 @@ def spec_of(stage: Stage, address: str, folder: Path | None = None) -> StageSpec
     code: str | None = getattr(sys.modules[type(stage).__module__], SOURCE, None)
     if code is None:  # a class that the file imports and does not make
         code = file.read_text(encoding="utf-8")
-    helpers = modules_beside(code, file.parent)
     spec["code"] = code
-    if helpers:
-        spec["helpers"] = helpers
     return spec
-
-
-def modules_beside(code: str, folder: Path) -> dict[str, str]:
-    """Hashes of the modules in a folder that a source there imports, and that these import."""
-    hashes: dict[str, str] = {}
-    waiting = [code]
-    while waiting:
-        for path in (path for name in imported(waiting.pop()) for path in files_of_module(name, folder)):
-            name = path.relative_to(folder).as_posix()
-            if name not in hashes:
-                text = path.read_text(encoding="utf-8", errors="replace")
-                hashes[name] = hashlib.sha256(text.encode()).hexdigest()
-                waiting.append(text)
-    return dict(sorted(hashes.items()))
-
-
-def imported(code: str) -> set[str]:
-    """The dotted names that a source imports, of modules or of what is in them."""
-    names: set[str] = set()
-    with contextlib.suppress(SyntaxError, ValueError):  # whoever imports it will say so
-        for node in ast.walk(ast.parse(code)):
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
-
-
-def files_of_module(name: str, folder: Path) -> list[Path]:
-    """The files that importing a dotted name runs, of those in a folder."""
-    steps = name.split(".")
-    places = [folder.joinpath(*steps[: n + 1]) for n in range(len(steps))]
-    return [
-        file
-        for place in places
-        for file in (place / "__init__.py", place.with_name(f"{place.name}.py"))
-        if file.is_file()
-    ]
 
 
 def build(spec: StageSpec) -> Stage:

@@ -19,6 +19,7 @@ from gristmill.pipeline.inputs.notes import (
     without_text,
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
+from gristmill.pipeline.plan.changes import changes
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, make_plan
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.forecast import asked_of_models
@@ -106,7 +107,9 @@ def foresee(
         path = f"legs/{node.name}/manifest.json"
         before: Manifest | None = store.read_json_if_whole(path) if journal.is_as_written(path) else None
         changed = (
-            "its stages, their code or packages changed" if before and before["fingerprint"] != node_fingerprint else ""
+            changes(before.get("made_of"), node.made_of(recipe))
+            if before and before["fingerprint"] != node_fingerprint
+            else ""
         )
         fed = [p for parts in upstream if parts is not None for p in parts]
         if any(parts is None for parts in upstream):
@@ -168,7 +171,7 @@ def foresee(
         if not waiting and not undecided:
             why = "up to date"
         elif not waiting and before and not new:
-            why = "its rules changed: decided anew, on stored signals"
+            why = f"{changed or 'its rules changed'}; decided again on stored signals"
         else:
             gone = [journal.gone[t["task"]] for t in [*tasks, *rules] if t["task"] in journal.gone]
             changed_input = GONE[any(gone)] if gone else "input changed"

@@ -348,7 +348,7 @@ class Execution:
     def finish(self, node: Node, parts: list[Part], node_fingerprint: str) -> None:
         """A node is done: its manifest is written."""
         self.documents[node.name] = StoredDocuments(tuple(parts))
-        manifest = manifest_of(node, parts, node_fingerprint)
+        manifest = manifest_of(node, parts, node_fingerprint, node.made_of(self.recipe))
         self.journal.keep(f"legs/{node.name}/manifest.json", json_bytes(manifest))
         self.ui.ends(node)
 

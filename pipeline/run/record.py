@@ -16,6 +16,7 @@ import psutil
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.leg.slowest import Slowest
+from gristmill.pipeline.plan.changes import MadeOf
 from gristmill.pipeline.plan.plan import Leg, Node, Plan
 from gristmill.pipeline.recipe.recipe import Prices, Recipe, Source
 from gristmill.pipeline.run.findings import Findings
@@ -198,12 +199,13 @@ def kind_of(stage: Stage) -> str:
     return "rewrite"
 
 
-def manifest_of(node: Node, parts: list[Part], node_fingerprint: str) -> Manifest:
+def manifest_of(node: Node, parts: list[Part], node_fingerprint: str, made_of: MadeOf) -> Manifest:
     return {
         "leg": node.name,
         "stages": [step.called for step in node.in_order_of_work] if isinstance(node, Leg) else [node.name],
         "feeds": list(node.feeds),
         "fingerprint": node_fingerprint,
+        "made_of": made_of,
         "rows": sum(part["rows"] for part in parts),
         "parts": [manifest_part(node.name, part) for part in parts],
     }

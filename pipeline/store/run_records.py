@@ -32,6 +32,7 @@ class Manifest(TypedDict):
     stages: list[str]
     feeds: list[str]
     fingerprint: str
+    made_of: NotRequired[dict[str, str]]  # what is in the fingerprint, by name; older versions wrote none
     rows: int
     parts: list[ManifestPart]
 

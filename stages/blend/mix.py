@@ -26,7 +26,7 @@ from gristmill.stages.blend.copies import COPIES
 from gristmill.stages.blend.examples import CellExamples
 from gristmill.stages.blend.figures import mix_figures
 from gristmill.stages.blend.groups import group_names, parts_of
-from gristmill.stages.blend.methods import AnyMethod, ChosenMix, Given, Proportional, choose
+from gristmill.stages.blend.methods import AnyMethod, ChosenMix, Given, Proportional, Regmix, choose
 from gristmill.stages.checks import Complaint, RecipeContext, in_a_sentence, nearest
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
@@ -128,6 +128,10 @@ class Mix(Global):
     @property
     def bits(self) -> int:
         return BITS if len(self.by) < 3 else BITS_OF_CELLS
+
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        with_trees = isinstance(self.method, Regmix) and self.method.regressor == "trees"
+        return () if with_trees else ("sklearn", "threadpoolctl")
 
     @property
     def examples(self) -> CellExamples:

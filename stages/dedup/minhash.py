@@ -142,6 +142,9 @@ class MinHashDedup(SurvivorPolicy):
     def saves(self) -> tuple[str, ...]:
         return () if self.save_index is None else tuple(f"{self.save_index}/{part}" for part in ("bands", "sketches"))
 
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return ("torch", "triton")  # a GPU gives the same result
+
     @property
     def gpu(self) -> bool:
         return self.device != "cpu"

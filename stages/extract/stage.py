@@ -141,6 +141,10 @@ class Extract(Rewrite):
             raise ValueError(f"views: the engine {self.engine} has one; {OURS} has more")
         return self
 
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        others = () if self.engine == "trafilatura" else ("trafilatura",)
+        return others if pdf else (*others, "pypdfium2")
+
     def prepare(self) -> None:
         if self.engine == OURS:
             extract(b"<title>a</title><p>a b c</p>")

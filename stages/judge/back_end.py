@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from gristmill.stages.judge.judge import on_device
+from gristmill.stages.device import on_device
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import PLACEMENT, Settings
 
@@ -98,6 +98,12 @@ class BackEnd(Settings):
     @property
     def in_process_on_gpu(self) -> bool:
         return not self.endpoint and (self.engine == "vllm" or self.device != "cpu")
+
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        """As of a stage. Only pictures need PIL; an endpoint answers in another program, and is sent texts or tokens."""
+        if self.endpoint:
+            return ("PIL", "torch", "vllm") if self.form == "tokens" else ("PIL", "torch", "transformers", "vllm")
+        return ("PIL",) if self.engine == "vllm" else ("PIL", "vllm")
 
     def opened(self, tensor_parallel: int = 1) -> LanguageModel:
         """The model, ready to be asked. LanguageModelError says what it lacks."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.types import Array
+from gristmill.stages.device import on_device
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.paths import RecipePath
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from gristmill.classifiers.card import JudgeCard
     from gristmill.classifiers.judge import Judge as SavedJudge
 
+# What stages never load that only share a module with those that ask a judge.
+ASKS_NO_JUDGE = ("gristmill.classifiers.judge", "torch")
+# What judges need to be trained, and of packages what only some kinds need to score.
+TO_TRAIN = frozenset({"fasttext", "floret", "scipy"})
+OF_KINDS = {"neural": frozenset({"torch", "triton"}), "sklearn": frozenset({"sklearn", "skops", "scipy"})}
 SHOWN_OF_CARD = ("kind", "heads", "training", "metrics", "versions", "attribution")
 
 
@@ -92,6 +98,9 @@ class Judge(Annotate):
     def gpu(self) -> bool:
         return self.device != "cpu" and kind_of(self.judge_path) == "neural"
 
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return unreached_by(kind_of(self.judge_path))
+
     def prepare(self) -> None:
         if kind_of(self.judge_path) != "neural":  # torch leaves threads behind
             loaded(self.judge_path, "cpu")
@@ -135,6 +144,9 @@ class KeepWhere(Rule):
         low = () if self.at_least is None else (below(self.signal, "at_least", f"low_{self.signal}"),)
         high = () if self.at_most is None else (above(self.signal, "at_most", f"high_{self.signal}"),)
         return (*low, *high)
+
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return ASKS_NO_JUDGE
 
     def verdict(self, signals: Signals) -> Verdict:
         missing = np.isnan(self._numbers(signals))
@@ -184,6 +196,15 @@ def _kind_and_heads(path: str, size: int, changed: int) -> tuple[str, tuple[tupl
     return str(card["kind"]), tuple((str(head["name"]), str(head.get("kind"))) for head in card["heads"])
 
 
+def unreached_by(kind: str) -> tuple[str, ...]:
+    """What a judge of a kind never loads to score: the code of other kinds, and packages that they need."""
+    from gristmill.classifiers.judge import KINDS
+
+    others = {place.partition(":")[0] for name, place in KINDS.items() if name != kind}
+    packages = TO_TRAIN.union(*OF_KINDS.values()) - OF_KINDS.get(kind, frozenset())
+    return (*sorted(others), *sorted(packages))
+
+
 @lru_cache(8)
 def loaded(folder: str, device: str, precision: str = "auto") -> SavedJudge:
     """Once in each process."""
@@ -191,13 +212,3 @@ def loaded(folder: str, device: str, precision: str = "auto") -> SavedJudge:
 
     judge: Any = load_judge(folder, device)
     return judge if precision == "auto" else judge.at(device, precision)  # type: ignore[no-any-return]
-
-
-def on_device(wanted: str) -> str:
-    if wanted != "auto":
-        return wanted
-    try:
-        import torch
-    except ImportError:
-        return "cpu"
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -17,9 +17,18 @@ from pydantic import Field, model_validator
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.types import Array, Mask
 from gristmill.kernels.words.tokens import shingle_column
+from gristmill.stages.device import on_device
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.judge.figures import score_figures
-from gristmill.stages.judge.judge import SHOWN_OF_CARD, card_at, kind_of, label_heads_of, loaded, on_device
+from gristmill.stages.judge.judge import (
+    ASKS_NO_JUDGE,
+    SHOWN_OF_CARD,
+    card_at,
+    kind_of,
+    label_heads_of,
+    loaded,
+    unreached_by,
+)
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.rules.language import plain_language
 from gristmill.stages.stage import Annotate, CannotRun, Rule, Signals, Verdict
@@ -92,6 +101,9 @@ class Label(Annotate):
     def gpu(self) -> bool:
         return self.device != "cpu" and kind_of(self.judge_path) == "neural"
 
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return unreached_by(kind_of(self.judge_path))
+
     def prepare(self) -> None:
         if kind_of(self.judge_path) != "neural":  # torch leaves threads behind
             loaded(self.judge_path, "cpu")
@@ -142,6 +154,9 @@ class KeepLabels(Rule):
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.signal,)
+
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return ASKS_NO_JUDGE
 
     def verdict(self, signals: Signals) -> Verdict:
         column = signals.column(self.signal)

@@ -46,6 +46,9 @@ class LlmLabel(AsksModel):
 
     costly: ClassVar[bool] = True
 
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return (*super().unreached(pdf), "gristmill.classifiers.judge")
+
     @model_validator(mode="after")
     def _has_a_taxonomy(self) -> Self:
         self.asking()

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from gristmill.stages.device import on_device
 from gristmill.stages.documents import PAGE, as_json, column_of
 from gristmill.stages.figures import FactList, Report, StageFigures
 from gristmill.stages.judge.back_end import BackEnd
-from gristmill.stages.judge.judge import on_device
 from gristmill.stages.judge.llm_score import answers_in
 from gristmill.stages.paths import PathRole
 from gristmill.stages.pdf.document import text_of
@@ -57,6 +57,9 @@ class Job:
 
 class OcrBackEnd(BackEnd):
     """A vision model."""
+
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return tuple(name for name in super().unreached(pdf) if name != "PIL")
 
     def opened(self, tensor_parallel: int = 1) -> LanguageModel:
         if self.endpoint or self.engine == "vllm":

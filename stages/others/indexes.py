@@ -70,6 +70,9 @@ class DatasketchIndex(Rule):
     needs: ClassVar[tuple[str, ...]] = ("text",)
     costly: ClassVar[bool] = True
 
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return ("datatrove",)
+
     def prepare(self) -> None:
         bands_of(self.index_path, self.threshold)
 
@@ -107,6 +110,9 @@ class DatatroveIndex(Rule):
 
     needs: ClassVar[tuple[str, ...]] = ("text",)
     costly: ClassVar[bool] = True
+
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return () if self.shingles == "datatrove" else ("datatrove",)
 
     def prepare(self) -> None:
         buckets_of(self.index_path, self.rows, self.precision)

@@ -44,6 +44,7 @@ class Html(WholeFiles):
     )
     pages: ClassVar[bool] = True
     holds: ClassVar[str] = "HTML"
+    gives_pdf: ClassVar[bool] = False  # type: ignore[assignment,misc]  # they are left out
 
     @property
     def instead_for_text(self) -> str:
@@ -87,6 +88,7 @@ class Pdf(Html):
 
     suffixes: ClassVar[tuple[str, ...]] = tuple(".pdf" + packed for packed in ("", *PACKED))
     holds: ClassVar[str] = "PDF"
+    gives_pdf: ClassVar[bool] = True
     others: ClassVar[tuple[tuple[bytes, str, str], ...]] = tuple(other for other in OTHERS if other is not PDF)
 
     def add(self, data: bytes, origin: Origin, collector: Collector) -> None:

@@ -42,8 +42,9 @@ LOOKS_LIKE_HTML = re.compile(
     rb"<(?:!doctype\s+html|html|head|body|title|meta|script|div|table|h1|p)\b",
     re.IGNORECASE | re.DOTALL,
 )
+PDF_TYPE = "application/pdf"
 SURELY_NOT = (
-    (b"%PDF-", "application/pdf"),
+    (b"%PDF-", PDF_TYPE),
     (b"\x89PNG", "image/png"),
     (b"GIF8", "image/gif"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -103,7 +104,8 @@ def kind_of(content_type: bytes | None) -> str:
 def not_html(kind: str, payload: bytes) -> str | None:
     """What a payload is if it is no page; its declared type counts, but not against its first bytes."""
     if kind in HTML_TYPES:
-        return next((other for mark, other in SURELY_NOT if payload.startswith(mark)), None)
+        surely_not = next((other for mark, other in SURELY_NOT if payload.startswith(mark)), None)
+        return PDF_TYPE if is_pdf(payload) else surely_not
     if kind in VAGUE_TYPES and LOOKS_LIKE_HTML.match(payload):
         return None
     return kind or "no type"

@@ -263,6 +263,10 @@ class Warc(Archive):
     suffixes: ClassVar[tuple[str, ...]] = WARC_SUFFIXES
     pages: ClassVar[bool] = True
 
+    @property
+    def gives_pdf(self) -> bool:
+        return self.gives_pages and self.keep_pdf
+
     def with_headers(self) -> Self:
         return self.model_copy(update={"keep_headers": True})
 

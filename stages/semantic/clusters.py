@@ -73,6 +73,9 @@ class SemanticClusters(Global):
     def wants(self) -> tuple[str, ...]:
         return (self.embedding,)
 
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return ("torch", "triton")  # a GPU gives the same result
+
     @property
     def gpu(self) -> bool:
         return self.device != "cpu"

@@ -12,7 +12,8 @@ from pydantic import Field, model_validator
 from gristmill.classifiers.embedding.embedder import ENCODER, Embedder, read_embedder
 from gristmill.classifiers.embedding.static import is_static
 from gristmill.kernels.vectors.int8 import WIDEST
-from gristmill.stages.judge.judge import on_device
+from gristmill.stages.device import on_device
+from gristmill.stages.judge.judge import unreached_by
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.semantic.vectors import vector_column
 from gristmill.stages.stage import PLACEMENT, Annotate, CannotRun
@@ -47,9 +48,8 @@ class Embed(Annotate):
     def gpu(self) -> bool:
         return self.device != "cpu" and not static_at(self.model_path)
 
-    @property
-    def code_beside(self) -> tuple[str, ...]:
-        return () if static_at(self.model_path) else (ENCODER,)
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return (ENCODER, "torch") if static_at(self.model_path) else unreached_by("neural")
 
     def prepare(self) -> None:
         if static_at(self.model_path):  # torch leaves threads behind

@@ -35,6 +35,7 @@ from gristmill.stages.tokens.vocabulary import (
     demanded,
     given,
     ids_of,
+    may_be_converted,
     seems_a_path,
     tokenizer_from,
 )
@@ -121,6 +122,11 @@ class Tokenize(Global):
         if seems_a_path(self.tokenizer) and not Path(self.tokenizer).expanduser().exists():
             raise ValueError(f"tokenizer: there is no file or folder {self.tokenizer}")
         return self
+
+    def unreached(self, pdf: bool) -> tuple[str, ...]:
+        return (
+            () if self.tokenizer != TRAIN and may_be_converted(self.tokenizer) else ("huggingface_hub", "transformers")
+        )
 
     def check(self) -> None:
         """Before any work: CannotRun where the tokenizer is not there, or lacks what is asked of it. Nothing is

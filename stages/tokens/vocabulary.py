@@ -184,6 +184,12 @@ def check(name: str, revision: str | None, wanted: dict[str, str | None], roles:
             raise _not_there(name, refusal)
 
 
+def may_be_converted(name: str) -> bool:
+    """Is a tokenizer of an older format, or on the hub, where it may be?"""
+    place = _place(name)
+    return not (place.is_file() or (place / FILE).is_file())
+
+
 def _place(name: str) -> Path:
     """A file of an older format stands for its folder, where what goes with it lies."""
     path = Path(name).expanduser()

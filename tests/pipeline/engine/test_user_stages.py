@@ -19,7 +19,6 @@ from gristmill.pipeline.engine import work
 from gristmill.pipeline.engine.cluster import Where, silenced
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.fingerprint import of_stage
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.store.journal import Journal
@@ -309,31 +308,6 @@ def test_the_code_that_workers_get_is_what_was_checked_whatever_became_of_the_fi
 def test_a_stage_file_may_name_a_class_that_it_imports(tmp_path: Path) -> None:
     step = recipes.load(recipe(tmp_path, "from gristmill.stages.text.repair import Repair as Evil\n")).steps[0]
     assert registry.build(step.spec) == step.stage and step.called == "repair"
-
-
-def test_modules_beside_a_stage_file_count_for_its_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "helpers_of_evil").mkdir()
-    save(tmp_path / "helpers_of_evil" / "__init__.py", "")
-    save(tmp_path / "helpers_of_evil" / "words.py", "from limit_of_evil import LIMIT\n")
-    save(tmp_path / "limit_of_evil.py", "LIMIT = 3\n")
-    save(tmp_path / "unused.py", "LIMIT = 3\n")
-    file = recipe(tmp_path, "from helpers_of_evil.words import LIMIT\n" + RULE + "Verdict.keep(rows)")
-
-    def fingerprint_now() -> str:
-        step = recipes.load(file).steps[0]
-        return of_stage(step.stage, step.spec)
-
-    before = fingerprint_now()
-    assert [*recipes.load(file).steps[0].spec["helpers"]] == [
-        "helpers_of_evil/__init__.py",
-        "helpers_of_evil/words.py",
-        "limit_of_evil.py",
-    ]
-    save(tmp_path / "unused.py", "LIMIT = 4\n")
-    assert fingerprint_now() == before
-    save(tmp_path / "limit_of_evil.py", "LIMIT = 4\n")
-    assert fingerprint_now() != before
 
 
 def test_a_module_that_workers_do_not_have_is_named_with_what_to_do(tmp_path: Path) -> None:

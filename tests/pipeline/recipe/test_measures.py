@@ -129,7 +129,10 @@ def test_a_new_threshold_measures_nothing_again(tmp_path: Path, calls) -> None:
     assert sorted(len(t) for _, t in written(out)) == sorted([20, 25, 40, 23, 35] * 3)
     changed = recipe(tmp_path, RULES[0], "s.py:LongEnough: {at_least: 24}", *RULES[2:])
     seen = {s.name: s for s in foresee(recipes.load(changed), str(out))}
-    assert seen["a"].why == "its rules changed: decided anew, on stored signals" and seen["a"].up_to_date == 0
+    assert (
+        seen["a"].why == "changed: settings of long_enough; decided again on stored signals"
+        and seen["a"].up_to_date == 0
+    )
     _, anew = go(changed, out)
     again = calls()
     assert again["measure"] == again["rewrite"] == 0 and again["decide"] > 0

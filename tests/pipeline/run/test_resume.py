@@ -63,7 +63,7 @@ def test_a_changed_setting_leaves_nothing_stale_and_going_back_gives_the_same_by
     assert why(half, out) == {
         "a": "up to date",
         "exact_dedup": "up to date",
-        "sample": "its stages, their code or packages changed",
+        "sample": "changed: settings of sample",
     }
     _, anew = go(half, out)
     assert set(anew) == {("sample", "leg")}
