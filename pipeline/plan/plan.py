@@ -174,9 +174,10 @@ def identity_of(step: Step, pdf: bool) -> fingerprint.Identity:
 
 def may_hold_pdf(recipe: Recipe, source: Source | None) -> bool:
     """May documents of a source, or of all, be PDF files? Nobody knows what stages of others make of pages."""
-    readers = [source.reader] if source else [each.reader for each in recipe.sources]
-    return any(isinstance(step.stage, Reader) and step.stage.gives_pdf for step in readers) or any(
-        not registry.comes_with_the_mill(type(step.stage)) for step in recipe.all_steps
+    sources = [source] if source else recipe.sources
+    steps = [*recipe.steps, *(step for each in sources for step in each.steps)]
+    return any(isinstance(each.reader.stage, Reader) and each.reader.stage.gives_pdf for each in sources) or any(
+        not registry.comes_with_the_mill(type(step.stage)) for step in steps
     )
 
 
