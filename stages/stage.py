@@ -23,13 +23,14 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gristmill.kernels.base.types import Array, Mask
 from gristmill.stages.checks import Complaint, RecipeContext
-from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, check_made, kind_of, signals_of
+from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, check_made, kind_of, listed, signals_of
 from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.limits import Bound, Limit, above, below, setting_at, signals_bounded
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents, documents_in
 from gristmill.stages.settings import PLACEMENT, Range, Settings, of_a_recipe, snake_case
+from gristmill.stages.state import State, changes, first_difference, state_of, state_of_generators
 from gristmill.stages.verdict import NoSuchSignal, Signals, Verdict, numbers_in
 
 MOST = 2**31 - 1  # counts of a document are int32
@@ -144,8 +145,43 @@ class Map(Stage):
         """What a run is to be loud about, by what it noted (`Applied.noted`) on all documents of a source."""
         return []
 
+    def remembered(self) -> State | None:
+        """What it may remember from one document to the next; None of a stage that comes with Gristmill."""
+        if type(self).__module__.startswith("gristmill."):
+            return None
+        return {**state_of(self), **state_of_generators()}
+
+    def fresh(self) -> Self:
+        """The stage as it is before its first document."""
+        return type(self)(**self.model_dump(mode="json"))
+
     def checked(self, batch: pa.RecordBatch) -> Applied:
-        """The stage's answer on a batch; one that breaks the contract raises."""
+        """The stage's answer on a batch; one that breaks the contract raises.
+
+        Where the stage has changed over the batch, a fresh one must give the same answer on the documents in reverse:
+        else it remembers more than a cache.
+        """
+        before = self.remembered()
+        applied = self.in_contract(batch)
+        changed = [] if before is None else changes(before, self.remembered() or {})
+        if changed:
+            reverse = pa.array(np.arange(len(batch))[::-1])
+            row = first_difference(applied, self.fresh().in_contract(batch.take(reverse)))
+            if row is not None:
+                raise ContractBroken(self.complaint_of_memory(changed, batch, row))
+        return applied
+
+    def complaint_of_memory(self, changed: list[str], batch: pa.RecordBatch, row: int) -> str:
+        """What is wrong with a stage whose answers follow from the documents before."""
+        uid = batch.column("uid")[row].as_py() if "uid" in batch.schema.names else None
+        document = f"document {uid:016x}" if isinstance(uid, int) else f"row {row}"
+        return (
+            f"it remembers earlier documents: {listed(changed)} changed, and a fresh one answers otherwise on {document}. "
+            "Results would depend on workers, batches and order; what needs more than one document is a global stage"
+        )
+
+    def in_contract(self, batch: pa.RecordBatch) -> Applied:
+        """The stage's answer on a batch, held against the contract."""
         applied = self.apply(batch)
         if not isinstance(applied, Applied):
             raise ContractBroken(f"{kind_of(applied)} was answered; Applied(batch, verdict) was expected")

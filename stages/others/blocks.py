@@ -17,21 +17,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
+import pyarrow as pa
 import xxhash
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from gristmill.stages.checks import nearest
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.settings import snake_case
 from gristmill.stages.stage import CannotRun, Map, Verdict
+from gristmill.stages.state import GENERATORS, State, state_of
 
 ADDRESS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z]\w*$"
 Result = tuple[bool, object]  # does the document stay, and the block's reason
 MOST_DETAIL = 200  # characters of a reason
-NOT_HERE = {"exclusion_writer": "rejected documents are kept by the run, in `rejects`"}
+NOT_HERE = {
+    "exclusion_writer": "rejected documents are kept by the run, in `rejects`",
+    "batch_size": "a block gets one document at a time, so that no answer depends on how batches are cut",
+}
+OF_THE_LIBRARY = ("stats",)  # what DataTrove keeps on each block
 
 
 def is_address(value: str) -> str:
@@ -67,8 +73,17 @@ class OtherBlock(Map):
         description="those of its settings that are files, such as a model: beside the recipe, known by content",
     )
 
+    state: Annotated[
+        Literal["none", "per_partition"],
+        Field(
+            description="`per_partition` allows a block that remembers documents: each part of the input gets a fresh "
+            "one, and results depend on how inputs are cut"
+        ),
+    ] = "none"
+
     library: ClassVar[Library]
     costly: ClassVar[bool] = True
+    _block: Any = PrivateAttr(default=None)  # of this stage alone
 
     @property
     def address(self) -> str:
@@ -100,8 +115,63 @@ class OtherBlock(Map):
         self.built()
 
     def built(self) -> Any:
-        """The block, built once in a process."""
-        return block_with(self.address, self.library, json.dumps({**self.settings, **self.files}, default=str))
+        """The block: one for all that a process does, or of this stage alone if it keeps state."""
+        if self.state == "per_partition" and self._block is None:
+            self._block = self.new_block()
+        if self._block is not None:
+            return self._block
+        return block_with(self.address, self.library, self.arguments)
+
+    def new_block(self) -> Any:
+        return make_block(self.address, self.library, self.arguments)
+
+    @property
+    def arguments(self) -> str:
+        return json.dumps({**self.settings, **self.files}, default=str)
+
+    def fresh(self) -> Self:
+        stage = super().fresh()
+        stage._block = self.new_block()
+        return stage
+
+    def remembered(self) -> State | None:
+        """The block's state; its random generators are seeded for each document."""
+        if self.state == "per_partition":
+            return None
+        block = self.built()
+        return state_of(block, [*OF_THE_LIBRARY, *(n for n, value in vars(block).items() if generator_of(value))])
+
+    def complaint_of_memory(self, changed: list[str], batch: pa.RecordBatch, row: int) -> str:
+        complaint = super().complaint_of_memory(changed, batch, row)
+        return (
+            f"{self.address}: {complaint}. `state: per_partition` allows it: then each part of the input gets a fresh "
+            "block, and results depend on how inputs are cut"
+        )
+
+    def __call__(self, data: Any) -> Any:
+        """As any stage; a table is one part."""
+        return Map.__call__(self.fresh(), data) if self.state == "per_partition" else super().__call__(data)
+
+    def alarms(self, source: str, documents: int, noted: Mapping[str, int]) -> list[str]:
+        if self.state == "none" or not documents:
+            return []
+        return [
+            f"{self.called} keeps state over each part of {source} (`state: per_partition`): other files, or another "
+            "`parts: max_bytes`, give other results"
+        ]
+
+    @contextmanager
+    def looking_at(self, document: object) -> Iterator[None]:
+        """A block at work. One that keeps state and raises is no longer what it was: the run ends."""
+        try:
+            yield
+        except Exception as error:  # whatever another's code comes to
+            if self.state == "none":
+                raise
+            raise CannotRun(
+                f"{self.address} raised on document {document} ({type(error).__name__}: {error}), and what it had "
+                "remembered is in doubt; a block with `state: per_partition` must not raise"
+            ) from error
 
 
 @lru_cache
@@ -165,6 +235,10 @@ def check_arguments(kind: type, settings: Mapping[str, Any], files: Mapping[str,
 
 @lru_cache(maxsize=64)
 def block_with(address: str, library: Library, settings: str) -> Any:
+    return make_block(address, library, settings)
+
+
+def make_block(address: str, library: Library, settings: str) -> Any:
     kind = block_at(address, library)
     try:
         block = kind(**json.loads(settings))
@@ -203,12 +277,18 @@ def reason_of(given: object, kind: type) -> tuple[str, str]:
     return snake_case(kind.__name__), own
 
 
+def generator_of(value: object) -> object | None:
+    """The random generator that an attribute holds: `self.rng`, or `self.uniform = rng.uniform`."""
+    owner = getattr(value, "__self__", value)
+    return owner if isinstance(owner, GENERATORS) else None
+
+
 class Draws:
     """Random numbers that a block draws: they follow from the document, else a verdict would depend on the documents
     before it."""
 
     def __init__(self, block: object, salt: str) -> None:
-        owners = [getattr(value, "__self__", value) for value in vars(block).values()]  # `self.uniform = rng.uniform`
+        owners = [generator_of(value) for value in vars(block).values()]
         self.generators = [each for each in owners if isinstance(each, np.random.Generator)]
         self.states = [each for each in owners if isinstance(each, np.random.RandomState)]
         self.plain = [each for each in owners if isinstance(each, random.Random)]

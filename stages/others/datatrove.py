@@ -1,8 +1,9 @@
 """Filters, formatters and extractors of DataTrove as a stage, with the verdicts and texts that DataTrove gives alone
 (docs/coming_from.md).
 
-A block sees one document at a time, and nothing of those before it: random numbers follow from the document's uid,
-PIIFormatter begins with its first replacement, Trafilatura's deduplication forgets other pages.
+A block sees one document at a time, whatever its `batch_size`, and nothing of those before it: random numbers follow
+from the document's uid, PIIFormatter begins with its first replacement, Trafilatura's deduplication forgets other pages.
+A block whose answers follow from earlier documents is refused (`gristmill.stages.state`).
 """
 
 from __future__ import annotations
@@ -73,26 +74,25 @@ class Datatrove(OtherBlock, Rewrite):
         return ("uid", "id", "text", "meta", *METADATA, *(PAGE.names if self.does is run_extractor else ()))
 
     @property
-    def does(self) -> Callable[[Any, list[Document]], list[Result]]:
+    def does(self) -> Callable[[Any, Document], Result]:
         return next(WORK[base.__name__] for base in self.kind.__mro__ if base.__name__ in WORK)
 
     def rewrite(self, batch: pa.RecordBatch) -> Applied:
         block, work = self.built(), self.does
         rows = Rows(batch, pages=work is run_extractor)
-        size = max(1, getattr(block, "batch_size", 1))
         results: dict[int, Result] = {}
         seconds = np.zeros(len(batch))
         with Draws(block, self.model_dump_json(include={"block", "settings"})).apart() as draws:
-            for start in range(0, len(rows.work), size):
+            for row in rows.work:
                 begun = time.perf_counter()
-                chunk = rows.work[start : start + size]
-                documents = [rows.document(row) for row in chunk]
-                draws.seed(rows.identity(chunk[0]))
+                document = rows.document(row)
+                draws.seed(rows.identity(row))
                 forget(block)
-                for row, document, result in zip(chunk, documents, work(block, documents), strict=True):
-                    rows.take(row, document)
-                    results[row] = result
-                seconds[chunk] = (time.perf_counter() - begun) / len(chunk)
+                with self.looking_at(rows.identity(row)):
+                    results[row] = work(block, document)
+                rows.take(row, document)
+                seconds[row] = time.perf_counter() - begun
+        forget(block)
         verdict = Verdict.keep(len(batch)).drop(rows.without_text, "no_text_in_source")
         return Applied(rows.answer(), drop_by_result(verdict, results, self.kind), seconds)
 
@@ -188,24 +188,22 @@ def alike(value: Any, given: Any) -> bool:
     return bool(value == given) if isinstance(value, str) else as_json({"": value}) == as_json({"": given})
 
 
-def run_filter(block: Any, documents: list[Document]) -> list[Result]:
-    answers = block.filter_batch(documents)
-    return [answer if isinstance(answer, tuple) else (answer, None) for answer in answers]
+def run_filter(block: Any, document: Document) -> Result:
+    [answer] = block.filter_batch([document])
+    return answer if isinstance(answer, tuple) else (answer, None)
 
 
-def run_formatter(block: Any, documents: list[Document]) -> list[Result]:
-    for document in documents:
-        document.text = block.format(document.text)
-    return [(True, None)] * len(documents)
+def run_formatter(block: Any, document: Document) -> Result:
+    document.text = block.format(document.text)
+    return True, None
 
 
-def run_extractor(block: Any, documents: list[Document]) -> list[Result]:
-    for document in documents:
-        document.text = block.extract(document.text) or ""
-    return [(bool(document.text), "no_text") for document in documents]
+def run_extractor(block: Any, document: Document) -> Result:
+    document.text = block.extract(document.text) or ""
+    return bool(document.text), "no_text"
 
 
-WORK: dict[str, Callable[[Any, list[Document]], list[Result]]] = {
+WORK: dict[str, Callable[[Any, Document], Result]] = {
     "BaseFilter": run_filter,
     "BaseFormatter": run_formatter,
     "BaseExtractor": run_extractor,

@@ -43,8 +43,9 @@ class Nemo(OtherBlock, Rule):
         with Draws(block, self.model_dump_json(include={"filter", "settings"})).apart() as draws:
             for row, (text, uid) in enumerate(zip(texts, signals.column("uid").to_pylist(), strict=True)):
                 draws.seed(uid)
-                score = block.score_document(text or "")
-                results[row] = bool(block.keep_document(score)), shown(score)
+                with self.looking_at(uid):
+                    score = block.score_document(text or "")
+                    results[row] = bool(block.keep_document(score)), shown(score)
         return drop_by_result(Verdict.keep(len(texts)), results, self.kind)
 
 

@@ -180,6 +180,10 @@ PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><p>A page of so
 RESERVED = PAGE.replace(b"OK", b"OK\r\nX-Robots-Tag: noai")
 OTHERS = "tests/pipeline/interchange/test_documents_of_others.py"
 ATTRIBUTES = f"{OTHERS}::test_dolma_gets_documents_and_attributes_and_a_recipe_reads_both"
+MEMORY = Elsewhere(
+    "tests/end_to_end/test_stages_with_memory.py::"
+    "test_a_block_that_may_remember_gives_the_same_with_any_number_of_workers_and_batch_sizes"
+)
 READERS = [
     row_reader("Jsonl", ".jsonl", as_jsonl, attributes=Elsewhere(ATTRIBUTES)),
     row_reader("Parquet", ".parquet", as_parquet),
@@ -360,6 +364,7 @@ TEXT = [
             "block": to("blocks_of_ours:Broken", along={"settings": {}}),
             "settings": to({"regex_exp": "dog"}),
             "files": to(lambda lab: {"words_file": lab.file("w2", "dog")}, block="blocks_of_ours:Listed", settings={}, files=lambda lab: {"words_file": lab.file("w", "mill")}),
+            "state": MEMORY,
         },
         given=texts("A mill", "A dog, a bad one", uid=[1, 2]),
         base={"block": "datatrove.pipeline.filters:RegexFilter", "settings": {"regex_exp": "mill"}},
@@ -556,6 +561,7 @@ RULES = [
             "filter": to(f"{NEMO}.heuristic:MeanWordLengthFilter"),
             "settings": to({"min_words": 3}),
             "files": to(lambda lab: {"words_file": lab.file("w2", "dog")}, filter="blocks_of_ours:Marked", files=lambda lab: {"words_file": lab.file("w", "mill")}),
+            "state": MEMORY,
         },
         given=texts("A mill", "A dog, a bad one", uid=[1, 2]),
         base={"filter": f"{NEMO}.heuristic:WordCountFilter"},

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from datatrove.data import Document
@@ -116,4 +117,96 @@ class Marked(DocumentFilter):
         return len(self.words & set(text.split())) / len(text.split())
 
     def keep_document(self, scores: float) -> bool:
+        return scores > 0
+
+
+class FirstOfDomain(BaseFilter):
+    """Keeps so many documents of a domain: its answers follow from the documents before."""
+
+    def __init__(self, most: int = 2):
+        super().__init__()
+        self.most = most
+        self.seen: dict[str, int] = {}
+
+    def filter(self, doc: Document) -> bool:
+        domain = doc.text.split()[0]
+        self.seen[domain] = self.seen.get(domain, 0) + 1
+        if "bomb" in doc.text:
+            raise RuntimeError("it went off")
+        return self.seen[domain] <= self.most
+
+
+class FirstOfClass(BaseFilter):
+    """The same with what all blocks of the class share."""
+
+    seen: ClassVar[set[str]] = set()
+
+    def filter(self, doc: Document) -> bool:
+        new = doc.text not in self.seen
+        self.seen.add(doc.text)
+        return new
+
+
+class Helper:
+    def __init__(self) -> None:
+        self.random = random.Random(1)
+
+
+class DiceOfAHelper(BaseFilter):
+    """Draws from a generator that nobody seeds for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.helper = Helper()
+
+    def filter(self, doc: Document) -> bool:
+        return self.helper.random.random() < 0.5
+
+
+class DiceInBatches(BaseFilter):
+    """Draws once for a batch, and keeps its longest texts."""
+
+    def __init__(self, batch_size: int = 8):
+        super().__init__(batch_size=batch_size)
+        self.uniform = np.random.default_rng(1).uniform
+
+    def filter(self, doc: Document) -> bool:
+        raise AssertionError("asked one by one")
+
+    def filter_batch(self, batch: list[Document]) -> list[bool]:
+        lucky = self.uniform() < 0.5
+        return [lucky and len(doc.text) == max(len(each.text) for each in batch) for doc in batch]
+
+
+class Remembering(BaseFilter):
+    """Changes with each document and answers the same: a cache, a count, a model that the first document loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lengths: dict[str, int] = {}
+        self.count = np.zeros(2)
+        self.last: str | None = None
+        self.model: Helper | None = None
+
+    def filter(self, doc: Document) -> bool:
+        self.model = self.model or Helper()
+        self.count += 1
+        self.last = doc.text
+        self.stat_update("looked")
+        return self.lengths.setdefault(doc.text, len(doc.text)) > 0 and "text 0" not in doc.text
+
+
+class Rising(DocumentFilter):
+    """Keeps what is longer than all before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longest = 0
+
+    def score_document(self, text: str) -> int:
+        longer = len(text) > self.longest
+        self.longest = max(self.longest, len(text))
+        return int(longer)
+
+    def keep_document(self, scores: int) -> bool:
         return scores > 0
