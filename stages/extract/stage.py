@@ -253,9 +253,10 @@ class Extract(Rewrite):
 def pdf_facts(noted: Mapping[str, int]) -> list[tuple[str, str]]:
     """What a run met of PDF files, for the report."""
     needed, cost = noted.get("needs_ocr_pages", 0), noted.get("ocr_microdollars", 0) / 1e6
-    left_out = noted.get("pdf_pages_left_out", 0)
+    left_out, heads = noted.get("pdf_pages_left_out", 0), noted.get("pdf_head_rows", 0)
     facts = [("files", f"{noted['pdf_files']:,}"), ("pages read", f"{noted.get('pdf_pages', 0):,}")]
     facts += [("pages beyond `max_pdf_pages`", f"{left_out:,}")] if left_out else []
+    facts += [("rows taken for running heads", f"{heads:,}")] if heads else []
     facts.append(("pages that need OCR", f"{needed:,}"))
     if needed:
         facts.append(

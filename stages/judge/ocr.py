@@ -159,7 +159,8 @@ class Ocr(OcrBackEnd, Rewrite):
         for job in jobs:
             done[job.row] = True
             made = text_of(job.opened, "text", job.texts)
-            texts[job.row], metas[job.row] = made.text, self.meta(metas[job.row], job)
+            texts[job.row], metas[job.row] = made.text, self.meta(metas[job.row], job, made.heads)
+            noted["pdf_head_rows"] += made.heads
             failed[job.row] = not job.texts and bool(job.failures)
             details[job.row] = job.failures[0] if job.failures else ""
         empty = done & np.array([not text for text in texts])
@@ -251,12 +252,13 @@ class Ocr(OcrBackEnd, Rewrite):
                 f"Some of them:{examples}"
             )
 
-    def meta(self, meta: str | None, job: Job) -> str:
+    def meta(self, meta: str | None, job: Job, heads: int) -> str:
         """What the reader knew wins over what the file says."""
         facts: dict[str, Any] = {**job.facts, "pages": job.opened.page_count, "ocr_pages": len(job.texts)}
         left_out, failed = job.opened.page_count - len(job.opened.pages), len(job.pages) - len(job.texts)
         facts |= {"pages_left_out": left_out} if left_out else {}
         facts |= {"pages_without_text": failed} if failed else {}
+        facts |= {"running_heads": heads} if heads else {}
         return as_json(facts | (json.loads(meta) if meta else {}))
 
 

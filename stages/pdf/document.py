@@ -54,6 +54,7 @@ class PdfText:
     facts: dict[str, str]  # title, author, date of creation, producer, as the file gives them
     page_count: int
     pages_read: int
+    heads: int = 0  # rows taken for running heads, which are not in the text
     unread: list[int] = field(default_factory=list)  # pages that show something, and whose text layer does not say it
     seconds: float = field(compare=False, default=0.0)  # of processor time in the child
 
@@ -74,7 +75,7 @@ def text_of(opened: Opened, form: Form = "text", given: dict[int, str] | None = 
     all_runs = [
         [] if number in given or number in unread else runs_of(page) for number, page in enumerate(opened.pages)
     ]
-    upright = without_heads(
+    upright, heads = without_heads(
         [turns[0] if turns else [] for turns in all_runs], [height_of(page) for page in opened.pages]
     )
     pieces: list[Piece] = []
@@ -89,7 +90,7 @@ def text_of(opened: Opened, form: Form = "text", given: dict[int, str] | None = 
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = text.replace("\u00ad", "").strip()
-    return PdfText(text, facts_of(opened.facts), opened.page_count, len(opened.pages), unread, opened.seconds)
+    return PdfText(text, facts_of(opened.facts), opened.page_count, len(opened.pages), heads, unread, opened.seconds)
 
 
 def height_of(page: Page) -> float:

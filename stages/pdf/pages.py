@@ -18,6 +18,7 @@ class PdfFacts:
     pages: int = 0
     unread: int = 0  # of the pages read, those whose text layer does not say what they show
     left_out: int = 0  # pages beyond the limit
+    heads: int = 0  # rows taken for running heads
     producer: str | None = None
     detail: str = ""
 
@@ -25,6 +26,7 @@ class PdfFacts:
     def meta(self) -> dict[str, Any]:
         """For a document's `meta`."""
         facts = {"pages": self.pages, "pages_without_text": self.unread, "pages_left_out": self.left_out}
+        facts["running_heads"] = self.heads
         producer = {} if self.producer is None else {"producer": self.producer}
         return {name: count for name, count in facts.items() if count} | producer
 
@@ -36,6 +38,7 @@ class PdfFacts:
             "pdf_pages": self.pages - self.left_out,
             "pdf_pages_left_out": self.left_out,
             "needs_ocr_pages": self.unread,
+            "pdf_head_rows": self.heads,
         }
 
 
@@ -48,5 +51,5 @@ def read_page(
     except Unreadable as error:
         return None, PdfFacts(detail=str(error)), error.reason
     unread, count = len(made.unread), made.pages_read
-    facts = PdfFacts(made.page_count, unread, made.page_count - count, made.facts.get("producer"))
+    facts = PdfFacts(made.page_count, unread, made.page_count - count, made.heads, made.facts.get("producer"))
     return made, facts, NEEDS_OCR if unread > most_unread * count else None

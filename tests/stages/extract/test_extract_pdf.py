@@ -119,3 +119,20 @@ def test_one_pdf_file_is_extracted_as_one_page_is():
     assert (made.text.split(), made.title, made.no_page) == (prose(80) * 2, "The Mill", None)
     assert gristmill.extract(FOLDER["locked.pdf"]).no_page == "pdf_encrypted"
     assert gristmill.extract(FOLDER["packed/scan.pdf"]).no_page == "needs_ocr"
+
+
+def test_rows_taken_for_running_heads_are_on_record():
+    def page(number: int) -> list[tuple[float, float, float, str]]:
+        return [
+            (72, 800, 8, "Annals of Milling"),
+            *column(prose(80, number), 72, 740, width=80)[0],
+            (290, 30, 8, str(number)),
+        ]
+
+    data = pdf([page(number) for number in range(6)])
+    none = {name: pa.nulls(1, pa.string()) for name in ("text", "meta", "url", "charset")}
+    done = Extract().apply(pa.record_batch({"html": pa.array([data], pa.binary()), **none}))
+    assert done.noted["pdf_head_rows"] == json.loads(done.batch["meta"][0].as_py())["running_heads"] == 12
+    assert len(done.batch["text"][0].as_py().split()) == 6 * 80
+    figures = Extract.figures({"noted": dict(done.noted)})
+    assert figures is not None and "rows taken for running heads" in str(figures)

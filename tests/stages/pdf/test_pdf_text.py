@@ -74,6 +74,55 @@ def test_running_heads_and_page_numbers_go_and_text_that_comes_twice_stays(pages
     assert len(words_of(made)) == pages * 109
 
 
+@pytest.mark.parametrize("body", [0, 5], ids=["two sentences a page", "above five lines of text"])
+def test_sentences_that_differ_only_in_figures_stay_at_the_top_of_pages(body: int):
+    """Years that rise by one a page, as the pages' own numbers do."""
+
+    def page(number: int) -> list[Text]:
+        first = f"In the year {1990 + number} the mill sold {340 + 7 * number % 5} sacks of flour."
+        rows = [first, f"The harvest of {1990 + number} was 50 tons.", *(f"line {n} of {number}" for n in range(body))]
+        return [(72, 800 - 18 * n, 10, row) for n, row in enumerate(rows)]
+
+    made = read(*(page(number) for number in range(6)))
+    assert made.text.count("In the year") == made.text.count("The harvest of") == 6 and made.heads == 0
+    assert [made.text.count(f"of {1990 + number} was") for number in range(6)] == [1] * 6
+
+
+@pytest.mark.parametrize("pages", [3, 300])
+@pytest.mark.parametrize("label", ["Label {}", "Certificate of attendance", "Certificate No. {}: this is to certify"])
+def test_a_page_keeps_what_it_has_if_all_of_it_comes_again(pages: int, label: str):
+    made = read(*([(72, 800, 10, label.format(number + 1))] for number in range(pages)))
+    assert made.text.count(label.partition(" ")[0]) == pages and made.heads == 0
+
+
+def test_titles_of_slides_with_figures_stay_and_page_numbers_of_any_kind_go():
+    roman = ["i", "ii", "iii", "iv", "v", "vi"]
+
+    def slide(number: int) -> list[Text]:
+        figure = (number * 37) % 50
+        return [
+            (72, 800, 24, f"Harvest {1990 + figure}"),
+            (72, 600, 12, f"Sacks of wheat: {figure}, and more of {roman[number]} kinds."),
+            (72, 560, 12, "Sold to all bakers of the valley, who came with carts and mules."),
+            (72, 30, 8, "The mills of the valley and of the hills beyond, in six pictures"),
+            (520, 30, 8, roman[number]),
+        ]
+
+    made = read(*(slide(number) for number in range(6)))
+    assert made.text.count("Harvest 19") + made.text.count("Harvest 20") == 6 and "pictures" not in made.text
+    assert made.heads == 6 and len(words_of(made)) == 6 * (2 + 9 + 13)
+
+
+def test_a_head_keeps_its_chapters_apart_and_goes_with_the_pages_own_number():
+    def page(number: int) -> list[Text]:
+        lines = column(prose(60, number), 72, 740, width=80)[0]
+        head = f"Chapter {number // 2 + 1} of the book of mills and of those who built them, {number + 11}"
+        return [(72, 800, 8, head), *lines, (290, 30, 8, f"{number + 11} of 30")]
+
+    made = read(*(page(number) for number in range(8)))
+    assert "Chapter" not in made.text and len(words_of(made)) == 8 * 60 and made.heads == 16
+
+
 def test_the_number_of_a_single_page_goes_and_a_first_line_stays():
     made = read([*column(prose(60), 72, 700, width=80)[0], (290, 30, 8, "- 17 -")])
     assert words_of(made) == prose(60)
