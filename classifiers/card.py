@@ -108,7 +108,7 @@ class JudgeCard:
     training: Json = field(default_factory=dict)  # fingerprint of the labelled texts, their counts, settings, seed
     metrics: Json = field(default_factory=dict)  # on held-out texts, by head
     versions: Json = field(default_factory=dict)  # of the packages that made it
-    attribution: tuple[str, ...] = ()  # whose data and models it stands on, with licences
+    attribution: tuple[str, ...] = ()  # whose data and models it stands on, with licenses
 
     def __post_init__(self) -> None:
         if not (isinstance(self.kind, str) and SIGNAL_NAME.fullmatch(self.kind)):

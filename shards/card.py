@@ -28,7 +28,7 @@ SIZES = (  # of the hub: rows below this
     (10**11, "10B<n<100B"),
     (10**12, "100B<n<1T"),
 )
-# What the hub knows by name; any other licence is `other`, with a name of its own.
+# What the hub knows by name; any other license is `other`, with a name of its own.
 LICENSES = """
     afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsl-1.0 c-uda cc cc0-1.0 cc-by-2.0
     cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0
@@ -39,7 +39,7 @@ LICENSES = """
 """
 
 
-MOST_LICENCES = 8  # of a source, by name
+MOST_LICENSES = 8  # of a source, by name
 
 
 class SourceFacts(TypedDict, total=False):
@@ -47,8 +47,8 @@ class SourceFacts(TypedDict, total=False):
 
     name: str
     url: str
-    license: str
-    page_licences: Mapping[str, int]  # documents by the licence that their page states, where a rule looked
+    license_source: str  # what the source declares
+    license_stated: Mapping[str, int]  # documents by the license that their page states, where a rule looked
     documents: int
     tokens: int
     weight: float  # of all tokens, as the mix asked for
@@ -206,9 +206,9 @@ def _size(facts: Facts) -> str:
 
 def _license(facts: Facts) -> str:
     if not one_line(facts.get("license", "")):
-        return "## Licence\n\nNot stated. Do not assume one: the sources below keep theirs."
-    licence = link(facts["license"], facts.get("license_url", ""))
-    return f"## Licence\n\nLicence: {licence}. The texts keep the licences of their sources."
+        return "## License\n\nNot stated. Do not assume one: the sources below keep theirs."
+    license = link(facts["license"], facts.get("license_url", ""))
+    return f"## License\n\nLicense: {license}. The texts keep the licenses of their sources."
 
 
 def _synthetic(written: Sequence[Synthetic]) -> str:
@@ -236,7 +236,7 @@ def _sources(sources: Sequence[SourceFacts]) -> str:
     rows = [
         [
             link(source.get("name", ""), source.get("url", "")),
-            plain(source.get("license", "not stated")),
+            plain(source.get("license_source", "not stated")),
             number(source.get("documents", "–")),
             number(source.get("tokens", "–")),
             share(source.get("tokens", 0), tokens),
@@ -245,19 +245,19 @@ def _sources(sources: Sequence[SourceFacts]) -> str:
         ]
         for source in sources
     ]
-    header = ["source", "licence", "documents:", "tokens:", "share of tokens:", "weight asked for:", "epochs:"]
-    if any(source.get("page_licences") for source in sources):
-        header.append("licences that pages state")
-        rows = [[*row, _page_licences(source)] for row, source in zip(rows, sources, strict=True)]
+    header = ["source", "its license", "documents:", "tokens:", "share of tokens:", "weight asked for:", "epochs:"]
+    if any(source.get("license_stated") for source in sources):
+        header.append("licenses that pages state")
+        rows = [[*row, _stated_licenses(source)] for row, source in zip(rows, sources, strict=True)]
     return "## Sources and mix\n\n" + table(header, rows)
 
 
-def _page_licences(source: SourceFacts) -> str:
-    """The most frequent ones, with their shares of the documents that the rule on licences kept."""
-    counts = sorted(source.get("page_licences", {}).items(), key=lambda item: (-item[1], item[0]))
+def _stated_licenses(source: SourceFacts) -> str:
+    """The most frequent ones, with their shares of the documents that the rule on licenses kept."""
+    counts = sorted(source.get("license_stated", {}).items(), key=lambda item: (-item[1], item[0]))
     whole = sum(count for _, count in counts)
-    named = [f"{plain(name)} {number(count)} ({share(count, whole)})" for name, count in counts[:MOST_LICENCES]]
-    return ", ".join([*named, *([f"{len(counts) - MOST_LICENCES} more"] if len(counts) > MOST_LICENCES else [])]) or "–"
+    named = [f"{plain(name)} {number(count)} ({share(count, whole)})" for name, count in counts[:MOST_LICENSES]]
+    return ", ".join([*named, *([f"{len(counts) - MOST_LICENSES} more"] if len(counts) > MOST_LICENSES else [])]) or "–"
 
 
 def _funnel(stages: Sequence[StageFacts]) -> str:

@@ -1,6 +1,6 @@
 """Text from outside, escaped for its place in a dataset card: Markdown, its tables and links, fenced blocks, YAML.
 
-Names of sources, addresses, licences and recipes are written by others. Whatever they contain, a reader sees the
+Names of sources, addresses, licenses and recipes are written by others. Whatever they contain, a reader sees the
 characters and no markup: no HTML, link, mention, table cell or front matter. Invisible characters and those that change
 the direction of a line (control and format characters, lone surrogates) are shown as U+FFFD.
 """

@@ -43,7 +43,7 @@ HOMES: dict[str, str] = {
     "Judge": "gristmill.stages.judge.judge",
     "KeepLabels": "gristmill.stages.judge.label",
     "KeepLanguages": "gristmill.stages.rules.language",
-    "KeepLicences": "gristmill.stages.rights.keep_licences",
+    "KeepLicenses": "gristmill.stages.rights.keep_licenses",
     "KeepWhere": "gristmill.stages.judge.judge",
     "Label": "gristmill.stages.judge.label",
     "Language": "gristmill.stages.text.language",

@@ -41,7 +41,7 @@ from gristmill.stages.read.plain import Plain as Plain
 from gristmill.stages.read.site_files import SiteFiles as SiteFiles
 from gristmill.stages.read.warc import Warc as Warc
 from gristmill.stages.read.wet import Wet as Wet
-from gristmill.stages.rights.keep_licences import KeepLicences as KeepLicences
+from gristmill.stages.rights.keep_licenses import KeepLicenses as KeepLicenses
 from gristmill.stages.rights.opt_out import OptOut as OptOut
 from gristmill.stages.rights.page_terms import PageTerms as PageTerms
 from gristmill.stages.rules.c4 import C4Lines as C4Lines, C4Quality as C4Quality

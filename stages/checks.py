@@ -26,6 +26,19 @@ class Complaint:
     place: tuple[str | int, ...] = ()
 
 
+# Signals of licenses are named by whose statement they are: a page's, or a source's.
+OF_LICENSES = {"licence": "license_stated", "licence_source": "license_stated_in", "license": "license_source"}
+
+
+def check_signal_name(name: str) -> None:
+    """Refuse a name that could be a page's license or a source's."""
+    if name in OF_LICENSES:
+        raise ValueError(
+            f"no signal is called {name}: the license that a page states is license_stated, where it states it is "
+            "license_stated_in, and what a source declares is license_source"
+        )
+
+
 def nearest(name: str, known: Iterable[str], alike: float = 0.6) -> list[str]:
     """The likeliest spelling, alone in a list; none where nothing is near."""
     return difflib.get_close_matches(name, list(known), n=1, cutoff=alike)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 Report = Mapping[str, Any]  # report.json of a stage: its counts, and its metrics (`Flow.report`)
-LICENCE = "licence/"  # in `noted`, before the name of a licence that documents state: for the dataset card
+LICENSE = "license/"  # in `noted`, before the name of a license that documents state: for the dataset card
 MOST = 50  # rows of a table; report.json has all
 
 

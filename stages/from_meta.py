@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, model_validator
 
+from gristmill.stages.checks import check_signal_name
 from gristmill.stages.documents import BASE, PAGE, column_of
 from gristmill.stages.stage import Annotate
 
@@ -55,6 +56,7 @@ class FromMeta(Annotate):
             raise ValueError("give numbers, texts or both")
         taken = {*BASE.names, *PAGE.names}
         for name in self.added:
+            check_signal_name(name)
             if name in taken:
                 raise ValueError(
                     f"{name} is a column of every document; give the signal another name: {{its_name: {name}}}"

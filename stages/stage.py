@@ -22,7 +22,7 @@ import pyarrow as pa
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gristmill.kernels.base.types import Array, Mask
-from gristmill.stages.checks import Complaint, RecipeContext
+from gristmill.stages.checks import Complaint, RecipeContext, check_signal_name
 from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, check_made, kind_of, listed, signals_of
 from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
@@ -347,6 +347,7 @@ class Sink(Map):
     @classmethod
     def _are_signals(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
+            check_signal_name(name)
             if name in BASE.names or name in PAGE.names:
                 raise ValueError(f"{name} is no signal, but a column that all documents have")
         return names

@@ -7,7 +7,7 @@ One JSON line a result.
 Passages of 80 to 160 words are cut from books, encyclopedia articles and the main texts of web pages. To some of them a
 paraphrase is planted: words replaced by synonyms (`synonyms`), clauses and sentences in another order (`order`), both
 (`both`), or each word that a small table has replaced by its German one (`translation`). Templates are planted beside
-them: weather reports, product pages, licences and files of code, of one form each, with other numbers and names; and
+them: weather reports, product pages, licenses and files of code, of one form each, with other numbers and names; and
 notices whose facts are words in lower case (`lower case`), which the second look cannot see. Recall: the share of
 paraphrases of which one of the two goes. Wrong: documents that go and are no paraphrase, by kind.
 
@@ -140,7 +140,7 @@ def template(kind: str, dice: random.Random) -> str:
             f"{n[6] % 5 + 1} years. All parts can be washed in the machine. Customers give it {n[7] % 50 / 10} of 5 stars. "
             f"Order it now for {n[8]}.{n[9]:02d} euros; delivery takes {n[10] % 9 + 1} days and is free of charge."
         )
-    if kind == "licence":
+    if kind == "license":
         return (
             f"Copyright (c) {1950 + n[0]} {name}. Permission is hereby granted to any person who obtains a copy of this "
             "work to use it without restriction, to copy it, to change it, to publish it and to sell copies of it, on the "
@@ -261,7 +261,7 @@ def main() -> None:
             if other != texts[place]:
                 kinds[place], pair[place] = kind, place + 1
                 texts, kinds, pair = [*texts, other], [*kinds, kind], [*pair, place + 1]
-    for kind in ("weather", "product", "licence", "code", "lower case"):
+    for kind in ("weather", "product", "license", "code", "lower case"):
         made = list(dict.fromkeys(template(kind, dice) for _ in range(given.planted)))
         texts, kinds, pair = texts + made, kinds + [kind] * len(made), pair + [0] * len(made)
     uids = dice.sample(range(1, 1 << 62), len(texts))

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import gristmill
 from gristmill.stages import PageTerms
 
-WANTED = {"reservations and licences": (), "reservations": ("reservations",), "licences": ("licence",)}
+WANTED = {"reservations and licenses": (), "reservations": ("reservations",), "licenses": ("license_stated",)}
 SETS = ("pages", "pages_more", "wild_pages")
 
 
@@ -39,13 +39,13 @@ def main() -> None:
     start = time.process_time()
     found = stage.annotate(table.combine_chunks().to_batches()[0])
     seconds = time.process_time() - start
-    licences = [row for row in found["licence"].to_pylist() if row]
+    licenses = [row for row in found["license_stated"].to_pylist() if row]
     reserved = Counter(word for row in found["reservations"].to_pylist() if row for word in row.split())
     say(
         "terms of pages",
         len(pages),
         seconds=seconds,
-        licences=len(licences),
+        licenses=len(licenses),
         reservations=dict(reserved.most_common(8)),
     )
     some = pages[:: options.every]

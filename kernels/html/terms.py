@@ -1,4 +1,4 @@
-"""Where a page may state terms of use: tags and texts that may reserve rights or name a licence, from its bytes.
+"""Where a page may state terms of use: tags and texts that may reserve rights or name a license, from its bytes.
 
 A search for a few words comes first, 32 bytes at a time; only a page that has one of them is walked tag by tag. What is
 inside comments, styles and scripts other than JSON-LD counts for nothing. The places are only candidates: whoever reads
@@ -23,7 +23,7 @@ from gristmill.kernels.html.hints import LONGEST_WORD, end_tag, ends_name, is_ne
 from gristmill.kernels.html.tags import after_comment
 from gristmill.kernels.html.text import TAG_CLOSES, TAG_OPENS, find_byte
 
-RESERVATIONS, LICENCES = 1, 2  # what is looked for
+RESERVATIONS, LICENSES = 1, 2  # what is looked for
 META, LINK, JSON, TEXT = range(4)  # what was found: a <meta>, an <a>, <area> or <link>, JSON-LD, text
 MOST = 256  # places of a page
 LONGEST_TAG = 16 << 10  # bytes of a tag that are searched
@@ -82,9 +82,9 @@ def note(places, count, kind, start, end):
 @kernel
 def find_terms(data, wanted, places):
     n = np.int64(len(data))
-    rights, licence = wanted & RESERVATIONS != 0, wanted & LICENCES != 0
+    rights, license = wanted & RESERVATIONS != 0, wanted & LICENSES != 0
     sure = max(n - TAIL, np.int64(0))
-    if rights and licence:
+    if rights and license:
         first = next_word(data, 0, sure, n, either)
     elif rights:
         first = next_word(data, 0, sure, n, reserves)
@@ -92,7 +92,7 @@ def find_terms(data, wanted, places):
         first = next_word(data, 0, sure, n, licenses)
     if first >= sure and not has_bits(data, sure, n):
         return 0
-    texts = licence and (has_word(data, min(first, sure), sure, n, says) or has_bits(data, sure, n))
+    texts = license and (has_word(data, min(first, sure), sure, n, says) or has_bits(data, sure, n))
     i, count = np.int64(0), 0
     while i < n and count < MOST:
         begin = i
@@ -114,13 +114,13 @@ def find_terms(data, wanted, places):
         if letter == 109:  # m
             if is_next(data, i, n, 109, 101, 116, 97) and ends_name(data, i + 4, n):
                 if (rights and has_word(data, i, until, n, reserves)) or (
-                    licence and has_word(data, i, until, n, licenses)
+                    license and has_word(data, i, until, n, licenses)
                 ):
                     count = note(places, count, META, at, min(end + 1, n))
         elif letter == 97 or letter == 108:  # a, l
             is_link = ends_name(data, i + 1, n) if letter == 97 else is_next(data, i, n, 108, 105, 110, 107)
             is_link = is_link or is_next(data, i, n, 97, 114, 101, 97)
-            if licence and is_link and has_word(data, i, until, n, licenses):
+            if license and is_link and has_word(data, i, until, n, licenses):
                 count = note(places, count, LINK, at, min(end + 1, n))
         elif letter == 115:  # s
             is_script = is_next(data, i, n, 115, 99, 114, 105)
@@ -128,7 +128,7 @@ def find_terms(data, wanted, places):
                 after = (
                     end_tag(data, end, n, 115, 99, 114, 105) if is_script else end_tag(data, end, n, 115, 116, 121, 108)
                 )
-                if is_script and licence and has_word(data, i, until, n, holds_json):
+                if is_script and license and has_word(data, i, until, n, holds_json):
                     if has_word(data, end, after, n, licenses):
                         count = note(places, count, JSON, min(end + 1, n), after)
                 end = after - 1
@@ -146,7 +146,7 @@ PATTERNS = {
 def term_places_plain(data: bytes, wanted: int) -> list[tuple[int, int, int]]:
     """The reference of `term_places`: places whose tag or text has one of the words. The kernel may note more in the
     last TAIL bytes of a page."""
-    rights, licence = bool(wanted & RESERVATIONS), bool(wanted & LICENCES)
+    rights, license = bool(wanted & RESERVATIONS), bool(wanted & LICENSES)
 
     def word(words: tuple[bytes, ...], a: int, b: int) -> re.Match[bytes] | None:
         match = PATTERNS[words].search(data, a, b + LONGEST_WORD) if a < b else None
@@ -157,7 +157,7 @@ def term_places_plain(data: bytes, wanted: int) -> list[tuple[int, int, int]]:
     while i < len(data) and len(found) < MOST:
         at = data.find(b"<", i)
         at = len(data) if at < 0 else at
-        said = word(SAID, i, at) if licence else None
+        said = word(SAID, i, at) if license else None
         if said:
             found.append((TEXT, said.start(), at))
         if at + 2 >= len(data):
@@ -173,15 +173,15 @@ def term_places_plain(data: bytes, wanted: int) -> list[tuple[int, int, int]]:
         end = data.find(b">", at)
         end = len(data) if end < 0 else end
         name = (tag[2] or b"").lower()
-        here = (word(RESERVE, at, end) if rights else None) or (word(LICENSE, at, end) if licence else None)
+        here = (word(RESERVE, at, end) if rights else None) or (word(LICENSE, at, end) if license else None)
         if name == b"meta" and here:
             found.append((META, at, min(end + 1, len(data))))
-        elif name in (b"a", b"area", b"link") and licence and word(LICENSE, at, end):
+        elif name in (b"a", b"area", b"link") and license and word(LICENSE, at, end):
             found.append((LINK, at, min(end + 1, len(data))))
         elif name in (b"script", b"style"):
             closed = re.compile(rb"</" + name[:4], re.IGNORECASE).search(data, end)
             after = closed.start() if closed else len(data)
-            if name == b"script" and licence and b"ld+js" in data[at:end].lower() and word(LICENSE, end, after):
+            if name == b"script" and license and b"ld+js" in data[at:end].lower() and word(LICENSE, end, after):
                 found.append((JSON, min(end + 1, len(data)), after))
             end = after - 1
         i = end + 1

@@ -14,7 +14,7 @@ from dataclasses import replace
 from gristmill.pipeline.errors import Mistakes, RecipeError
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
-from gristmill.stages.checks import nearest
+from gristmill.stages.checks import OF_LICENSES, nearest
 from gristmill.stages.documents import BASE, PAGE
 from gristmill.stages.stage import Annotate, Global, Map, Rewrite, Rule, Sink, Stage
 
@@ -178,9 +178,12 @@ class _Walk:
         """Columns to tell groups of documents apart by are there, measured on whichever text."""
         for name in getattr(stage, stage.groups_by) if stage.groups_by else ():
             if name not in READ | self.added:
-                kind, near = registry.adds(name), nearest(name, sorted(READ | self.added))
+                kind, near = (
+                    registry.adds(name),
+                    OF_LICENSES.get(name) or next(iter(nearest(name, sorted(READ | self.added))), ""),
+                )
                 hint = f"put {kind.recipe_name()} before it, which adds it" if kind else ""
-                hint = hint or (f"did you mean {near[0]}?" if near else "`from_meta` adds columns of the input")
+                hint = hint or (f"did you mean {near}?" if near else "`from_meta` adds columns of the input")
                 where = f"{self.recipe.path}:{step.line}: {step.called}: {stage.groups_by}"
                 raise RecipeError(f"{where}: documents have no column {name!r} here; {hint}")
 

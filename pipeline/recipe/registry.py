@@ -20,6 +20,7 @@ from pathlib import Path
 import gristmill.stages as stages
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.json_types import StageSpec
+from gristmill.stages.checks import OF_LICENSES
 from gristmill.stages.stage import CannotRun, Global, Stage, snake_case
 
 ENTRY_POINTS = "gristmill.stages"
@@ -64,6 +65,8 @@ def adds(signal: str) -> type[Stage] | None:
 
 def likely_signal(signal: str, configured: Iterable[type[Stage]]) -> str | None:
     """A near spelling, of what stages of the mill or of a recipe add."""
+    if signal in OF_LICENSES:
+        return OF_LICENSES[signal]
     kinds = {*configured, *(getattr(stages, name) for name in names().values())}
     near = difflib.get_close_matches(signal, sorted({name for kind in kinds for name in kind.adds}), n=1)
     return near[0] if near else None

@@ -1,4 +1,4 @@
-"""What the documents of a run hold, in sums: by source, site, month, language and licence. One pass over what a sink
+"""What the documents of a run hold, in sums: by source, site, month, language and license. One pass over what a sink
 wrote, file after file; in memory are sums alone."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gristmill.stages.dedup.dates import moments
 from gristmill.stages.text.sites import hosts_of, site_of_host
 
 ROWS = 1 << 14  # of a batch
-LICENCE = ("licence", "license")  # a signal of `licence`, a column of the source
-COLUMNS = ("text", "source", "url", "date", "language", "synthetic", "token_count", *LICENCE)
+LICENSE = ("license_stated", "license_source")  # by the page (`page_terms`), by the source (`from_meta`)
+COLUMNS = ("text", "source", "url", "date", "language", "synthetic", "token_count", *LICENSE)
 UNNAMED = ""  # of a document without what is asked for
 MICROSECONDS = pa.timestamp("us")
 
@@ -90,7 +90,7 @@ class Content:
     sources: Totals = field(default_factory=Totals)
     domains: Totals = field(default_factory=Totals)
     languages: Totals = field(default_factory=Totals)
-    licences: Totals = field(default_factory=Totals)
+    licenses: Totals = field(default_factory=Totals)
     synthetic: Total = field(default_factory=Total)  # documents whose column `synthetic` is true
     periods: dict[str, Period] = field(default_factory=dict)
 
@@ -104,7 +104,7 @@ class Content:
         self.sources.add(sources, sizes)
         self.domains.add(domains_of(rows), sizes)
         self.languages.add(names_in(rows, ("language",)), sizes)
-        self.licences.add(names_in(rows, LICENCE), sizes)
+        self.licenses.add(names_in(rows, LICENSE), sizes)
         if (made := flags_in(rows, "synthetic")) is not None:
             self.synthetic.add(pc.sum(made).as_py() or 0, pc.sum(pc.filter(sizes, made)).as_py() or 0)
         tokens = rows["token_count"] if "token_count" in rows.schema.names else pa.nulls(len(rows))

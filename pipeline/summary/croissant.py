@@ -31,9 +31,9 @@ CONTEXT: dict[str, object] = {
 
 
 def croissant_of(
-    summary: PublicSummary, content: Content, schema: pa.Schema, licence: str | None, version: str
+    summary: PublicSummary, content: Content, schema: pa.Schema, license: str | None, version: str
 ) -> dict[str, object]:
-    """`schema` is that of the files; `licence` that of the data set, where somebody stated it."""
+    """`schema` is that of the files; `license` that of the data set, where somebody stated it."""
     name = one_line(summary.name)
     whole = content.whole
     what = f"{whole.documents:,} documents, {whole.text_bytes:,} bytes of text, written by Gristmill {version}."
@@ -45,7 +45,7 @@ def croissant_of(
         "name": name,
         "description": what,
         "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "license": one_line(licence or "unknown"),
+        "license": one_line(license or "unknown"),
         "url": "report.html",
         "version": "1.0.0",
         "datePublished": str(summary.run["finished"])[:10],

@@ -105,7 +105,7 @@ def summary_of(
         periods(content),
         crawlers(stages),
         domains(content),
-        licences(content),
+        licenses(content),
         made_up(content, synthetic),
         reservations(stages, reports),
         processing(stages),
@@ -247,17 +247,17 @@ def domains(content: Content) -> Point:
     return Point("domains", "Top 10 % of domains by size of content", facts, [table], [note])
 
 
-def licences(content: Content) -> Point:
+def licenses(content: Content) -> Point:
     """What documents or sources state."""
-    known = content.licences.named
+    known = content.licenses.named
     stated = sum(total.documents for _, total in known)
     facts: list[tuple[str, Cell]] = [
-        ("documents with a stated licence", stated if known else None),
+        ("documents with a stated license", stated if known else None),
         ("documents without", content.whole.documents - stated if known else None),
     ]
-    tables = [table_of("Licences", "licence", content.licences, content.whole)] if known else []
-    note = "From the columns `licence` and `license`: what pages and sources say themselves, checked by nobody."
-    return Point("licences", "Licences", facts, tables, [note])
+    tables = [table_of("Licenses", "license", content.licenses, content.whole)] if known else []
+    note = "From the columns `license_stated` (by pages) and `license_source` (by sources): what they say themselves, checked by nobody."
+    return Point("licenses", "Licenses", facts, tables, [note])
 
 
 def made_up(content: Content, synthetic: Sequence[str]) -> Point:

@@ -63,7 +63,7 @@ class WithBenchmarks(Map):
     common_phrases_file: Annotated[
         RecipePath | None,
         Field(
-            description="texts, one a line, whose n-grams are no sign of a benchmark: proverbs, licences, quotations"
+            description="texts, one a line, whose n-grams are no sign of a benchmark: proverbs, licenses, quotations"
         ),
     ] = None
 

@@ -1,4 +1,4 @@
-"""What a page, and the answer that brought it, say of their use: reservations of rights, and a licence.
+"""What a page, and the answer that brought it, say of their use: reservations of rights, and a license.
 
 Read from the bytes of the page beside `extract`, and not in a second parse: a kernel finds the few tags and phrases
 that may state terms (`kernels/html/terms.py`), and only those are read. Headers are in `meta` where the reader keeps
@@ -18,11 +18,11 @@ import pyarrow as pa
 from pydantic import Field, field_validator
 
 from gristmill.kernels.base.columns import text_column
-from gristmill.kernels.html.terms import JSON, LICENCES, LINK, META, RESERVATIONS, TEXT, term_places
+from gristmill.kernels.html.terms import JSON, LICENSES, LINK, META, RESERVATIONS, TEXT, term_places
 from gristmill.stages.documents import column_of
 from gristmill.stages.extract.metadata import JSON_BYTES, TAG_BYTES, attributes, things, types_of
 from gristmill.stages.read.charset import decode_page
-from gristmill.stages.rights.licences import OTHER, SEVERAL, licence_granted, licence_in_words, licence_of_address
+from gristmill.stages.rights.licenses import OTHER, SEVERAL, license_granted, license_in_words, license_of_address
 from gristmill.stages.stage import Annotate
 
 # Directives of robots tags and headers that restrict use; all others are of no account here.
@@ -39,25 +39,25 @@ BEHIND, AHEAD = 600, 400  # bytes around a phrase that are read
 MARKUP = re.compile(r"<[^>]{0,2000}>?")
 MEDIA = {"imageobject", "videoobject", "audioobject", "mediaobject", "softwareapplication", "softwaresourcecode",
          "3dmodel", "mobileapplication", "webapplication"}  # fmt: skip
-# In which order what is stated counts: a licence of the page before one that it may only mention.
+# In which order what is stated counts: a license of the page before one that it may only mention.
 SOURCES = ("rel", "json_ld", "meta", "text", "link")
-LICENCE_META = ("license", "licence", "dc.rights", "dcterms.rights", "dcterms.license", "dc.license", "rights",
+LICENSE_META = ("license", "licence", "dc.rights", "dcterms.rights", "dcterms.license", "dc.license", "rights",
                 "cc:license", "dct:license", "copyright")  # fmt: skip
 HEADERS = ("x_robots_tag", "tdm_reservation", "content_usage")  # in `meta`
 
 
 class PageTerms(Annotate):
     """Measure what a page states of its use: `reservations` (robots directives, TDM reservations and Content-Usage, in
-    headers and tags) and `licence` with `licence_source` (rel=license, JSON-LD, meta tags, phrases, links).
+    headers and tags) and `license_stated` with `license_stated_in` (rel=license, JSON-LD, meta tags, phrases, links).
 
     It reads pages, so it stands before `extract`; the mill puts it there where a rule asks. A document without a page
-    has the terms of its headers alone. Licences are named as SPDX does, or `other`, or `several` that differ.
+    has the terms of its headers alone. Licenses are named as SPDX does, or `other`, or `several` that differ.
     """
 
     only: Annotated[tuple[str, ...], Field(description="signals that are wanted; none named is all")] = ()
 
     needs: ClassVar[tuple[str, ...]] = ("html", "charset", "meta")
-    adds: ClassVar[tuple[str, ...]] = ("reservations", "licence", "licence_source")
+    adds: ClassVar[tuple[str, ...]] = ("reservations", "license_stated", "license_stated_in")
 
     @field_validator("only")
     @classmethod
@@ -72,48 +72,48 @@ class PageTerms(Annotate):
         return "reservations" in self.added
 
     def prepare(self) -> None:
-        term_places(np.frombuffer(b"<meta name=robots content=noai>", np.uint8), RESERVATIONS | LICENCES)
+        term_places(np.frombuffer(b"<meta name=robots content=noai>", np.uint8), RESERVATIONS | LICENSES)
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         wanted = (RESERVATIONS if self.reads_headers else 0) | (
-            LICENCES if {"licence", "licence_source"} & {*self.added} else 0
+            LICENSES if {"license_stated", "license_stated_in"} & {*self.added} else 0
         )
         names = batch.schema.names
         metas = batch.column("meta").to_pylist() if "meta" in names else [None] * len(batch)
         charsets = batch.column("charset").to_pylist() if "charset" in names else [None] * len(batch)
         reservations: list[str | None] = []
-        licences: list[str | None] = []
+        licenses: list[str | None] = []
         sources: list[str | None] = []
         for page, charset, meta in zip(pages_of(batch), charsets, metas, strict=True):
             stated = page_says(page, charset, wanted)
             reservations.append(" ".join(dict.fromkeys([*headers_say(meta), *stated.reservations])) or None)
-            licence, source = stated.licence()
-            licences.append(licence)
+            license, source = stated.license()
+            licenses.append(license)
             sources.append(source)
-        columns = {"reservations": reservations, "licence": licences, "licence_source": sources}
+        columns = {"reservations": reservations, "license_stated": licenses, "license_stated_in": sources}
         return {name: column_of(columns[name], pa.string()) for name in self.added}
 
 
 class Stated:
-    """What one page states: reservations in words, and licences by where they stand."""
+    """What one page states: reservations in words, and licenses by where they stand."""
 
     def __init__(self) -> None:
         self.reservations: list[str] = []
-        self.licences: dict[str, list[str]] = {}
+        self.licenses: dict[str, list[str]] = {}
 
     def reserve(self, what: str) -> None:
         if len(self.reservations) < MOST_STATED:
             self.reservations.append(what)
 
-    def license(self, source: str, name: str | None) -> None:
+    def note_license(self, source: str, name: str | None) -> None:
         if name is not None:
-            self.licences.setdefault(source, []).append(name)
+            self.licenses.setdefault(source, []).append(name)
 
-    def licence(self) -> tuple[str | None, str | None]:
-        """The licence of the surest source, and which that is. What differs only in that one is more exact
+    def license(self) -> tuple[str | None, str | None]:
+        """The license of the surest source, and which that is. What differs only in that one is more exact
         (`CC-BY` and `CC-BY-4.0`) is the same."""
         for source in SOURCES:
-            named = list(dict.fromkeys(self.licences.get(source, ())))
+            named = list(dict.fromkeys(self.licenses.get(source, ())))
             known = [name for name in named if name != OTHER]
             exact = [name for name in known if not any(o != name and o.startswith(f"{name}-") for o in known)]
             if len(exact) > 1:
@@ -126,7 +126,7 @@ class Stated:
 
     def with_version(self, name: str) -> str:
         """`CC-BY` as another place on the page states it: `CC-BY-4.0`, if all that name a version agree."""
-        exact = {o for named in self.licences.values() for o in named if re.fullmatch(re.escape(name) + r"-\d\.\d", o)}
+        exact = {o for named in self.licenses.values() for o in named if re.fullmatch(re.escape(name) + r"-\d\.\d", o)}
         return exact.pop() if len(exact) == 1 else name
 
 
@@ -165,7 +165,7 @@ def page_says(page: np.ndarray[Any, np.dtype[np.uint8]] | None, charset: str | N
             before = shown(page[max(0, start - BEHIND) : start].tobytes())
             # the search finds the middle of `Creative Commons`
             before, phrase = joined(before, shown(page[start : start + AHEAD].tobytes()))
-            stated.license("text", licence_granted(before, phrase))
+            stated.note_license("text", license_granted(before, phrase))
     return stated
 
 
@@ -179,7 +179,7 @@ def shown(data: bytes) -> str:
 
 
 def joined(before: str, phrase: str) -> tuple[str, str]:
-    """The text around a hit, cut where the name of a licence begins."""
+    """The text around a hit, cut where the name of a license begins."""
     text = " ".join((before + phrase).split())
     place = len(" ".join(before.split()))
     at = text.lower().rfind("creative", 0, place + 8)
@@ -202,20 +202,20 @@ def meta_says(values: dict[str, bytes], wanted: int, stated: Stated) -> None:
             if agent in EVERY_AGENT or (AGENT.fullmatch(agent) and all_directives(content)):
                 for directive in restricting(content, agent):
                     stated.reserve(f"meta={directive}")
-    if wanted & LICENCES and name in LICENCE_META:
-        stated.license("meta", licence_of_address(content) or licence_in_words(content))
+    if wanted & LICENSES and name in LICENSE_META:
+        stated.note_license("meta", license_of_address(content) or license_in_words(content))
 
 
 def link_says(tag: bytes, values: dict[str, bytes], stated: Stated) -> None:
-    """A link that is a licence by its `rel`, or that leads to one."""
+    """A link that is a license by its `rel`, or that leads to one."""
     address = text_of(values.get("href", b""))
-    known = licence_of_address(address)
+    known = license_of_address(address)
     words = b" ".join(values.get(name, b"") for name in ("rel", "property", "itemprop")).lower().split()
     if any(word in (b"license", b"licence", b"cc:license", b"dct:license", b"dcterms:license") for word in words):
         if address.strip():
-            stated.license("rel", known or OTHER)
+            stated.note_license("rel", known or OTHER)
     elif not tag[:6].lower().startswith(b"<link"):
-        stated.license("link", known)
+        stated.note_license("link", known)
 
 
 def json_says(script: bytes, stated: Stated) -> None:
@@ -227,7 +227,7 @@ def json_says(script: bytes, stated: Stated) -> None:
             if isinstance(each, dict):
                 each = each.get("@id") or each.get("url") or each.get("name")
             if isinstance(each, str) and each.strip():
-                stated.license("json_ld", licence_of_address(each) or licence_in_words(each) or OTHER)
+                stated.note_license("json_ld", license_of_address(each) or license_in_words(each) or OTHER)
 
 
 def headers_say(meta: str | None) -> Iterator[str]:

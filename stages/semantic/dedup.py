@@ -1,7 +1,7 @@
 """Texts that say the same in other words: near vectors nominate, a second look at words, numbers and names decides.
 
 SemDeDup (Abbas et al. 2023) drops what lies near in a cluster. Near is also what is made of one template: weather
-reports, product pages, licences, files of code with other constants. So here a nominated pair is compared by its texts
+reports, product pages, licenses, files of code with other constants. So here a nominated pair is compared by its texts
 too, and `gristmill.stages.dedup.near` has the rest of the road: a document goes only if it is like one that stays.
 Recall and wrong losses beside SemDeDup on the same vectors: benchmarks/dedup/semantic.py, docs/semantic.md.
 """

@@ -3,7 +3,7 @@
     python -m gristmill.stages.text.common_words common.npz SAMPLE.parquet ... [--most 100000]
 
 Learned ones are kept as hashes of words, the most frequent first: no text of the sample is in the file. Nothing comes
-with us, for what is rare is a question of the corpus, and lists of others have licences of theirs.
+with us, for what is rare is a question of the corpus, and lists of others have licenses of theirs.
 """
 
 from __future__ import annotations

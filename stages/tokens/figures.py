@@ -10,7 +10,7 @@ import yaml
 
 from gristmill.shards.card import Facts as CardFacts, dataset_card
 from gristmill.stages.edits.made import REPHRASE
-from gristmill.stages.figures import LICENCE, Block, FactList, Figures, Report, as_ratio, first_of, relative
+from gristmill.stages.figures import LICENSE, Block, FactList, Figures, Report, as_ratio, first_of, relative
 from gristmill.stages.formatting import as_bytes, as_number, as_percent, as_share
 
 OVERFLOW = 31  # of the lengths of documents: the last group has no end
@@ -162,7 +162,7 @@ def card_of_shards(packing: Report, shared: Report, record: Report) -> str:
         {
             "name": name,
             **counts,
-            "page_licences": page_licences(record, name),
+            "license_stated": stated_licenses(record, name),
             **({"weight": mixed[name]["weight"], "epochs": mixed[name]["epochs"]} if name in mixed else {}),
         }
         for name, counts in packing["sources"].items()
@@ -205,12 +205,12 @@ def synthetic_of(record: Report) -> list[dict[str, Any]]:
     ]
 
 
-def page_licences(record: Report, source: str) -> dict[str, int]:
-    """Documents of a source by the licence that they state, as the last stage that looked counted them."""
+def stated_licenses(record: Report, source: str) -> dict[str, int]:
+    """Documents of a source by the license that they state, as the last stage that looked counted them."""
     counted: dict[str, int] = {}
     for stage in record["stages"]:
         noted = stage.get("sources", {}).get(source, {}).get("noted", {})
-        named = {name.removeprefix(LICENCE): count for name, count in noted.items() if name.startswith(LICENCE)}
+        named = {name.removeprefix(LICENSE): count for name, count in noted.items() if name.startswith(LICENSE)}
         counted = named or counted
     return counted
 

@@ -24,7 +24,7 @@ FACTS: Facts = {
         {
             "name": "web",
             "url": "https://example.org/a?b=1&c=2",
-            "license": "odc-by",
+            "license_source": "odc-by",
             "documents": 900,
             "tokens": 750_000,
             "weight": 0.75,
@@ -158,7 +158,7 @@ def test_the_tables_tell_sources_funnel_and_packing() -> None:
     headings = [tokens[i + 1].content for i, token in enumerate(tokens) if token.type == "heading_open"]
     assert headings == [
         "A set",
-        "Licence",
+        "License",
         "Sources and mix",
         "Filters and deduplication",
         "Tokenizer",
@@ -171,12 +171,12 @@ def test_the_tables_tell_sources_funnel_and_packing() -> None:
     assert all(compile(token.content, "card", "exec") for token in tokens if token.info == "python")
 
 
-def test_licences_that_pages_state_have_a_column_of_their_own() -> None:
+def test_licenses_that_pages_state_have_a_column_of_their_own() -> None:
     counts = {f"CC-BY-{number}.0": number for number in range(1, 10)}
-    sources = [{"name": "web", "documents": 45, "tokens": 9, "page_licences": counts}, {"name": "books"}]
+    sources = [{"name": "web", "documents": 45, "tokens": 9, "license_stated": counts}, {"name": "books"}]
     _, tokens = parts(dataset_card({"sources": sources}))  # type: ignore[typeddict-item]
     found = cells(tokens)
-    assert "licences that pages state" in found
+    assert "licenses that pages state" in found
     stated = next(cell for cell in found if cell.startswith("CC-BY-9.0"))
     assert stated.startswith("CC-BY-9.0 9 (20.00%), CC-BY-8.0 8 (17.78%), ")
     assert stated.endswith(", CC-BY-2.0 2 (4.44%), 1 more")
@@ -192,10 +192,10 @@ def test_a_card_of_nothing_invents_nothing() -> None:
         and "language" not in front
     )
     headings = [tokens[i + 1].content for i, token in enumerate(tokens) if token.type == "heading_open"]
-    assert headings == ["Token shards", "Licence"]
+    assert headings == ["Token shards", "License"]
 
 
-def test_a_licence_that_the_hub_does_not_know_has_a_name_of_its_own() -> None:
+def test_a_license_that_the_hub_does_not_know_has_a_name_of_its_own() -> None:
     front, _ = parts(dataset_card({"license": "Our Own 1.0"}))
     assert (front["license"], front["license_name"]) == ("other", "Our Own 1.0")
 
@@ -214,7 +214,9 @@ def everywhere(name: str) -> Facts:
         facts[key] = name
     del facts["license_url"]
     facts["languages"] = facts["tags"] = facts["task_categories"] = [name]
-    facts["sources"] = [{"name": name, "url": name, "license": name, "documents": name, "epochs": name, "tokens": 1}]
+    facts["sources"] = [
+        {"name": name, "url": name, "license_source": name, "documents": name, "epochs": name, "tokens": 1}
+    ]
     facts["stages"] = [{"name": name, "docs_in": 10, "kept": 1, "dropped": {name: 9}, "quarantined": name}]
     facts["tokenizer"] |= {"name": name, "hash": name, "bytes_per_token": {name: name}}
     for packing in facts["packing"]:

@@ -1,4 +1,4 @@
-"""Every setting of the stages that look at reservations and licences, with a value that changes what they do."""
+"""Every setting of the stages that look at reservations and licenses, with a value that changes what they do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROBOTS_TXT = record("response", b"HTTP/1.1 200 OK\r\n\r\nUser-agent: *\r\nDisall
 RIGHTS = [
     Subject(
         "PageTerms",
-        {"only": to(("licence",))},
+        {"only": to(("license_stated",))},
         given=pa.table({"html": pa.array([b"<meta name=robots content=noai><a rel=license href=/terms>x</a>"]), "charset": ["utf-8"], "meta": pa.array([None], pa.string())}),
     ),
     Subject(
@@ -54,9 +54,9 @@ RIGHTS = [
         given=of_page("https://a.example/x"),
     ),
     Subject(
-        "KeepLicences",
-        {"licences": to(("CC-BY-NC-*",)), "unstated": to(True, given=signals(licence=pa.scalar(None, pa.string()), licence_source=pa.scalar(None, pa.string()))), "sources": to(("link",))},
-        given=signals(licence="CC-BY-4.0", licence_source="rel"),
+        "KeepLicenses",
+        {"licenses": to(("CC-BY-NC-*",)), "unstated": to(True, given=signals(license_stated=pa.scalar(None, pa.string()), license_stated_in=pa.scalar(None, pa.string()))), "sources": to(("link",))},
+        given=signals(license_stated="CC-BY-4.0", license_stated_in="rel"),
     ),
     Subject(
         "SiteFiles",

@@ -63,7 +63,7 @@ sources: {crawl: {warc: {path: crawl}}}
 stages:
   - extract
   - opt_out: {site_files: files/write, domains_file: domains.txt, urls_file: urls.txt}
-  - keep_licences: {unstated: true}
+  - keep_licenses: {unstated: true}
   - write
   - tokenize: {vocab_size: 300}
   - pack: {row_length: 64, window_tokens: 1024}
@@ -86,7 +86,7 @@ def test_each_reservation_of_a_crawl_is_honoured_and_counted_by_language(tmp_pat
     assert {row["url"].split("//")[1].split(".")[0]: row["reason"] for row in rejects} == WANTED
     assert len(rejects) == len(WANTED) == 12
     kept = pq.read_table(tmp_path / "out" / "write").to_pylist()
-    assert {row["url"].split("//")[1].split(".")[0]: row["licence"] for row in kept} == {
+    assert {row["url"].split("//")[1].split(".")[0]: row["license_stated"] for row in kept} == {
         "kept": None,
         "kept-de": None,
         "licensed": "CC-BY-4.0",
@@ -97,7 +97,7 @@ def test_each_reservation_of_a_crawl_is_honoured_and_counted_by_language(tmp_pat
     assert (counted["en/"], counted["en/any"], counted["de/"], counted["de/any"]) == (13, 11, 2, 1)
     assert counted["de/robots_txt"] == counted["en/robots_txt"] == 1
     card = (tmp_path / "out" / "shards" / "README.md").read_text()
-    assert "licences that pages state" in card
+    assert "licenses that pages state" in card
     assert "not stated 2 (66.67%), CC-BY-4.0 1 (33.33%)" in card.replace("\\", "")
     html = (tmp_path / "out" / "report.html").read_text()
     assert "What opt-outs take of each language" in html
@@ -120,8 +120,8 @@ def test_pages_are_read_for_terms_only_where_a_stage_asks(tmp_path: Path) -> Non
     assert first.steps[0].stage.added == ("reservations",)
     assert first.source.reader.stage.keep_headers  # type: ignore[union-attr]
 
-    (first, *_) = planned(tmp_path, "[extract, keep_licences, write]")
-    assert first.steps[0].stage.added == ("licence", "licence_source")
+    (first, *_) = planned(tmp_path, "[extract, keep_licenses, write]")
+    assert first.steps[0].stage.added == ("license_stated", "license_stated_in")
     assert not first.source.reader.stage.keep_headers  # type: ignore[union-attr]
 
     early = "[{opt_out: {domains_file: d.txt, reservations: [], by_language: false}}, extract, write]"

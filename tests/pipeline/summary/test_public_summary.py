@@ -37,7 +37,7 @@ sources:
   web: {jsonl: {path: web}}
   made: {jsonl: {path: made.jsonl}}
 stages:
-  - from_meta: {numbers: [synthetic], texts: [license]}
+  - from_meta: {numbers: [synthetic], texts: {license_source: license}}
   - keep_where: {signal: words_given, at_least: 1}
   - exact_dedup
   - write
@@ -52,7 +52,7 @@ def row(text: str, url: str | None, date: str | None, **more: Any) -> str:
 
 
 def shelves(folder: Path) -> Path:
-    """200 documents of two sources: 25 sites, a few without address, date or licence, some equal, some that a rule
+    """200 documents of two sources: 25 sites, a few without address, date or license, some equal, some that a rule
     drops."""
     chance = random.Random(5)
     texts = sentences(chance, 150, 40)
@@ -61,9 +61,9 @@ def shelves(folder: Path) -> Path:
         site = ("{}.co.uk", "{}.com", "{}.github.io")[i % 3].format(f"site{int(chance.random() ** 2 * 25)}")
         url = None if i % 29 == 0 else f"https://www.{site}/{i}"
         date = None if i % 31 == 0 else f"2025-{1 + i % 11:02}-0{1 + i % 9}T10:00:00Z"
-        licence = (None, "cc-by-4.0", HOSTILE)[i % 3]
+        license = (None, "cc-by-4.0", HOSTILE)[i % 3]
         dropped = {"words_given": 0} if i % 13 == 0 else {}
-        rows.append(row(text, url, date, license=licence, **dropped))
+        rows.append(row(text, url, date, license=license, **dropped))
     rows += rows[:20]
     (folder / "web").mkdir(parents=True)
     for k in range(4):
@@ -127,9 +127,9 @@ def test_every_number_is_one_that_can_be_counted_in_the_documents(ran: Path) -> 
     months = Counter((each["source"], each["date"][:7]) for each in rows if each["date"])
     assert {(m["source"], m["month"]): m["documents"] for m in periods["tables"][1]["rows"]} == months
     assert sum(line["undated documents"] for line in periods["tables"][0]["rows"]) == len(rows) - len(dates) > 0
-    licences = {line["licence"]: line["documents"] for line in told(ran, "licences")["tables"][0]["rows"]}
-    counted = Counter(each["license"] or "none stated" for each in rows)
-    assert licences == counted and len(counted) == 3
+    licenses = {line["license"]: line["documents"] for line in told(ran, "licenses")["tables"][0]["rows"]}
+    counted = Counter(each["license_source"] or "none stated" for each in rows)
+    assert licenses == counted and len(counted) == 3
     made = [each for each in rows if each["synthetic"]]
     synthetic = told(ran, "synthetic")["facts"]
     assert synthetic["documents"] == len(made) > 0 and synthetic["text, bytes of UTF-8"] == sum(map(size, made))
@@ -192,7 +192,7 @@ def test_croissant_is_valid_and_leads_to_every_document(ran: Path) -> None:
     records = [record["documents/text"].decode() for record in dataset.records("documents")]
     assert sorted(records) == sorted(each["text"] for each in documents(ran)) and len(records) > 100
     fields = {field["name"] for field in json.loads((ran / "croissant.json").read_text())["recordSet"][0]["field"]}
-    assert {"documents/text", "documents/url", "documents/license", "documents/uid"} <= fields
+    assert {"documents/text", "documents/url", "documents/license_source", "documents/uid"} <= fields
 
 
 def test_the_card_of_an_export_has_the_summary(ran: Path, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.kernels.html.terms import LICENSE, RESERVE, SAID, TAIL, term_places, term_places_plain
-from gristmill.stages import KeepLicences, PageTerms
-from gristmill.stages.rights.licences import licence_in_words, licence_of_address
+from gristmill.stages import KeepLicenses, PageTerms
+from gristmill.stages.rights.licenses import license_in_words, license_of_address
 
 REST = "<p>The mill stands by the river, and its wheel turns all day long.</p></body></html>"
 PIECES = [
@@ -29,7 +29,7 @@ def terms(
             "meta": pa.array([meta] * len(data), pa.string()),
         }
     )
-    return PageTerms()(table).select(["reservations", "licence", "licence_source"]).to_pylist()
+    return PageTerms()(table).select(["reservations", "license_stated", "license_stated_in"]).to_pylist()
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join), st.integers(1, 3))
@@ -98,25 +98,25 @@ UNSTATED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("mark", "licence", "source"), STATED)
-def test_a_licence_is_found_where_a_page_states_it(mark: str, licence: str, source: str) -> None:
+@pytest.mark.parametrize(("mark", "license", "source"), STATED)
+def test_a_license_is_found_where_a_page_states_it(mark: str, license: str, source: str) -> None:
     assert len(STATED) == 28
     page = f"<html><body>{mark}{REST}"
     (found,) = terms(page)
-    assert (found["licence"], found["licence_source"]) == (licence, source)
-    assert terms(page.encode("utf-16"))[0]["licence"] == licence
+    assert (found["license_stated"], found["license_stated_in"]) == (license, source)
+    assert terms(page.encode("utf-16"))[0]["license_stated"] == license
 
 
 @pytest.mark.parametrize("mark", UNSTATED)
-def test_a_licence_that_a_page_only_speaks_of_is_none(mark: str) -> None:
+def test_a_license_that_a_page_only_speaks_of_is_none(mark: str) -> None:
     assert len(UNSTATED) == 15
-    assert terms(f"<html><body>{mark}{REST}")[0]["licence"] is None
+    assert terms(f"<html><body>{mark}{REST}")[0]["license_stated"] is None
 
 
-def test_a_licence_of_the_page_goes_before_one_that_it_links_to() -> None:
+def test_a_license_of_the_page_goes_before_one_that_it_links_to() -> None:
     by = "https://creativecommons.org/licenses/by/2.0/"
     page = f'<a href="{by}">picture</a><a rel="license" href="{BY_SA}">text</a>{REST}'
-    assert terms(page)[0] == {"reservations": None, "licence": "CC-BY-SA-4.0", "licence_source": "rel"}
+    assert terms(page)[0] == {"reservations": None, "license_stated": "CC-BY-SA-4.0", "license_stated_in": "rel"}
 
 
 @pytest.mark.parametrize(
@@ -157,18 +157,18 @@ def test_reservations_of_headers_need_no_page(meta: str, reservations: str | Non
 
 @given(st.text(max_size=300), st.binary(max_size=300))
 def test_anything_at_all_is_read(text: str, data: bytes) -> None:
-    licence_of_address(text), licence_in_words(text)
+    license_of_address(text), license_in_words(text)
     page = b"<meta name=robots content='noai'><a rel=license href='" + data + b"'>" + text.encode("utf-8", "replace")
     assert len(terms(page, data)) == 2
 
 
-def test_licences_are_kept_by_pattern_and_by_where_they_stand() -> None:
+def test_licenses_are_kept_by_pattern_and_by_where_they_stand() -> None:
     table = pa.table(
         {
-            "licence": ["CC-BY-4.0", "CC-BY-NC-4.0", "CC-BY", "CC-BY-SA-3.0", "other", "several", None],
-            "licence_source": ["rel", "rel", "text", "link", "rel", "link", None],
+            "license_stated": ["CC-BY-4.0", "CC-BY-NC-4.0", "CC-BY", "CC-BY-SA-3.0", "other", "several", None],
+            "license_stated_in": ["rel", "rel", "text", "link", "rel", "link", None],
         }
     )
-    assert KeepLicences()(table)["licence"].to_pylist() == ["CC-BY-4.0", "CC-BY"]
-    every = KeepLicences(licences=("CC-*",), unstated=True)(table)["licence"].to_pylist()
+    assert KeepLicenses()(table)["license_stated"].to_pylist() == ["CC-BY-4.0", "CC-BY"]
+    every = KeepLicenses(licenses=("CC-*",), unstated=True)(table)["license_stated"].to_pylist()
     assert every == ["CC-BY-4.0", "CC-BY-NC-4.0", "CC-BY", "CC-BY-SA-3.0", "several", None]  # a link states none

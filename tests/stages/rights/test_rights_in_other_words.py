@@ -1,10 +1,10 @@
-"""Licences in the words that people write, and files of sites in forms that the first tests had not."""
+"""Licenses in the words that people write, and files of sites in forms that the first tests had not."""
 
 from __future__ import annotations
 
 import pytest
 
-from gristmill.stages.rights.licences import licence_granted
+from gristmill.stages.rights.licenses import license_granted
 from gristmill.stages.rights.policies import ROBOTS, TDM_FILE, TRUST_TXT, Reserved, Robots, read_policy
 from gristmill.stages.rights.site_table import addressed, host_of
 
@@ -28,7 +28,7 @@ NAMED = {
 
 @pytest.mark.parametrize("name", NAMED)
 def test_every_part_of_a_name_counts(name: str) -> None:
-    assert licence_granted("this work is licensed under a ", name + " License.") == NAMED[name]
+    assert license_granted("this work is licensed under a ", name + " License.") == NAMED[name]
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_every_part_of_a_name_counts(name: str) -> None:
         ("Older pages: the ", " licence does not apply."),
     ],
 )
-def test_a_licence_that_is_denied_is_none(before: str, after: str) -> None:
-    assert licence_granted(before, f"Creative Commons Attribution 4.0{after}") is None
-    assert licence_granted("It is not new and is licensed under ", "CC BY 4.0.") == "CC-BY-4.0"
+def test_a_license_that_is_denied_is_none(before: str, after: str) -> None:
+    assert license_granted(before, f"Creative Commons Attribution 4.0{after}") is None
+    assert license_granted("It is not new and is licensed under ", "CC BY 4.0.") == "CC-BY-4.0"
 
 
 def robots(body: str, *agents: str) -> Robots:

@@ -1,4 +1,4 @@
-"""Which licences stay, of those that pages state."""
+"""Which licenses stay, of those that pages state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from gristmill.kernels.base.types import Mask
-from gristmill.stages.figures import LICENCE
+from gristmill.stages.figures import LICENSE
 from gristmill.stages.stage import Rule, Signals, Verdict
 
 Source = Literal["rel", "json_ld", "meta", "text", "link"]  # what `page_terms` writes
@@ -18,41 +18,41 @@ Source = Literal["rel", "json_ld", "meta", "text", "link"]  # what `page_terms` 
 NOT_STATED = "not stated"
 
 
-class KeepLicences(Rule):
-    """Keep documents by the licence that their page states: `CC-BY-*`, `CC0-1.0`.
+class KeepLicenses(Rule):
+    """Keep documents by the license that their page states: `CC-BY-*`, `CC0-1.0`.
 
-    What a page states is no proof that it may. A licence that only a link names (`link`) may be that of a picture.
+    What a page states is no proof that it may. A license that only a link names (`link`) may be that of a picture.
     """
 
-    licences: Annotated[
+    licenses: Annotated[
         tuple[str, ...],
-        Field(description="licences that stay, as SPDX names them; `*` is any letters, as in CC-BY-*", min_length=1),
+        Field(description="licenses that stay, as SPDX names them; `*` is any letters, as in CC-BY-*", min_length=1),
     ] = ("CC-BY", "CC-BY-[0-9]*", "CC-BY-SA", "CC-BY-SA-[0-9]*", "CC0-1.0", "CC-PDM-1.0")
     unstated: Annotated[bool, Field(description="keep pages that state none")] = False
     sources: Annotated[
         tuple[Source, ...],
-        Field(description="where a licence must stand to count; elsewhere it is unstated", min_length=1),
+        Field(description="where a license must stand to count; elsewhere it is unstated", min_length=1),
     ] = ("rel", "json_ld", "meta", "text")
 
-    needs: ClassVar[tuple[str, ...]] = ("licence", "licence_source")
+    needs: ClassVar[tuple[str, ...]] = ("license_stated", "license_stated_in")
     expect_drops: ClassVar[float] = 1.0  # of a crawl, where few pages state one
 
     def verdict(self, signals: Signals) -> Verdict:
-        names, codes = signals.coded("licence")
-        places, where = signals.coded("licence_source")
+        names, codes = signals.coded("license_stated")
+        places, where = signals.coded("license_stated_in")
         stays = np.array([name is not None and self.wants(name) for name in names])[codes]
         stated = np.array([name is not None for name in names])[codes]
         stated &= np.array([place in self.sources for place in places])[where]
         verdict = Verdict.keep(len(signals)).drop(
-            stated & ~stays, "other_licence", [names[code] or "" for code in codes.tolist()]
+            stated & ~stays, "other_license", [names[code] or "" for code in codes.tolist()]
         )
-        return verdict if self.unstated else verdict.drop(~stated, "no_licence")
+        return verdict if self.unstated else verdict.drop(~stated, "no_license")
 
     def tally(self, signals: Signals, verdict: Verdict, alive: Mask) -> Mapping[str, int]:
-        """Documents that stay by the licence that they state, for the dataset card."""
-        names, codes = signals.coded("licence")
+        """Documents that stay by the license that they state, for the dataset card."""
+        names, codes = signals.coded("license_stated")
         counts = np.bincount(codes[alive & verdict.kept], minlength=len(names)).tolist()
-        return {f"{LICENCE}{name or NOT_STATED}": count for name, count in zip(names, counts, strict=True) if count}
+        return {f"{LICENSE}{name or NOT_STATED}": count for name, count in zip(names, counts, strict=True) if count}
 
     def wants(self, name: str) -> bool:
-        return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in self.licences)
+        return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in self.licenses)

@@ -1,7 +1,7 @@
-"""Which licence an address or a phrase names, as SPDX writes it: `CC-BY-SA-4.0`, `CC0-1.0`, `GFDL-1.3`.
+"""Which license an address or a phrase names, as SPDX writes it: `CC-BY-SA-4.0`, `CC0-1.0`, `GFDL-1.3`.
 
 Creative Commons is read in any of its spellings; the port to a country is left out, and so is a version that nobody
-states. A few other licences of texts and data are known by their addresses.
+states. A few other licenses of texts and data are known by their addresses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CC_NAME = re.compile(
     r"(?:[^.<>\d]{0,40}?([0-9]\.[0-9]))?",
     re.IGNORECASE,
 )
-# A phrase grants a licence where one of these stands before it in its sentence, or `licence` right behind it.
+# A phrase grants a license where one of these stands before it in its sentence, or `license` right behind it.
 GRANTS = re.compile(
     r"\b(?:licen[cs]ed?|available|released|published|distributed|shared|provided|offered)\b[^.!?]{0,80}?"
     r"\b(?:under|by|with|via|as)\b[^.!?]{0,60}$|\b(?:under|licen[cs]e:)[^.!?]{0,40}$",
@@ -50,13 +50,13 @@ OTHERS = (
         "OGL-UK",
     ),
 )
-OTHER = "other"  # a licence is stated, and it is none of these
+OTHER = "other"  # a license is stated, and it is none of these
 SEVERAL = "several"
 LONGEST = 2000  # characters of an address or phrase that are looked at
 
 
-def licence_of_address(address: str) -> str | None:
-    """The licence that an address names; None where it names none that is known."""
+def license_of_address(address: str) -> str | None:
+    """The license that an address names; None where it names none that is known."""
     address = unquote(address[:LONGEST])
     if match := CC_URL.search(address):
         if match[2]:
@@ -68,10 +68,10 @@ def licence_of_address(address: str) -> str | None:
     return None
 
 
-def licence_in_words(text: str) -> str | None:
-    """The licence that a phrase names, whether it grants it or not."""
+def license_in_words(text: str) -> str | None:
+    """The license that a phrase names, whether it grants it or not."""
     text = text[:LONGEST]
-    if named := licence_of_address(text):
+    if named := license_of_address(text):
         return named
     code, name = CC_CODE.search(text), CC_NAME.search(text)
     if name and (code is None or name.start() <= code.start()):
@@ -83,16 +83,16 @@ def licence_in_words(text: str) -> str | None:
     return spdx(elements(code[1]) if code[1] else "zero", code[2])
 
 
-def licence_granted(before: str, phrase: str) -> str | None:
-    """The licence under which a text says that something is, not one that it only speaks of; `phrase` begins with its
+def license_granted(before: str, phrase: str) -> str | None:
+    """The license under which a text says that something is, not one that it only speaks of; `phrase` begins with its
     name, and `before` is what stands in front."""
     named = CC_NAME.match(phrase) or CC_CODE.match(phrase)
     if named is None:
         return None
     before = before[-160:]
     if grants := GRANTS.search(before):
-        return None if DENIED.search(before, 0, grants.start()) else licence_in_words(named[0])
-    return licence_in_words(named[0]) if GRANTED.match(phrase, named.end(), named.end() + 120) else None
+        return None if DENIED.search(before, 0, grants.start()) else license_in_words(named[0])
+    return license_in_words(named[0]) if GRANTED.match(phrase, named.end(), named.end() + 120) else None
 
 
 def elements(words: str) -> str:
