@@ -64,8 +64,6 @@ def carry_out(job: Job) -> JobResult:
     except OSError as error:
         return failure(job, in_words(error, str(folder)))
     except Exception as error:  # whatever it is, it is this job's
-        if type(error).__name__ == "Stopped":
-            raise KeyboardInterrupt from error
         return failure(job, _message_of(error), "" if is_ours(error) else traceback.format_exc())
     return {**result, "anew": True}
 
@@ -141,6 +139,7 @@ def _trained(job: Job, folder: Path, device: torch.device) -> TrainingOutcome:
     from gristmill.shards.loader import Loader
     from gristmill.trainer.run.loop import train
     from gristmill.trainer.run.settings import Training
+    from gristmill.trainer.run.stopping import Stopped
 
     training = Training.from_facts(job["training"])
     sets, order = rows_and_order(job["stages"], job["share"], job["seed"])
@@ -148,17 +147,20 @@ def _trained(job: Job, folder: Path, device: torch.device) -> TrainingOutcome:
     model = _beginning(job["begin"], device)
     spent: list[float] = []
     evaluate, every = _on_the_way(job, training.updates, device, spent)
-    outcome = train(
-        model,
-        loader,
-        training,
-        folder,
-        device=device,
-        evaluate=evaluate,
-        evaluate_every=every,
-        tokenizer=Path(job["tokenizer"]),
-        save_model=True,
-    )
+    try:
+        outcome = train(
+            model,
+            loader,
+            training,
+            folder,
+            device=device,
+            evaluate=evaluate,
+            evaluate_every=every,
+            tokenizer=Path(job["tokenizer"]),
+            save_model=True,
+        )
+    except Stopped as error:
+        raise KeyboardInterrupt from error
     if device.type == "cuda":
         del model
         torch.cuda.empty_cache()

@@ -127,7 +127,7 @@ class Team:
     def _by_dask(
         self, client: Client, jobs: Sequence[Job], begins: Callable[[Job], None]
     ) -> Iterator[tuple[Job, JobResult]]:
-        from distributed import as_completed
+        from distributed import KilledWorker, as_completed
 
         waiting = list(jobs)
         resources = {RESOURCE: 1} if self.crew.gpus else None
@@ -151,7 +151,7 @@ class Team:
                         f"its worker has done it, but {job['folder']} is not visible here:"
                         " workers and this machine must share that folder",
                     )
-            elif type(error).__name__ == "KilledWorker":
+            elif isinstance(error, KilledWorker):
                 result = failure(
                     job,
                     "its worker died (killed by the system for memory?); run the same command to resume from its last"

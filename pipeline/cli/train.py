@@ -69,12 +69,14 @@ def train(
         command = [sys.executable, *torchrun, "gristmill.pipeline.cli.app", "train", *again]
         raise SystemExit(subprocess.run(command, check=False).returncode)
     if result is None:
+        from gristmill.trainer.run.stopping import Stopped
+
         try:
             result = work.carry_out(ready, folder, _lines(ready, as_json))
+        except Stopped as error:
+            console(stderr=True).print(escape(str(error)), soft_wrap=True)
+            raise SystemExit(130) from None
         except Exception as error:
-            if type(error).__name__ == "Stopped":
-                console(stderr=True).print(escape(str(error)), soft_wrap=True)
-                raise SystemExit(130) from None
             if type(error).__module__.startswith(("gristmill.trainer.", "gristmill.shards.")):
                 raise GristmillError(str(error)) from error
             raise

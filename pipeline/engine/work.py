@@ -209,12 +209,13 @@ def named_in(task: Task) -> str:
 
 def note(message: str) -> None:
     """Something for the person who waits for the run, from a worker."""
-    from distributed import get_worker
+    from distributed import get_worker  # Dask is slow to import
 
-    with contextlib.suppress(ValueError):  # this process is no worker
-        from distributed import get_worker  # Dask is slow to import
-
-    get_worker().log_event(NOTES, message)
+    try:
+        worker = get_worker()
+    except ValueError:  # this process is no worker
+        return
+    worker.log_event(NOTES, message)
 
 
 def memory_limit() -> int | None:

@@ -223,3 +223,15 @@ def test_a_job_that_is_killed_before_its_result_is_written_is_not_trained_again(
     assert go(plan, carry_out)["status"] == "done"
     assert begun == ["noise 0", "control 1", "clean 1", "noise 1"]
     assert not list((tmp_path / "out" / "jobs").rglob("model"))
+
+
+def test_only_a_stop_of_the_trainer_interrupts_an_ablation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped(RuntimeError):
+        """Of another library."""
+
+    def raises(*_: Any) -> None:
+        raise Stopped("the tokenizer server went away")
+
+    monkeypatch.setattr(work, "_trained", raises)
+    with pytest.raises(GristmillError, match="could not be trained: the tokenizer server went away"):
+        go(make_plan(tmp_path, tokens=2000), carry_out)

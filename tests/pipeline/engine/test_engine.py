@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gristmill.pipeline.engine.engine import answered
+from gristmill.pipeline.engine.work import note
 from gristmill.pipeline.errors import RunFailed
 
 GROUP = [{"task": str(number), "node": "leg"} for number in range(3)]
@@ -28,3 +29,7 @@ def test_after_a_failure_the_rest_of_a_group_has_none() -> None:
 def test_an_answer_of_another_length_is_an_error(results: list[dict[str, Any]]) -> None:
     with pytest.raises(RunFailed, match=f"leg: a worker was given 3 tasks and answered with {len(results)} results"):
         answered(GROUP, results)
+
+
+def test_a_note_is_dropped_where_no_worker_can_pass_it_on() -> None:
+    note("a document took 40 s")
