@@ -89,10 +89,10 @@ class Engine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.journal.flush()
-        if isinstance(error, KeyboardInterrupt) and self._client is not None:
-            self.ui.stopping()
-        self._stack.close()
+        with self._stack:
+            self.journal.flush()
+            if isinstance(error, KeyboardInterrupt) and self._client is not None:
+                self.ui.stopping()
 
     @property
     def client(self) -> Client:
@@ -209,7 +209,7 @@ class Engine:
     def result_along(self, task: PagesTask) -> Result:
         """The result of a task that went along. In a run that needed no workers none are started for it."""
         if task["task"] not in self.journal.done:
-            [result] = run_tasks([task])
+            [result] = run_tasks([task], lease=self.journal.store.lease_token)
             result.pop("requests", None)  # this process counts its own
             self.accept(task, result)
             self.journal.flush()
@@ -222,7 +222,7 @@ class Engine:
         self.need(tasks)
         if self._client is None and sum(task["cost"] for task in tasks) <= TOGETHER_BYTES:
             for task in tasks:
-                [results[task["task"]]] = run_tasks([task])
+                [results[task["task"]]] = run_tasks([task], lease=self.journal.store.lease_token)
                 self.accept(task, results[task["task"]])
         elif tasks:
             self._work(list(tasks), results)
@@ -360,7 +360,7 @@ class Engine:
                     {
                         "tasks": group.tasks, "careful": group.careful, "watch": True, "place": group.place,
                         "trail": trails[-1] and str(trails[-1]), "nonce": self._nonce,
-                        "kernels": self._kernels,
+                        "kernels": self._kernels, "lease": self.journal.store.lease_token,
                     }
                 )  # fmt: skip
             futures = client.map(

@@ -94,10 +94,12 @@ def run_tasks(
     place: Place | None = None,
     nonce: str | None = None,
     kernels: Offer | None = None,
+    lease: str | None = None,
 ) -> list[Result]:
     """The results of some tasks, in order; after a failure the rest is left undone. `trail` is where to say what is
     about to be done, `place` where a worker died that did not go about it with care, `nonce` what a worker of another
-    machine must see, `kernels` what it need not compile."""
+    machine must see, `kernels` what it need not compile, `lease` what the driver must hold for anything to be written.
+    """
     unprepared: list[str] = getattr(
         sys.modules.get(LOADS), "failures", []
     )  # of the template that this process was forked from
@@ -119,6 +121,8 @@ def run_tasks(
         if care.trail is not None:
             stack.callback(care.trail.close)
         for task in tasks:
+            if lease is not None:
+                task["lease"] = lease
             start, sent = time.perf_counter(), dict(REQUESTS)
             forget_peak()
             if care.trail is not None:
@@ -133,9 +137,9 @@ def run_tasks(
     return done
 
 
-def look_here(tasks: list[LookTask]) -> list[Result]:
+def look_here(tasks: list[LookTask], lease: str | None) -> list[Result]:
     """Tasks for the report, carried out by this process, which has no workers any more."""
-    results = [run_tasks([task])[0] for task in tasks]
+    results = [run_tasks([task], lease=lease)[0] for task in tasks]
     for result in results:
         if "failed" in result:
             raise RunFailed(result["failed"])

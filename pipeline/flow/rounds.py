@@ -19,6 +19,7 @@ from gristmill.kernels.base.columns import widened
 from gristmill.pipeline.flow.rows import files_of_rows, read_rows, write_range, write_rows
 from gristmill.pipeline.processes.memory import peak_memory
 from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.parts import read_part
 from gristmill.pipeline.store.records import FileFacts, Files, Part, Result, RoundTask
 from gristmill.pipeline.store.store import Store
@@ -84,7 +85,7 @@ def run_publish(task: RoundTask) -> Result:
 
 def run_regroup(task: RoundTask) -> Result:
     """The rows that some files hold of a wide bucket, as one file that is cut into narrow ones."""
-    store = Store(task["out"])
+    store = store_of(task)
     rows = read_rows(store, task["rows"], task["bucket"], task["buckets"])
     result: Result = {"rows": 0, "files": {}, "log": [], "peak_memory": peak_memory()}
     if rows is None:
@@ -216,7 +217,7 @@ def rows_of(rows: pa.Table | None, part: Part) -> pa.Table | None:
 def set_out(task: RoundTask) -> tuple[Store, Callable[..., pa.Table]]:
     """Where a task reads and writes, and its method of the stage, with the second table that it is called with bound
     (`beside`). Methods of some rounds take and give other things; these cast it."""
-    store, function = Store(task["out"]), cast(Global, registry.build(task["stage"])).round_method(task["method"])
+    store, function = store_of(task), cast(Global, registry.build(task["stage"])).round_method(task["method"])
     if "beside" not in task:
         return store, function
     table = read_rows(store, task["beside"], None, 1)

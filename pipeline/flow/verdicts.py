@@ -20,6 +20,7 @@ from gristmill.pipeline.processes.memory import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.counts import Count
+from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.parts import kept_mask, read_part, text_length, with_text_lengths
 from gristmill.pipeline.store.records import FileFacts, Files, Part, Result, RoundTask
 from gristmill.pipeline.store.rejects import RejectsWriter
@@ -49,7 +50,7 @@ def run_rewrite(task: RoundTask) -> Result:
 
 def _each_part(task: RoundTask, change: PartChange) -> Result:
     start = time.perf_counter()
-    store = Store(task["out"])
+    store = store_of(task)
     called = registry.build(task["stage"]).called
     rows = read_rows(store, task["rows"], task["bucket"], task["buckets"]) if "rows" in task else None
     parts: list[Part] = []

@@ -33,6 +33,7 @@ from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.counts import Count, check_chain
 from gristmill.pipeline.store.faults import Faults
 from gristmill.pipeline.store.forgotten import COPY, FORGOTTEN, Forgotten, read_list
+from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.parts import (
     ROW,
     new_part,
@@ -44,7 +45,6 @@ from gristmill.pipeline.store.parts import (
 from gristmill.pipeline.store.records import Files, LegTask, Part, Result
 from gristmill.pipeline.store.rejects import RejectsWriter, error_detail
 from gristmill.pipeline.store.sinks import staged
-from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.store.writing import PartWriter, part_writers, write_every_row
 from gristmill.stages.contract import check_same_types, check_table
 from gristmill.stages.documents import Reading, rebatch
@@ -86,7 +86,7 @@ class _Grinding:
     def __init__(self, task: LegTask, care: Care, writers: list[PartWriter]) -> None:
         self.task = task
         self.care = care
-        self.store = Store(task["out"])
+        self.store = store_of(task)
         self.source: str = task["source"]
         stages = [cast(Map, registry.build(spec)) for spec in task["stages"]]
         self.steps = [_Step(stage, stage.called, Count()) for stage in stages]

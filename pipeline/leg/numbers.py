@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.store.checksums import open_checked
+from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.parts import known_as
 from gristmill.pipeline.store.records import FileFacts, NumbersTask, Part, Result
 from gristmill.pipeline.store.store import Store
@@ -31,7 +32,7 @@ def task_of_numbers(store: Store, part: Part, documents: FileFacts) -> NumbersTa
 
 
 def run_numbers(task: NumbersTask) -> Result:
-    store, documents = Store(task["out"]), task["documents"]
+    store, documents = store_of(task), task["documents"]
     with part_writers() as writers, open_checked(store, documents) as file:
         writer = PartWriter(store, documents["path"].removesuffix(DOCUMENTS) + NUMBERS)
         writers.append(writer)

@@ -24,10 +24,10 @@ from gristmill.pipeline.leg.leg import ENOUGH_TO_BLAME_THE_STAGE
 from gristmill.pipeline.processes.memory import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.counts import Count, check_chain
+from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.parts import ROW, TEXT_BYTES, columns_of, read_part, text_lengths
 from gristmill.pipeline.store.records import Files, Part, Result, RuleSpec, RulesTask
 from gristmill.pipeline.store.rejects import QUARANTINED, RejectsWriter, error_detail
-from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.store.writing import PartWriter, part_writers, write_every_row
 from gristmill.stages.stage import CannotRun, NoSuchSignal, Rule, Signals, Verdict, with_columns
 
@@ -146,7 +146,7 @@ class _Decision:
         self.care = care
         self.batch_number = -1
         self.part: Part = task["part"]
-        self.store = Store(task["out"])
+        self.store = store_of(task)
         self.rules = [Deciding.of(data) for data in task["rules"]]
         self.counts = {d.rule.called: Count() for d in self.rules}
         self.file_name = f"{self.part['key']}.{task['task'][:8]}"

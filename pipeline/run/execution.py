@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.cluster import Where
@@ -193,7 +194,7 @@ class Execution:
             self.taken([task for task in self.at_work.values() if task["task"] in journal.done], journal.done)
             status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
             record = self.record(status, words_of(error))
-            self.write_reports(record, {}, look_here)
+            self.write_reports(record, {}, partial(look_here, lease=self.store.lease_token))
             self.journal.flush()
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
             self.ui.note(f"no report of what there is: {f'{also}' or type(also).__name__}")

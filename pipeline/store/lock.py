@@ -4,6 +4,11 @@ A local folder has a lock of the operating system's, which goes with the process
 the object `.lock`, created only if there is none (If-None-Match) and replaced only as it was seen (If-Match), so that
 of two runs one wins. Its holder renews it. A lease is over 60 s after its last renewal, by the store's own clock, and
 at once for a run on the holder's machine that sees the holder's process gone.
+
+A holder that cannot renew stops writing 10 s before that. Whoever writes asks `Store.lease` first, in the driver and in
+each worker, so a process that was suspended and wakes up late writes nothing either; nor is a request sent again then.
+No two machines' clocks are compared: the driver counts from the moment it asked for the renewal, by a clock that nobody
+sets, and a worker reads the age of the lease from the store.
 """
 
 from __future__ import annotations
@@ -13,25 +18,32 @@ import contextlib
 import errno
 import json
 import os
-import platform
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-import psutil
+from fsspec.asyn import sync
 
 from gristmill.pipeline.errors import RunFailed, code_of, of_storage
+from gristmill.pipeline.process_id import is_alive, this_process
+from gristmill.pipeline.store.records import TaskHead
 from gristmill.pipeline.store.store import Store
 
 NAME = ".lock"
 LEASE, RENEWAL = 60.0, 15.0  # seconds
+MARGIN = 1 / 6  # of a lease, at its end: nothing is written then. Requests take time, and stores give whole seconds
+ASK_AGAIN = 1.0  # seconds after which a worker asks again: a lease that is given back may be taken at once
 TRIES = 5  # of runs that begin at the same moment
 CONFLICT = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
 GONE = ("NoSuchKey", "404")
+WRITES = ("PutObject", "CompleteMultipartUpload", "CopyObject", "DeleteObject")  # what makes a change visible
 
 
 @contextlib.contextmanager
@@ -49,8 +61,12 @@ def one_run_at_a_time(store: Store, note: Callable[[str], None] = lambda message
             note(f"{store.address}: this store has no conditional writes, so nothing keeps a second run out")
             yield
         else:
-            with lease.kept():
-                yield
+            store.lease = lease
+            try:
+                with lease.kept():
+                    yield
+            finally:
+                store.lease = None
 
 
 @contextlib.contextmanager
@@ -75,19 +91,27 @@ def _file_lock(store: Store) -> Iterator[None]:
         yield
 
 
+def clock() -> float:
+    """Seconds, by a clock that nobody sets, and that goes on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class Lease:
     """The right to write below a root of an S3 store, for as long as it is renewed."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.bucket, self.key, _ = store.fs.split_path(store.at(NAME))
+        self.token = uuid.uuid4().hex
         self.facts: dict[str, Any] = {
-            "host": platform.node(), "pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": machine(), "began": psutil.Process().create_time(), "token": uuid.uuid4().hex, "renewed": 0,
+            **this_process(), "since": datetime.now(UTC).isoformat(timespec="seconds"),
+            "token": self.token, "seconds": LEASE, "renewed": 0,
         }  # fmt: skip
         self.etag = ""
         self.lost = ""  # in words, once somebody else has it
+        self.renewed = clock()  # at the latest: when the last renewal was asked for
+        self._main_knows = False  # that it is lost
         self._stop = threading.Event()
+        self._renewing = threading.Lock()
 
     def take(self) -> bool:
         """False where the store ignores conditions; RunFailed where another run holds the lease."""
@@ -98,114 +122,199 @@ class Lease:
                     return True
                 self._delete()
                 return False
-            holder, etag, age = self._look()
-            if holder.get("token") == self.facts["token"]:  # the answer to our first request was lost on its way
-                self.etag = etag
+            holder, etag, age = read_lease(self.store)
+            if holder.get("token") == self.token:  # the answer to our first request was lost on its way
+                self.etag, self.renewed = etag, self.renewed - age
                 return True
-            if etag and not self._is_over(holder, age):
+            if etag and not _is_over(holder, age):
                 raise RunFailed(self._in_words(holder, age))
             if etag and self._put(IfMatch=etag):
                 return True
         raise RunFailed(self._in_words(holder, 0.0))
+
+    def check(self) -> None:
+        """RunFailed unless this run still has the right to write. Late, that depends on whether a renewal succeeds."""
+        if not self.lost and self._is_fresh():
+            return
+        with self._renewing:
+            while not self.lost and not self._is_fresh():
+                try:
+                    self._renew_or_lose()
+                except Exception as error:
+                    if not isinstance(error, OSError) and not of_storage(error):
+                        raise
+                    raise RunFailed(
+                        f"{self.store.address}: its lock was last renewed {clock() - self.renewed:.0f} s ago and cannot "
+                        f"be now ({error}); another run may take over, so nothing more is written. Finished work is "
+                        "kept: run the same command again"
+                    ) from error
+        if self.lost:
+            if threading.current_thread() is threading.main_thread():
+                self._main_knows = True
+            raise RunFailed(self.lost)
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """Renewed until the block ends, and then given back. Losing it interrupts the block."""
         renewing = threading.Thread(target=self._renew_until_stopped, name="lease", daemon=True)
         renewing.start()
+        refuse_late_requests(self.store, self.token, lambda: not self.lost and self._is_fresh())
         try:
-            yield
+            try:
+                yield
+            finally:
+                self._stop.set()
+                renewing.join()
+                self.store.fs.s3.meta.events.unregister("before-send.s3", unique_id=self.token)
+                if not self.lost:
+                    self._delete()
         except KeyboardInterrupt:
             if self.lost:
                 raise RunFailed(self.lost) from None
             raise
-        finally:
-            self._stop.set()
-            renewing.join()
-            if not self.lost:
-                self._delete()
+
+    def _is_fresh(self) -> bool:
+        return clock() < self.renewed + LEASE * (1 - MARGIN)
 
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(RENEWAL):
             try:
-                if not self._renew():
-                    self.lost = (
-                        f"{self.store.address}: another run has taken over here, as this one did not renew its "
-                        f"lock for {LEASE:.0f} s; what is finished is kept"
-                    )
-                    _thread.interrupt_main()
-                    return
-            except Exception as error:  # the store cannot be reached: if somebody took over meanwhile, we learn it then
+                with self._renewing:
+                    if not self.lost:
+                        self._renew_or_lose()
+            except Exception as error:  # the store cannot be reached: `check` forbids writing in time
                 if not isinstance(error, OSError) and not of_storage(error):
                     raise
+            if self.lost:
+                if not self._main_knows:
+                    _thread.interrupt_main()
+                return
+
+    def _renew_or_lose(self) -> None:
+        if not self._renew():
+            self.lost = (
+                f"{self.store.address}: another run has taken over here, as this one did not renew its "
+                f"lock for {LEASE:.0f} s; what is finished is kept"
+            )
 
     def _renew(self) -> bool:
         self.facts["renewed"] += 1  # other contents, so that the tag is another
+        asked = clock()
         if self._put(IfMatch=self.etag):
             return True
-        holder, etag, _ = self._look()
-        if holder.get("token") != self.facts["token"]:
+        holder, etag, age = read_lease(self.store)
+        if holder.get("token") != self.token:
             return False
-        self.etag = etag  # ours: the answer to the last renewal was lost on its way
+        self.etag, self.renewed = etag, asked - age  # the answer to the last renewal was lost on its way
         return True
 
     def _put(self, **condition: str) -> bool:
         """Write the lease on a condition; does that hold?"""
-        body = json.dumps(self.facts).encode()
+        body, asked = json.dumps(self.facts).encode(), clock()
         try:
-            answer = self.store.fs.call_s3("put_object", Bucket=self.bucket, Key=self.key, Body=body, **condition)
+            answer = self.store.fs.call_s3("put_object", **_object(self.store), Body=body, **condition)
         except Exception as error:
             if code_of(error) in (*CONFLICT, *GONE):
                 return False
             raise
-        self.etag = answer["ETag"]
+        self.etag, self.renewed = answer["ETag"], asked
         return True
-
-    def _look(self) -> tuple[Mapping[str, Any], str, float]:
-        """What the lease says, its tag from before it was read, and its age in seconds; no tag if it is gone."""
-        try:
-            head = self.store.fs.call_s3("head_object", Bucket=self.bucket, Key=self.key)
-            facts = json.loads(self.store.read(NAME))
-        except (FileNotFoundError, RunFailed):  # given back before it was read
-            return {}, "", 0.0
-        except ValueError:
-            facts = {}
-        now = head["ResponseMetadata"]["HTTPHeaders"].get("date")
-        age = (parsedate_to_datetime(now) if now else datetime.now(UTC)) - head["LastModified"]
-        return facts if isinstance(facts, dict) else {}, head["ETag"], age.total_seconds()
-
-    def _is_over(self, holder: Mapping[str, Any], age: float) -> bool:
-        if age > LEASE:
-            return True
-        return holder.get("machine") == machine() and not is_alive(holder.get("pid"), holder.get("began"))
 
     def _in_words(self, holder: Mapping[str, Any], age: float) -> str:
         who = f"{holder.get('host', 'unknown host')}, process {holder.get('pid', 'unknown')}"
+        left = max(1, round(_seconds(holder) - age))
         return (
             f"{self.store.address}: another run is at work here ({who}, since {holder.get('since', 'unknown')}); wait "
-            f"for it or stop it. If it was killed, this folder is free in {max(1, round(LEASE - age))} s"
+            f"for it or stop it. If it was killed, this folder is free in {left} s"
         )
 
     def _delete(self) -> None:
         try:
-            self.store.fs.call_s3("delete_object", Bucket=self.bucket, Key=self.key, IfMatch=self.etag)
+            self.store.fs.call_s3("delete_object", **_object(self.store), IfMatch=self.etag)
         except Exception as error:  # gone, or not ours any more, or not reached: it ends by itself
             if not isinstance(error, OSError) and not of_storage(error):
                 raise
 
 
-def machine() -> str:
-    """Equal for processes that see each other by number: of one boot, and on Linux of one namespace."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return f"{platform.node()} {round(psutil.boot_time())}"
+class DriversLease:
+    """What a worker knows of the lease of its driver."""
+
+    def __init__(self, store: Store, token: str) -> None:
+        self.store = store
+        self.token = token
+        self._asked = self._until = -1.0
+        refuse_late_requests(store, token, lambda: clock() < self._until)
+
+    def check(self) -> None:
+        """RunFailed unless the driver still has the right to write here. It may be about to renew, so wait a little."""
+        begun = now = clock()
+        while now >= min(self._asked + ASK_AGAIN, self._until):
+            holder, _, age = read_lease(self.store)
+            if holder.get("token") != self.token:
+                raise RunFailed(f"{self.store.address}: another run has taken over here; nothing more is written")
+            self._asked, self._until = now, now - age + _seconds(holder) * (1 - MARGIN)
+            if (now := clock()) < self._until:
+                return
+            if now - begun > _seconds(holder) / 3:
+                raise RunFailed(
+                    f"{self.store.address}: the driver last renewed its lock {age:.0f} s ago; another run may take "
+                    "over, so nothing more is written"
+                )
+            time.sleep(_seconds(holder) / 60)
+            now = clock()
 
 
-def is_alive(pid: object, began: object) -> bool:
+def store_of(task: TaskHead) -> Store:
+    """The folder that a task writes into, for as long as its driver has the right to."""
+    store = Store(task["out"])
+    if "lease" in task:
+        store.lease = _drivers_lease(task["out"], task["lease"])
+    return store
+
+
+@cache  # a process asks the store once for many tasks
+def _drivers_lease(address: str, token: str) -> DriversLease:
+    return DriversLease(Store(address), token)
+
+
+def refuse_late_requests(store: Store, name: str, is_fresh: Callable[[], bool]) -> None:
+    """Send no request that writes below a root once its lease is not fresh: botocore sends one again for half a minute."""
+    below = f"/{store.root.partition('/')[2]}/"
+
+    def refuse(request: Any, event_name: str, **_: Any) -> None:
+        path = unquote(urlsplit(request.url).path)
+        writes = event_name.rpartition(".")[2] in WRITES and below in path and not path.endswith(f"/{NAME}")
+        if writes and not is_fresh():
+            raise RunFailed(f"{store.address}: its lock could not be renewed in time, so nothing more is written")
+
+    store.fs.s3.meta.events.register("before-send.s3", refuse, unique_id=name)
+
+
+def read_lease(store: Store) -> tuple[Mapping[str, Any], str, float]:
+    """What the lease says, its tag, and its age in seconds by the store's clock; no tag if there is none."""
     try:
-        process = psutil.Process(pid if isinstance(pid, int) else -1)
-        return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() == began)
-    except (psutil.Error, ValueError):
-        return False
+        answer = store.fs.call_s3("get_object", **_object(store))
+    except FileNotFoundError:
+        return {}, "", 0.0
+    try:
+        facts = json.loads(sync(store.fs.loop, answer["Body"].read))
+    except ValueError:
+        facts = {}
+    now = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    age = (parsedate_to_datetime(now) if now else datetime.now(UTC)) - answer["LastModified"]
+    return facts if isinstance(facts, dict) else {}, answer["ETag"], age.total_seconds()
+
+
+def _object(store: Store) -> dict[str, str]:
+    bucket, key, _ = store.fs.split_path(store.at(NAME))
+    return {"Bucket": bucket, "Key": key}
+
+
+def _is_over(holder: Mapping[str, Any], age: float) -> bool:
+    return age > _seconds(holder) or is_alive(holder) is False
+
+
+def _seconds(holder: Mapping[str, Any]) -> float:
+    """How long a lease lasts, as its holder counts."""
+    seconds = holder.get("seconds")
+    return seconds if isinstance(seconds, float) else LEASE

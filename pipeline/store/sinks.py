@@ -60,6 +60,7 @@ def publish(store: Store, sink: str, wanted: Collection[str]) -> bool:
         store.remove([f"{sink}/{name}" for name in there - stay])
         store.remove([staged(f"{sink}/{name}") for name in waiting - names])
         for name in sorted(waiting & names):
+            store.check_lease()
             store.fs.mv(store.at(staged(f"{sink}/{name}")), store.at(f"{sink}/{name}"))
     return True
 

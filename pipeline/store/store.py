@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 import fsspec
 import xxhash
@@ -64,6 +64,14 @@ class HashingFile:
         return str(self._hash.hexdigest())
 
 
+class WriteLease(Protocol):
+    """The right to write into a folder of an object store, which another run may take over (`pipeline/store/lock.py`)."""
+
+    token: str
+
+    def check(self) -> None: ...
+
+
 class Store:
     """A folder of a run, by address."""
 
@@ -82,6 +90,7 @@ class Store:
             raise RunFailed(f"{address}: {refusal(error) or error}") from error
         self.fs: fsspec.AbstractFileSystem = fs
         self.root = root.rstrip("/")
+        self.lease: WriteLease | None = None  # what is written needs it
         self.local = "file" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
 
     @property
@@ -160,6 +169,7 @@ class Store:
         file = self.fs.open(full, "wb")
         try:
             yield HashingFile(file)
+            self.check_lease()
         except BaseException:
             _give_up(file)
             raise
@@ -170,6 +180,16 @@ class Store:
             if of_storage(error.__cause__ or error):
                 raise RunFailed(f"{self.address}/{path} cannot be written: {in_plain_words(error)}") from error
             raise
+        self.check_lease()  # the request may have been sent again for a while
+
+    def check_lease(self) -> None:
+        """RunFailed where another run may have taken over."""
+        if self.lease is not None:
+            self.lease.check()
+
+    @property
+    def lease_token(self) -> str | None:
+        return None if self.lease is None else self.lease.token
 
     def write(self, path: str, data: bytes) -> str:
         with self.commit(path) as file:
@@ -208,6 +228,7 @@ class Store:
     def remove(self, paths: list[str]) -> None:
         """Files, and the folders that are empty without them."""
         for path in paths:
+            self.check_lease()
             if self.local:
                 Path(self.at(path)).unlink(missing_ok=True)
             else:

@@ -23,6 +23,7 @@ from gristmill.pipeline.errors import DamagedFile
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.store.checksums import open_checked
+from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.records import FileFacts, LookTask, Part, Result, RuleSpec
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.store.writing import write_table
@@ -158,7 +159,7 @@ def in_a_row(parts: Sequence[Part]) -> list[list[int]]:
 
 def run_survey(task: LookTask) -> Result:
     """The file that a step of a survey leaves."""
-    store, step, given = Store(task["out"]), task["step"], task["given"]
+    store, step, given = store_of(task), task["step"], task["given"]
     name = f"{BETWEEN}/{step.replace(' ', '-')}-{task['task'][:12]}.{task['task'][12:20]}"
     if step == "rows":
         rows = rows_below(store, given["parts"], given["columns"], given["groups"], given["limits"])

@@ -8,8 +8,10 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 import time
 
+import psutil
 import pytest
 
 from gristmill.pipeline.errors import RunFailed
@@ -72,6 +74,81 @@ def test_a_lease_of_another_machine_ends_unless_it_is_renewed(proxied: Proxy, mo
         with pytest.raises(RunFailed, match="another run is at work"):
             other.take()
         assert not gone._renew(), "one that wakes up again finds its lease lost"
+
+
+def test_a_clock_that_is_set_costs_nobody_the_lock(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    with one_run_at_a_time(Store("s3://mill/out")):
+        at = psutil.Process.create_time
+        monkeypatch.setattr(psutil.Process, "create_time", lambda process: at(process) + 0.01)  # as after a step of NTP
+        monkeypatch.setattr(time, "time", lambda: 0.0)
+        with pytest.raises(RunFailed, match="another run is at work"), one_run_at_a_time(Store("s3://mill/out")):
+            pass
+
+
+def test_a_process_of_another_container_is_not_taken_for_dead(proxied: Proxy) -> None:
+    store = Store("s3://mill/out")
+    holder = Lease(store)
+    holder.facts |= {"pid": 2**22 + 1, "machine": holder.facts["machine"].replace("pid:[", "pid:[1")}
+    assert holder.take()
+    with pytest.raises(RunFailed, match=r"free in (59|60) s"):
+        Lease(store).take()
+
+
+def test_a_run_that_slept_past_its_lease_writes_only_if_nobody_has_taken_over(
+    proxied: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clock, slept = Store("s3://mill/out"), lock.clock, [0.0]
+    monkeypatch.setattr(lock, "clock", lambda: clock() + slept[0])
+    with pytest.raises(RunFailed, match="another run has taken over here"), one_run_at_a_time(store):
+        slept[0] += 1000
+        store.write("run.json", b"{}")
+        slept[0] += 1000
+        proxied.refuse = lambda method, path: (403, "AccessDenied") if method == "PUT" else None
+        with pytest.raises(RunFailed, match=r"last renewed 1,?000 s ago and cannot be now"):
+            store.write("run.json", b"late")
+        proxied.refuse = lambda method, path: None
+        Store("s3://mill/out").write(".lock", b'{"token": "of another"}')
+        for write in (lambda: store.write("run.json", b"late"), lambda: store.remove(["run.json"])):
+            with pytest.raises(RunFailed, match="another run has taken over here"):
+                write()
+        store.check_lease()
+    assert Store("s3://mill/out").read("run.json") == b"{}"
+
+
+def test_a_request_that_waits_for_the_store_is_not_sent_after_the_lease(
+    proxied: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "LEASE", 2.0)
+    monkeypatch.setattr(lock, "RENEWAL", 60.0)
+    store = Store("s3://mill/out")
+    with pytest.raises(RunFailed, match="another run has taken over"), one_run_at_a_time(store):
+        proxied.share, proxied.faults = 1.0, ("reset",)
+        heal = threading.Timer(2.0, setattr, (proxied, "share", 0.0))
+        heal.start()
+        with pytest.raises(RunFailed, match="could not be renewed in time"):
+            store.write("part", b"late")
+        heal.join()
+        assert not store.exists("part")
+        Store("s3://mill/out").write(".lock", b'{"token": "of another"}')
+        store.check_lease()
+
+
+def test_a_worker_writes_as_long_as_its_driver_renews_the_lease(
+    proxied: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "LEASE", 2.0)
+    monkeypatch.setattr(lock, "RENEWAL", 0.2)
+    store = Store("s3://mill/out")
+    with one_run_at_a_time(store):
+        worker = lock.store_of(
+            {"task": "t", "node": "n", "key": "k", "cost": 0, "out": store.address, "lease": str(store.lease_token)}
+        )
+        for number in range(3):
+            worker.write(f"part-{number}", b"of the run")
+            time.sleep(1.0)
+    with pytest.raises(RunFailed, match="another run has taken over here"):
+        worker.write("part-3", b"late")
+    assert sorted(store.files("")) == ["part-0", "part-1", "part-2"]
 
 
 def test_a_run_whose_lease_was_taken_over_ends(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
