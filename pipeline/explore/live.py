@@ -3,13 +3,15 @@ alarms."""
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Sequence
 from typing import TypedDict
 
 from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, as_share, one_line
+from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.look.run_folder import DocumentCounts, Folder, NotFound, RecordedRun, record_so_far
-from gristmill.pipeline.progress.progress_file import PATH, is_alive
+from gristmill.pipeline.progress.progress_file import PATH, state_of
 from gristmill.pipeline.report.sections import is_web
 
 
@@ -39,7 +41,7 @@ class LiveRecord(TypedDict, total=False):
 
     state: str
     message: str | None
-    host: str
+    process: dict[str, JSON]  # `pipeline/process_id.py`
     started: float
     updated: float
     workers: int
@@ -87,16 +89,15 @@ def live_of(out: str) -> ProgressView:
     except (ValueError, TypeError, OSError):
         return {"state": "unreadable"}
     try:
-        return live_view(record, is_alive(record), time.time())
+        return live_view(record, time.time())
     except (TypeError, ValueError, AttributeError, LookupError):
         return {"state": "unreadable"}
 
 
-def live_view(facts: LiveRecord, alive: bool | None, now: float) -> ProgressView:
+def live_view(facts: LiveRecord, now: float) -> ProgressView:
     """In words and shares; everything is text or a number, and the page takes it for nothing else."""
-    state = str(facts.get("state"))
-    if state == "running" and alive is False:
-        state = "stopped"
+    state = state_of(facts, now)
+    host = str((facts.get("process") or {}).get("host"))
     end = now if state == "running" else float(facts.get("updated") or now)
     seconds = max(0.0, end - float(facts.get("started") or end))
     recently: RecentSpeed = facts.get("recently") or {}
@@ -112,7 +113,7 @@ def live_view(facts: LiveRecord, alive: bool | None, now: float) -> ProgressView
         else float(facts.get("bytes") or 0) / max(1.0, seconds)
     )
     nodes = [node_of(node, end) for node in facts.get("nodes") or []]
-    if state != "running":
+    if state not in ("running", "silent"):
         for node in nodes:
             if node["state"] == "running":
                 node.update({"state": "broke off", "left": None, "left_words": ""})
@@ -122,7 +123,7 @@ def live_view(facts: LiveRecord, alive: bool | None, now: float) -> ProgressView
         "state": state,
         "words": {
             "state": STATES.get(state, state)
-            + (f" on {one_line(str(facts.get('host')))}" if alive is None and state == "running" else ""),
+            + (f" on {one_line(host)}" if host != platform.node() and state == "running" else ""),
             "elapsed": as_seconds(seconds),
             "documents": as_number(sum(reader.count.kept for reader in run.readers)),
             "speed": f"{as_number(speed)}/s",
@@ -142,6 +143,8 @@ def live_view(facts: LiveRecord, alive: bool | None, now: float) -> ProgressView
 
 STATES = {
     "running": "is running",
+    "silent": "has given no sign of life for minutes: it is suspended, or cut off from this folder. What follows is "
+    "from before",
     "stopped": "stopped without a message: its process is gone. Run the same command to resume",
     "failed": "failed. Run the same command to resume",
     "interrupted": "was interrupted. Run the same command to resume",

@@ -23,7 +23,7 @@ from gristmill.pipeline.look.legs import legs_of, parents, read_manifest, sinks_
 from gristmill.pipeline.look.records import LegManifest, ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, NotFound, Read, RecordedRun, record_so_far
 from gristmill.pipeline.look.why import CANNOT_ASK
-from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, is_alive
+from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, state_of
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.run_records import LegRules
 
@@ -55,13 +55,13 @@ class Snapshot:
     record: ReadRunRecord  # run.json, or what a run that has not ended says of itself
     run: RecordedRun
     live: LiveRecord | None  # logs/progress.json
-    alive: bool | None  # is its driver at work? None: it is on another machine
+    state: str  # of the run, as `state_of` says; `stopped` without that file
     legs: list[LegManifest]
     troubles: list[str]
 
     @property
     def going_on(self) -> bool:
-        return self.live is not None and self.live.get("state") == "running" and self.alive is not False
+        return self.state in ("running", "silent")
 
     @cached_property
     def stage_names(self) -> list[str]:
@@ -160,7 +160,6 @@ def read_snapshot(out: str) -> Snapshot:
     troubles: list[str] = []
     record = json_or_trouble(folder, "run.json", ReadRunRecord, troubles)
     live = json_or_trouble(folder, PROGRESS, LiveRecord, troubles)
-    alive = is_alive(live) if live is not None else False
     has_stages = bool(record and record.get("stages"))  # a run that broke off has them too, unless it was killed
     ended = has_stages and live is None  # a run that ends well removes the file
     if record is None and live is None and not troubles:
@@ -168,8 +167,8 @@ def read_snapshot(out: str) -> Snapshot:
     if live is not None and not is_progress(live):
         troubles.append(f"{PROGRESS}: not as the mill writes it")
         live = None
-    state = "stopped" if live is None or (live.get("state") == "running" and alive is False) else str(live.get("state"))
-    going = live is not None and live.get("state") == "running" and alive is not False
+    state = "stopped" if live is None else state_of(live, time.time())
+    going = state in ("running", "silent")
     chosen = (
         record
         if record is not None and (live is None or (has_stages and not going))
@@ -183,7 +182,7 @@ def read_snapshot(out: str) -> Snapshot:
     legs = manifests(folder, run, troubles)
     if not ended:
         legs = finished_parts(folder, run, legs, troubles)
-    return Snapshot(folder, chosen, run, live, alive, legs, troubles)
+    return Snapshot(folder, chosen, run, live, state, legs, troubles)
 
 
 def json_or_trouble(folder: Folder, path: str, kind: type[Read], troubles: list[str]) -> Read | None:
@@ -216,7 +215,7 @@ def is_manifest(manifest: LegManifest) -> bool:
 
 def is_progress(live: LiveRecord) -> bool:
     try:
-        live_view(live, False, 0.0)
+        live_view(live, 0.0)
     except READ_WRONG:
         return False
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from gristmill.pipeline.process_id import ProcessId
 from gristmill.pipeline.store.records import CountsByStage
 from gristmill.pipeline.store.run_records import NodeProgress
 
@@ -14,9 +15,7 @@ class ProcessFacts(TypedDict):
     name: str
     state: str
     message: str | None
-    process: int
-    born: float
-    host: str
+    process: ProcessId
     started: float
     workers: int
     dashboard: str | None

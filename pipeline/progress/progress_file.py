@@ -1,27 +1,26 @@
 """`logs/progress.json`: what a running run tells other processes, such as the page of `gristmill explore`.
 
-A thread of the driver writes it at most once a second (once in ten on an object store), whole or not at all, while
-workers are at work. It is removed when the run is done, for run.json has all facts then. A run that fails or is
-interrupted leaves it with the reason. One that is killed leaves it as it was; `is_alive` tells whether the process that
-wrote it is still there.
+A thread of the driver writes it at most once a second (once in ten on an object store), and at least once in half a
+minute, whole or not at all, while workers are at work. It is removed when the run is done, for run.json has all facts
+then. A run that fails or is interrupted leaves it with the reason. One that is killed leaves it as it was; `state_of`
+tells whether the process that wrote it is still there, and was heard of lately.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import platform
+import math
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import psutil
-
 from gristmill.kernels.base.files import write_whole
 from gristmill.pipeline.errors import OverBudget
 from gristmill.pipeline.plan.plan import Leg, Node
+from gristmill.pipeline.process_id import is_alive, this_process
 from gristmill.pipeline.progress import events
 from gristmill.pipeline.progress.facts import ProcessFacts, ProgressFacts, Speed, WorkerMemory
 from gristmill.pipeline.progress.tally import Tally
@@ -35,6 +34,8 @@ from gristmill.pipeline.store.store import Store
 
 PATH = "logs/progress.json"
 EVERY, EVERY_REMOTE = 1.0, 10.0  # seconds
+HEARTBEAT = 30.0  # seconds after which a file without news is written again
+SILENT = 120.0  # seconds without a heartbeat, after which nobody says that the run goes on
 RECENT = 30.0  # seconds over which the speed of now is taken
 NOTES = 20
 
@@ -68,20 +69,19 @@ class OnRecord(UI):
         self.at_work = threading.Event()
         self._lock = threading.Lock()
         self._speeds: deque[tuple[float, int, int]] = deque()
-        process = psutil.Process()
+        self._troubles: dict[str, bool] = {}  # by words: has the terminal been told?
         self._facts: ProcessFacts = {
             "name": name,
             "state": "running",
             "message": None,
-            "process": process.pid,
-            "born": process.create_time(),
-            "host": platform.node(),
+            "process": this_process(),
             "started": time.time() if since is None else since,
             "workers": 0,
             "dashboard": None,
             "notes": [],
         }
         self._nodes = {node.name: _beginning(node) for node in nodes}
+        self._latest: ProgressFacts | None = None
         ui.follows(self.facts)
 
     @property
@@ -141,7 +141,34 @@ class OnRecord(UI):
             self._facts |= {"state": state, "message": message}
 
     def facts(self) -> ProgressFacts:
-        """Everything as it is now, as plain data."""
+        """Everything as it is now, as plain data. What goes wrong over that is noted, and the facts stay as they were;
+        `updated` says since when."""
+        try:
+            self._latest = self._facts_now()
+        except Exception as error:  # of an alarm, say; whatever it is, the run goes on
+            self.trouble(error)
+            if self._latest is None:
+                raise
+            self._latest = {**self._latest, **self._facts}
+        return self._latest
+
+    def trouble(self, error: Exception) -> None:
+        """Note, once, that the progress of the run cannot be told."""
+        words = f"no news of the run's progress: {type(error).__name__}: {error}"
+        with self._lock:
+            if words not in self._troubles:
+                self._troubles[words] = False
+                self._facts["notes"] = [*self._facts["notes"], words][-NOTES:]
+
+    def tell_troubles(self) -> None:
+        """Pass on what the terminal was not told yet."""
+        with self._lock:
+            untold = [words for words, told in self._troubles.items() if not told]
+            self._troubles |= dict.fromkeys(untold, True)
+        for words in untold:
+            self.ui.note(words)
+
+    def _facts_now(self) -> ProgressFacts:
         memory = self.memory()
         with self._lock:
             now, tally = time.time(), self.tally
@@ -233,18 +260,31 @@ def on_record(recording: OnRecord, store: Store, watcher: Watcher | None = None)
     same facts, the last too."""
     ended = threading.Event()
 
+    def write(facts: ProgressFacts) -> None:
+        _write(store, facts)
+
     def show(facts: ProgressFacts) -> None:
         if watcher is not None:
             watcher(facts)
 
+    def publish(*readers: Watcher) -> None:
+        """Whatever goes wrong, the run goes on, and says so."""
+        for reader in readers:
+            try:
+                reader(recording.facts())
+            except Exception as error:
+                recording.trouble(error)
+        with contextlib.suppress(OSError):  # whoever read our notes has gone
+            recording.tell_troubles()
+
     def keep() -> None:
         recording.at_work.wait()
+        last = -math.inf
         while not ended.is_set():
-            if recording.changed.is_set():
+            if recording.changed.is_set() or time.monotonic() - last >= HEARTBEAT:
                 recording.changed.clear()
-                facts = recording.facts()
-                _write(store, facts)
-                show(facts)
+                publish(write, show)
+                last = time.monotonic()
             ended.wait(EVERY if store.local else EVERY_REMOTE)
 
     keeper = threading.Thread(target=keep, name="progress", daemon=True)
@@ -261,13 +301,11 @@ def on_record(recording: OnRecord, store: Store, watcher: Watcher | None = None)
         stop()
         stopped = isinstance(error, KeyboardInterrupt | OverBudget)
         recording.end("interrupted" if stopped else "failed", words_of(error))
-        facts = recording.facts()
-        _write(store, facts)
-        show(facts)
+        publish(write, show)
         raise
     stop()
     recording.end("done", None)
-    show(recording.facts())
+    publish(show)
     if store.exists(PATH):
         store.remove([PATH])
 
@@ -287,15 +325,12 @@ def _write(store: Store, facts: ProgressFacts) -> None:
             store.write(PATH, data)
 
 
-def is_alive(facts: Mapping[str, object]) -> bool | None:
-    """Is the process that wrote the file still at work? None where another machine would have to be asked."""
-    if facts.get("state") != "running":
-        return False
-    if facts.get("host") != platform.node():
-        return None
-    try:
-        process = psutil.Process(int(str(facts["process"])))
-        same = abs(process.create_time() - float(str(facts["born"]))) < 1
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
-    except (psutil.Error, KeyError, TypeError, ValueError):
-        return False
+def state_of(facts: Mapping[str, object], now: float) -> str:
+    """The state in the file, and of one that says `running`: `stopped` where its process is gone, `silent` where it
+    was not heard of for minutes."""
+    state, process, updated = str(facts.get("state")), facts.get("process"), facts.get("updated")
+    if state != "running":
+        return state
+    if not isinstance(process, Mapping) or is_alive(process) is False:
+        return "stopped"
+    return "running" if isinstance(updated, int | float) and now - updated < SILENT else "silent"

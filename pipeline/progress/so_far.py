@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from gristmill.pipeline.plan.stage_order import in_one_order
-from gristmill.pipeline.progress.progress_file import PATH, is_alive
+from gristmill.pipeline.progress.progress_file import PATH, state_of
 from gristmill.pipeline.store.counts import Count, RunAccount
 
 
@@ -26,8 +27,8 @@ def record_in(folder: RecordFolder) -> dict[str, Any]:
     if record.get("stages") or record.get("status") != "running" or not folder.has(PATH):
         return record
     live = folder.json(PATH)
-    going = live.get("state") == "running"
-    return record_so_far(live, record, "interrupted" if going and is_alive(live) is False else str(live.get("state")))
+    state = state_of(live, time.time())
+    return record_so_far(live, record, "interrupted" if state == "stopped" else state)
 
 
 def record_so_far(live: Mapping[str, Any], before: Mapping[str, Any], state: str) -> dict[str, Any]:

@@ -278,7 +278,7 @@ def _drivers_lease(address: str, token: str) -> DriversLease:
 
 
 def refuse_late_requests(store: Store, name: str, is_fresh: Callable[[], bool]) -> None:
-    """Send no request that writes below a root once its lease is not fresh: botocore sends one again for half a minute."""
+    """Send no request that writes below a root once its lease is not fresh: botocore tries for half a minute."""
     below = f"/{store.root.partition('/')[2]}/"
 
     def refuse(request: Any, event_name: str, **_: Any) -> None:

@@ -65,7 +65,7 @@ class HashingFile:
 
 
 class WriteLease(Protocol):
-    """The right to write into a folder of an object store, which another run may take over (`pipeline/store/lock.py`)."""
+    """The right to write into a folder of an object store, which another run may take over (`lock.py`)."""
 
     token: str
 

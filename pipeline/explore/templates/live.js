@@ -7,7 +7,7 @@
 
   const show = (told) => {
     if (told.state === "unreadable") return;
-    if (told.state !== "running") { location.reload(); return; }
+    if (!["running", "silent"].includes(told.state)) { location.reload(); return; }
     for (const [name, word] of Object.entries(told.words)) {
       const at = panel.querySelector(`[data-word="${name}"]`);
       if (at && at.textContent !== word) at.textContent = word;

@@ -4,7 +4,6 @@ folder can be in."""
 from __future__ import annotations
 
 import json
-import platform
 import re
 import shutil
 import subprocess
@@ -15,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from gristmill.pipeline.explore.live import live_of, live_view
+from gristmill.pipeline.process_id import this_process
 from gristmill.pipeline.progress import progress_file
 from gristmill.pipeline.progress.progress import Quiet
-from gristmill.pipeline.progress.progress_file import OnRecord, is_alive, on_record
+from gristmill.pipeline.progress.progress_file import SILENT, OnRecord, on_record, state_of
 from gristmill.pipeline.store.store import Store
 from tests.pipeline.explore.explore_runs import Asker, Reply, finished, hashes, served
 from tests.pipeline.look.outfolder import make
@@ -32,7 +31,6 @@ HOSTILE = "<script>alert('x')</script>"
 
 def me(**more: Any) -> dict[str, Any]:
     """What a run of this process would leave."""
-    process = psutil.Process()
     nodes = [
         {"name": "web", "kind": "leg", "source": "web", "stages": ["extract"], "state": "running", "parts": 4, "done": 1, "decided": 0, "anew": 1, "began": time.time() - 30, "ended": None, "doing": None},
         {"name": "exact_dedup", "kind": "global", "source": None, "stages": ["exact_dedup"], "state": "waiting", "parts": None, "done": 0, "decided": 0, "anew": 0, "began": None, "ended": None, "doing": None},
@@ -50,9 +48,7 @@ def me(**more: Any) -> dict[str, Any]:
         "name": f"going {HOSTILE}",
         "state": "running",
         "message": None,
-        "process": process.pid,
-        "born": process.create_time(),
-        "host": platform.node(),
+        "process": this_process(),
     }
     facts |= {
         "started": time.time() - 60,
@@ -118,11 +114,16 @@ def test_a_run_that_goes_on_shows_how_far_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "state", "words"),
     [
-        ({"born": 1.0}, "stopped", "stopped without a message"),
-        ({"process": 2**22 + 1}, "stopped", "its process is gone"),
+        ({"process": this_process() | {"began": 1}}, "stopped", "stopped without a message"),
+        ({"process": this_process() | {"pid": 2**22 + 1}}, "stopped", "its process is gone"),
+        ({"updated": time.time() - SILENT - 1}, "silent", "no sign of life"),
         ({"state": "failed", "message": f"no space {HOSTILE}"}, "failed", "no space &lt;script&gt;"),
         ({"state": "interrupted"}, "interrupted", "was interrupted"),
-        ({"host": "elsewhere"}, "running", "is running on elsewhere"),
+        (
+            {"process": this_process() | {"host": "elsewhere", "machine": "another"}},
+            "running",
+            "is running on elsewhere",
+        ),
         ({"dashboard": "javascript:alert(1)"}, "running", "is running"),
     ],
 )
@@ -131,15 +132,16 @@ def test_how_a_run_ended_is_said(tmp_path: Path, change: dict[str, Any], state: 
         reply = Asker(server).get("/")
         assert reply.status == 200 and words in reply.text and "javascript:" not in reply.text
         assert ("time left</dt>" in reply.text) == ("documents now</dt>" in reply.text) == (state == "running")
-        assert live_of(str(tmp_path))["state"] == state and ("/script.js" in reply.text) == (state == "running")
+        assert live_of(str(tmp_path))["state"] == state
+        assert ("/script.js" in reply.text) == (state in ("running", "silent"))
 
 
 def test_nobody_knows_the_time_left_before_a_part_is_done(tmp_path: Path) -> None:
     facts = me()
     facts["nodes"][0] |= {"done": 0}
-    assert live_view(facts, True, facts["updated"])["words"]["left"] == "not known yet"
+    assert live_view(facts, facts["updated"])["words"]["left"] == "not known yet"
     facts["nodes"] = [facts["nodes"][0] | {"done": 2}]
-    assert live_view(facts, True, facts["updated"])["words"]["left"].endswith(" s")
+    assert live_view(facts, facts["updated"])["words"]["left"].endswith(" s")
 
 
 def test_a_run_that_broke_off_shows_its_own_record(tmp_path: Path, whole: Path) -> None:
@@ -158,7 +160,7 @@ def test_a_run_that_broke_off_shows_its_own_record(tmp_path: Path, whole: Path) 
             and re.search(r'data-cell="docs_in">23<', page)
         ), facts
     (out / "run.json").write_text(json.dumps({"name": "small", "status": "running", "recipe": record["recipe"]}))
-    page = ask_all(leave(out, me(born=1.0)))["/"].text
+    page = ask_all(leave(out, me(process=this_process() | {"began": 1})))["/"].text
     assert (
         "stopped without a message" in page
         and re.search(r'data-cell="docs_in">10<', page)
@@ -310,10 +312,66 @@ def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(
             if path.exists():
                 seen.add(path.stat().st_mtime_ns)
                 facts = json.loads(path.read_bytes())
-                assert facts["state"] == "running" and is_alive(facts)
+                assert state_of(facts, time.time()) == "running"
     assert 3 <= len(seen) <= 7
     assert [*tmp_path.rglob("*")] == []
     assert threading.active_count() < 20 and "progress" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_file_without_news_has_a_heartbeat_and_one_without_a_heartbeat_is_not_of_a_running_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_file, "EVERY", 0.05)
+    monkeypatch.setattr(progress_file, "HEARTBEAT", 0.1)
+    store, path = Store(str(tmp_path)), tmp_path / progress_file.PATH
+    with on_record(recording(store), store) as face:
+        face.connected(None, 2)
+        wait_until(path.exists)
+        first = json.loads(path.read_bytes())
+        wait_until(lambda: json.loads(path.read_bytes())["updated"] > first["updated"])
+    assert state_of(first, first["updated"] + 60) == "running"
+    assert state_of(first, first["updated"] + SILENT + 1) == "silent"
+
+
+def test_progress_that_cannot_be_told_is_said_once_and_told_again_when_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_file, "EVERY", 0.02)
+    monkeypatch.setattr(progress_file, "HEARTBEAT", 0.02)
+    store, path, notes, broken = Store(str(tmp_path)), tmp_path / progress_file.PATH, list[str](), threading.Event()
+
+    class Kept(Quiet):
+        def note(self, message: str) -> None:
+            notes.append(message)
+
+    def alarms(account: Any) -> list[str]:
+        if broken.is_set():
+            raise ZeroDivisionError("no documents")
+        return []
+
+    def watcher(facts: Any) -> None:
+        raise RuntimeError("no metrics")
+
+    with on_record(OnRecord(Kept(), "a run", [], alarms), store, watcher) as face:
+        face.connected(None, 2)
+        wait_until(lambda: len(notes) == 1)
+        broken.set()
+        wait_until(lambda: len(notes) == 2)
+        time.sleep(0.1)
+        frozen = json.loads(path.read_bytes())
+        assert frozen["notes"] == notes and len(notes) == 2, "each is said once, on the terminal and in the file"
+        assert "RuntimeError: no metrics" in notes[0] and "ZeroDivisionError: no documents" in notes[1]
+        assert state_of(frozen, frozen["updated"] + SILENT + 1) == "silent"
+        broken.clear()
+        wait_until(lambda: json.loads(path.read_bytes())["updated"] > frozen["updated"])
+    assert not path.exists()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +383,7 @@ def test_a_run_that_ends_badly_says_so(tmp_path: Path, error: BaseException, sta
     with pytest.raises(type(error)), on_record(recording(store), store):
         raise error
     facts = json.loads((tmp_path / progress_file.PATH).read_bytes())
-    assert (facts["state"], facts["message"]) == (state, message) and is_alive(facts) is False
+    assert (state_of(facts, time.time()), facts["message"]) == (state, message)
     with on_record(recording(store), store):
         pass
     assert not (tmp_path / progress_file.PATH).exists()
@@ -359,7 +417,7 @@ def test_counts_so_far_are_those_of_the_account(whole: Path, tmp_path: Path) -> 
 
 def test_speeds_are_those_of_the_last_half_minute() -> None:
     facts = me(recently={"documents": 600, "bytes": 6_000_000, "seconds": 30.0})
-    assert live_view(facts, True, facts["updated"])["words"]["speed"] == "20/s"
+    assert live_view(facts, facts["updated"])["words"]["speed"] == "20/s"
 
 
 def test_a_run_finished_while_somebody_looks(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.overview import overview
+from gristmill.pipeline.process_id import this_process
 from gristmill.pipeline.processes.interrupts import one_is_enough
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.progress.progress_file import PATH
@@ -149,9 +150,7 @@ def test_a_killed_run_is_told_from_what_it_had_noted(folder: Path) -> None:
     live = {
         "state": "running",
         "message": None,
-        "process": 2**22 + 1,
-        "born": 1.0,
-        "host": os.uname().nodename,
+        "process": this_process() | {"pid": 2**22 + 1},
         "started": 5.0,
         "updated": 9.0,
     }

@@ -39,7 +39,7 @@ def facts(nodes: list[dict[str, object]], dropped: dict[str, int] | None = None,
     return cast(
         ProgressFacts,
         {
-            "name": "demo", "state": "running", "message": None, "process": 1, "born": 0.0, "host": "here", "started": 0.0,
+            "name": "demo", "state": "running", "message": None, "process": {}, "started": 0.0,
             "workers": 2, "dashboard": None, "notes": [], "updated": 60.0, "documents": 9000, "bytes": GB, "tasks": {},
             "deaths": 0, "peak_memory": {}, "alarms": [], "nodes": nodes, "seconds_left": 130.0,
             "memory": {"workers": 2, "largest": GB // 2, "total": GB, "limit": 4 * GB},
