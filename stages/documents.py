@@ -256,6 +256,21 @@ def finite(value: Any) -> Any:
     return [finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
+def strings_in(value: Any) -> Iterator[str]:
+    """All strings of plain data in order, names of fields included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bytes):
+        yield value.decode("utf-8", "replace")
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from strings_in(name)
+            yield from strings_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from strings_in(inner)
+
+
 def rebatch(
     batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES, rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:

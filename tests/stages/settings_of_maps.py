@@ -417,8 +417,8 @@ TEXT = [
     ),
     Subject(
         "PersonalData",
-        {"kinds": to(("ip",)), "style": to("fake"), "seed": to(1, style="fake")},
-        given=texts(PERSONAL * 3),
+        {"kinds": to(("ip",)), "style": to("fake"), "seed": to(1, style="fake"), "url": to(True)},
+        given=pa.table({"text": [PERSONAL] * 3, "url": ["https://a.example/?to=jane.doe%40mill-river.com"] * 3}),
     ),
     Subject(
         "Repair",

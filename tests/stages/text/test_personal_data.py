@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
@@ -10,6 +12,7 @@ from pydantic import ValidationError
 from gristmill.kernels.base import columns
 from gristmill.kernels.personal_data.spans import KINDS
 from gristmill.stages import PersonalData
+from gristmill.stages.stage import CannotRun
 from tests.reference.spans_plain import spans_plain
 
 TEXT = (
@@ -109,3 +112,81 @@ def test_text_too_large_for_short_offsets_becomes_large(monkeypatch):
 def test_masked_text_has_nothing_more_to_mask():
     once = PersonalData()(pa.table({"text": [TEXT]}))
     assert PersonalData()(once)["text"].to_pylist() == once["text"].to_pylist() == [MASKED]
+
+
+def metas(*values, **settings):
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    table = pa.table({"text": ["no data"] * len(values), "meta": pa.array(texts, pa.string())})
+    return PersonalData(**settings)(table)["meta"].to_pylist()
+
+
+def test_every_string_of_meta_is_masked_names_of_fields_too():
+    given = {
+        "author": "ann@corp.com",
+        "by": ['Bob "B" <bob@corp.com>', {"tel": "x\n+49 30 1234567", "ok": None}],
+        "contacts": {"zoe@corp.com": 1, "amy@corp.com": 2},
+        "number": 4111111111111111,
+    }
+    masked = {
+        "author": "<email>",
+        "by": ['Bob "B" <<email>>', {"tel": "x\n<phone>", "ok": None}],
+        "contacts": {"<email>": 1, "<email> 2": 2},
+        "number": 4111111111111111,
+    }
+    done = metas(given, None, "no JSON, ann@corp.com", {"title": "caf\u00e9"}, "")
+    assert json.loads(done[0]) == masked and done[1:] == [
+        None,
+        "no JSON, <email>",
+        json.dumps({"title": "caf\u00e9"}),
+        "",
+    ]
+    assert "user" in metas({"a": "ann@corp.com"}, style="fake")[0] and metas({"a": "ann@corp.com"}, kinds=["ip"]) == [
+        json.dumps({"a": "ann@corp.com"})
+    ]
+    with pytest.raises(CannotRun, match="masks JSON text"):
+        PersonalData()([{"text": "a", "meta": {"author": "ann@corp.com"}}])
+
+
+@given(
+    st.recursive(
+        st.one_of(st.none(), st.integers(), st.text(max_size=5), st.sampled_from(["ann@a.org", 'a "b" \\ c@d.eu'])),
+        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+        max_leaves=8,
+    )
+)
+def test_meta_is_masked_string_by_string(value):
+    def plainly(inner):
+        if isinstance(inner, dict):
+            return {name: plainly(v) for name, v in inner.items()}
+        if isinstance(inner, list):
+            return [plainly(v) for v in inner]
+        return PersonalData()([{"text": inner}])[0]["text"] if isinstance(inner, str) else inner
+
+    assert json.loads(metas({"of": value}, "")[0]) == {"of": plainly(value)}
+
+
+def test_urls_are_counted_and_masked_only_where_asked():
+    urls = [
+        "https://x.org/?to=jane%40corp.com&q=a%20b",
+        "https://x.org/jane%2540corp%252Ecom",
+        "https://bob:secret12@x.org/%E9",
+        None,
+        "https://x.org/a%20b",
+    ]
+    table = pa.table({"text": ["-"] * 5, "url": urls, "id": ["zoe@corp.com", *"abcd"]})
+    batch = table.to_batches()[0]
+    left, done = PersonalData().apply(batch), PersonalData(url=True).apply(batch)
+    assert left.batch["url"].to_pylist() == urls and left.noted == done.noted
+    assert done.noted == {"url_emails": 2, "url_keys": 1, "id_emails": 1}
+    assert done.batch["url"].to_pylist() == [
+        "https://x.org/?to=<email>&q=a%20b",
+        "https://x.org/<email>",
+        "https://<key>@x.org/%E9",
+        None,
+        "https://x.org/a%20b",
+    ]
+    assert [("`url`" in said, "(2)" in said) for said in PersonalData().alarms("a", 5, left.noted)] == [
+        (False, False),
+        (True, True),
+    ]
+    assert len(PersonalData(url=True).alarms("a", 5, left.noted)) == 1
