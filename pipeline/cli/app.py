@@ -357,7 +357,7 @@ def is_new(out: str, recipe: Path) -> bool:
 def out_of(recipe: Recipe, out: str | None) -> str:
     """Where a run goes: the command line, else the recipe, else out/NAME beside the recipe."""
     if out:
-        return out
+        return out.rstrip("/") or out
     folder = recipe.path.resolve().parent
     named = recipe.head.out
     if named:

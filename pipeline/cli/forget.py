@@ -34,11 +34,18 @@ def forget(
             help="let duplicates that were dropped for them come back in the next run; default: they stay out",
         ),
     ] = False,
+    skip_inputs: Annotated[
+        bool,
+        typer.Option(
+            "--skip-inputs",
+            help="do not read the inputs again for what `personal_data` has masked in the run; the receipt says so",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be forgotten")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="the receipt as JSON on standard output")] = False,
 ) -> None:
-    """Take documents out of a run: documents, rejects, reports, indexes, shards and exports. Later runs leave them
-    out."""
+    """Take documents out of a run: documents, rejects, reports, indexes, shards and exports; copies that were made
+    beside it too. Later runs leave them out."""
     from gristmill.pipeline.errors import RecipeError
     from gristmill.pipeline.forget.forget import forget as carry_out
     from gristmill.pipeline.forget.receipt import in_words
@@ -49,7 +56,7 @@ def forget(
     request = None if names is None else read_request(names)
     screen = console(stderr=True)
     receipt = carry_out(
-        out, request, with_copies=with_copies, restore=restore, dry_run=dry_run,
+        out, request, with_copies=with_copies, restore=restore, skip_inputs=skip_inputs, dry_run=dry_run,
         note=lambda message: screen.print(f"[dim]{escape(message)}[/dim]", soft_wrap=True),
     )  # fmt: skip
     if as_json:

@@ -34,7 +34,7 @@ class Spool:
     """One file. `tag` is that of its version, as far as it was known when it was listed."""
 
     def __init__(self, folder: Path, address: str, tag: str) -> None:
-        self.folder = folder / xxhash.xxh3_128_hexdigest(f"{address}\0{tag}".encode())
+        self.folder = folder_of_file(folder, address, tag)
         while True:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
@@ -156,8 +156,24 @@ def joined(stretches: Iterable[STRETCH], gap: int = 0) -> list[STRETCH]:
 
 def not_cached(folder: Path, address: str, tag: str, wanted: list[STRETCH]) -> list[STRETCH]:
     """What would have to be fetched, if all that is there is sound."""
-    where = folder / xxhash.xxh3_128_hexdigest(f"{address}\0{tag}".encode())
+    where = folder_of_file(folder, address, tag)
     return missing(wanted, [(piece.start, piece.end) for piece in pieces_in(where)])
+
+
+def folder_of_file(folder: Path, address: str, tag: str) -> Path:
+    return folder / xxhash.xxh3_128_hexdigest(f"{address}\0{tag}".encode())
+
+
+def remove(path: Path) -> bool:
+    """The folder of a file goes, unless it is in use."""
+    with (path / PIECES).open("r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        (path / PIECES).unlink()  # first, while it is locked: whoever waits for it sees that it is gone
+        shutil.rmtree(path, ignore_errors=True)
+        return True
 
 
 def make_room(folder: Path, most: int) -> None:
@@ -172,8 +188,5 @@ def make_room(folder: Path, most: int) -> None:
     for _, one, path in sorted(there):
         if size <= most:
             return
-        with contextlib.suppress(OSError), (path / PIECES).open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (path / PIECES).unlink()  # first, while it is locked: whoever waits for it sees that it is gone
-            shutil.rmtree(path, ignore_errors=True)
-            size -= one
+        with contextlib.suppress(OSError):
+            size -= one if remove(path) else 0

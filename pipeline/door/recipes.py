@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from gristmill.kernels.base.files import whole_file
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.door.runs import Run, run
 from gristmill.pipeline.errors import RecipeError, RunFailed, in_words
+from gristmill.pipeline.forget.beside import blank, rows_of_table, tables_folder
 from gristmill.pipeline.recipe import recipe as recipes, registry
+from gristmill.pipeline.store.forgotten import Forgotten, read_list
+from gristmill.pipeline.store.store import Store
 from gristmill.stages.frames import as_arrow, as_column
 from gristmill.stages.stage import Reader, Stage
 
@@ -68,7 +71,9 @@ class Recipe:
         folder = str(out) or f"out/{self.checked.name}"
         if self._tables and "://" in folder:
             raise RecipeError(f"{folder}: tables are sources only of runs on this machine's disks; write them to files")
-        return run(self._check(Path(f"{folder.rstrip('/')}-tables"), write=True), folder, **where)
+        for name, (file, table) in self._tables.items():
+            write_source(table, tables_folder(folder) / file, name, read_list(Store(folder)))
+        return run(self._check(tables_folder(folder)), folder, **where)
 
     def _source(self, name: str, source: Any) -> dict[str, Any]:
         whole = source if isinstance(source, Source) else Source(source)
@@ -89,22 +94,28 @@ class Recipe:
         self._tables[name] = file, table
         return {"parquet": {"path": file}, **rest}
 
-    def _check(self, folder: Path, write: bool = False) -> recipes.Recipe:
+    def _check(self, folder: Path) -> recipes.Recipe:
         """With its tables as files in a folder."""
         data = {**self.data, "sources": dict(self.data["sources"])}
-        for name, (file, table) in self._tables.items():
+        for name, (file, _) in self._tables.items():
             path = folder.resolve() / file
-            if write and not path.exists():
-                write_source(table, path)
             data["sources"][name] = {**data["sources"][name], "parquet": {"path": str(path)}}
         return recipes.load(CALLED, written(data))
 
 
-def write_source(table: pa.Table, path: Path) -> None:
+def write_source(table: pa.Table, path: Path, source: str, forgotten: Forgotten | None) -> None:
+    """Write a table for a reader, without what the run is to forget; one that is there stays."""
+    if path.exists():
+        return
+    draft = path.with_name(f".{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as draft:
-            pq.write_table(table, draft)
+        pq.write_table(table, draft)
+        if forgotten is not None and (rows := rows_of_table(draft, source, path.name, forgotten)):
+            blank(draft, rows)
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
     except OSError as error:
         where = in_words(error, str(path.parent))
         raise RunFailed(f"tables lie in a folder beside the run, which cannot be written: {where}") from error

@@ -11,19 +11,17 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
-from pydantic import ValidationError
 
 from gristmill.pipeline.explore.reading_turns import Turn
 from gristmill.pipeline.explore.snapshot import Snapshot
+from gristmill.pipeline.inputs.again import NoOriginal, addresses_of, reader_of
 from gristmill.pipeline.inputs.files import REMEMBERED, open_input, remembered_in
 from gristmill.pipeline.look.history import FileSpan, Story
-from gristmill.pipeline.recipe import registry
 from gristmill.stages.read.charset import decode_page
 from gristmill.stages.read.payload import is_pdf
 from gristmill.stages.stage import Origin, Reader
@@ -42,10 +40,6 @@ HANDLER = re.compile(r"""([\s/"'])((?:on[a-z]+|background)[\t\n\f\r ]*=)""", re.
 STYLES = re.compile(r"(</?style(?=[\t\n\f\r />]))", re.IGNORECASE)
 FETCHES = re.compile(r"(url[\t\n\f\r ]*\((?![\t\n\f\r ]*[\"']?data:)|@import)", re.IGNORECASE)
 QUIET_STYLE = "<style>x-a { color: #06c; text-decoration: underline; } x-script, x-noscript, x-template { display: none; } html { background: #fff; }</style>"
-
-
-class NoOriginal(LookupError):
-    """There is no page to show; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +97,17 @@ def read_again(snapshot: Snapshot, story: Story, turn: Turn) -> Original:
     """The page of a document out of the file that it was read from."""
     if story.uid is None or story.source is None or not story.read_from:
         raise NoOriginal("the run does not say which file it was read from")
-    reader = reader_of(snapshot, story.source)
+    reader = reader_of(cast(Mapping[str, Any], snapshot.record), story.source)
     if not reader.gives_pages:
         raise NoOriginal(f"the source {story.source} has texts, not pages: what was read is the text itself")
     wanted = np.uint64(int(story.uid, 16))
     missing: list[str] = []
+    try:
+        remembered = remembered_in(snapshot.folder.read(REMEMBERED))
+    except LookupError as error:
+        raise NoOriginal("the journal does not say where the input files are") from error
     for span in story.read_from:
-        addresses = list(addresses_of(snapshot, span, reader))
+        addresses = list(addresses_of(remembered, span.path, reader))
         if not addresses:
             missing.append(span.path)
         for address, size in addresses:
@@ -127,47 +125,6 @@ def read_again(snapshot: Snapshot, story: Story, turn: Turn) -> Original:
             "the search through the input file ran out of time; look again, or at a run with smaller files"
         )
     raise NoOriginal(f"it is no longer in its input file{': cannot be read: ' + ', '.join(missing) if missing else ''}")
-
-
-def reader_of(snapshot: Snapshot, source: str) -> Reader:
-    """The reader of a source, as run.json has it; only readers that come with the mill."""
-    recipe = snapshot.record.get("recipe") or {}
-    settings = (recipe.get("sources") or {}).get(source) if isinstance(recipe, dict) else None
-    named = [name for name in settings or {} if name in registry.names()]
-    readers = [name for name in named if issubclass(registry.find(name), Reader)]
-    if not isinstance(settings, dict) or len(readers) != 1:
-        raise NoOriginal(f"run.json does not name a reader of ours for the source {source}")
-    chosen = settings[readers[0]]
-    if not isinstance(chosen, dict):
-        raise NoOriginal(f"run.json: the reader of {source} is not as the mill writes it")
-    try:
-        return cast(Reader, registry.build({"stage": readers[0], "settings": chosen, "code": None}))
-    except (ValidationError, TypeError) as error:
-        raise NoOriginal(f"run.json: the reader of {source} is not as the mill writes it") from error
-
-
-def addresses_of(snapshot: Snapshot, span: FileSpan, reader: Reader) -> Iterator[tuple[str, int]]:
-    """Input files that a span may mean, as the journal remembers them, with their sizes then."""
-    try:
-        remembered = remembered_in(snapshot.folder.read(REMEMBERED))
-    except LookupError as error:
-        raise NoOriginal("the journal does not say where the input files are") from error
-    roots = [reader.path] if isinstance(reader.path, str) else list(reader.path)
-    for address, facts in remembered.items():
-        below = address == span.path or address.endswith(f"/{span.path}")
-        if below and any(is_below(address, str(root)) for root in roots):
-            yield address, int(facts[0])
-
-
-def is_below(address: str, root: str) -> bool:
-    """May an address come of a file, folder or glob of the recipe? A relative one is known from its end alone."""
-    root = root.removeprefix("./").rstrip("/")
-    if not root or root == ".":
-        return True
-    tail = f"*/{root.removeprefix('~/')}" if not root.startswith("/") and "://" not in root else root
-    while tail.startswith("*/../"):
-        tail = "*/" + tail.removeprefix("*/../")
-    return fnmatchcase(address, tail) or fnmatchcase(address, f"{tail}/*")
 
 
 def in_file(

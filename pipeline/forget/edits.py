@@ -29,6 +29,7 @@ from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.store.writing import PartWriter, part_writers
 
 ROWS_OF_LINES = 8192
+HIDDEN = ("url", "id", "detail")  # of rejects that are no documents: what may name one
 
 
 def is_theirs(path: str) -> bool:
@@ -41,18 +42,26 @@ def rows_by_uid(search: Search, uids: Array, wanted: Forgotten) -> tuple[dict[st
     be forgotten."""
     goes: dict[str, list[int]] = {}
     nameless: dict[str, list[int]] = {}
-    by_url = len(wanted.keys["url"]) or len(wanted.keys["host"])
+    by_url = len(wanted.keys["url"]) or len(wanted.keys["host"]) or len(wanted.keys["email"])
     for path in search.tables("uid"):
         with_urls = by_url and bool(REJECTS.match(path))
-        for first, batch in batches(search.store, path, ["uid", "reason", "url"] if with_urls else ["uid", "reason"]):
+        for first, batch in batches(search.store, path, ["uid", "reason", *(HIDDEN if with_urls else ())]):
             unknown = batch.column("uid").is_null().to_numpy(False)
             own = np.isin(uids_of(batch), uids)
             own &= has_document(batch)
             if own.any():
                 goes.setdefault(path, []).extend((first + np.flatnonzero(own)).tolist())
-            if with_urls and (named := unknown & wanted.of_urls(batch.column("url"))).any():
+            if with_urls and (named := unknown & names_any(batch, wanted)).any():
                 nameless.setdefault(path, []).extend((first + np.flatnonzero(named)).tolist())
     return goes, nameless
+
+
+def names_any(batch: pa.RecordBatch, wanted: Forgotten) -> Array:
+    """Which records that are no documents have a url that is asked for, or name an address that is."""
+    named: Array = wanted.of_urls(batch.column("url"))
+    for name in HIDDEN:
+        named = named | wanted.of_emails(batch.column(name), in_url=name == "url")
+    return named
 
 
 def strange_tables(search: Search) -> list[str]:
@@ -139,8 +148,10 @@ def edit_table(store: Store, path: str, edit: TableEdit) -> None:
                 rows = np.arange(first, first + len(batch))
                 batch = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
                 if (hidden := np.isin(rows, nameless)).any():
-                    urls = pc.if_else(pa.array(hidden), pa.scalar(None, pa.string()), batch.column("url"))
-                    batch = batch.set_column(schema.get_field_index("url"), schema.field("url"), urls)
+                    for name in HIDDEN:
+                        place = schema.get_field_index(name)
+                        values = pc.if_else(pa.array(hidden), pa.scalar(None, pa.string()), batch.column(place))
+                        batch = batch.set_column(place, schema.field(name), values)
                 writer.write(batch.filter(pa.array(~np.isin(rows, goes))))
         if edit.get("comes"):
             for batch in pa.Table.from_pylist(list(edit["comes"]), SCHEMA).combine_chunks().to_batches():

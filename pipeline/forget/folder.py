@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -91,7 +91,7 @@ def open_table(store: Store, path: str) -> tuple[IO[bytes], pq.ParquetFile]:
         ) from error
 
 
-def batches(store: Store, path: str, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
+def batches(store: Store, path: str, columns: Iterable[str] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Record batches of a table with the number of their first row; of the columns those that are there."""
     file, table = open_table(store, path)
     with file:

@@ -8,7 +8,7 @@ while it is there no run starts in the folder, and `forget` goes on from it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,11 +20,12 @@ from gristmill.pipeline.engine.work import look_here
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.flow.saved import forget_in_index
+from gristmill.pipeline.forget.beside import edit_beside, remove_cached
 from gristmill.pipeline.forget.edits import edit_lines, edit_table
 from gristmill.pipeline.forget.indexes import store_of
 from gristmill.pipeline.forget.ledger import with_facts
 from gristmill.pipeline.forget.plan import DRAFT, FOLDER, NEW_LIST, Plan
-from gristmill.pipeline.forget.prepare import Preparation, finished_run
+from gristmill.pipeline.forget.prepare import Note, Preparation, finished_run
 from gristmill.pipeline.forget.receipt import in_words, receipt_of
 from gristmill.pipeline.forget.request import Request
 from gristmill.pipeline.look.exports import export_again
@@ -33,7 +34,7 @@ from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.run.outcomes import FOLDER as OUTCOMES, Outcome
 from gristmill.pipeline.run.reports import card_again
 from gristmill.pipeline.store.checksums import hash_of_content
-from gristmill.pipeline.store.forgotten import LIST, WORK
+from gristmill.pipeline.store.forgotten import KINDS, LIST, WORK, Forgotten, read_list
 from gristmill.pipeline.store.journal import JOURNAL, Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.records import FileFacts
@@ -42,18 +43,47 @@ from gristmill.pipeline.survey.survey import survey_legs
 from gristmill.shards.forget import forget_in_set
 from gristmill.shards.index import NAME, read_index
 
-Note = Callable[[str], None]
-
 
 def forget(
-    out: str, request: Request | None, *, with_copies: bool = False, restore: bool = False, dry_run: bool = False,
-    note: Note = lambda message: None,
+    out: str, request: Request | None, *, with_copies: bool = False, restore: bool = False, skip_inputs: bool = False,
+    dry_run: bool = False, note: Note = lambda message: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Take documents out of a run; the receipt. Without a request an unfinished one goes on."""
-    store = Store(out)
+    """Take documents out of a run, and out of the run on a part of its inputs beside it; the receipt. Without a request
+    an unfinished one goes on."""
+    store, sample = Store(out), Store(f"{out.rstrip('/')}-sample")
     finished_run(store)
+    how = {"with_copies": with_copies, "restore": restore, "skip_inputs": skip_inputs, "dry_run": dry_run}
+    if not sample.exists("run.json"):
+        return forget_in(store, request, **how, note=note)
+    try:
+        finished_run(sample)
+    except RecipeError as error:
+        raise RecipeError(f"{error}, or remove that folder: it has copies of this run's documents") from error
+    if request is None and not store.exists(WORK) and sample.exists(WORK):
+        return forget_in(sample, None, **how, note=note)
+    receipt = forget_in(store, request, **how, note=note)
+    note(f"{sample.address}, the run on a part of the inputs")
+    if dry_run:
+        keys = {**(request.keys if request else {})}
+        keys["uid"] = keys.get("uid", set()) | {
+            int(each["uid"], 16) for each in receipt["each"] if not each["held_back"]
+        }
+    else:  # the whole list, which is the same for the command that goes on after a kill
+        listed = read_list(store) or Forgotten.of({})
+        keys = {kind: set(listed.keys[kind].tolist()) for kind in KINDS if kind != "copy"}
+    asked = Request(keys, Counter(receipt["asked"]))
+    return {**receipt, "also": {sample.address: forget_in(sample, asked, **how, note=note)}}
+
+
+def forget_in(
+    store: Store, request: Request | None, *, with_copies: bool, restore: bool, skip_inputs: bool, dry_run: bool,
+    note: Note,
+) -> dict[str, Any]:  # fmt: skip
+    """Take documents out of one folder."""
     with one_run_at_a_time(store, note):
-        asked = None if request is None else digest([request.forgotten.with_checksum().checksum, with_copies, restore])
+        asked = None
+        if request is not None:
+            asked = digest([request.forgotten.with_checksum().checksum, with_copies, restore])
         if store.exists(WORK):
             if dry_run:
                 raise RecipeError(f"{store.address}: documents are being forgotten here; finish that first")
@@ -66,9 +96,9 @@ def forget(
         if request is None:
             raise RecipeError(f"{store.address}: nothing was begun here; name what to forget with --list")
         note("looking through the run")
-        prepared = Preparation(store, request, with_copies, restore).run()
+        prepared = Preparation(store, request, with_copies, restore, skip_inputs, note).run()
         if dry_run or prepared.is_done:
-            return dict(prepared.plan["receipt"])
+            return receipt_of(prepared.plan, "")
         prepared.plan["asked"] = asked or ""
         store.write(DRAFT, b"".join(json.dumps(entry).encode() + b"\n" for entry in prepared.entries))
         store.write(NEW_LIST, prepared.forgotten.plain())
@@ -100,6 +130,8 @@ class Forgetting:
             forget_in_index(store_of(store, folder), self.uids, known=not plan["restore"])
         for folder in plan["sets"]:
             forget_in_set(store.at(folder), self.uids)
+        edit_beside(store, plan["beside"])
+        remove_cached(plan["cached"])
         facts = self.new_facts()
         self.replace_journal(facts)
         self.write_reports(facts)

@@ -37,7 +37,14 @@ class TableEdit(TypedDict):
     checksum: str  # of the file as it was; none where there was no file
     goes: list[int]
     comes: NotRequired[list[JSONObject]]
-    nameless: NotRequired[list[int]]  # rows that stay without their url
+    nameless: NotRequired[list[int]]  # rows that stay, without what names a page
+
+
+class BesideEdit(TypedDict):
+    """Rows of a table that are emptied; all of one that no source reads goes (None)."""
+
+    checksum: str
+    rows: list[int] | None
 
 
 class Plan(TypedDict):
@@ -55,6 +62,8 @@ class Plan(TypedDict):
     json: dict[str, Any]  # files that are written as they are here
     set_counts: dict[str, dict[str, dict[str, int]]]  # documents and tokens by source that go, by set
     exports: list[Export]
+    beside: dict[str, BesideEdit]  # tables of `Recipe` beside the run, by their whole paths
+    cached: list[str]  # folders of the cache of crawls that go
     restore: bool
     receipt: JSONObject
 

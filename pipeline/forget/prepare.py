@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.forget import edits
+from gristmill.pipeline.forget import beside, edits
 from gristmill.pipeline.forget.answers import are_answers_to, askers_of, caches_elsewhere, keys_of
 from gristmill.pipeline.forget.folder import batches, files_of, string_columns, text_columns, uids_of
 from gristmill.pipeline.forget.indexes import rows_in_index, saved_by, store_of
+from gristmill.pipeline.forget.inputs import InputSearch, is_masked
 from gristmill.pipeline.forget.ledger import Ledger, reads_inputs
 from gristmill.pipeline.forget.passages import Passages
-from gristmill.pipeline.forget.plan import VERSION, Plan, TableEdit, Where, fates, noted
+from gristmill.pipeline.forget.plan import VERSION, BesideEdit, Plan, TableEdit, Where, fates, noted
 from gristmill.pipeline.forget.receipt import out_of_reach, place_of
 from gristmill.pipeline.forget.request import Request
 from gristmill.pipeline.forget.scrub import Scrubber, as_array, strings_in
@@ -32,7 +33,14 @@ from gristmill.pipeline.store.records import JournalEntry
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.store import Store
 from gristmill.shards.forget import held_in_set
+from gristmill.stages.extract.views import other_uids
 
+MASKED = "Documents in which `personal_data` has masked what was asked for are not found there"
+AS_STORED = (
+    "the inputs: texts and addresses were looked for in what the run stores, as its stages left it; readers leave out what"
+    " they find in the inputs once they read them again"
+)
+Note = Callable[[str], None]
 REBUILT = ("/manifest.json", "/rules.json", "/survey.json", "/report.json")
 
 
@@ -51,7 +59,9 @@ def finished_run(store: Store) -> RunRecord:
         )
     record: RunRecord | None = store.read_json("run.json")
     if record is None:
-        raise RecipeError(f"{store.address}: no run is here (there is no run.json)")
+        sample = f"{store.address.rstrip('/')}-sample"
+        beside = f"; {sample} has one, of a part of the inputs" if Store(sample).exists("run.json") else ""
+        raise RecipeError(f"{store.address}: no run is here (there is no run.json){beside}")
     if record.get("status") != "done":
         raise RecipeError(f"{store.address}: this run has not come to its end; run its recipe again first")
     return record
@@ -60,8 +70,11 @@ def finished_run(store: Store) -> RunRecord:
 class Preparation:
     """A list held against a run."""
 
-    def __init__(self, store: Store, request: Request, with_copies: bool, restore: bool) -> None:
+    def __init__(
+        self, store: Store, request: Request, with_copies: bool, restore: bool, skip_inputs: bool, note: Note
+    ) -> None:
         self.store, self.request, self.with_copies, self.restore = store, request, with_copies, restore
+        self.skip_inputs, self.note = skip_inputs, note
         self.record = finished_run(store)
         self.journal = Journal(store, looks_only=True)
         self.exports = exports_of(store)
@@ -77,6 +90,7 @@ class Preparation:
         self.nameless: dict[str, list[int]] = {}
         self.json: dict[str, Any] = {}
         self.uids, self.held = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+        self.unread: list[str] = []  # what was not looked at, and why
 
     def run(self) -> Prepared:
         copies = self.choose()
@@ -106,6 +120,7 @@ class Preparation:
         self.reports(ledger, scrubber)
         counts = fates(documents)
         forgotten = self.new_list([int(uid, 16) for uid, document in documents.items() if not document["copy"]])
+        tables_beside, cached = self.beside_tables(forgotten), self.cached(ledger)
         receipt: JSONObject = {
             "asked": dict(sorted(self.request.lines.items())),
             "documents": counts["forgotten"],
@@ -116,9 +131,11 @@ class Preparation:
                 for where, of in sorted(self.found.items())
                 if of["rows"] or of["files"]
             },
+            "sample": sample.address if (sample := Store(f"{self.store.root}-sample")).exists("run.json") else None,
             "copies": copies,
             "with_copies": self.with_copies,
             "restored": self.restore,
+            "not_looked_at": cast(list[Any], self.unread),
             "not_reached": cast(list[Any], out_of_reach(self.store, self.files, self.record, self.mute_tables())),
             "done_again": sorted(name for name in self.dedup if f"{OUTCOMES}/{name}.json" not in self.outcomes),
         }
@@ -146,19 +163,23 @@ class Preparation:
                 folder: {"documents": dict(of.documents), "tokens": dict(of.tokens)} for folder, of in held.items()
             },
             "exports": exports,
+            "beside": tables_beside,
+            "cached": cached,
             "restore": self.restore,
             "receipt": receipt,
         }
         before = read_list(self.store)
         known = before is not None and before.plain() == forgotten.plain()
-        is_done = known and not (documents or tables or lines or any(of.counts for of in held.values()))
+        is_done = known and not (
+            documents or tables or lines or tables_beside or any(of.counts for of in held.values())
+        )
         entries = iter(ledger.entries(scrubber, forgotten.with_checksum().checksum))
         return Prepared(plan, forgotten, entries, is_done)
 
     def choose(self) -> list[Any]:
         """Which documents go, and which are held back; copies as the receipt has them."""
         search = self.search
-        self.uids = search.present(search.meant(self.wanted))
+        self.uids = search.present(search.with_rephrased(np.union1d(search.meant(self.wanted), self.in_inputs())))
         copies = search.copies_of(self.uids) if len(self.uids) else {}
         self.held = search.dropped_for(self.uids)
         others = np.fromiter(copies, np.uint64, len(copies))
@@ -174,6 +195,44 @@ class Preparation:
             if int(copy["uid"], 16) in held:
                 copy["fate"] += ", held back"
         return list(listed)
+
+    def in_inputs(self) -> Array:
+        """Documents that have what is asked for in the inputs, where the run may have masked it."""
+        if not is_masked(self.record, self.wanted):
+            by_content = any(len(self.wanted.keys[kind]) for kind in ("email", "sha256", "xxh3"))
+            self.unread = [AS_STORED] if by_content else []
+            return np.zeros(0, np.uint64)
+        if self.skip_inputs:
+            self.unread = [f"the inputs, as --skip-inputs says. {MASKED}"]
+            return np.zeros(0, np.uint64)
+        inputs = InputSearch(self.store, self.record, self.wanted)
+        inputs.run(self.journal, self.note)
+        self.unread = [f"{place}. {MASKED}" for place in inputs.unread]
+        found = inputs.found
+        return np.union1d(found, other_uids(found))
+
+    def beside_tables(self, forgotten: Forgotten) -> dict[str, BesideEdit]:
+        """Tables beside the run that hold what is forgotten, and those that no source reads any more."""
+        tables: dict[str, BesideEdit] = {}
+        for path, source in beside.sources_of_tables(self.store, self.record).items():
+            rows = None if source is None else beside.rows_of_table(path, source, path.name, forgotten)
+            if rows is None or rows:
+                tables[str(path)] = {"checksum": hash_of_content(str(path)), "rows": rows}
+                noted(self.found, f"tables in {path.parent}", len(rows or ()))
+        return tables
+
+    def cached(self, ledger: Ledger) -> list[str]:
+        """Folders of the cache of crawls with files that forgotten documents came from."""
+        read: dict[str, set[str]] = {}
+        for result in self.journal.done.values():
+            if reads_inputs(result):
+                part = result["part"]
+                if any(not document["copy"] for _, document in ledger.by_part.get(part["key"], ())):
+                    paths = {span["path"] for span in part["inputs"] if "path" in span}
+                    read[part["source"]] = read.get(part["source"], set()) | paths
+        folders = beside.cached(self.store, self.record, read)
+        noted(self.found, "files of crawls in the cache of `cc`, which go whole", 0, len(folders))
+        return folders
 
     def new_list(self, uids: list[int]) -> Forgotten:
         named = self.wanted.merged(Forgotten.of({"uid": uids, "copy": self.held.tolist()}))
@@ -210,11 +269,11 @@ class Preparation:
                 passages.look_through(edits.as_texts(lines))
         passages.close()
         edits.theirs_and_others(search, self.uids, passages)
-        scrubber = Scrubber((hexed(uid) for uid in self.uids.tolist()), self.urls())
+        scrubber = Scrubber((hexed(uid) for uid in self.uids.tolist()), self.urls(), self.wanted)
         scrubber.settle(strings, passages)
         for path in tables:
             for first, columns in edits.cells(store, path):
-                hit = [passages.in_each(column) for column in columns]
+                hit = [passages.in_each(column) | self.wanted.of_emails(column) for column in columns]
                 if hit and np.any(hit, axis=0).any():
                     self.goes.setdefault(path, []).extend((first + np.flatnonzero(np.any(hit, axis=0))).tolist())
         gone: dict[str, list[int]] = {}

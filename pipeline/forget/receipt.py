@@ -4,12 +4,17 @@ and by nothing else."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
+from gristmill.pipeline.crawls.remote import folder_of
 from gristmill.pipeline.forget.answers import askers_of, can_be_known
+from gristmill.pipeline.forget.beside import crawls_of, tables_folder
 from gristmill.pipeline.forget.folder import Files
 from gristmill.pipeline.forget.plan import Plan
+from gristmill.pipeline.inputs.again import NoOriginal, is_below, reader_of, roots_of
+from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.store import Store
 
@@ -57,18 +62,41 @@ def out_of_reach(store: Store, files: Files, record: RunRecord, tables: Sequence
     said += [f"{path}: not a kind of file that is looked through" for path in files.others[:NAMED]]
     if len(files.others) > NAMED:
         said.append(f"{len(files.others) - NAMED:,} more files that are not looked through")
-    said.append("the inputs: the recipe reads them again and leaves these documents out")
+    said += [
+        f"inputs of {source}: {place}; later runs here leave these documents out"
+        for source, place in inputs(store, record)
+    ]
+    said += [
+        f"the cache of crawls of {source} on other machines ({folder_of(reader)}); a run that reads these files again"
+        " fetches them again"
+        for source, reader in crawls_of(record)
+    ]
     said.append("other runs of the same inputs: give this list to `gristmill forget` for each of them")
     said.append("copies of this folder, exports that were moved or are not on record, and models trained on its shards")
     return said
 
 
+def inputs(store: Store, record: RunRecord) -> Iterator[tuple[str, str]]:
+    """Sources and where their files lie, but for tables beside the run, which are cleaned."""
+    remembered = remembered_in(store.read(REMEMBERED)) if store.exists(REMEMBERED) else {}
+    for source in record["recipe"].get("sources", {}):
+        try:
+            roots = roots_of(reader_of(record, source))
+        except NoOriginal:
+            roots = []
+        files = sorted(address for address in remembered if any(is_below(address, root) for root in roots))
+        if not files or not all(Path(file).parent == tables_folder(store.root) for file in files):
+            more = f" and {len(files) - 1:,} more files" if len(files) > 1 else ""
+            yield source, f"{files[0]}{more}" if files else ", ".join(roots) or "where the recipe says"
+
+
 def in_words(receipt: Mapping[str, Any], done: bool) -> str:
     """For people, at 80 columns."""
     asked = ", ".join(f"{count:,} {KINDS[kind]}" for kind, count in receipt["asked"].items())
+    verb = "forgotten" if done else "would be forgotten"
     lines = [
         f"asked for: {asked}",
-        f"{'forgotten' if done else 'would be forgotten'}: {receipt['documents']:,} documents",
+        f"{verb}: {receipt['documents']:,} documents",
     ]
     if receipt["held_back"]:
         lines.append(
@@ -94,6 +122,13 @@ def in_words(receipt: Mapping[str, Any], done: bool) -> str:
         ]
         if len(copies) > NAMED:
             lines.append(f"  and {len(copies) - NAMED:,} more, in the receipt")
+    if receipt.get("not_looked_at"):  # not in a plan of an earlier version
+        lines += ["", "not looked at", *(f"  {line}" for line in receipt["not_looked_at"][:NAMED])]
+        if len(receipt["not_looked_at"]) > NAMED:
+            lines.append(f"  and {len(receipt['not_looked_at']) - NAMED:,} more, in the receipt")
+    if sample := receipt.get("sample"):
+        lines += ["", f"the run on a part of the inputs, {sample}: they go there too; it has a receipt of its own"]
+        lines += [f"  {verb}: {other['documents']:,} documents" for other in receipt.get("also", {}).values()]
     lines += ["", "not reached", *(f"  {line}" for line in receipt["not_reached"])]
     if receipt["done_again"]:
         lines.append(f"  the next run does these stages again: {', '.join(receipt['done_again'])}")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.store.forgotten import Forgotten, emails_in, key_of, keys_of_urls
+from gristmill.pipeline.store.forgotten import Forgotten, emails_in, key_of, keys_of_urls, lowered
 from gristmill.stages.text.sites import hosts_of
 
 HEX = re.compile(r"[0-9a-fA-F]+")
@@ -119,10 +119,10 @@ def _digest(kind: str, digits: int) -> Callable[[str], int]:
 
 
 def _email(value: str) -> int:
-    found = list(emails_in(value.encode()))
-    if len(found) != 1 or found[0] != value.lower().encode():
+    address = lowered(value.encode())
+    if address not in emails_in(value.encode()):
         raise ValueError(value)
-    return key_of("email", found[0])
+    return key_of("email", address)
 
 
 MAKERS: dict[str, Callable[[str], int]] = {

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from gristmill.pipeline.forget.passages import WIDTH, Passages
+from gristmill.pipeline.store.forgotten import Forgotten
 
 UID = re.compile(r"\b[0-9a-f]{16}\b")
 MARKS = ("uid", "like")  # keys under which reports name a document
@@ -16,9 +17,10 @@ UNTOUCHED = ("tokenizer_json", "recipe")  # a tokenizer stays as it was trained
 
 
 class Scrubber:
-    """Knows the documents by uid and address, and once `settle` was called by their passages."""
+    """Knows the documents by uid and url, and once `settle` was called by their passages; and e-mail addresses."""
 
-    def __init__(self, uids: Iterable[str], urls: Iterable[str]) -> None:
+    def __init__(self, uids: Iterable[str], urls: Iterable[str], wanted: Forgotten) -> None:
+        self.wanted = wanted
         self.uids = frozenset(uids)
         self.urls = frozenset(urls)
         self._texts: frozenset[str] = frozenset()
@@ -30,6 +32,8 @@ class Scrubber:
     def names(self, text: str) -> bool:
         """Does a text name one of them, or hold a passage?"""
         if text in self.urls or text in self._texts:
+            return True
+        if len(self.wanted.keys["email"]) and self.wanted.named_in(text.encode("utf-8", "replace")):
             return True
         return any(uid in self.uids for uid in UID.findall(text)) or any(url in text for url in self._urls_in(text))
 

@@ -14,7 +14,7 @@ from gristmill.kernels.base.types import Array
 from gristmill.pipeline.forget.copies import Copies, Copy
 from gristmill.pipeline.forget.folder import Files, batches, columns_of, text_columns, uids_of
 from gristmill.pipeline.forget.plan import Document
-from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten
+from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten, holds_strings
 from gristmill.pipeline.store.parts import OF_A_PART, TEXT_BYTES
 from gristmill.pipeline.store.store import Store
 from gristmill.shards.reader import open_shards
@@ -59,10 +59,13 @@ class Search:
     def meant(self, wanted: Forgotten) -> Array:
         """The uids of documents that a list means; those that it names, whether they are there or not."""
         found = [wanted.keys["uid"], other_uids(wanted.keys["uid"])]
-        by_text = [kind for kind in ("sha256", "xxh3", "email") if len(wanted.keys[kind])]
+        by_text = len(wanted.keys["sha256"]) or len(wanted.keys["xxh3"])
         for path in self.tables("uid"):
-            texts = text_columns(self.schema(path)) if by_text else []
-            for _, batch in batches(self.store, path, ["uid", "url", "reason", *texts]):
+            schema = self.schema(path)
+            texts = text_columns(schema) if by_text else []
+            if len(wanted.keys["email"]):
+                texts = [column.name for column in schema if holds_strings(column.type) or column.name in texts]
+            for _, batch in batches(self.store, path, dict.fromkeys(["uid", "url", "reason", *texts])):
                 goes = (wanted.reasons(batch) == FORGOTTEN) & has_document(batch)
                 if goes.any():
                     uids = batch.column("uid").filter(pa.array(goes)).to_numpy(zero_copy_only=False)

@@ -8,11 +8,14 @@ forgotten: they do not take its place, and stay on record among the rejects.
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from unicodedata import normalize
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +28,7 @@ from gristmill.kernels.urls.keys import names_of, url_keys
 from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.fingerprint import OURS, code_of_module, digest
 from gristmill.pipeline.store.store import Store, json_bytes
+from gristmill.stages.documents import strings_in
 from gristmill.stages.extract.views import other_uids
 from gristmill.stages.text.sites import hosts_of
 from gristmill.stages.text.url_lists import mended_urls
@@ -35,9 +39,18 @@ FORGOTTEN, COPY = "forgotten", "copy_of_forgotten"  # reasons
 VERSION = 1
 KINDS = ("uid", "url", "host", "sha256", "xxh3", "email", "copy")
 AT = re.compile(rb"@")
-# The two sides of an address; they are looked at around each `@`, so that no text takes long.
-LOCAL, DOMAIN = re.compile(rb"[A-Za-z0-9._%+'-]{1,64}$"), re.compile(rb"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
+# The two sides of an address; they are looked at around each `@`, so that no text takes long. Text without spaces may
+# touch an address, so each side is taken with letters beyond ASCII and without them.
+LOCALS = re.compile(rb"[A-Za-z0-9._%+'-]{1,64}$"), re.compile(rb"[A-Za-z0-9._%+'\x80-\xff-]{1,64}$")
+DOMAINS = (
+    re.compile(rb"[A-Za-z0-9\x80-\xff-]+(?:\.[A-Za-z0-9\x80-\xff-]+)+"),
+    re.compile(rb"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"),
+)
+NEXT_SENTENCE = re.compile(rb"(?<=[a-z])\.(?=[A-Z])")  # ann@x.com.Next
 MOST_OF_LOCAL, MOST_OF_DOMAIN = 64, 253
+PERCENT, ENTITY = re.compile(rb"%[0-9A-Fa-f]{2}"), re.compile(rb"&(?:#[0-9xX]|commat;)")
+ESCAPED, AT_ESCAPED = re.compile(rb"\\(?:[nrtbf]|u00[01][0-9a-f])"), re.compile(rb"\\u0040")
+LAYERS = 3  # of percent-encoding that are taken off
 Keys = NDArray[np.uint64]
 
 
@@ -62,12 +75,50 @@ def keys_of_host(host: bytes) -> list[int]:
 
 
 def emails_in(text: bytes) -> Iterator[bytes]:
-    """Addresses in a text, in lower case."""
-    for sign in AT.finditer(text):
-        i = sign.start()
-        local, domain = LOCAL.search(text[max(0, i - MOST_OF_LOCAL) : i]), DOMAIN.match(text, i + 1, i + MOST_OF_DOMAIN)
-        if local and domain:
-            yield (local[0].lstrip(b".'") + b"@" + domain[0]).lower()
+    """Addresses in a text, in lower case: as they stand there, percent-encoded, as HTML entities, or behind an escape
+    of JSON."""
+    for form in forms_of(text):
+        for sign in AT.finditer(form):
+            i = sign.start()
+            widest = DOMAINS[0].match(form, i + 1, i + MOST_OF_DOMAIN)
+            if widest is None:
+                continue
+            before = form[max(0, i - MOST_OF_LOCAL) : i]
+            names = {match[0].lstrip(b".'+%-") for pattern in LOCALS if (match := pattern.search(before))} - {b""}
+            domains = {widest[0].rstrip(b"-"), NEXT_SENTENCE.split(widest[0])[0]}
+            if not widest[0].isascii() and (ascii_only := DOMAINS[1].match(widest[0])):
+                domains.add(ascii_only[0].rstrip(b"-"))
+            yield from sorted(lowered(name + b"@" + domain) for name in names for domain in domains)
+
+
+def lowered(address: bytes) -> bytes:
+    return (
+        address.lower() if address.isascii() else normalize("NFC", address.decode("utf-8", "ignore").lower()).encode()
+    )
+
+
+def forms_of(text: bytes) -> Iterator[bytes]:
+    """The text, and what it says where characters are written as codes."""
+    yield text
+    plain = text
+    for _ in range(LAYERS):
+        if not PERCENT.search(plain):
+            break
+        plain = unquote_to_bytes(plain)
+    if plain is not text:
+        yield plain
+    if b"\\" in text and (plain := AT_ESCAPED.sub(b"@", ESCAPED.sub(b" ", text))) != text:
+        yield plain
+    if ENTITY.search(text):
+        yield html.unescape(text.decode("utf-8", "replace")).encode("utf-8", "replace")
+
+
+def holds_strings(kind: pa.DataType) -> bool:
+    """May a column of this type hold an address?"""
+    if pa.types.is_nested(kind):
+        return any(holds_strings(kind.field(i).type) for i in range(kind.num_fields))
+    strings = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(is_kind(kind) for is_kind in (*strings, pa.types.is_binary, pa.types.is_large_binary))
 
 
 @dataclass(frozen=True)
@@ -109,6 +160,10 @@ class Forgotten:
             kind: frozenset(self.keys[kind].tolist()) for kind in ("sha256", "xxh3", "email") if len(self.keys[kind])
         }
 
+    @cached_property
+    def _emails(self) -> frozenset[int]:
+        return frozenset(self.keys["email"].tolist())
+
     def reasons(self, documents: pa.RecordBatch | pa.Table) -> NDArray[np.str_]:
         """Why each document is left out, empty for those that stay. A page counts with its markup, for it has no text
         yet."""
@@ -121,8 +176,11 @@ class Forgotten:
             goes = goes | self.has("uid", other_uids(uid))
         if "url" in names:
             goes = goes | self.of_urls(documents["url"])
-        for column in [name for name in names if name == "html" or name.split("@")[0] == "text"]:
-            goes = goes | self.of_texts(documents[column])
+        for name in names:
+            if name == "html" or name.split("@")[0] == "text":
+                goes = goes | self.of_texts(documents[name])
+            elif len(self.keys["email"]) and holds_strings(documents.schema.field(name).type):
+                goes = goes | self.of_emails(documents[name], in_url=name == "url")
         return np.where(goes, FORGOTTEN, np.where(copies, COPY, ""))
 
     def of_urls(self, urls: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
@@ -142,14 +200,31 @@ class Forgotten:
             return goes
         data, offsets = text_column(texts)
         nothing: frozenset[int] = frozenset()
-        sha, xxh3, email = (self._by_text.get(kind, nothing) for kind in ("sha256", "xxh3", "email"))
+        sha, xxh3 = (self._by_text.get(kind, nothing) for kind in ("sha256", "xxh3"))
         for row, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
             text = data[start:end].tobytes()
             goes[row] = (
                 (sha and key_of("sha256", hashlib.sha256(text).digest()) in sha)
                 or (xxh3 and key_of("xxh3", xxhash.xxh3_128_digest(text)) in xxh3)
-                or (email and any(key_of("email", address) in email for address in emails_in(text)))
+                or (self._emails and self.named_in(text))
             )
+        return goes
+
+    def named_in(self, text: bytes) -> bool:
+        """Does a text hold one of the addresses?"""
+        return not self._emails.isdisjoint(key_of("email", address) for address in emails_in(text))
+
+    def of_emails(self, column: pa.Array | pa.ChunkedArray, in_url: bool = False) -> NDArray[np.bool_]:
+        """Values with one of the addresses in any of their strings. In a url a plus may stand for a space."""
+        goes = np.zeros(len(column), np.bool_)
+        if not self._emails:
+            return goes
+        for row, value in enumerate(column.to_pylist()):
+            text = "\n".join(strings_in(value))
+            if "@" not in text and "%" not in text and "&" not in text and "\\" not in text:
+                continue
+            forms = [text, text.replace("+", " ")] if in_url else [text]
+            goes[row] = any(self.named_in(form.encode("utf-8", "replace")) for form in forms)
         return goes
 
 

@@ -1,0 +1,159 @@
+"""Copies of what a run read that we made outside of its folder: tables of `Recipe` in OUT-tables, which lose the rows,
+and files of crawls in the cache of `cc`, which go whole and are fetched again where they are wanted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gristmill.kernels.base.files import whole_file
+from gristmill.pipeline.crawls import spool
+from gristmill.pipeline.crawls.dumps import facts_in
+from gristmill.pipeline.crawls.remote import facts_path, folder_of
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.inputs.again import NoOriginal, addresses_of, reader_of
+from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in, sum_of
+from gristmill.pipeline.inputs.listing import Folders
+from gristmill.pipeline.store.checksums import hash_of_content
+from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten, holds_strings
+from gristmill.pipeline.store.run_records import RunRecord
+from gristmill.pipeline.store.store import Store
+from gristmill.stages.documents import uid_of
+from gristmill.stages.read.cc import Cc
+
+ROWS = 8192
+
+
+def tables_folder(out: str) -> Path:
+    """Where `Recipe.run` puts the tables that it is given."""
+    return Path(f"{out.rstrip('/')}-tables").resolve()
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def sources_of_tables(store: Store, record: RunRecord) -> dict[Path, str | None]:
+    """Tables beside a run, each with the source that reads it; None where the recipe has another table by now."""
+    tables: dict[Path, str | None] = dict.fromkeys(sorted(tables_folder(store.root).glob("*.parquet")))
+    for source in record["recipe"].get("sources", {}):
+        try:
+            reader = reader_of(record, source)
+        except NoOriginal:
+            continue
+        if isinstance(reader.path, str) and Path(reader.path) in tables:
+            tables[Path(reader.path)] = source
+    return tables
+
+
+def rows_of_table(path: Path, source: str, name: str, forgotten: Forgotten) -> list[int]:
+    """The rows of a table that a list means and that are not empty yet. `name` is that of the file that readers see."""
+    rows: list[int] = []
+    first = 0
+    with pq.ParquetFile(path) as table:
+        for group in range(table.num_row_groups):
+            begun = first
+            for batch in table.iter_batches(batch_size=ROWS, row_groups=[group]):
+                numbers = range(first - begun, first - begun + len(batch))
+                uids = pa.array([uid_of(source, name, f"{group}:{row}") for row in numbers], pa.uint64())
+                is_filled = np.any([column.is_valid().to_numpy(False) for column in batch.columns], axis=0)
+                goes = is_filled & (forgotten.reasons(as_documents(batch, uids)) == FORGOTTEN)
+                rows += (first + np.flatnonzero(goes)).tolist()
+                first += len(batch)
+    return rows
+
+
+def as_documents(batch: pa.RecordBatch, uids: pa.Array) -> pa.Table:
+    """Columns of anyone's table under their names, with the uids that readers give."""
+    columns = {"uid": uids}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        if name != "uid" and holds_strings(column.type):
+            columns[f"{name} (nested)" if pa.types.is_nested(column.type) else name] = column
+    return pa.table(columns)
+
+
+def blank(path: Path, rows: Iterable[int]) -> None:
+    """Empty some rows of a table. Places stay: a document's uid hangs on the number of its row."""
+    gone, first = np.fromiter(rows, np.int64), 0
+    with pq.ParquetFile(path) as table, whole_file(path) as draft:
+        schema = pa.schema([field.with_nullable(True) for field in table.schema_arrow])
+        with pq.ParquetWriter(draft, schema) as writer:
+            for group in range(table.num_row_groups):
+                batches = []
+                for batch in table.iter_batches(batch_size=ROWS, row_groups=[group]):
+                    is_gone = np.isin(np.arange(first, first + len(batch)), gone)
+                    batches.append(batch.take(pa.array(np.arange(len(batch)), mask=is_gone)))
+                    first += len(batch)
+                whole = pa.Table.from_batches(batches).cast(schema)
+                writer.write_table(whole, row_group_size=max(1, len(whole)))
+
+
+def keep_identity(store: Store, paths: Iterable[Path]) -> None:
+    """The run goes on to know these inputs by the content that they had: what was made of them has lost the same
+    documents."""
+    remembered = remembered_in(store.read(REMEMBERED)) if store.exists(REMEMBERED) else {}
+    for path in paths:
+        if str(path) in remembered:
+            facts = Folders().info(str(path))
+            remembered[str(path)] = [int(str(facts["size"])), str(facts["stamp"]), remembered[str(path)][2]]
+    store.write(REMEMBERED, json.dumps({"sum": sum_of(remembered), "files": remembered}).encode())
+
+
+def edit_beside(store: Store, tables: Mapping[str, Any]) -> None:
+    """Empty rows of tables, and remove those that no source reads; done again it finds another version and does
+    nothing more."""
+    for name, edit in tables.items():
+        path = Path(name)
+        if path.exists() and hash_of_content(name) == edit["checksum"]:
+            if edit["rows"] is None:
+                path.unlink()
+            else:
+                blank(path, edit["rows"])
+    keep_identity(store, [Path(name) for name, edit in tables.items() if edit["rows"] is not None])
+
+
+# --- the cache of crawls ----------------------------------------------------------------------------------------------
+
+
+def crawls_of(record: RunRecord) -> Iterator[tuple[str, Cc]]:
+    """Sources that fetch what they read, with their readers."""
+    for source in record["recipe"].get("sources", {}):
+        try:
+            reader = reader_of(record, source)
+        except NoOriginal:
+            continue
+        if isinstance(reader, Cc) and "://" in reader.root:
+            yield source, reader
+
+
+def cached(store: Store, record: RunRecord, read: Mapping[str, set[str]]) -> list[str]:
+    """Folders of this machine's cache that hold files of crawls which documents came from, by source; and those with
+    tables of the crawl's index, which name their urls."""
+    folders: list[Path] = []
+    remembered = remembered_in(store.read(REMEMBERED)) if store.exists(REMEMBERED) else {}
+    for source, reader in crawls_of(record):
+        place, root = folder_of(reader) / "files", reader.root.rstrip("/")
+        for path in sorted(read.get(source, ())):
+            for address, _ in addresses_of(remembered, path, reader):
+                folders.append(spool.folder_of_file(place, address, str(remembered[address][1])))
+        if read.get(source):
+            tables = [
+                (n, facts.tag) for n, facts in facts_in(facts_path(reader, root)).items() if n.endswith(".parquet")
+            ]
+            folders += [spool.folder_of_file(place, f"{root}/{name}", tag) for name, tag in tables]
+    return sorted({str(folder) for folder in folders if (folder / spool.PIECES).exists()})
+
+
+def remove_cached(folders: Iterable[str]) -> None:
+    for folder in folders:
+        if (Path(folder) / spool.PIECES).exists() and not spool.remove(Path(folder)):
+            raise RunFailed(
+                f"{folder}: this file of a crawl is in the cache, and another run reads it; send the same command again"
+                " once that run has come to its end"
+            )
