@@ -271,6 +271,25 @@ def strings_in(value: Any) -> Iterator[str]:
             yield from strings_in(inner)
 
 
+def gather(
+    batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES, rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Join neighboring small batches: work on a batch costs a millisecond however few its rows are."""
+    waiting: list[pa.RecordBatch] = []
+    size = length = 0
+    for batch in batches:
+        if len(batch) == 0:
+            continue
+        full = size + batch.nbytes > batch_bytes or length + len(batch) > rows
+        if waiting and (full or batch.schema != waiting[0].schema):
+            yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+            waiting, size, length = [], 0, 0
+        waiting.append(batch)
+        size, length = size + batch.nbytes, length + len(batch)
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+
+
 def rebatch(
     batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES, rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:

@@ -20,6 +20,9 @@ from gristmill.pipeline.inputs.opened import open_stretch
 from gristmill.pipeline.recipe.recipe import Parts
 from gristmill.stages.stage import Reader
 
+SMALL_FILES = 64  # of a part, on average
+FULL_WEIGHT = 64 << 10  # bytes; a smaller file counts for less, down to a sixteenth
+
 
 class FileContent(TypedDict):
     """A stretch of a file as fingerprints know it. Which records of it are read is told by its content."""
@@ -54,11 +57,21 @@ def cut_into_parts(files: list[InputFile], reader: Reader, parts: Parts, who: st
                 waiting, waiting_bytes = [], 0
             waiting += spans_of(file)
             waiting_bytes += file.size
-            if xxhash.xxh3_64_intdigest(file.path.encode("utf-8", "surrogateescape")) % parts.files == 0:
+            if ends_group(file, parts.files):
                 yield waiting
                 waiting, waiting_bytes = [], 0
     if waiting:
         yield waiting
+
+
+def ends_group(file: InputFile, files: int | None) -> bool:
+    """Whether a part of small files ends after this one. `files` None: a tiny file counts for less, because a part costs
+    as much as a hundred of them."""
+    draw = xxhash.xxh3_64_intdigest(file.path.encode("utf-8", "surrogateescape"))
+    if files is not None:
+        return draw % files == 0
+    sixteenths = min(16, max(1, 16 * file.size // FULL_WEIGHT))
+    return draw % (16 * SMALL_FILES) < sixteenths
 
 
 def spans_of(file: InputFile, spans: Sequence[tuple[int, int | None]] = ((0, None),)) -> list[Span]:

@@ -2,7 +2,7 @@
 reasons and its account.
 
 A leg that changes no text writes signals alone, row by row beside the documents it read. What rules say of them comes
-after (decide.py).
+after (rules.py).
 
 A stage that raises is tried on halves of the batch until the document is found that breaks it; that one is quarantined,
 the rest goes on.
@@ -24,6 +24,7 @@ from gristmill.kernels.base.columns import value_bytes, widened
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.opened import open_stretch, origin_of
+from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.leg.care import Care, SearchEnded
 from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.plan.sink_columns import filled, from_text
@@ -47,7 +48,7 @@ from gristmill.pipeline.store.rejects import RejectsWriter, error_detail
 from gristmill.pipeline.store.sinks import staged
 from gristmill.pipeline.store.writing import PartWriter, part_writers, write_every_row
 from gristmill.stages.contract import check_same_types, check_table
-from gristmill.stages.documents import Reading, rebatch
+from gristmill.stages.documents import Reading, gather, rebatch
 from gristmill.stages.read.markup import MARKUP, rows_of_markup
 from gristmill.stages.stage import (
     Annotate,
@@ -179,13 +180,28 @@ class _Grinding:
         return part, files
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What the leg is fed: the documents of a part, or what the reader makes of spans of files."""
+        """The documents of a part, or what the reader makes of spans of files."""
         if self.task["part"] is not None:
             yield from read_part(self.store, self.task["part"], numbered=self.task["beside"])
             return
         if self.task["reader"] is None:
             return
-        reader = cast(Reader, registry.build(self.task["reader"]))
+        count = self.counts[self.source]
+        batch_bytes = self.task["batch_bytes"]
+        for documents in gather(self.documents_read(self.task["reader"]), batch_bytes):
+            start = time.perf_counter()
+            count.bytes_out += value_bytes(documents)
+            count.text_bytes += text_length(documents)
+            if rows := len(rows_of_markup(documents.column("text"))):
+                count.noted[MARKUP] += rows
+            if lossy := texts_with_replacements(documents):
+                count.noted["replacement_characters"] += lossy
+            count.seconds += time.perf_counter() - start
+            yield from rebatch([documents], batch_bytes)
+
+    def documents_read(self, spec: StageSpec) -> Iterator[pa.RecordBatch]:
+        """The documents of each reading of each span, with the account of records that gave none."""
+        reader = cast(Reader, registry.build(spec))
         count = self.counts[self.source]
         limit = self.task["limit"]
         for span in self.task["files"]:
@@ -213,14 +229,7 @@ class _Grinding:
                     count.quarantined += damaged
                     count.kept += len(documents)
                     count.docs_in += len(documents) + damaged + sum(reading.skipped.values())
-                    count.bytes_out += value_bytes(documents)
-                    count.text_bytes += text_length(documents)
                     count.noted.update(reading.noted)
-                    count.noted.update(
-                        {MARKUP: rows} if (rows := len(rows_of_markup(documents.column("text")))) else {}
-                    )
-                    if lossy := texts_with_replacements(documents):
-                        count.noted["replacement_characters"] += lossy
                     self.log += [one_line(f"{self.source}: {d}") for d in reading.damaged]
                     self.log += [one_line(f"{self.source}: {origin.path}: {remark}") for remark in reading.remarks]
                     if reading.nuls:
@@ -234,7 +243,7 @@ class _Grinding:
                     self.faults.note(origin, reading)
                     self.rejects.unread(self.source, reading)
                     count.seconds += time.perf_counter() - start
-                    yield from rebatch([documents], self.task["batch_bytes"])
+                    yield documents
                     stored = reading.stored if reading.stored is not None else max(0, file.tell() - begun)
                     begun = file.tell()
                     if limit is not None and count.kept >= limit:

@@ -42,8 +42,15 @@ class Parts(Settings):
     ] = 256 << 20
     small_file: Annotated[int, Field(ge=0, description="files below this size are grouped into one part")] = 4 << 20
     files: Annotated[
-        int, Field(ge=1, description="how many small files one part holds, on average; 1 gives every file its own part")
-    ] = 64
+        int | None,
+        Field(
+            ge=1,
+            description=(
+                "how many small files one part holds, on average; 1 gives every file its own part. By default 64, and up "
+                "to 1,024 where they are smaller than 64 kB"
+            ),
+        ),
+    ] = None
     batch_bytes: Annotated[int, Field(gt=0, description="how much is worked on at once")] = 32 << 20
 
 
