@@ -8,6 +8,8 @@ from typing import Any
 
 from gristmill.classifiers.llm.model import Answer
 
+ANSWERED_BY = "answered_by:"  # what begins a model's name among what a stage notes
+
 
 @dataclass(frozen=True)
 class Prices:
@@ -29,16 +31,28 @@ class Account:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    guessed: int = 0  # answers whose tokens are an estimate
     seconds: float = 0.0  # by the clock, while asking
     failures: Counter[str] = field(default_factory=Counter)
+    models: Counter[str] = field(default_factory=Counter)  # who answered, in the server's words; kept answers too
 
     def add(self, answer: Answer) -> None:
         self.calls += 1
         self.prompt_tokens += answer.prompt_tokens
         self.cached_tokens += answer.cached_tokens
         self.completion_tokens += answer.completion_tokens
+        self.guessed += answer.guessed
+        self.answered(answer)
         if answer.failure:
             self.failures[answer.failure] += 1
+
+    def add_kept(self, answer: Answer) -> None:
+        self.kept += 1
+        self.answered(answer)
+
+    def answered(self, answer: Answer) -> None:
+        if answer.model:
+            self.models[answer.model] += 1
 
     def merge(self, other: Account) -> None:
         self.calls += other.calls
@@ -47,7 +61,9 @@ class Account:
         self.cached_tokens += other.cached_tokens
         self.completion_tokens += other.completion_tokens
         self.seconds += other.seconds
+        self.guessed += other.guessed
         self.failures.update(other.failures)
+        self.models.update(other.models)
 
     @property
     def kept_share(self) -> float:
@@ -64,6 +80,16 @@ class Account:
             fresh * prices.prompt + self.cached_tokens * cached_price + self.completion_tokens * prices.completion
         ) / 1e6
 
+    def counts(self) -> dict[str, int]:
+        """What a stage notes; failures are left to it, since it reads answers too."""
+        return {
+            "kept_answers": self.kept,
+            "prompt_tokens": self.prompt_tokens,
+            "answer_tokens": self.completion_tokens,
+            "tokens_guessed": self.guessed,
+            **{f"{ANSWERED_BY}{name}": count for name, count in sorted(self.models.items())},
+        }
+
     def as_dict(self, prices: Prices | None = None) -> dict[str, Any]:
         facts = {
             "calls": self.calls,
@@ -72,8 +98,10 @@ class Account:
             "prompt_tokens": self.prompt_tokens,
             "prompt_tokens_spared": self.cached_tokens,
             "completion_tokens": self.completion_tokens,
+            "tokens_guessed": self.guessed,
             "seconds": round(self.seconds, 3),
             "tokens_a_second": round(self.tokens_a_second, 1),
             "failures": dict(sorted(self.failures.items())),
+            "answered_by": dict(sorted(self.models.items())),
         }
         return facts if prices is None else {**facts, "cost": round(self.cost(prices), 6)}

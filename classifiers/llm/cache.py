@@ -121,7 +121,7 @@ def answer_all(
         if answer is None:
             wanted.append(key)
             continue
-        account.kept += 1
+        account.add_kept(answer)
         for i in same:
             yield i, answer
     start = time.perf_counter()

@@ -35,7 +35,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 
 import httpx2
 
-from gristmill.classifiers.llm.http_forms import Form, NoAnswer, form_of
+from gristmill.classifiers.llm.http_forms import Form, NoAnswer, Usage, form_of
 from gristmill.classifiers.llm.model import Answer, LanguageModelError, Request
 from gristmill.classifiers.llm.tokens import PromptTokens
 
@@ -97,6 +97,7 @@ class _Failed:
     detail: str
     again: bool
     wait: float | None = None  # what the server asked for
+    reply: Mapping[str, Any] = field(default_factory=dict)  # where it is JSON
 
 
 class HttpModel:
@@ -213,22 +214,26 @@ class _Session:
                 self.arrived.put((place, await self._answer(transport, self.requests[place])))
 
     async def _answer(self, transport: httpx2.AsyncHTTPTransport, request: Request) -> Answer:
+        """What a bad answer took is counted too."""
         start = time.perf_counter()
-        replies: list[dict[str, Any]] = []
+        answer, usage, replies = Answer(), Usage(), list[dict[str, Any]]()
         try:
-            bodies = self.form.bodies(request)
-            for body in bodies:
-                reply = await self._reply_to(transport, json.dumps(body, ensure_ascii=True).encode())
+            for body in self.form.bodies(request):
+                reply = await self._reply_to(transport, json.dumps(body, ensure_ascii=True).encode(), request, usage)
                 if isinstance(reply, _Failed):
-                    return Answer(failure=reply.kind, detail=reply.detail, seconds=time.perf_counter() - start)
+                    answer = Answer(failure=reply.kind, detail=reply.detail)
+                    break
                 replies.append(reply)
-            answer = self.form.answer(request, replies)
+            else:
+                answer = self.form.answer(request, replies)
         except NoAnswer as error:
             answer = Answer(failure=error.kind, detail=str(error))
-        return replace(answer, seconds=time.perf_counter() - start)
+        return replace(usage.of(answer), seconds=time.perf_counter() - start)
 
-    async def _reply_to(self, transport: httpx2.AsyncHTTPTransport, body: bytes) -> dict[str, Any] | _Failed:
-        """The reply to one body, after as many tries as it takes."""
+    async def _reply_to(
+        self, transport: httpx2.AsyncHTTPTransport, body: bytes, request: Request, usage: Usage
+    ) -> dict[str, Any] | _Failed:
+        """The reply to one body, after as many tries as it takes; what replies say they took goes to `usage`."""
         name = uuid.uuid4().hex
         jitter = random.Random(f"{self.endpoint.seed} {hashlib.sha256(body).hexdigest()}")
         failed = _Failed("", "", True)
@@ -239,8 +244,11 @@ class _Session:
             await self._until_open(jitter)
             reply = await self._try(transport, body, name)
             if not isinstance(reply, _Failed):
+                usage.add(body, reply, request.max_tokens)
                 return reply
             failed = reply
+            if failed.reply.get("usage"):  # no answer, and paid for
+                usage.add(body, failed.reply, request.max_tokens)
             if failed.wait is not None:
                 if failed.wait > self.endpoint.longest_wait:
                     return _Failed(failed.kind, f"{failed.detail}; it asks to wait {failed.wait:g} s", False)
@@ -273,6 +281,8 @@ class _Session:
 
         async def trace(step: str, facts: Mapping[str, Any]) -> None:
             steps.add(step)
+            if step == "http11.receive_response_headers.started":
+                self._loop.call_soon(steps.add, "waited")  # done before any byte that is still to come is read
 
         request = httpx2.Request("POST", self.address, headers=headers, content=body, extensions={"trace": trace})
         for again in (False, True):
@@ -284,6 +294,8 @@ class _Session:
                     raise  # else an idle connection that the server had closed
         parts, size = [], 0
         async with contextlib.aclosing(response):
+            if "waited" not in steps:  # it came behind the last reply, in the same bytes
+                raise httpx2.RemoteProtocolError("a second reply to an earlier request")
             async for part in response.aiter_raw():
                 size += len(part)
                 if size > MOST_BODY:
@@ -330,7 +342,8 @@ class _Session:
             except (ValueError, RecursionError):
                 return _Failed("bad_json", f"no JSON: {excerpt(body)}", True)
             if not isinstance(content, dict) or not isinstance(content.get("choices"), list) or not content["choices"]:
-                return _Failed("no_choices", f"a reply without choices: {excerpt(body)}", True)
+                reply = content if isinstance(content, dict) else {}
+                return _Failed("no_choices", f"a reply without choices: {excerpt(body)}", True, reply=reply)
             return content
         message = f"{status}: {excerpt(body)}"
         if status in HOPELESS:

@@ -64,7 +64,8 @@ class Answer:
     """`failure` is empty, or the kind of what went wrong (`timeout`, `rate_limited`, `no_labels`...), and `detail` says
     it in words.
 
-    `cached_tokens` are those of the prompt that a prefix cache spared, where the engine tells.
+    `cached_tokens` are those of the prompt that a prefix cache spared, where the engine tells. `guessed`: tokens are an
+    estimate, since a server gave no count, or one that cannot be. `model`: who answered, in a server's words.
     """
 
     text: str = ""
@@ -74,6 +75,8 @@ class Answer:
     cached_tokens: int = 0
     seconds: float = 0.0
     finish: str = ""  # stop, length
+    guessed: bool = False
+    model: str = ""
     failure: str = ""
     detail: str = ""
 

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from gristmill.stages.edits.passages import BYTES_A_TOKEN
 from gristmill.stages.figures import Block, FactList, Figures, Report, StageFigures, relative
 from gristmill.stages.judge.back_end import BackEnd
-from gristmill.stages.judge.cost import Cost
+from gristmill.stages.judge.cost import Cost, doubts
 from gristmill.stages.judge.llm_score import answers_in, opened
 from gristmill.stages.paths import PathRole
 from gristmill.stages.stage import PLACEMENT, CannotRun, Rewrite
@@ -115,11 +115,11 @@ class Editor(BackEnd, Rewrite):
         except Exception as error:  # of an engine or a full disk no document is to be blamed
             raise CannotRun(f"{type(error).__name__}: {error}") from error
         noted.update(
-            asked=len(requests),
-            kept_answers=account.kept,
-            prompt_tokens=account.prompt_tokens,
-            answer_tokens=account.completion_tokens,
-            microdollars=round(1e6 * account.cost(Prices(self.prompt_price, self.completion_price))),
+            {
+                "asked": len(requests),
+                **account.counts(),
+                "microdollars": round(1e6 * account.cost(Prices(self.prompt_price, self.completion_price))),
+            }
         )
         return [answers[row] for row in range(len(requests))]
 
@@ -177,6 +177,7 @@ def editor_figures(report: Report, prefix: str, title: str, facts: Sequence[tupl
         ("refused", f"{sum(count for _, count in refused):,}"),
         *facts,
         ("tokens", f"{noted.get('prompt_tokens', 0):,} of prompts, {noted.get('answer_tokens', 0):,} of answers"),
+        *doubts(noted, ""),
         ("dollars", money if dollars else "no price was given"),
     ]
     blocks: list[Block] = [FactList("", pairs)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
@@ -37,3 +38,15 @@ class Asks(Protocol):
     """A stage that asks a language model about documents."""
 
     def cost_ahead(self, documents: float, text_bytes: float) -> Cost: ...
+
+
+def doubts(noted: Mapping[str, int], prefix: str) -> list[tuple[str, str]]:
+    """Of what a stage noted: tokens that no server counted, and the names under which a server answered."""
+    begins = f"{prefix}answered_by:"
+    names = {name.removeprefix(begins): count for name, count in noted.items() if name.startswith(begins)}
+    guessed = noted.get(f"{prefix}tokens_guessed", 0)
+    facts = [("tokens estimated", f"of {guessed:,} answers: the server gave no count, or one that cannot be")]
+    return [
+        *(facts if guessed else []),
+        *([("answered by", ", ".join(f"{name} ({n:,})" for name, n in sorted(names.items())))] if names else []),
+    ]

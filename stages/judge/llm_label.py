@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from pydantic import Field, model_validator
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.judge.label import UNKNOWN, FewestWords, long_enough
-from gristmill.stages.judge.llm_score import AsksModel
+from gristmill.stages.judge.llm_score import AsksModel, asked_figures
 from gristmill.stages.paths import PathRole
 
 if TYPE_CHECKING:
@@ -65,20 +66,22 @@ class LlmLabel(AsksModel):
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
-        return StageFigures("Labels", score_figures(report), topic="judges") if "scores" in report else None
+        if "scores" not in report:
+            return None
+        return StageFigures("Labels", [*score_figures(report), *asked_figures(report)], topic="judges")
 
     def asking(self) -> ByTaxonomy:
         from gristmill.classifiers.rating.taxonomy import ByTaxonomy, taxonomy_of
 
         return ByTaxonomy(taxonomy_of(self.taxonomy), self.reading, self.max_tokens)
 
-    def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    def marks(self, batch: pa.RecordBatch, noted: Counter[str]) -> dict[str, pa.Array]:
         asking = self.asking()
         rows = np.flatnonzero(long_enough(batch, self.fewest_words))
         asked = batch.take(pa.array(rows))
-        answers = self.answers(asked.column("text").to_pylist())
+        answers = self.answers(asked.column("text").to_pylist(), noted)
         read = [asking.read(answer) for answer in answers]
-        self.gate(asked, [each.failure for each in read], answers)
+        self.gate(asked, [each.failure for each in read], answers, noted)
         labels, chances = [UNKNOWN] * len(batch), np.full(len(batch), np.nan, np.float32)
         for row, each in zip(rows.tolist(), read, strict=True):
             chances[row] = each.chance

@@ -6,7 +6,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, Self
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from gristmill.stages.figures import FactList, Report, StageFigures
+from gristmill.stages.contract import signals_of
+from gristmill.stages.figures import Block, FactList, Report, StageFigures
 from gristmill.stages.judge.back_end import BackEnd
-from gristmill.stages.judge.cost import Cost
+from gristmill.stages.judge.cost import Cost, doubts
 from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.paths import PathRole, RecipePath
-from gristmill.stages.stage import PLACEMENT, Annotate, Applied, CannotRun
+from gristmill.stages.stage import PLACEMENT, Annotate, Applied, CannotRun, Verdict, with_columns
 
 if TYPE_CHECKING:
     from gristmill.classifiers.llm.answers import AnswerFolder
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MEDU_LABELS = {"Great": 1.0, "Good": 0.75, "Okay": 0.5, "Poor": 0.25, "Useless": 0.0}
 SHOWN, EXCERPT = 3, 160
 FED = "fed: "  # before how requests were given to the engine, among what is noted
+UNREAD = "llm_unread:"  # before the kind of an answer that could not be read
 
 
 class Puts(Protocol):
@@ -82,11 +83,21 @@ class AsksModel(BackEnd, Annotate):
         return self.in_process_on_gpu
 
     def apply(self, batch: pa.RecordBatch) -> Applied:
-        """Notes how the engine was fed, where that is measured."""
-        applied = super().apply(batch)
-        if not self.measure_feeding:
-            return applied
-        return replace(applied, noted={f"{FED}{getattr(self._model(), 'feeding', 'unknown')}": len(batch)})
+        """Notes what asking took, which answers could not be read and why, and how the engine was fed where that is
+        measured."""
+        noted: Counter[str] = Counter()
+        signals = signals_of(self.marks(batch, noted), batch, self.added)
+        if self.measure_feeding:
+            noted[f"{FED}{getattr(self._model(), 'feeding', 'unknown')}"] = len(batch)
+        counts = {name: count for name, count in sorted(noted.items()) if count}
+        return Applied(with_columns(batch, signals), Verdict.keep(len(batch)), noted=counts)
+
+    def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        return self.marks(batch, Counter())
+
+    @abstractmethod
+    def marks(self, batch: pa.RecordBatch, noted: Counter[str]) -> dict[str, pa.Array]:
+        """The signals; what it took goes to `noted`."""
 
     def _model(self) -> LanguageModel:
         return opened(BackEnd(**{name: getattr(self, name) for name in BackEnd.model_fields}))
@@ -95,8 +106,8 @@ class AsksModel(BackEnd, Annotate):
     def asking(self) -> Puts:
         """How a document is put to the model."""
 
-    def answers(self, texts: Sequence[str]) -> list[Answer]:
-        """The model's answer on each text, in their order."""
+    def answers(self, texts: Sequence[str], noted: Counter[str]) -> list[Answer]:
+        """The model's answer on each text, in their order; what it took is noted."""
         from gristmill.classifiers.llm.account import Account
         from gristmill.classifiers.llm.cache import answer_all
         from gristmill.classifiers.llm.model import LanguageModelError
@@ -105,22 +116,25 @@ class AsksModel(BackEnd, Annotate):
         asking = self.asking()
         requests = [asking.request(text) for text in cut_texts(texts, self.cut)]
         answers: dict[int, Answer] = {}
+        account = Account()
         try:
             model = self._model()
             cache = answers_in(self.cache_path) if self.cache_path else None
-            answers.update(answer_all(model, requests, Account(), cache))
+            answers.update(answer_all(model, requests, account, cache))
         except LanguageModelError as error:
             raise CannotRun(str(error)) from error
         except (
             Exception
         ) as error:  # a document's fault is its answer's failure; for an engine or a full disk none is to be blamed
             raise CannotRun(f"{type(error).__name__}: {error}") from error
+        noted.update({"llm_asked": len(requests), **{f"llm_{name}": n for name, n in account.counts().items()}})
         return [answers[row] for row in range(len(texts))]
 
-    def gate(self, batch: pa.RecordBatch, kinds: Sequence[str], answers: Sequence[Answer]) -> None:
+    def gate(self, batch: pa.RecordBatch, kinds: Sequence[str], answers: Sequence[Answer], noted: Counter[str]) -> None:
         """One unreadable answer is a document without a mark; many are a model, a prompt or a server that does not do
         its work."""
         failed = [row for row, kind in enumerate(kinds) if kind]
+        noted.update(f"{UNREAD}{kinds[row]}" for row in failed)
         if len(failed) <= (max(1.0, self.most_failures * len(kinds)) if self.most_failures else 0):
             return
         kinds_in_words = ", ".join(
@@ -175,7 +189,7 @@ class LlmScore(AsksModel):
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
-        blocks = score_figures(report) if "scores" in report else []
+        blocks = [*(score_figures(report) if "scores" in report else []), *asked_figures(report)]
         fed = {str(name): count for name, count in report.get("noted", {}).items() if str(name).startswith(FED)}
         if fed:
             pairs = [(name.removeprefix(FED), f"{count:,} documents") for name, count in fed.items()]
@@ -200,12 +214,32 @@ class LlmScore(AsksModel):
         )  # as `medu` asked by it
         return ByDescription(description, self.reading, self.max_tokens)
 
-    def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    def marks(self, batch: pa.RecordBatch, noted: Counter[str]) -> dict[str, pa.Array]:
         asking = self.asking()
-        answers = self.answers([text or "" for text in batch.column("text").to_pylist()])
+        answers = self.answers([text or "" for text in batch.column("text").to_pylist()], noted)
         read = [asking.mark(answer) for answer in answers]
-        self.gate(batch, [kind for _, kind in read], answers)
+        self.gate(batch, [kind for _, kind in read], answers, noted)
         return {self.signal: pa.array([mark for mark, _ in read], pa.float32())}
+
+
+def asked_figures(report: Report) -> list[Block]:
+    """Answers asked for, and those that could not be read, by kind; tokens; who answered."""
+    noted = {str(name): int(count) for name, count in report.get("noted", {}).items()}
+    asked = noted.get("llm_asked", 0)
+    if not asked:
+        return []
+    unread = {name.removeprefix(UNREAD): n for name, n in noted.items() if name.startswith(UNREAD)}
+    facts = [
+        ("answers", f"{asked:,}, of which {noted.get('llm_kept_answers', 0):,} were known from earlier runs"),
+        ("could not be read", f"{sum(unread.values()):,}, {sum(unread.values()) / asked:.1%}"),
+        *((f"  {kind.replace('_', ' ')}", f"{count:,}") for kind, count in sorted(unread.items())),
+        (
+            "tokens",
+            f"{noted.get('llm_prompt_tokens', 0):,} of prompts, {noted.get('llm_answer_tokens', 0):,} of answers",
+        ),
+        *doubts(noted, "llm_"),
+    ]
+    return [FactList("Answers of the model", facts)]
 
 
 @lru_cache(2)

@@ -23,6 +23,7 @@ from gristmill.stages.device import on_device
 from gristmill.stages.documents import PAGE, as_json, column_of
 from gristmill.stages.figures import FactList, Report, StageFigures
 from gristmill.stages.judge.back_end import BackEnd
+from gristmill.stages.judge.cost import doubts
 from gristmill.stages.judge.llm_score import answers_in
 from gristmill.stages.paths import PathRole
 from gristmill.stages.pdf.document import text_of
@@ -133,6 +134,7 @@ class Ocr(OcrBackEnd, Rewrite):
             ("pages without an answer", f"{noted.get('ocr_failed_pages', 0):,}"),
             ("answers cut at max_tokens", f"{noted.get('ocr_cut_pages', 0):,}"),
             ("tokens", f"{noted.get('ocr_prompt_tokens', 0):,} of prompts, {noted.get('ocr_tokens', 0):,} of answers"),
+            *doubts(noted, "ocr_"),
             (
                 "dollars",
                 f"{cost:,.{2 if cost >= 1 else 4}f}, {1e6 * cost / asked:,.2f} a million pages"
@@ -191,7 +193,7 @@ class Ocr(OcrBackEnd, Rewrite):
 
     def read_pages(self, some: Sequence[tuple[Job, list[int]]]) -> dict[str, int]:
         """Ask for pages; their texts go to their jobs, and counts come back."""
-        from gristmill.classifiers.llm.account import Account, Prices
+        from gristmill.classifiers.llm.account import ANSWERED_BY, Account, Prices
         from gristmill.classifiers.llm.model import Request
 
         asked: list[tuple[Job, int]] = []
@@ -220,6 +222,8 @@ class Ocr(OcrBackEnd, Rewrite):
             "ocr_cut_pages": cut,
             "ocr_prompt_tokens": account.prompt_tokens,
             "ocr_tokens": account.completion_tokens,
+            "ocr_tokens_guessed": account.guessed,
+            **{f"ocr_{ANSWERED_BY}{name}": count for name, count in sorted(account.models.items())},
             "ocr_microdollars": round(1e6 * account.cost(Prices(self.prompt_price, self.completion_price))),
         }
 

@@ -155,6 +155,11 @@ def misbehave(http: BaseHTTPRequestHandler, trouble: str, whole: bytes, retry_af
     elif trouble == "close quietly":  # says nothing of closing, and closes: the next request finds a dead connection
         send(http, 200, whole)
         hang_up(http)
+    elif trouble == "twice":  # one request, two replies in the same bytes
+        other = json.dumps(chat_reply("of another request")).encode()
+        http.wfile.write(
+            b"".join(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(one), one) for one in (whole, other))
+        )
     elif trouble == "long header":
         http.wfile.write(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000)
         hang_up(http)

@@ -12,15 +12,16 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from gristmill.classifiers.llm import http
-from gristmill.classifiers.llm.account import Account
+from gristmill.classifiers.llm.account import Account, Prices
 from gristmill.classifiers.llm.cache import AnswerCache, answer_all
 from gristmill.classifiers.llm.http import Endpoint, HttpModel, retry_after
-from gristmill.classifiers.llm.http_forms import NoAnswer, by_text, form_of
+from gristmill.classifiers.llm.http_forms import NoAnswer, by_text, entry_of, form_of
 from gristmill.classifiers.llm.model import ABSENT, LanguageModelError, Request, request_key
 from tests.classifiers.llm.llm_server import WHOLE, LanguageServer, chat_reply, prompt_of, text_reply
 
@@ -33,7 +34,7 @@ TROUBLES = [
 def rule(path: str, body: dict) -> dict:
     """Text and label probabilities by a hash of the prompt."""
     digest = hashlib.sha256(prompt_of(body).encode()).digest()
-    likely = {f" {label}": -1.0 - digest[i] / 64 for i, label in enumerate(LABELS)} if body.get("logprobs") else None
+    likely = {f" {label}": -1.75 - digest[i] / 64 for i, label in enumerate(LABELS)} if body.get("logprobs") else None
     if path.endswith("/chat/completions"):
         return chat_reply(f"said {digest.hex()[:8]}", likely)
     return text_reply(f"said {digest.hex()[:8]}", likely)
@@ -355,15 +356,25 @@ def test_models_that_think_first_are_asked_in_their_own_way():
 
 def test_tokens_count_for_the_label_they_begin():
     found = by_text(
-        {" Great": -1.0, "Great": -1.5, "Use": -2.0, "G": -3.0, "the": -0.5, "": -0.2, "Goodness": -0.7}, LABELS
+        listed({" Great": -2.0, "Great": -2.5, "Use": -3.0, "G": -4.0, "the": -1.5, "": -1.2, "Goodness": -1.7}), LABELS
     )
-    assert found[0] == pytest.approx(-0.5259, abs=1e-4) and found[4] == pytest.approx(-2.0)
+    assert found[0] == pytest.approx(-1.5259, abs=1e-4) and found[4] == pytest.approx(-3.0)
     assert [found[1], found[2], found[3]] == [ABSENT] * 3
     for likely in ({"the": -0.1}, {"G": -0.1}, {}):
         with pytest.raises(NoAnswer, match="none of the labels"):
-            by_text(likely, LABELS)
+            by_text(listed(likely), LABELS)
     with pytest.raises(NoAnswer, match="labels begin alike"):
-        by_text({"G": -2.0, "Poor": -1.0}, LABELS)  # `Great` and `Good` would get nothing of it
+        by_text(listed({"G": -2.0, "Poor": -1.0}), LABELS)  # `Great` and `Good` would get nothing of it
+
+
+def test_a_label_in_other_capitals_counts_only_where_it_is_whole():
+    found = by_text(listed({"great": -0.1, "GREAT": -3.0, "okay": -4.0, "use": -5.0}), LABELS)
+    assert found[0] == pytest.approx(math.log(math.exp(-0.1) + math.exp(-3.0)))
+    assert found[2] == pytest.approx(-4.0) and found[4] == ABSENT
+
+
+def listed(likely: dict[str, float]) -> list[tuple[str, float, bytes | None]]:
+    return [(token, value, None) for token, value in likely.items()]
 
 
 @pytest.mark.parametrize("form", ["chat", "completions"])
@@ -381,11 +392,82 @@ def test_labels_of_which_one_begins_another_are_refused_as_text(form):
 def test_a_reply_of_another_shape_is_a_failure_and_no_crash(reply):
     with LanguageServer(lambda path, body: reply) as server:
         ((_, answer),) = HttpModel(endpoint(server)).answers(requests(1, labels=LABELS))
-    assert answer.failure == "no_labels" and json.dumps(answer.detail)
+    assert answer.failure in ("no_labels", "no_choices") and json.dumps(answer.detail)
+
+
+def test_a_second_reply_to_one_request_is_no_answer_to_the_next() -> None:
+    def echo(path: str, body: dict) -> dict:
+        return chat_reply(prompt_of(body))
+
+    asked = requests(6)
+    with LanguageServer(
+        echo, lambda prompt, before: "twice" if prompt.endswith(("1", "3")) and not before else ""
+    ) as server:
+        found = said(HttpModel(endpoint(server, connections=1)), asked)
+    assert [found[i][0] for i in range(6)] == [request.shared + request.own for request in asked]
+    assert not any(answer[-1] for answer in found.values()) and sum(server.asked.values()) <= 8
+
+
+def with_usage(usage: object, **message: object) -> dict:
+    reply = chat_reply("Final Score: Great")
+    reply["choices"][0]["message"].update(message)
+    return {**reply, "usage": usage}
+
+
+@pytest.mark.parametrize(("usage", "guessed"), [
+    ({"prompt_tokens": 7, "completion_tokens": 3}, False), (None, True), ({"prompt_tokens": 10**30, "completion_tokens": 3}, True),
+    ({"prompt_tokens": 7, "completion_tokens": -3}, True), ({"prompt_tokens": math.nan, "completion_tokens": 3}, True),
+    ({"prompt_tokens": True, "completion_tokens": "3"}, True),
+    ({"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 10**9}}, False),
+])  # fmt: skip
+def test_tokens_that_no_server_can_have_spent_are_estimated_and_counted_as_such(usage: object, guessed: bool) -> None:
+    account = Account()
+    with LanguageServer(lambda path, body: with_usage(usage)) as server:
+        list(answer_all(HttpModel(endpoint(server)), requests(1), account))
+        size = len(json.dumps(server.bodies[0]))
+    assert account.guessed == guessed and 0 <= account.cached_tokens <= account.prompt_tokens
+    assert 1 <= account.prompt_tokens <= size and 1 <= account.completion_tokens <= 100
+    assert 0 < account.cost(Prices(1.0, 1.0, 0.1)) < 1e-3
+    assert account.as_dict()["tokens_guessed"] == guessed
+
+
+def test_answers_that_are_of_no_use_are_paid_for_all_the_same() -> None:
+    replies = {
+        "document 0": with_usage({"prompt_tokens": 7, "completion_tokens": 3}, content=None),
+        "document 1": {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}},
+        "document 2": chat_reply("Final Score: Gr", finish="content_filter"),
+    }
+    account = Account()
+    with LanguageServer(lambda path, body: replies[prompt_of(body).removeprefix("The rubric. ")]) as server:
+        list(answer_all(HttpModel(endpoint(server, attempts=3)), requests(3), account))
+    assert account.failures == {"no_text": 1, "no_choices": 1, "filtered": 1}
+    assert (account.prompt_tokens, account.completion_tokens) == (7 * 5, 3 * 5)  # document 1 was asked three times
+
+
+def test_the_names_under_which_a_server_answers_are_counted_and_kept(tmp_path: Path) -> None:
+    def swapped(path: str, body: dict) -> dict:
+        return {**chat_reply("x"), "model": "small" if prompt_of(body).endswith("3") else "large"}
+
+    with LanguageServer(swapped) as server, AnswerCache(tmp_path / "a") as cache:
+        first, again = Account(), Account()
+        for account in (first, again):
+            list(answer_all(HttpModel(endpoint(server)), requests(4), account, cache))
+    assert again.kept == 4 and first.as_dict()["answered_by"] == again.as_dict()["answered_by"] == {
+        "large": 3,
+        "small": 1,
+    }
 
 
 @pytest.mark.parametrize(
-    ("finish", "kind"), [("content_filter", "filtered"), ("abort", "aborted"), ("error", "aborted")]
+    ("finish", "kind"),
+    [
+        ("insufficient_system_resource", "aborted"),
+        ("tool_calls", "aborted"),
+        ("SAFETY", "filtered"),
+        ("content_filter", "filtered"),
+        ("abort", "aborted"),
+        ("error", "aborted"),
+    ],
 )
 @pytest.mark.parametrize("labels", [(), LABELS])
 def test_an_answer_that_the_server_gave_up_is_no_answer_and_is_not_kept(finish, kind, labels, tmp_path):
@@ -398,7 +480,7 @@ def test_an_answer_that_the_server_gave_up_is_no_answer_and_is_not_kept(finish, 
 
 def test_probabilities_that_are_no_numbers_are_no_answer():
     with pytest.raises(NoAnswer, match="no number"):
-        by_text({"Good": math.nan, "Poor": -3.0}, LABELS)
+        entry_of("Good", math.nan)
 
 
 def test_a_body_does_not_say_what_requests_say():
@@ -425,7 +507,7 @@ def test_token_ids_ask_for_exact_labels():
 
     def exact(path: str, body: dict) -> dict:
         assert path == "/v1/completions" and body["return_tokens_as_token_ids"] and body["logprobs"] == 1
-        return text_reply("x", {f"token_id:{token}": -token / 100 for token in [1, *body["logprob_token_ids"]]})
+        return text_reply("x", {f"token_id:{token}": -3 - token / 100 for token in [1, *body["logprob_token_ids"]]})
 
     for labels in (LABELS, ("Gzzq", "Gzzv")):
         request = Request(own="a <|im_end|>", opening="Final Score:", labels=labels)
@@ -433,7 +515,7 @@ def test_token_ids_ask_for_exact_labels():
         with LanguageServer(exact) as server:
             ((_, answer),) = HttpModel(endpoint(server, form="tokens"), tokens).answers([request])
         assert answer.logprobs == pytest.approx(
-            tree.logprobs([[-token / 100 for token in q.tokens] for q in tree.questions])
+            tree.logprobs([[-3 - token / 100 for token in q.tokens] for q in tree.questions])
         )
         assert len(server.bodies) == len(tree.questions)
         assert server.bodies[0]["prompt"] == tokens.prompts([request])[0]

@@ -78,8 +78,8 @@ def test_how_the_engine_was_fed_is_among_the_runs_figures(monkeypatch: pytest.Mo
     monkeypatch.setattr("gristmill.stages.judge.llm_score.opened", lambda back_end: Model())
     settings = {"model": "m", "rubric": "Is it useful?"}
     done = LlmScore(**settings, measure_feeding=True).apply(table(["a lens", "a shop"]))
-    assert dict(done.noted) == {"fed: with prefix cache, as they come, 256 at a time": 2}
-    assert not LlmScore(**settings).apply(table(["a lens"])).noted
+    assert dict(done.noted) == {"fed: with prefix cache, as they come, 256 at a time": 2, "llm_asked": 2}
+    assert dict(LlmScore(**settings).apply(table(["a lens"])).noted) == {"llm_asked": 1}
     figures = LlmScore.figures({"noted": dict(done.noted)})
     assert figures is not None and ("with prefix cache, as they come, 256 at a time", "2 documents") in list(
         figures.blocks[-1].pairs  # type: ignore[union-attr]
