@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -23,8 +23,7 @@ from gristmill.stages.checks import nearest
 from gristmill.stages.paths import located
 from gristmill.stages.stage import PLACEMENT, Settings
 
-# Fields of `gristmill.trainer.model.shapes.DecoderShape`; those of `experts` are in a mapping of their own.
-ShapeNumbers = dict[str, int | float | bool | str | dict[str, int | bool | str | list[int]]]
+ShapeNumbers = dict[str, Any]  # fields of `gristmill.trainer.model.shapes.DecoderShape`, which checks them
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
 CONTROL = "control"  # the name of its jobs
 LONGEST_CELL = 300

@@ -128,7 +128,7 @@ def came_of(result: Mapping[str, Any]) -> Table:
             ("parameters", f"{result['parameters']:,}"),
             ("updates", f"{result['updates']:,}" + (f", {result['refused']:,} refused" if result["refused"] else "")),
             ("tokens", f"{result['tokens']:,}"),
-            ("last loss", f"{result['loss']:.4f}"),
+            ("last loss", "none" if result["loss"] is None else f"{result['loss']:.4f}"),
             ("time", as_seconds(result["seconds"])),
             ("tokens a second", f"{result['tokens_per_second']:,.0f}"),
             *((name, f"{value:.4f}") for name, value in result["evaluation"].items()),
@@ -154,8 +154,9 @@ def _lines(ready: Ready, as_json: bool) -> Lines:
             speed = line["tokens_per_second"] or 0.0
             left = (ready.tokens - line["tokens"]) / speed if speed else 0.0
             events = f"  {len(line['events'])} events" if line.get("events") else ""
+            loss = "no loss: every update was refused" if line["loss"] is None else f"loss {line['loss']:.4f}"
             screen.print(
-                f"update {line['step']:,} of {updates:,}  loss {line['loss']:.4f}  {speed:,.0f} tokens/s"
+                f"update {line['step']:,} of {updates:,}  {loss}  {speed:,.0f} tokens/s"
                 f"  {as_seconds(left)} left{events}",
                 soft_wrap=True,
             )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,13 +18,14 @@ from gristmill.pipeline.ablate.evaluation import documents_of, file_of_choices, 
 from gristmill.pipeline.ablate.facts import read_facts
 from gristmill.pipeline.ablate.feeding import rows_and_order
 from gristmill.pipeline.errors import GristmillError, RecipeError
-from gristmill.pipeline.fingerprint import digest
+from gristmill.pipeline.fingerprint import digest, file_hash, stamp
 from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.recipe.yaml_settings import YamlFile
 from gristmill.pipeline.train.plan import LoadedPlan, check_names
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.orders import AsWritten, RowOrder, Shuffled, bucket_stretches, segment_stretches
 from gristmill.shards.reader import ShardSet, open_shards
+from gristmill.stages.checks import in_a_sentence
 
 if TYPE_CHECKING:
     import torch
@@ -83,13 +86,31 @@ class Ready:
         """Of the run, padding counted."""
         return self.training.updates * self.training.rows_per_update * self.meta.row_length
 
-    @property
-    def identity(self) -> str:
-        """What makes two runs the same run, their measurements too."""
-        plan = self.loaded.plan
-        sets = {each.fingerprint: self.weights[name] for name, each in self.shards.items()}
-        evaluate = plan.evaluate.model_dump(mode="json")
-        return digest([sets, plan.order, self.shape.facts(), str(plan.model), self.training.identity(), evaluate])
+    @cached_property
+    def initial_weights(self) -> str | None:
+        """A hash of the model that the run begins with; None: random weights."""
+        if self.source is None:
+            return None
+        files = sorted([self.source / "config.json", *self.source.glob("*.safetensors")])
+        return digest([[path.name, file_hash(str(path), *stamp(path))] for path in files])
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """What makes two runs the same run, their measurements too: hashes by section of the plan."""
+        plan, folder = self.loaded.plan, self.loaded.folder
+        evaluate = plan.evaluate
+        texts = {name: {**texts_spec(folder, name, each), "files": None} for name, each in evaluate.texts.items()}
+        choices = {}
+        for name, asked in evaluate.choices.items():
+            path = file_of_choices(folder, name, asked)
+            choices[name] = [file_hash(str(path), *stamp(path)), asked.score]
+        sections = {
+            "sets": [{each.fingerprint: self.weights[name] for name, each in self.shards.items()}, plan.order],
+            "model": [self.shape.facts(), self.initial_weights],
+            "training": self.training.identity(),
+            "evaluate": [texts, choices, evaluate.harness, evaluate.every],
+        }
+        return {name: digest(section) for name, section in sections.items()}
 
     @property
     def epochs(self) -> dict[str, float]:
@@ -101,6 +122,9 @@ class Ready:
 def prepare(loaded: LoadedPlan, on_gpu: bool, ranks: int = 1, only_planned: bool = False) -> Ready:
     """Everything that can be wrong is said before anything is trained. `only_planned`: for cards that may be
     elsewhere."""
+    from gristmill.trainer.evaluation.multiple_choice import BadQuestions, read_questions
+    from gristmill.trainer.run.progress import BadRun, check_model
+
     plan = loaded.plan
     shards = {}
     for name in plan.mix or plan.sets:
@@ -120,13 +144,28 @@ def prepare(loaded: LoadedPlan, on_gpu: bool, ranks: int = 1, only_planned: bool
     ready = Ready(loaded, shards, shape, source, loaded.training(reference.meta.row_length, on_gpu), ranks)
     if plan.parallel == "auto":
         ready = _laid_out(ready, on_gpu, only_planned)
+    try:
+        check_model(shape, ready.meta, reference.folder)
+    except BadRun as error:
+        raise loaded.wrong(("model",), str(error)) from error
+    try:
+        ready.training.check_step(max(1, ready.ranks // ready.training.ranks_of_a_row))
+    except ValueError as error:
+        raise loaded.wrong(("training",), str(error)) from error
+    if plan.order == "buckets" and not any((block.bucket >= 0).any() for block in reference.blocks()):
+        raise loaded.wrong(
+            ("order",), f"{reference.folder}: no row has a bucket; put an `order` stage with steps before `pack`"
+        )
     evaluate = plan.evaluate
     if (evaluate.texts or evaluate.choices or evaluate.harness) and ready.tokenizer is None:
         raise loaded.wrong(("evaluate",), f"there is no tokenizer/tokenizer.json beside {reference.folder}")
     for name, texts in evaluate.texts.items():
-        texts_spec(loaded.folder, name, texts)
+        documents_of(name, texts_spec(loaded.folder, name, texts))
     for name, choices in evaluate.choices.items():
-        file_of_choices(loaded.folder, name, choices)
+        try:
+            read_questions(file_of_choices(loaded.folder, name, choices))
+        except BadQuestions as error:
+            raise loaded.wrong(("evaluate", "choices", name), str(error)) from error
     if evaluate.harness:
         from importlib.util import find_spec
 
@@ -170,8 +209,14 @@ def finished(ready: Ready, folder: Path) -> dict[str, Any] | None:
     result: dict[str, Any] = read_facts(folder / RESULT, dict)
     if not result or not (folder / "model").is_dir():
         return None
-    if result.get("identity") != ready.identity:
-        raise RecipeError(f"{folder} holds the result of another plan; take another --out, or remove this one")
+    recorded = result.get("identity")
+    if recorded != ready.identity:
+        known = recorded if isinstance(recorded, dict) else {}
+        changed = [name for name, section in ready.identity.items() if known.get(name) != section]
+        raise RecipeError(
+            f"{folder} holds the result of another run: {in_a_sentence(changed, len(changed))} changed since (the plan, "
+            "or files that it names); take another --out, or remove this one"
+        )
     return result
 
 
@@ -215,6 +260,7 @@ def _trained(ready: Ready, folder: Path, told: Told, ranks: RankGroup, device: t
         evaluate_every=evaluate.every,
         tokenizer=ready.tokenizer,
         told=told,
+        initial_weights=ready.initial_weights,
     )
     if not ranks.first:
         return None
@@ -227,6 +273,7 @@ def _trained(ready: Ready, folder: Path, told: Told, ranks: RankGroup, device: t
         "ranks": ranks.count,
         "device": kind,
         **asdict(outcome),
+        "loss": outcome.loss if math.isfinite(outcome.loss) else None,
         "evaluation": {**(ask.last if ask else {}), **_harness(ready, folder, device)},
     }
     write_whole(folder / RESULT, (json.dumps(result, indent=1, sort_keys=True) + "\n").encode())

@@ -162,12 +162,14 @@ class DecoderShape:
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> DecoderShape:
-        scaling, experts = facts.get("rope_scaling"), facts.get("experts")
+        scaling, experts, windows = facts.get("rope_scaling"), facts.get("experts"), facts.get("windows", ())
+        if not isinstance(windows, list | tuple):
+            raise ValueError(f"windows are a list of whole numbers, one for each block in turn, not {windows!r}")
         return cls(
             **{
                 **facts,
                 "rope_scaling": RopeScaling(**scaling) if scaling else None,
-                "windows": tuple(facts.get("windows", ())),
+                "windows": tuple(windows),
                 "experts": mixture_from(experts) if experts else None,
             }
         )

@@ -85,12 +85,14 @@ def train(
     save_model: bool = True,
     tokenizer: Path | None = None,
     told: reporting.Told | None = None,
+    initial_weights: str | None = None,
 ) -> Outcome:
     """Resumes from the newest checkpoint of `folder` if that is of the same run; if not, refuses the folder and
     lists the differences.
 
     Every rank calls this; `model` is taken over. FOLDER/model is written at the end if `save_model`, with
-    `tokenizer`; `told` gets its lines of metrics. When this returns, `loader` is behind the last row trained on.
+    `tokenizer`; `told` gets its lines of metrics. `initial_weights` is a hash of the model that the run begins with, if
+    it is no random one. When this returns, `loader` is behind the last row trained on.
     SIGTERM and SIGINT leave a checkpoint and raise `Stopped`.
     """
     folder = Path(folder)
@@ -100,7 +102,7 @@ def train(
         progress.unwritable(model.shape, folder, tokenizer) if save_model and ranks.first else None
     )[0]:
         raise BadRun(problem)
-    identity = progress.identity_of(model.shape, loader, training)
+    identity = progress.identity_of(model.shape, loader, training, initial_weights)
     if problem := ranks.gather(progress.claim(folder, identity) if ranks.first else None)[0]:
         raise progress.OtherRun(problem)
     with reproducible(training.deterministic), stop_asked() as asked:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.kernels.base.files import write_whole
-from gristmill.shards.format import BadShards
+from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.settings import Training, differences
@@ -68,10 +68,13 @@ class Progress:
         return cls(**facts)
 
 
-def identity_of(shape: DecoderShape, loader: Loader, training: Training) -> dict[str, Any]:
-    """As JSON has it."""
+def identity_of(
+    shape: DecoderShape, loader: Loader, training: Training, initial_weights: str | None = None
+) -> dict[str, Any]:
+    """As JSON has it. `initial_weights`: a hash of the model that the run begins with, if it is no random one."""
     where = {name: value for name, value in loader.state_dict().items() if name != "version"}
-    return {"training": training.identity(), "model": json.loads(json.dumps(shape.facts())), "data": where}
+    begins = {} if initial_weights is None else {"initial_weights": initial_weights}
+    return {"training": training.identity(), "model": json.loads(json.dumps(shape.facts())), "data": where, **begins}
 
 
 def check(shape: DecoderShape, loader: Loader, training: Training, every_rank: RankGroup) -> None:
@@ -84,17 +87,7 @@ def check(shape: DecoderShape, loader: Loader, training: Training, every_rank: R
         )
     rank, ranks = training.reader(every_rank.rank, every_rank.count)
     meta, where = loader.shards.meta, loader.shards.folder
-    if meta.vocab_size > shape.vocabulary:
-        raise BadRun(
-            f"{where}: tokens of a vocabulary of {meta.vocab_size:,} ({meta.tokenizer}), the model knows "
-            f"{shape.vocabulary:,}; "
-            f"make the model with vocabulary={meta.vocab_size} or more, or pack the shards with its tokenizer"
-        )
-    if meta.row_length > shape.context:
-        raise BadRun(
-            f"{where}: rows of {meta.row_length:,} tokens, the model's context is {shape.context:,}; make it with "
-            f"context={meta.row_length}"
-        )
+    check_model(shape, meta, where)
     if loader.batch_rows != training.rows_per_update:
         raise BadRun(
             f"the loader's batches have {loader.batch_rows:,} rows, rows_per_update is {training.rows_per_update:,}; "
@@ -113,6 +106,21 @@ def check(shape: DecoderShape, loader: Loader, training: Training, every_rank: R
             plan_for(shape, training.pipeline, training.schedule_for(shape, every_rank.count))
         except ValueError as error:
             raise BadRun(str(error)) from error
+
+
+def check_model(shape: DecoderShape, meta: ShardMeta, where: Path) -> None:
+    """Whether a model of this shape can read these rows."""
+    if meta.vocab_size > shape.vocabulary:
+        raise BadRun(
+            f"{where}: tokens of a vocabulary of {meta.vocab_size:,} ({meta.tokenizer}), the model knows "
+            f"{shape.vocabulary:,}; "
+            f"make the model with vocabulary={meta.vocab_size} or more, or pack the shards with its tokenizer"
+        )
+    if meta.row_length > shape.context:
+        raise BadRun(
+            f"{where}: rows of {meta.row_length:,} tokens, the model's context is {shape.context:,}; make it with "
+            f"context={meta.row_length}"
+        )
 
 
 def check_supply(loader: Loader, updates: int) -> None:

@@ -188,6 +188,11 @@ class Training:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Training:
         fields = dict(facts)
+        if "optimizer" in fields and not isinstance(fields["optimizer"], Mapping | AdamW | Muon):
+            raise ValueError(
+                f"training.optimizer: a mapping was expected, such as {{name: adamw, rate: 0.001}}, not "
+                f"{fields['optimizer']!r}"
+            )
         if isinstance(optimizer := fields.get("optimizer"), Mapping):
             settings = dict(optimizer)
             name = settings.pop("name", "adamw")

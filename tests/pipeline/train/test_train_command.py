@@ -95,7 +95,7 @@ def test_done_is_not_done_again(plan: Path, alone: Path) -> None:
     assert (alone / "metrics.jsonl").stat().st_mtime_ns == before
     other = plan.with_name("longer.yaml")
     other.write_text(PLAN.replace("20480", "40960"))
-    with pytest.raises(RecipeError, match="another plan"):
+    with pytest.raises(RecipeError, match="training changed"):
         CliRunner().invoke(app, ["train", str(other), "--out", str(alone)], catch_exceptions=False)
 
 
