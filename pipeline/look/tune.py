@@ -131,6 +131,8 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
     record: RunRecord | None = store.read_json("run.json")
     if record is None:
         raise RecipeError(f"{out}: no run is here (there is no run.json)")
+    if not record.get("stages"):
+        raise RecipeError(f"{out}: this run is at work or was killed; run its recipe to the end first")
     rules: dict[str, LegRules] = {
         path.split("/")[1]: store.read_json(path)
         for path in sorted(store.files("legs"))

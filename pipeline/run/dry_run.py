@@ -203,7 +203,7 @@ def costs_ahead(recipe: Recipe, store: Store, inputs: Mapping[str, Inputs]) -> l
     """What stages that ask a language model will cost: by the documents that came to them in the run before, else at
     most, if all bytes of the inputs were text that comes to them."""
     record: RunRecord | None = store.read_json_if_whole("run.json")
-    before = asked_of_models(recipe, record) if record else []
+    before = asked_of_models(recipe, record) if record and record.get("stages") else []  # none while a run is at work
     lines = [f"{name}: {cost}, for the {documents:,} documents of the run before" for name, cost, documents in before]
     known, size = {name for name, _, _ in before}, sum(taken.bytes for taken in inputs.values())
     for step in recipe.all_steps:
