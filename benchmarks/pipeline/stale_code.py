@@ -214,7 +214,7 @@ def check_kernel(kernel: str, root: Path, before: Mapping[str, str], recipe: Pat
 # By recipe: its sources, its stages, and the packages by which it works, of those below.
 RECIPES: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "pages": ("{crawl: {warc: {path: 'crawl/*.warc.gz'}, stages: [extract]}}", "[text_signals, gopher_quality, write]", []),
-    "rules": ("{texts: {jsonl: {path: many.jsonl}}}", "[language, c4_quality, fineweb_quality, sample: {rate: 0.9}, write]", []),
+    "rules": ("{texts: {jsonl: {path: many.jsonl}}}", "[language, gopher_quality, fineweb_quality, sample: {rate: 0.9}, write]", []),
     "dedup": ("{texts: {jsonl: {path: many.jsonl}}}", "[exact_dedup, minhash_dedup, write]", []),
     "judge": ("{texts: {jsonl: {path: many.jsonl}}}", "[judge: {judge_path: judge}, keep_where: {signal: good, at_least: 0}, write]", []),
     "tokens": ("{texts: {jsonl: {path: many.jsonl}}}", "[tokenize: {vocab_size: 300}, pack: {lengths: [64]}]", []),
@@ -222,7 +222,7 @@ RECIPES: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "by_trafilatura": ("{pages: {html: {path: pages}, stages: [extract: {engine: trafilatura}]}}", "[write]", ["trafilatura"]),
     "by_datatrove": (
         "{texts: {jsonl: {path: many.jsonl}}}",
-        "[datatrove: {block: SamplerFilter, settings: {rate: 0.5}}, write]",
+        "[datatrove: {block: 'datatrove.pipeline.filters:SamplerFilter', settings: {rate: 0.5}}, write]",
         ["datatrove"],
     ),
 }  # fmt: skip

@@ -29,7 +29,7 @@ def is_version(entry: str) -> bool:
 def changes(before: Mapping[str, str] | None, now: Mapping[str, str]) -> str:
     """What differs, in a line: settings, packages with both versions, files of code."""
     if before is None:
-        return "its stages, their code or packages changed"
+        return "changed: its stages, their code or packages"
     both = [name for name in now if name in before and now[name] != before[name]]
     one_side = sorted(before.keys() ^ now.keys())
     settings = [f"settings of {name}" for name in names_of(both, SETTINGS)]

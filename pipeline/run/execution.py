@@ -26,6 +26,7 @@ from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
 from gristmill.pipeline.leg.numbers import task_of_numbers, with_numbers
 from gristmill.pipeline.leg.rules import without_condemned
 from gristmill.pipeline.leg.side_by_side import task_of_pages
+from gristmill.pipeline.plan.changes import changes
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, Plan, make_plan
 from gristmill.pipeline.plan.sink_columns import as_text, schema_of
 from gristmill.pipeline.progress.progress_file import OnRecord, words_of
@@ -50,7 +51,7 @@ from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.objects import REQUESTS, since
 from gristmill.pipeline.store.parts import StoredDocuments
 from gristmill.pipeline.store.records import FileFacts, LegTask, PageSample, Part, Result, RulesTask, counts_by_stage
-from gristmill.pipeline.store.run_records import InputRecord, LegRules, RunRecord
+from gristmill.pipeline.store.run_records import InputRecord, LegRules, Manifest, RunRecord
 from gristmill.pipeline.store.sinks import publish
 from gristmill.pipeline.store.store import Store, json_bytes
 from gristmill.pipeline.survey.tasks import Look
@@ -123,6 +124,8 @@ class Execution:
                 f"changed or damaged since it was written: {few(journal.damaged[:NAMED], len(journal.damaged))}; "
                 "the work behind it is repeated"
             )
+        for line in self.why_again():
+            self.ui.note(line)
         if self.store.read_json_if_whole("run.json") is None:
             self.begin()
         prepare = None if self.where.forked else self.prepare  # workers that are forked have a template, which does it
@@ -345,6 +348,17 @@ class Execution:
 
     def fed(self, node: Node) -> list[Part]:
         return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p["key"]))
+
+    def why_again(self) -> list[str]:
+        """What has changed since legs were done, in a line for each reason."""
+        again: dict[str, list[str]] = {}
+        for node in self.plan.nodes:
+            path = f"legs/{node.name}/manifest.json"
+            before: Manifest | None = self.store.read_json_if_whole(path) if self.journal.is_as_written(path) else None
+            now = node.made_of(self.recipe)
+            if before is not None and before.get("made_of", now) != now:
+                again.setdefault(changes(before.get("made_of"), now), []).append(node.name)
+        return [f"runs again: {', '.join(names)}; {reason}" for reason, names in again.items()]
 
     def finish(self, node: Node, parts: list[Part], node_fingerprint: str) -> None:
         """A node is done: its manifest is written."""

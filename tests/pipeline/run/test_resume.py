@@ -54,7 +54,9 @@ def test_a_second_run_does_nothing_and_a_new_file_only_its_share(tmp_path: Path)
     assert tree(out) == tree(fresh)
 
 
-def test_a_changed_setting_leaves_nothing_stale_and_going_back_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_a_changed_setting_leaves_nothing_stale_and_going_back_gives_the_same_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shared_texts(tmp_path / "in")
     out = tmp_path / "out"
     go(made(tmp_path), out)
@@ -67,6 +69,7 @@ def test_a_changed_setting_leaves_nothing_stale_and_going_back_gives_the_same_by
     }
     _, anew = go(half, out)
     assert set(anew) == {("sample", "leg")}
+    assert "runs again: sample; changed: settings of sample" in capsys.readouterr().err
     assert 0 < len(written(out)) < 33
     names = {n for n in first if n.startswith("write/")}
     assert not names & set(tree(out, "write"))
