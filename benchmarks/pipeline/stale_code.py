@@ -217,7 +217,7 @@ RECIPES: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "rules": ("{texts: {jsonl: {path: many.jsonl}}}", "[language, gopher_quality, fineweb_quality, sample: {rate: 0.9}, write]", []),
     "dedup": ("{texts: {jsonl: {path: many.jsonl}}}", "[exact_dedup, minhash_dedup, write]", []),
     "judge": ("{texts: {jsonl: {path: many.jsonl}}}", "[judge: {judge_path: judge}, keep_where: {signal: good, at_least: 0}, write]", []),
-    "tokens": ("{texts: {jsonl: {path: many.jsonl}}}", "[tokenize: {vocab_size: 300}, pack: {lengths: [64]}]", []),
+    "tokens": ("{texts: {jsonl: {path: many.jsonl}}}", "[tokenize: {vocab_size: 300}, pack: {row_length: 64}]", []),
     "files": ("{files: {pdf: {path: pages}, stages: [extract]}}", "[write]", ["pypdfium2"]),
     "by_trafilatura": ("{pages: {html: {path: pages}, stages: [extract: {engine: trafilatura}]}}", "[write]", ["trafilatura"]),
     "by_datatrove": (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ASKS_NO_JUDGE = ("gristmill.classifiers.judge", "torch")
 # What judges need to be trained, and of packages what only some kinds need to score.
 TO_TRAIN = frozenset({"fasttext", "floret", "scipy"})
-OF_KINDS = {"neural": frozenset({"torch", "triton"}), "sklearn": frozenset({"sklearn", "skops", "scipy"})}
+OF_KINDS = {"neural": frozenset({"flash_attn", "torch", "triton"}), "sklearn": frozenset({"sklearn", "skops"})}
 SHOWN_OF_CARD = ("kind", "heads", "training", "metrics", "versions", "attribution")
 
 

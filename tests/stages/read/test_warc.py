@@ -495,3 +495,15 @@ def test_responses_of_plain_text_are_documents_where_a_recipe_asks_for_them():
     assert json.loads(rows[0]["meta"]) == {"content_type": "text/plain"} and skipped == {"not_html": 4, "empty_page": 1}
     rows, skipped, skips, _ = read(data, "a.warc")  # as ever without the setting
     assert (urls(rows), skipped, skips[0].detail) == (URLS[:1], {"not_html": 6, "empty_page": 1}, "text/plain")
+
+
+def test_a_pdf_file_that_calls_itself_a_page_is_none_whatever_stands_before_its_mark():
+    data = b"".join([
+        plain_text("https://e.example/a", b"%PDF-1.7 \n", "text/html"),
+        plain_text("https://e.example/b", b"\n%PDF-1.7 \n", "text/html"),
+        PAGES[0],
+    ])  # fmt: skip
+    rows, skipped, skips, _ = read(data, "a.warc")
+    assert (urls(rows), skipped, skips[1].detail) == (URLS[:1], {"not_html": 2}, "application/pdf")
+    rows, skipped, _, _ = read(data, "a.warc", reader=Warc(path="x", keep_pdf=True))
+    assert (len(rows), skipped) == (3, {})
