@@ -217,7 +217,7 @@ def code_of_file(source: str, file: Path | None) -> dict[str, str]:
     """Of a user's file: see `code_of_users`."""
     if file is None:
         return code_of_users([UsersFile("outside", "", source)], None)
-    return code_of_users([UsersFile(file.name, "", source)], file.parent)
+    return code_of_users([UsersFile(file.name, "", source)], file.resolve().parent)
 
 
 class UsersFile(NamedTuple):
@@ -248,8 +248,10 @@ def code_of_users(files: Iterable[UsersFile], folder: Path | None) -> dict[str, 
                 hashes |= code_of_module(module, (PRODUCT,)) if source_of(module) is not None else {}
                 continue
             elsewhere = folder_without_version(module.split(".")[0])
-            for place in {folder, elsewhere} - {None}:
-                waiting += files_of_module(module, place, "" if place == folder else "elsewhere: ")
+            if folder is not None:
+                waiting += files_of_module(module, folder)
+            if elsewhere is not None and elsewhere != folder:
+                waiting += files_of_module(module, elsewhere, "elsewhere: ")
             if elsewhere is None:
                 hashes |= version_of(module.split(".")[0])
     return dict(sorted(hashes.items()))
@@ -280,8 +282,8 @@ def folder_without_version(package: str) -> Path | None:
     if is_released(package):
         return None
     if spec.origin is not None and spec.origin.endswith(".py") and not spec.submodule_search_locations:
-        return Path(spec.origin).parent
-    return next((Path(folder).parent for folder in spec.submodule_search_locations or []), None)
+        return Path(spec.origin).resolve().parent
+    return next((Path(folder).resolve().parent for folder in spec.submodule_search_locations or []), None)
 
 
 def is_below(module: str, roots: tuple[str, ...]) -> bool:

@@ -392,6 +392,45 @@ def test_a_users_file_hangs_on_its_statements_and_on_what_it_builds_on(edits: Ed
     assert of(code) != before
 
 
+EXTRACT, REPAIR = "gristmill.stages.extract.engines", "gristmill.stages.text.repair"
+TOKENS, FASTTEXT = "gristmill.kernels.words.token_rules", "gristmill.classifiers.fasttext.judge"
+
+
+@pytest.mark.parametrize(
+    ("source", "reached", "not_reached"),
+    [
+        ("import gristmill.kernels.words.token_rules as t", {TOKENS}, {EXTRACT}),
+        ("def f():\n    from gristmill.kernels.words import token_rules", {TOKENS}, {EXTRACT}),
+        ("import gristmill.kernels\ngristmill.kernels.words.token_rules.ALL", {TOKENS}, {EXTRACT}),
+        ("import gristmill as g\ng.extract('')", {EXTRACT}, {REPAIR}),
+        ("from gristmill import extract as e", {EXTRACT}, {REPAIR}),
+        ("from gristmill import stages\nstages.Repair()", {REPAIR}, {EXTRACT}),
+        ("import gristmill\nx = gristmill.stages.Repair", {REPAIR}, {EXTRACT}),
+        ("from gristmill.stages import Repair", {REPAIR}, {EXTRACT}),
+        ("import gristmill\ngristmill.open_shards", {"gristmill.shards.reader"}, {EXTRACT, REPAIR}),
+        ("from gristmill import open_judge", {FASTTEXT}, set()),
+        ("from gristmill.stages import *", {EXTRACT, REPAIR}, set()),
+        ("from gristmill import *", {EXTRACT, REPAIR}, set()),
+        ("import gristmill\ngetattr(gristmill, 'a' + 'b')", {EXTRACT, REPAIR}, set()),
+        ("import gristmill  # for others", {EXTRACT, REPAIR}, set()),
+        ("import helper\nhelper.gristmill.extract", {EXTRACT, REPAIR}, set()),
+        ("import importlib\nimportlib.import_module('gristmill.stages')", {EXTRACT, REPAIR}, set()),
+        ("x = __import__('gristmill.stages.text.repair')", {REPAIR}, {EXTRACT}),
+        ("from gristmill.stages.formatting import x", {"gristmill.stages.formatting"}, {EXTRACT}),
+        (
+            "from gristmill.stages import Rule",
+            {"gristmill.stages.stage"},
+            {EXTRACT, REPAIR, "gristmill.stages.formatting"},
+        ),
+    ],
+)
+def test_a_users_file_hangs_on_what_it_reaches_in_whatever_way(
+    source: str, reached: set[str], not_reached: set[str]
+) -> None:
+    code = fingerprint.code_of_file(source, None)
+    assert reached <= code.keys() and not not_reached & code.keys()
+
+
 def test_an_installed_stage_hangs_on_all_of_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "gristmill_test_package"
     package.mkdir()
