@@ -29,6 +29,7 @@ from gristmill.stages.flow import (
 )
 from gristmill.stages.frames import Back, as_arrow
 
+LAID_OUT = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 FATE = ("home", "uid", "reason", "detail")  # what rows say of a document beside signals
 
 
@@ -228,18 +229,28 @@ class LocalFlow:
 
 
 def documents_in(data: Any, with_uids: bool = False) -> tuple[pa.Table, Back]:
-    """`as_arrow`; TypeError where the column `text` holds anything but strings. `with_uids`: rows have one each, of
-    their number where the table has none."""
+    """`as_arrow`, its columns as stages calculate with them; TypeError where the column `text` holds anything but
+    strings. `with_uids`: rows have one each, of their number where the table has none."""
     table, back = as_arrow(data)
+    table = plainly_encoded(table)
     column = table["text"] if "text" in table.column_names else pa.chunked_array([], pa.null())
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if column.null_count < len(column) and kind not in (pa.string(), pa.large_string(), pa.string_view()):
-        raise TypeError(f"the column `text` is {kind}: strings were expected")
+    if column.null_count < len(column) and column.type not in (pa.string(), pa.large_string()):
+        raise TypeError(f"the column `text` is {column.type}: strings were expected")
     if not with_uids:
         return table, back
     if "uid" in table.column_names:
         return with_whole_uids(table), back
     return table.append_column("uid", numbered(table)), lambda kept: back(kept.drop_columns(["uid"]))
+
+
+def plainly_encoded(table: pa.Table) -> pa.Table:
+    """Categories (dictionaries) as their values, and views as large strings, which pyarrow can filter."""
+    for place, field in enumerate(table.schema):
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        kind = LAID_OUT.get(kind, kind)
+        if kind != field.type:
+            table = table.set_column(place, field.name, table.column(place).cast(kind))
+    return table
 
 
 def numbered(table: pa.Table) -> pa.Array:
@@ -264,9 +275,7 @@ def as_documents(table: pa.Table) -> tuple[pa.Table, list[str]]:
     """A table with the columns that every document has, and the names of those that were added: null, and uids by the
     number of the row."""
     for place, field in enumerate(table.schema):
-        if field.type == pa.string_view():  # pyarrow cannot filter views
-            table = table.set_column(place, field.name, table.column(place).cast(pa.large_string()))
-        elif field.type == pa.null() and (index := BASE.get_field_index(field.name)) >= 0:  # a list of rows without one
+        if field.type == pa.null() and (index := BASE.get_field_index(field.name)) >= 0:  # a list of rows without one
             table = table.set_column(place, BASE.field(index), pa.nulls(len(table), BASE.field(index).type))
     lacking = [field for field in BASE if field.name not in table.column_names]
     for field in lacking:

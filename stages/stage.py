@@ -13,9 +13,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, BinaryIO, ClassVar, NamedTuple, Self, cast
+from typing import Annotated, Any, BinaryIO, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,15 +22,15 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gristmill.kernels.base.types import Array, Mask
 from gristmill.stages.checks import Complaint, RecipeContext, check_signal_name
-from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, check_made, kind_of, listed, signals_of
+from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, check_made, kind_of, signals_of
 from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.limits import Bound, Limit, above, below, setting_at, signals_bounded
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents, documents_in
 from gristmill.stages.settings import PLACEMENT, Range, Settings, of_a_recipe, snake_case
-from gristmill.stages.state import State, changes, first_difference, state_of, state_of_generators
-from gristmill.stages.verdict import NoSuchSignal, Signals, Verdict, numbers_in
+from gristmill.stages.state import State, changes, complaint, first_difference, state_of, state_of_generators
+from gristmill.stages.verdict import Applied, Made, NoSuchSignal, Signals, Verdict, numbers_in
 
 MOST = 2**31 - 1  # counts of a document are int32
 
@@ -165,20 +164,14 @@ class Map(Stage):
         applied = self.in_contract(batch)
         changed = [] if before is None else changes(before, self.remembered() or {})
         if changed:
-            reverse = pa.array(np.arange(len(batch))[::-1])
-            row = first_difference(applied, self.fresh().in_contract(batch.take(reverse)))
-            if row is not None:
-                raise ContractBroken(self.complaint_of_memory(changed, batch, row))
+            backward = self.fresh().in_contract(batch.take(pa.array(np.arange(len(batch))[::-1])))
+            if (row := first_difference(applied, backward)) is not None:
+                raise ContractBroken(self.on_memory(complaint(changed, batch, row)))
         return applied
 
-    def complaint_of_memory(self, changed: list[str], batch: pa.RecordBatch, row: int) -> str:
-        """What is wrong with a stage whose answers follow from the documents before."""
-        uid = batch.column("uid")[row].as_py() if "uid" in batch.schema.names else None
-        document = f"document {uid:016x}" if isinstance(uid, int) else f"row {row}"
-        return (
-            f"it remembers earlier documents: {listed(changed)} changed, and a fresh one answers otherwise on {document}. "
-            "Results would depend on workers, batches and order; what needs more than one document is a global stage"
-        )
+    def on_memory(self, complaint: str) -> str:
+        """What is said of a stage that remembers, with what to do about it."""
+        return f"{complaint}; what needs more than one document is a global stage"
 
     def in_contract(self, batch: pa.RecordBatch) -> Applied:
         """The stage's answer on a batch, held against the contract."""
@@ -199,7 +192,7 @@ class Map(Stage):
         table, back = documents_in(data, with_uids="uid" in self.needs)
         if isinstance(data, list | tuple) and not data:  # of no row, which says what columns there are
             return back(table)
-        batches = [without_views(batch) for batch in table.combine_chunks().to_batches()]
+        batches = table.combine_chunks().to_batches()
         if not batches:  # an empty table has no batch, but still a schema to change
             batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
         out = []
@@ -208,32 +201,6 @@ class Map(Stage):
             kept = done.verdict.kept
             out.append(done.batch.filter(pa.array(kept)) if done.made is None else done.made.between(done.batch, kept))
         return back(pa.Table.from_batches(out))
-
-
-class Made(NamedTuple):
-    """Documents that a stage made of others; all of them stay. `rows` are those of the batch that they were made of,
-    and each stands behind its own."""
-
-    batch: pa.RecordBatch
-    rows: np.ndarray[Any, np.dtype[np.int64]]
-
-    def between(self, batch: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:
-        """The rows of the batch that stay, and these where they belong, whatever the batch is a piece of."""
-        both = pa.concat_batches([batch.filter(pa.array(kept)), self.batch])
-        return both.take(pa.array(np.argsort(np.concatenate([np.flatnonzero(kept), self.rows]), kind="stable")))
-
-
-@dataclass
-class Applied:
-    """What a map stage made of a batch: row-aligned columns and a verdict on each row."""
-
-    batch: pa.RecordBatch
-    verdict: Verdict
-    # on each row, of a stage that works row by row: the slowest are reported
-    seconds: np.ndarray[Any, np.dtype[np.float64]] | None = None
-    # by name, how many of the documents kept have what the run's record should tell of
-    noted: Mapping[str, int] = field(default_factory=dict)
-    made: Made | None = None  # more documents, beside these
 
 
 class Annotate(Map):
@@ -409,8 +376,15 @@ class Global(Stage):
     rewrites: ClassVar[bool] = False  # changes texts, so that what was measured on them is measured again
     reads_text: ClassVar[bool] = False  # what it adds is of the text, and holds until a rewrite
     drops: ClassVar[bool] = True  # may drop documents; a stage that never does says False
+    # The types of its signals (`adds`): they are there, null, where it found nothing too.
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {}
     groups_by: ClassVar[str] = ""  # the setting that names columns by which documents are told apart, if it has one
     final: ClassVar[bool] = False  # writes the end product: no stage after it may change or drop documents
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
+        if cls.signal_types and not cls.adds:
+            cls.adds = tuple(cls.signal_types)
 
     @property
     def needs_text(self) -> bool:
@@ -467,13 +441,9 @@ class Global(Stage):
         except NeedsRun as error:
             raise CannotRun(f"{self.called} needs a run, in a recipe: {error}") from error
         kept = after.table() if after.tables else documents.slice(0, 0)
+        for name, kind in self.signal_types.items():
+            kept = kept if name in kept.column_names else kept.append_column(name, pa.nulls(len(kept), kind))
         return back(kept.drop_columns([name for name in added if name in kept.column_names]))
-
-
-def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """String views laid out as large strings: pyarrow cannot filter views."""
-    views = [field.name for field in batch.schema if field.type == pa.string_view()]
-    return with_columns(batch, {name: batch.column(name).cast(pa.large_string()) for name in views})
 
 
 def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:
@@ -486,6 +456,6 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Reco
 
 __all__ = [
     "PLACEMENT", "Annotate", "Applied", "Bound", "CannotRun", "ContractBroken", "Dataset", "Flow", "Global", "Limit",
-    "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rule", "Settings", "Signals", "Sink",
+    "Made", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rule", "Settings", "Signals", "Sink",
     "Stage", "Verdict", "above", "below", "numbers_in", "of_a_recipe", "snake_case", "with_columns",
 ]  # fmt: skip

@@ -16,14 +16,14 @@ import sys
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 
-if TYPE_CHECKING:
-    from gristmill.stages.stage import Applied
+from gristmill.stages.contract import listed
+from gristmill.stages.verdict import Applied
 
 NOTHING = 0  # the digest of None, of what is absent, and of what cannot be looked into
 MOST_ENTRIES = 10_000  # of a container; a larger one is known by its length
@@ -71,6 +71,16 @@ def state_of_generators() -> State:
 
 def changes(before: State, after: State) -> list[str]:
     return [name for name in dict.fromkeys((*before, *after)) if before.get(name, 0) != after.get(name, 0)]
+
+
+def complaint(changed: list[str], batch: pa.RecordBatch, row: int) -> str:
+    """What is wrong with a stage whose answer on a row follows from earlier documents."""
+    uid = batch.column("uid")[row].as_py() if "uid" in batch.schema.names else None
+    document = f"document {uid:016x}" if isinstance(uid, int) else f"row {row}"
+    return (
+        f"it remembers earlier documents: {listed(changed)} changed, and a fresh one answers otherwise on {document}. "
+        "Results would depend on workers, batches and order"
+    )
 
 
 def attributes_of(thing: object) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""Verdicts of stages on documents, and the signals that they decide by."""
+"""What a stage answers: verdicts on documents, what it made of them; and the signals that it decides by."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -66,6 +67,32 @@ class Verdict:
 
     def every_reason(self, row: int) -> list[str]:
         return [name for bit, name in enumerate(self.reasons) if int(self.all[row]) >> bit & 1]
+
+
+class Made(NamedTuple):
+    """Documents that a stage made of others; all of them stay. `rows` are those of the batch that they were made of,
+    and each stands behind its own."""
+
+    batch: pa.RecordBatch
+    rows: np.ndarray[Any, np.dtype[np.int64]]
+
+    def between(self, batch: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:
+        """The rows of the batch that stay, and these where they belong, whatever the batch is a piece of."""
+        both = pa.concat_batches([batch.filter(pa.array(kept)), self.batch])
+        return both.take(pa.array(np.argsort(np.concatenate([np.flatnonzero(kept), self.rows]), kind="stable")))
+
+
+@dataclass
+class Applied:
+    """What a map stage made of a batch: row-aligned columns and a verdict on each row."""
+
+    batch: pa.RecordBatch
+    verdict: Verdict
+    # on each row, of a stage that works row by row: the slowest are reported
+    seconds: np.ndarray[Any, np.dtype[np.float64]] | None = None
+    # by name, how many of the documents kept have what the run's record should tell of
+    noted: Mapping[str, int] = field(default_factory=dict)
+    made: Made | None = None  # more documents, beside these
 
 
 class NoSuchSignal(AttributeError):

@@ -30,7 +30,7 @@ from gristmill.stages.contract import ContractBroken, check_documents, check_sam
 from gristmill.stages.flow import JoinFunction
 from gristmill.stages.stage import Global
 
-PartChange = Callable[[Store, RoundTask, str, Part, pa.Table | None], tuple[Part, Files, Count]]
+PartChange = Callable[[Store, RoundTask, Global, Part, pa.Table | None], tuple[Part, Files, Count]]
 
 
 def run_drop(task: RoundTask) -> Result:
@@ -51,13 +51,14 @@ def run_rewrite(task: RoundTask) -> Result:
 def _each_part(task: RoundTask, change: PartChange) -> Result:
     start = time.perf_counter()
     store = store_of(task)
-    called = registry.build(task["stage"]).called
+    stage = cast(Global, registry.build(task["stage"]))
+    called = stage.called
     rows = read_rows(store, task["rows"], task["bucket"], task["buckets"]) if "rows" in task else None
     parts: list[Part] = []
     files: Files = {}
     counts: dict[str, Count] = {}
     for part in task["parts"]:
-        part, written, count = change(store, task, called, part, rows_of(rows, part))
+        part, written, count = change(store, task, stage, part, rows_of(rows, part))
         parts.append(part)
         files |= {f"{part['key']}/{name}": facts for name, facts in written.items()}
         if part["source"] in counts:
@@ -77,11 +78,12 @@ def _each_part(task: RoundTask, change: PartChange) -> Result:
 
 
 def _drop_from_part(
-    store: Store, task: RoundTask, called: str, part: Part, rows: pa.Table | None
+    store: Store, task: RoundTask, stage: Global, part: Part, rows: pa.Table | None
 ) -> tuple[Part, Files, Count]:
-    count = untouched(part)
-    if rows is None or part["documents"] is None:
-        return part, {}, count
+    if part["documents"] is None:
+        return part, {}, untouched(part)
+    if rows is None:
+        return _without_hits(store, task, stage, part)
     uid = _uids(store, part["documents"])
     check_verdicts("drop", rows)
     rows = rows.sort_by("uid")
@@ -89,7 +91,18 @@ def _drop_from_part(
     place = order[np.clip(np.searchsorted(uid, rows.column("uid").to_numpy(), sorter=order), 0, len(uid) - 1)]
     if not (uid[place] == rows.column("uid").to_numpy()).all():
         raise ContractBroken(f"the rows to drop name documents that are not in part {part['key']}")
-    return _attach(store, task, called, part, rows, uid, place)
+    return _attach(store, task, stage.called, part, rows, uid, place)
+
+
+def _without_hits(store: Store, task: RoundTask, stage: Global, part: Part) -> tuple[Part, Files, Count]:
+    """A part in which the stage found nothing: its signals are there all the same, null, so that no column depends on
+    the data."""
+    if part["documents"] is None or not part["kept"] or not stage.signal_types:
+        return part, {}, untouched(part)
+    none = {"uid": pa.uint64(), "reason": pa.string(), "detail": pa.string(), **stage.signal_types}
+    rows = pa.table({name: pa.array([], kind) for name, kind in none.items()})
+    uid = _uids(store, part["documents"])
+    return _attach(store, task, stage.called, part, rows, uid, np.zeros(0, np.int64))
 
 
 def untouched(part: Part) -> Count:
@@ -149,7 +162,7 @@ def _attach(
 
 
 def _mark_part(
-    store: Store, task: RoundTask, called: str, part: Part, rows: pa.Table | None
+    store: Store, task: RoundTask, stage: Global, part: Part, rows: pa.Table | None
 ) -> tuple[Part, Files, Count]:
     _, function = set_out(task)
     marks: list[pa.Table] = []
@@ -165,7 +178,7 @@ def _mark_part(
     return _attach(
         store,
         task,
-        called,
+        stage.called,
         part,
         widened(pa.concat_tables(marks)),
         _uids(store, part["documents"]),
@@ -204,13 +217,13 @@ def _reject(store: Store, task: RoundTask, called: str, part: Part, verdicts: pa
 
 
 def _rewrite_part(
-    store: Store, task: RoundTask, called: str, part: Part, rows: pa.Table | None
+    store: Store, task: RoundTask, stage: Global, part: Part, rows: pa.Table | None
 ) -> tuple[Part, Files, Count]:
-    count = untouched(part)
+    count, called = untouched(part), stage.called
     if rows is None or part["documents"] is None or not part["kept"]:
-        return part, {}, count
+        return _without_hits(store, task, stage, part)
     documents = pa.Table.from_batches(list(read_part(store, part)))
-    function = cast(JoinFunction, cast(Global, registry.build(task["stage"])).round_method(task["method"]))
+    function = cast(JoinFunction, stage.round_method(task["method"]))
     rewritten = function(rows, widened(documents.select(task["columns"])))
     check_verdicts(task["method"], rewritten, changes=["text"])
     check_documents(task["method"], rewritten, documents)

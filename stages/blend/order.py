@@ -9,7 +9,7 @@ place is a signal, and `pack` puts rows where places say.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Self
 
@@ -113,7 +113,12 @@ class Order(Curriculum, Global):
     ] = 256
     seed: Annotated[int, Field(description="of all that is by chance", ge=0, lt=1 << 64)] = 0
 
-    adds: ClassVar[tuple[str, ...]] = ("places", "segments", "bucket", "difficulty")
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "places": pa.list_(pa.uint64()),
+        "segments": pa.list_(pa.uint16()),
+        "bucket": pa.int16(),
+        "difficulty": pa.float32(),
+    }
     groups_by: ClassVar[str] = "within"
     drops: ClassVar[bool] = False
 

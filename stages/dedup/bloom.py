@@ -9,7 +9,7 @@ new when it comes again, so that a copy always stays. Figures: benchmarks/dedup/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -95,7 +95,10 @@ class BloomDedup(Global):
     ] = 4 << 30
 
     columns: ClassVar[tuple[str, ...]] = ("uid", "text")
-    adds: ClassVar[tuple[str, ...]] = ("bloom_lines", "bloom_share")
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "bloom_lines": pa.int64(),
+        "bloom_share": pa.float64(),
+    }
     rewrites: ClassVar[bool] = True
     expect_drops: ClassVar[float] = 0.9
 

@@ -6,6 +6,7 @@ The 128 bits are trusted without a look at the texts: among 10**11 documents the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from typing import Annotated, ClassVar
 
@@ -49,6 +50,9 @@ class ExactDedup(SurvivorPolicy):
     ] = None
 
     cluster_size: ClassVar[str] = "exact_cluster_size"
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "exact_cluster_size": pa.uint32(),
+    }
     expect_drops: ClassVar[float] = 0.9
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:

@@ -10,7 +10,7 @@ beside others: benchmarks/dedup/minhash.py, docs/dedup.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -99,6 +99,11 @@ class MinHashDedup(SurvivorPolicy):
     )
 
     cluster_size: ClassVar[str] = "minhash_cluster_size"
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "minhash_cluster": pa.uint64(),
+        "minhash_cluster_size": pa.uint32(),
+        "minhash_copies": pa.uint32(),
+    }
 
     @model_validator(mode="after")
     def _bands_fit(self) -> Self:

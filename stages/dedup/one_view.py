@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -27,7 +28,9 @@ class OneView(Global):
     )
 
     columns: ClassVar[tuple[str, ...]] = ("uid", "view")
-    adds: ClassVar[tuple[str, ...]] = ("views_left",)
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "views_left": pa.uint32(),
+    }
     _once = field_validator("prefer")(each_once)
 
     @property

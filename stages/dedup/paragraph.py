@@ -8,6 +8,7 @@ that stands a million times each part sends no more than `copies`. Figures: benc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
@@ -61,7 +62,10 @@ class ParagraphDedup(SurvivorPolicy):
         int, Field(description="a document that lost something and has fewer words left is dropped", ge=1)
     ] = 13
 
-    adds: ClassVar[tuple[str, ...]] = ("repeated_paragraphs", "repeated_share")
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "repeated_paragraphs": pa.int64(),
+        "repeated_share": pa.float64(),
+    }
     rewrites: ClassVar[bool] = True
     expect_drops: ClassVar[float] = 0.9
 

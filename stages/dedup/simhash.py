@@ -8,6 +8,7 @@ One number a document instead of a signature: 8 or 16 bytes. It finds copies wit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import comb
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -46,6 +47,11 @@ class SimHashDedup(SurvivorPolicy):
     seed: Annotated[int, Field(description="of all hashes", ge=0)] = 0
 
     cluster_size: ClassVar[str] = "simhash_cluster_size"
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "simhash_cluster": pa.uint64(),
+        "simhash_cluster_size": pa.uint32(),
+        "simhash_copies": pa.uint32(),
+    }
 
     @model_validator(mode="after")
     def _tables_fit(self) -> Self:

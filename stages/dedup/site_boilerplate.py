@@ -11,6 +11,7 @@ benchmarks/text/site_boilerplate.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -71,7 +72,10 @@ class SiteBoilerplate(Global):
     ] = 10_000
 
     columns: ClassVar[tuple[str, ...]] = ("uid", "url", "text")
-    adds: ClassVar[tuple[str, ...]] = ("site_boilerplate_lines", "site_boilerplate_share")
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "site_boilerplate_lines": pa.int64(),
+        "site_boilerplate_share": pa.float64(),
+    }
     rewrites: ClassVar[bool] = True
     drops: ClassVar[bool] = False
 

@@ -11,6 +11,7 @@ in docs/repeats.md; figures in benchmarks/dedup/substring.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
@@ -53,7 +54,9 @@ class SubstringDedup(Global):
     ] = 5
 
     columns: ClassVar[tuple[str, ...]] = ("uid", "text")
-    adds: ClassVar[tuple[str, ...]] = ("repeated_tokens",)
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "repeated_tokens": pa.int64(),
+    }
     expect_drops: ClassVar[float] = 0.9
     rewrites: ClassVar[bool] = True
 

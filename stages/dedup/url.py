@@ -3,6 +3,7 @@ policy."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import pyarrow as pa
@@ -47,6 +48,9 @@ class UrlDedup(SurvivorPolicy):
 
     columns: ClassVar[tuple[str, ...]] = (*SurvivorPolicy.columns, "url")
     cluster_size: ClassVar[str] = "url_cluster_size"
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "url_cluster_size": pa.uint32(),
+    }
     expect_drops: ClassVar[float] = 0.9
 
     @property

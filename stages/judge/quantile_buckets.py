@@ -8,6 +8,7 @@ Each signal cuts the documents into buckets of equal weight; a document's bucket
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -55,7 +56,10 @@ class QuantileBuckets(Quantiles):
         str, Field(description="the signals are called so: NAME_bucket and NAME_tier", pattern=r"^[a-z][a-z0-9_]*$")
     ] = "quality"
 
-    adds: ClassVar[tuple[str, ...]] = ("quality_bucket", "quality_tier")
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "quality_bucket": pa.int16(),
+        "quality_tier": pa.string(),
+    }
     drops: ClassVar[bool] = False
 
     @model_validator(mode="after")

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-import pyarrow as pa
 import xxhash
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
@@ -141,11 +140,10 @@ class OtherBlock(Map):
         block = self.built()
         return state_of(block, [*OF_THE_LIBRARY, *(n for n, value in vars(block).items() if generator_of(value))])
 
-    def complaint_of_memory(self, changed: list[str], batch: pa.RecordBatch, row: int) -> str:
-        complaint = super().complaint_of_memory(changed, batch, row)
+    def on_memory(self, complaint: str) -> str:
         return (
-            f"{self.address}: {complaint}. `state: per_partition` allows it: then each part of the input gets a fresh "
-            "block, and results depend on how inputs are cut"
+            f"{self.address}: {super().on_memory(complaint)}. `state: per_partition` allows it: then each part of the "
+            "input gets a fresh block, and results depend on how inputs are cut"
         )
 
     def __call__(self, data: Any) -> Any:

@@ -2,8 +2,8 @@
 (docs/coming_from.md).
 
 A block sees one document at a time, whatever its `batch_size`, and nothing of those before it: random numbers follow
-from the document's uid, PIIFormatter begins with its first replacement, Trafilatura's deduplication forgets other pages.
-A block whose answers follow from earlier documents is refused (`gristmill.stages.state`).
+from the document's uid, PIIFormatter begins with its first replacement, Trafilatura's deduplication forgets other
+pages. A block whose answers follow from earlier documents is refused (`gristmill.stages.state`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 the same height.
 
 Rows that differ in figures alone are heads where the figure is the page's own number: its place in the file and a
-constant. Other figures may differ only in a short row that is no sentence and no larger than the text. A page keeps what
-it has if all of it would go.
+constant. Other figures may differ only in a short row that is no sentence and no larger than the text. A page of which
+all would go keeps it.
 """
 
 from __future__ import annotations

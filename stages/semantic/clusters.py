@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -61,7 +62,10 @@ class SemanticClusters(Global):
         json_schema_extra=PLACEMENT,
     )
 
-    adds: ClassVar[tuple[str, ...]] = ("cluster", "cluster_similarity")
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "cluster": pa.int32(),
+        "cluster_similarity": pa.float32(),
+    }
     reads_text: ClassVar[bool] = True
     drops: ClassVar[bool] = False
 

@@ -8,6 +8,7 @@ Recall and wrong losses beside SemDeDup on the same vectors: benchmarks/dedup/se
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -51,6 +52,11 @@ class SemanticDedup(SurvivorPolicy):
     )
 
     cluster_size: ClassVar[str] = "semantic_cluster_size"
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "semantic_cluster": pa.uint64(),
+        "semantic_cluster_size": pa.uint32(),
+        "semantic_copies": pa.uint32(),
+    }
     expect_drops: ClassVar[float] = 0.2
 
     @property

@@ -7,7 +7,7 @@ the document in its middle; ids that do not fit 16 bits are stored in them; a sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -104,7 +104,11 @@ class Tokenize(Global):
     ] = None
     seed: Annotated[int, Field(description="another seed trains on, and checks, another sample", ge=0)] = 0
 
-    adds: ClassVar[tuple[str, ...]] = ("token_ids", "tokens", "bytes_per_token")
+    signal_types: ClassVar[Mapping[str, pa.DataType]] = {
+        "token_ids": pa.large_binary(),
+        "tokens": pa.int32(),
+        "bytes_per_token": pa.float32(),
+    }
     reads_text: ClassVar[bool] = True
     expect_drops: ClassVar[float] = 0.05
 
