@@ -36,7 +36,7 @@ from gristmill.pipeline.progress.facts import WorkerMemory
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.store.journal import FOLDER, Journal
 from gristmill.pipeline.store.parts import resting_on
-from gristmill.pipeline.store.records import LookTask, PagesTask, Result, RowsHandle, Task
+from gristmill.pipeline.store.records import FOR_REPORTS, LookTask, PagesTask, Result, RowsHandle, Task
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -72,6 +72,7 @@ class Engine:
         self.requests: Counter[str] = Counter()  # of all results, to object stores
         self.start_seconds = 0.0  # until workers were ready
         self._along: list[Task] = []
+        self._failed: dict[str, Result] = {}  # of tasks that went along
         self._nonce: str | None = None  # for workers of other machines: do they see the run's folder?
         self._kernels: Offer | None = None  # for them too: what the driver has compiled
         self._sent = 0  # groups ever
@@ -207,17 +208,21 @@ class Engine:
             self.run(along)
 
     def result_along(self, task: PagesTask) -> Result:
-        """The result of a task that went along. In a run that needed no workers none are started for it."""
+        """The result of a task that went along, or why it failed. In a run that needed no workers none are started for
+        it."""
+        if task["task"] in self._failed:
+            return self._failed[task["task"]]
         if task["task"] not in self.journal.done:
             [result] = run_tasks([task], lease=self.journal.store.lease_token)
             result.pop("requests", None)  # this process counts its own
             self.accept(task, result)
             self.journal.flush()
+            return result
         return self.journal.done[task["task"]]
 
     def look(self, tasks: list[LookTask]) -> list[Result]:
-        """The results of tasks for the report, in order; the journal does not keep them. In a run that needed no
-        workers none are started for a little work."""
+        """The results of tasks for the report, in order, or why one failed; the journal does not keep them. In a run
+        that needed no workers none are started for a little work."""
         results: dict[str, Result] = {}
         self.need(tasks)
         if self._client is None and sum(task["cost"] for task in tasks) <= TOGETHER_BYTES:
@@ -322,7 +327,7 @@ class Engine:
                 found = None if answer_or_future is future else json.loads(answer_or_future)
                 error = future.exception() if found is None and future.status == "error" else None
                 if isinstance(error, KilledWorker) or found == [DIED]:
-                    groups.extendleft(reversed(self.after_a_death(group, trail)))
+                    groups.extendleft(reversed(self.after_a_death(group, trail, results)))
                 elif error is not None:
                     raise RunFailed(f"{group}: {type(error).__name__}: {error}") from error
                 elif found is None:
@@ -385,8 +390,9 @@ class Engine:
         store = self.journal.store
         return Path(store.at(f"{FOLDER}/.{name}.tmp")) if store.local else None
 
-    def after_a_death(self, group: Group, trail: Path | None) -> list[Group]:
-        """What to send of a group whose worker died: what it was at with care, and the rest as before."""
+    def after_a_death(self, group: Group, trail: Path | None, results: dict[str, Result]) -> list[Group]:
+        """What to send of a group whose worker died: what it was at with care, and the rest as before. A task for the
+        report is given up when it hangs, or dies twice."""
         self.deaths += 1
         last = Last.of(trail) if trail is not None else None
         if trail is not None:
@@ -395,6 +401,9 @@ class Engine:
             self.journal.store.write("logs/trace.txt", plain(last.hung).encode("utf-8", "replace"))
         if last is None and trail is not None:  # it stood in the worker's queue
             return [group.queued_again(f"lost its worker {QUEUED_TRIES} times before anything was begun{self.limit}")]
+        if group.careful and group.tasks[0]["kind"] in FOR_REPORTS:
+            self.give_up(group.tasks[0], "killed its worker", results)
+            return []
         if group.careful:  # documents do not kill it: somebody else did
             # where workers die of something else, as on machines that are taken away, that is no sign
             most = TRIES if 2 * group.tries >= self.deaths else QUEUED_TRIES
@@ -405,6 +414,10 @@ class Engine:
         number = next(number for number, task in enumerate(group.tasks) if task["task"] == last.task)
         task = group.tasks[number]
         what = f"{task['node']}, {task['key']}"
+        rest = [Group(some) for some in (group.tasks[:number], group.tasks[number + 1 :]) if some]
+        if task["kind"] in FOR_REPORTS and last.hung:
+            self.give_up(task, "took too long", results)
+            return rest
         if last.place is None:
             self.ui.note(f"a worker died over {what}; trying again with care")
         else:
@@ -414,11 +427,18 @@ class Engine:
                 else "died"
             )
             self.ui.note(f"a worker {died} {last.in_words()} of {what}; looking for the one to blame")
-        rest = [tasks for tasks in (group.tasks[:number], group.tasks[number + 1 :]) if tasks]
-        return [Group([task], careful=True, place=last.place), *(Group(tasks) for tasks in rest)]
+        return [Group([task], careful=True, place=last.place), *rest]
+
+    def give_up(self, task: Task, why: str, results: dict[str, Result]) -> None:
+        """A task for the report that a worker did not survive. It is not tried again, nor by a later run: that might do
+        it in the process of the driver."""
+        result: Result = {"failed": f"{task['node']}, {task['kind']} {task['key']}: {why}"}
+        results[task["task"]] = result
+        if task["kind"] != "look":
+            self.journal.add(task["task"], result)
 
     def accept(self, task: Task, result: Result) -> None:
-        """A result goes into the journal; a failure ends the run."""
+        """A result goes into the journal. A failure ends the run, unless the task was for the report alone."""
         if "damaged" in result:
             raise DamagedFile(result["damaged"])
         if "failed" in result:
@@ -426,6 +446,9 @@ class Engine:
                 # for whoever mends the stage; the person at the keyboard gets the message
                 self.journal.store.write("logs/trace.txt", plain(result["trace"]).encode("utf-8", "replace"))
                 result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
+            if task["kind"] in FOR_REPORTS:
+                self._failed[task["task"]] = result
+                return
             raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
         self.requests.update(result.get("requests", {}))
         if task["kind"] != "look":

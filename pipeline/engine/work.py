@@ -46,9 +46,9 @@ from gristmill.pipeline.processes.nodes import bind
 from gristmill.pipeline.processes.template import LOADS
 from gristmill.pipeline.store.objects import REQUESTS, since
 from gristmill.pipeline.store.parts import parts_of
-from gristmill.pipeline.store.records import LookTask, Result, Task
+from gristmill.pipeline.store.records import FOR_REPORTS, LookTask, Result, Task
 from gristmill.pipeline.survey.tasks import run_survey
-from gristmill.stages.stage import CannotRun
+from gristmill.stages.stage import CannotRun, Map
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -132,18 +132,14 @@ def run_tasks(
             done.append({**result, "seconds": round(time.perf_counter() - start, 4)})
             if requests := since(sent):
                 done[-1]["requests"] = requests
-            if "failed" in done[-1]:
+            if "failed" in done[-1] and ("damaged" in done[-1] or task["kind"] not in FOR_REPORTS):
                 break
     return done
 
 
 def look_here(tasks: list[LookTask], lease: str | None) -> list[Result]:
     """Tasks for the report, carried out by this process, which has no workers any more."""
-    results = [run_tasks([task], lease=lease)[0] for task in tasks]
-    for result in results:
-        if "failed" in result:
-            raise RunFailed(result["failed"])
-    return results
+    return [run_tasks([task], lease=lease)[0] for task in tasks]
 
 
 def run_task(task: Task, care: Care, careful: bool, place: Place | None) -> Result:
@@ -155,11 +151,13 @@ def run_task(task: Task, care: Care, careful: bool, place: Place | None) -> Resu
         if task["kind"] == "decide":
             return grind_carefully(task, memory_limit(), place, note) if careful else run_decide(task, care)
         if task["kind"] == "pages":
-            return run_pages(task)
+            with care.watching(task["patience"]):
+                return run_pages(task)
         if task["kind"] == "numbers":
             return run_numbers(task)
         if task["kind"] == "look":
-            return LOOKS.get(task["step"], run_survey)(task)
+            with care.watching(Map.patience):
+                return LOOKS.get(task["step"], run_survey)(task)
         return ROUNDS[task["kind"]](task)
     except CannotRun as error:
         return {"failed": f"{named_in(task)}: {error}", "error": "RunFailed"}

@@ -24,7 +24,7 @@ from gristmill.pipeline.store.records import PageSample, PagesFile, PagesTask, P
 from gristmill.pipeline.store.sinks import as_lying
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.read.payload import is_pdf
-from gristmill.stages.stage import Reader
+from gristmill.stages.stage import Map, Reader
 
 PAGES = 3
 CHARACTERS = 3000
@@ -41,6 +41,7 @@ def task_of_pages(
     if leg.source is None or part is None or part["inputs"][0]["path"] not in files:
         return None
     stretch = part["inputs"][0]
+    shown_by = [step.stage for step in leg.steps if isinstance(step.stage, Map) and step.stage.shows_pages]
     file = files[stretch["path"]]
     return {
         "task": fingerprint.digest(
@@ -62,6 +63,7 @@ def task_of_pages(
             "end": stretch["end"],
             **fetched(file),
         },
+        "patience": max((stage.patience for stage in shown_by), default=Map.patience),
     }
 
 

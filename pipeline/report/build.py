@@ -68,6 +68,7 @@ class StagePage:
     stays: list[SampleDocument]  # documents that all rules of its leg keep
     sections: list[Section]
     topics: list[str]  # where else the page tells of it
+    not_shown: list[str]  # what the report lacks, and why
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,9 @@ def stage_page(
     apart = [section for section in made if section.topic]
     with_it = [section for section in made if not section.topic]
     topics = list(dict.fromkeys(section.topic for section in apart))
-    return StagePage(stage, f"stage-{number}", settings, drops, samples, stays, with_it, topics), apart
+    return StagePage(
+        stage, f"stage-{number}", settings, drops, samples, stays, with_it, topics, list(report.get("not_shown", []))
+    ), apart
 
 
 def sample_of(reason: str, row: SampleEntry) -> SampleDocument:

@@ -13,6 +13,7 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.work import look_here
 from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles
+from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.inputs.notes import (
     alarms_of_changes,
@@ -44,7 +45,7 @@ from gristmill.pipeline.run.record import (
     without_times,
     written_by_use,
 )
-from gristmill.pipeline.run.reports import write_reports
+from gristmill.pipeline.run.reports import SUMMARY, remove_stale_summary, write_reports
 from gristmill.pipeline.run.stale import alarms_of_unused, stale_files
 from gristmill.pipeline.store.faults import NAMED, few
 from gristmill.pipeline.store.journal import Journal
@@ -169,11 +170,13 @@ class Execution:
         ):
             from gristmill.pipeline.survey.survey import survey_legs
 
-            survey_legs(self.store, journal.keep, engine.look)
-            pages = {
-                name: [page for task in tasks for page in engine.result_along(task)["pages"]]
-                for name, tasks in self.findings.pages.items()
-            }
+            survey_legs(self.store, journal.keep, engine.look, self.not_shown)
+            pages: dict[str, list[PageSample]] = {}
+            for name, tasks in self.findings.pages.items():
+                for result in map(engine.result_along, tasks):
+                    if "failed" in result:
+                        self.not_shown(name, f"pages: {result['failed']}")
+                    pages.setdefault(name, []).extend(result.get("pages", []))
             self.write_reports(record, pages, engine.look)
         else:
             record = before
@@ -444,9 +447,16 @@ class Execution:
         return record
 
     def write_reports(self, record: RunRecord, pages: dict[str, list[PageSample]], look: Look) -> None:
+        if self.store.exists(SUMMARY):
+            remove_stale_summary(self.store, record, self.findings.sink_files, self.ui.note)
         write_reports(
-            self.store, self.journal, self.recipe, self.plan, self.findings, record, pages, self.ui.note, look
+            self.store, self.journal, self.recipe, self.plan, self.findings, record, pages, self.not_shown, look
         )
+
+    def not_shown(self, name: str, what: str) -> None:
+        """Note what the report could not be given of a stage. All else is there, so the run goes on."""
+        self.ui.note(f"the report does not show all of {name}: {one_line(what)}")
+        self.findings.not_shown.setdefault(name, []).append(one_line(what))
 
 
 def documents_path(part: Part) -> str:

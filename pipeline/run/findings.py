@@ -49,6 +49,7 @@ class Findings:
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
     # By stage that extracts, looks at a few of its pages.
     pages: dict[str, list[PagesTask]] = field(default_factory=dict)
+    not_shown: dict[str, list[str]] = field(default_factory=dict)  # by stage, what its report lacks, and why
     # By stage that scores or cuts by scores, the documents that it had.
     scored: dict[str, tuple[Step, list[Part]]] = field(default_factory=dict)
 

@@ -34,26 +34,28 @@ def write_reports(
     findings: Findings,
     record: RunRecord,
     pages: dict[str, list[PageSample]],
-    note: Callable[[str], None],
+    not_shown: Callable[[str, str], None],
     look: Look,
 ) -> None:
     """All files for people, out of the record and the findings. Files whose content stays are not written again.
-    `look` carries out the tasks that read documents."""
+    `look` carries out the tasks that read documents; `not_shown` is told of a stage what could not be read."""
     from gristmill.pipeline.report.build import build_report
 
-    samples, scores = seen_of(store, findings, record, look)
+    samples, scores = seen_of(store, findings, record, not_shown, look)
     stages = {name: thing.stage for name, thing in plan.stage_order() if isinstance(thing, Step)}
     for entry in record["stages"]:
         name = entry["name"]
         report: dict[str, Any] = without_times(entry)  # the counts of run.json; the stage's metrics are added below
-        report |= {"samples": samples[name]}
+        report |= {"samples": samples.get(name, {})}
         report |= findings.metrics.get(name, {})
         if name in pages:
             report |= {"pages": pages[name]}
         if name in scores:
             report |= {"scores": {**scores[name], "of": entry["docs_in"] - entry["quarantined"]}}
         if name in stages:
-            report |= figures_of(stages[name], report, note)
+            report |= figures_of(name, stages[name], report, not_shown)
+        if missing := findings.not_shown.get(name):
+            report |= {"not_shown": missing}
         journal.keep(f"stages/{name}/report.json", json_bytes(report))
     for name, metrics in findings.metrics.items():
         stage = cast(Global, stages[name])
@@ -72,8 +74,6 @@ def write_reports(
     if findings.log:
         lines = "".join(f"{one_line(line)}\n" for line in findings.log)
         store.write("logs/run.log", lines.encode("utf-8", "replace"))
-    if store.exists(SUMMARY):
-        remove_stale_summary(store, record, findings.sink_files, note)
     journal.keep("run.json", json_bytes(record))
     store.write("report.html", build_report(store.address).encode("utf-8", "replace"))
 
@@ -123,7 +123,7 @@ def remove_stale_summary(
 
 
 def seen_of(
-    store: Store, findings: Findings, record: RunRecord, look: Look
+    store: Store, findings: Findings, record: RunRecord, not_shown: Callable[[str, str], None], look: Look
 ) -> tuple[dict[str, Any], dict[str, ScoreRecord]]:
     """Rejected documents and scores, by stage."""
     names, legs = [entry["name"] for entry in record["stages"]], legs_with_rules(store)
@@ -137,14 +137,23 @@ def seen_of(
     for name in scored:
         step, parts = findings.scored[name]
         tasks.append(task_of_scores(store, name, step.spec, parts))
-    seen = [result["seen"] for result in look(tasks)]
-    return dict(zip(names, seen[: len(names)], strict=True)), dict(zip(scored, seen[len(names) :], strict=True))
+    samples: dict[str, Any] = {}
+    scores: dict[str, ScoreRecord] = {}
+    for number, (name, result) in enumerate(zip([*names, *scored], look(tasks), strict=True)):
+        what, seen = ("rejects", samples) if number < len(names) else ("scores", scores)
+        if "failed" in result:
+            not_shown(name, f"{what}: {result['failed']}")
+        else:
+            seen[name] = result["seen"]
+    return samples, scores
 
 
-def figures_of(stage: Stage, report: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+def figures_of(
+    name: str, stage: Stage, report: dict[str, Any], not_shown: Callable[[str, str], None]
+) -> dict[str, Any]:
     """What report.json keeps of the figures of a stage from outside. A fault in them costs the figures alone."""
     try:
         return kept_figures(type(stage), report)
     except Exception as error:
-        note(f"no figures of {registry.named(stage)}: {type(error).__name__}: {error}")
+        not_shown(name, f"figures of {registry.named(stage)}: {type(error).__name__}: {error}")
         return {}

@@ -260,6 +260,7 @@ class PagesTask(TaskHead):
     source: str
     part: Part
     file: PagesFile
+    patience: float
 
 
 class NumbersTask(TaskHead):
@@ -310,6 +311,7 @@ class RoundTask(TaskHead, RoundInputs):
 
 
 Task: TypeAlias = LegTask | RulesTask | PagesTask | NumbersTask | LookTask | RoundTask
+FOR_REPORTS = ("pages", "look")  # kinds of tasks without which a run is whole: when one fails, the report shows less
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

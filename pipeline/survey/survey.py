@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from gristmill.pipeline.errors import STAGE_ERRORS, DamagedFile, RetiredFiles
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.parts import columns_of
@@ -42,9 +43,15 @@ WEIGHTS = ("tokens", "words")  # what documents are weighed by: the first that i
 VERSION = 3  # of what survey.json holds
 
 
-def survey_legs(store: Store, keep: Callable[[str, bytes], None] | None = None, look: Look = here) -> None:
+def survey_legs(
+    store: Store,
+    keep: Callable[[str, bytes], None] | None = None,
+    look: Look = here,
+    failed: Callable[[str, str], None] | None = None,
+) -> None:
     """Lay what is seen beside the rules: legs/NAME/survey.json, one for all legs of the same rules. It holds no times,
-    and is the same for any number of workers. `look` carries out the tasks that read parts."""
+    and is the same for any number of workers. `look` carries out the tasks that read parts, `failed` is told of a leg of
+    which that failed; without it the error is raised."""
     paths = sorted(store.files("legs"))
     legs: dict[str, LegRules] = {
         path.split("/")[1]: store.read_json(path) for path in paths if path.endswith("/rules.json")
@@ -53,9 +60,16 @@ def survey_legs(store: Store, keep: Callable[[str, bytes], None] | None = None, 
     for name, leg in legs.items():
         alike.setdefault(json.dumps(leg["rules"], sort_keys=True), []).append(name)
     for names in alike.values():
-        seen = survey(
-            store, names[0], legs[names[0]]["rules"], [part for name in names for part in legs[name]["parts"]], look
-        )
+        parts = [part for name in names for part in legs[name]["parts"]]
+        seen = None
+        try:
+            seen = survey(store, names[0], legs[names[0]]["rules"], parts, look)
+        except (DamagedFile, RetiredFiles):  # the run mends them
+            raise
+        except STAGE_ERRORS as error:
+            if failed is None:
+                raise
+            failed(names[0], f"thresholds: {error}")
         path = f"legs/{names[0]}/survey.json"
         (keep or store.write_if_other)(path, json.dumps(seen, separators=(",", ":")).encode())
     store.remove(sorted(store.files(BETWEEN)))

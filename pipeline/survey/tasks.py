@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from gristmill.kernels.base.types import Integers
-from gristmill.pipeline.errors import DamagedFile
+from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.store.checksums import open_checked
@@ -121,8 +121,13 @@ class Asking:
         return [read_plain(self.store, facts) for facts in files]
 
     def asked(self, step: str, given: list[dict[str, Any]]) -> list[Result]:
-        """Of tasks that are told the numbers of parts, the parts are told too."""
-        return self.look([self.task(step, number, each) for number, each in enumerate(given)])
+        """The results of tasks; RunFailed if one has none. Of those that are told the numbers of parts, the parts are
+        told too."""
+        results = self.look([self.task(step, number, each) for number, each in enumerate(given)])
+        for result in results:
+            if "failed" in result:
+                raise RunFailed(result["failed"])
+        return results
 
     def task(self, step: str, number: int, given: dict[str, Any]) -> LookTask:
         parts = [self.parts[number] for number in given.get("numbers", ())]
