@@ -143,8 +143,9 @@ class Flow(Protocol):
         """The value of this name that the last stage before this one reported or shared; None if none did."""
         ...
 
-    def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
-        """Keep rows outside the run, with facts on how they were made, for a later run to `load`."""
+    def save(self, rows: Rows, address: str, facts: dict[str, Any], *, docs: Dataset) -> None:
+        """Keep rows outside the run, with facts on how they were made, for a later run to `load`; `docs` are the
+        documents that they are of."""
         ...
 
     def load(self, address: str, *, named: bool = False) -> tuple[Rows, dict[str, Any]]:

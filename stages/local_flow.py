@@ -171,7 +171,7 @@ class LocalFlow:
 
     # What a table has no place for.
 
-    def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
+    def save(self, rows: Rows, address: str, facts: dict[str, Any], *, docs: Dataset) -> None:
         raise NeedsRun(f"it saves an index at {address}")
 
     def load(self, address: str, *, named: bool = False) -> tuple[Rows, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 The folder has tokenizer.json, model.safetensors (`embeddings`, and `weights` and `mapping` where the vocabulary was
 quantised; `embedding.weight` of sentence-transformers) and config.json. Vectors equal those of the package `model2vec`
-to float32's rounding (tests/classifiers/test_static_embeddings.py).
+to float32's rounding (tests/classifiers/test_embeddings.py).
 """
 
 from __future__ import annotations

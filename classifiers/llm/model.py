@@ -5,7 +5,7 @@ A prompt has two parts: `shared`, the same for many requests and therefore first
 out once), and
 `own`. All of both is plain text: a `<|im_end|>` in a document stays the ten characters that it is wherever a back end
   makes the
-tokens itself (`llm_tokens.py`). `opening` is what the answer begins with; chat endpoints cannot be told one, and are
+tokens itself (`tokens.py`). `opening` is what the answer begins with; chat endpoints cannot be told one, and are
 asked without.
 
 With `labels` one forward pass reads how likely each label is as the next words, and nothing is generated.

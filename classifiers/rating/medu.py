@@ -3,7 +3,7 @@
 1. `describe`: examples of a benchmark's development set, in chunks, become descriptions of what to train on; they are
    merged two by two
    until one is left.
-2. `label`: a sample of each source's documents (`medu_sample.py`; 256 each, cut to 512 tokens) is marked Great, Good,
+2. `label`: a sample of each source's documents (`sample.py`; 256 each, cut to 512 tokens) is marked Great, Good,
    Okay, Poor or Useless
    for it: by reasoning that ends with a mark, or by one pass that reads the probability of each mark.
 3. `utilities`: the mean mark of a token of each source, with standard errors, in the form in which mixers read them.

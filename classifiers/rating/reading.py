@@ -2,7 +2,7 @@
 probabilities.
 
 Marks are Great 1, Good 0.75, Okay 0.5, Poor 0.25, Useless 0. How a label is found in a reasoned answer:
-`llm_last_score.py`.
+`classifiers/llm/last_score.py`.
 """
 
 from __future__ import annotations

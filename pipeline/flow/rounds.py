@@ -62,8 +62,11 @@ def run_publish(task: RoundTask) -> Result:
     store, function = set_out(task)
     rows = read_rows(store, task["rows"], task["bucket"], task["buckets"])
     shards: list[Published] = [] if rows is None else list(cast(PublishMethod, function)(rows))
-    if not all(isinstance(shard, Published) for shard in shards):
-        raise ContractBroken(f"{task['method']}() answered with {kind_of(shards[0])}; a list of Published was expected")
+    for shard in shards:
+        if not isinstance(shard, Published):
+            raise ContractBroken(
+                f"{task['method']}() answered with {kind_of(shard)} in its list; each has to be a Published"
+            )
     published: list[FileFacts] = []
     files: Files = {}
     for shard in shards:

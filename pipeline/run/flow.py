@@ -88,7 +88,6 @@ class DaskFlow:
         self.peak_memory = 0
         self.parts = 1  # of the documents that were mapped
         self.text_bytes = 0  # of these
-        self.documents = 0  # of these too
         self.keeps_maps = keeps_maps
         self.gone: set[str] = set()  # files of rows that were removed
         self.mapped: set[str] = set()  # files of rows that a later run with more parts reads again
@@ -111,7 +110,7 @@ class DaskFlow:
         gpu: bool = False,
     ) -> Rows:
         documents = cast(StoredDocuments, docs)
-        self.parts, self.text_bytes, self.documents = len(documents.parts), documents.text_bytes, documents.rows
+        self.parts, self.text_bytes = len(documents.parts), documents.text_bytes
         together = groups(documents)
         buckets = cut or self.cut_for(documents.rows * fan, by)
         extra, inputs = self.beside(beside)
@@ -260,11 +259,11 @@ class DaskFlow:
         ]
         return self.counted(tasks, documents)
 
-    def save(self, rows: Rows, address: str, facts: JSONObject) -> None:
+    def save(self, rows: Rows, address: str, facts: JSONObject, *, docs: Dataset) -> None:
         kept = kept_at(address, self.step)
         if self.partial:  # the index of some documents must not stand for that of all
             kept = Store(f"{self.store.address.rstrip('/')}/index/{self.node}/{PurePosixPath(address).name}")
-        made = (self.owner, facts, self.fingerprint, self.documents)
+        made = (self.owner, facts, self.fingerprint, docs.rows)
         save_rows(self.store, kept, self.in_few_files(cast(StoredRows, rows)), made, self.engine.journal)
 
     def in_few_files(self, rows: StoredRows) -> StoredRows:

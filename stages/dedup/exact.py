@@ -65,7 +65,7 @@ class ExactDedup(SurvivorPolicy):
         kept = flow.drop(docs, self.report_clusters(found, flow))
         for address in self.saves:
             saved = flow.map(self.to_save, kept, columns=self.read, by="key")
-            flow.save(saved, address, self.index_facts)
+            flow.save(saved, address, self.index_facts, docs=kept)
         return kept
 
     @property

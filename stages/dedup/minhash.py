@@ -162,11 +162,12 @@ class MinHashDedup(SurvivorPolicy):
         if self.save_index is not None:
             facts = self.index_facts
             saved = flow.map(self.saved_bands, kept, columns=("uid", "text"), by="key", fan=bands, gpu=self.gpu)
-            flow.save(saved, f"{self.save_index}/bands", facts)
+            flow.save(saved, f"{self.save_index}/bands", facts, docs=kept)
             flow.save(
                 flow.map(self.saved_sketches, kept, columns=("uid", "text"), by="uid"),
                 f"{self.save_index}/sketches",
                 facts,
+                docs=kept,
             )
         return kept
 

@@ -119,7 +119,7 @@ class Scattered(LocalFlow):
     def leave(self, path: str, text: str) -> None:
         self.left[path] = text
 
-    def save(self, rows: Any, address: str, facts: dict[str, Any]) -> None:
+    def save(self, rows: Any, address: str, facts: dict[str, Any], *, docs: Any) -> None:
         self.saved[address] = (rows, facts)
 
     def load(self, address: str, *, named: bool = False) -> tuple[Any, dict[str, Any]]:
