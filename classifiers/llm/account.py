@@ -22,9 +22,21 @@ class Prices:
 
 
 @dataclass
+class Tokens:
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0  # of the prompt
+
+    def cost(self, prices: Prices) -> float:
+        cached_price = prices.prompt if prices.cached_prompt is None else prices.cached_prompt
+        fresh = self.prompt - self.cached
+        return (fresh * prices.prompt + self.cached * cached_price + self.completion * prices.completion) / 1e6
+
+
+@dataclass
 class Account:
-    """Tokens and failures are those of answers asked for now; `kept` answers come from an earlier run and cost
-    nothing."""
+    """Tokens and failures are those of answers asked for now; `kept` answers come from an earlier run, which paid for
+    them: `before` has their tokens."""
 
     calls: int = 0
     kept: int = 0
@@ -34,6 +46,7 @@ class Account:
     guessed: int = 0  # answers whose tokens are an estimate
     seconds: float = 0.0  # by the clock, while asking
     failures: Counter[str] = field(default_factory=Counter)
+    before: Tokens = field(default_factory=Tokens)
     models: Counter[str] = field(default_factory=Counter)  # who answered, in the server's words; kept answers too
 
     def add(self, answer: Answer) -> None:
@@ -48,6 +61,9 @@ class Account:
 
     def add_kept(self, answer: Answer) -> None:
         self.kept += 1
+        self.before.prompt += answer.prompt_tokens
+        self.before.completion += answer.completion_tokens
+        self.before.cached += answer.cached_tokens
         self.answered(answer)
 
     def answered(self, answer: Answer) -> None:
@@ -64,6 +80,9 @@ class Account:
         self.guessed += other.guessed
         self.failures.update(other.failures)
         self.models.update(other.models)
+        self.before.prompt += other.before.prompt
+        self.before.completion += other.before.completion
+        self.before.cached += other.before.cached
 
     @property
     def kept_share(self) -> float:
@@ -74,11 +93,7 @@ class Account:
         return (self.prompt_tokens + self.completion_tokens) / self.seconds if self.seconds > 0 else 0.0
 
     def cost(self, prices: Prices) -> float:
-        cached_price = prices.prompt if prices.cached_prompt is None else prices.cached_prompt
-        fresh = self.prompt_tokens - self.cached_tokens
-        return (
-            fresh * prices.prompt + self.cached_tokens * cached_price + self.completion_tokens * prices.completion
-        ) / 1e6
+        return Tokens(self.prompt_tokens, self.completion_tokens, self.cached_tokens).cost(prices)
 
     def counts(self) -> dict[str, int]:
         """What a stage notes; failures are left to it, since it reads answers too."""
@@ -103,5 +118,9 @@ class Account:
             "tokens_a_second": round(self.tokens_a_second, 1),
             "failures": dict(sorted(self.failures.items())),
             "answered_by": dict(sorted(self.models.items())),
+            "kept_prompt_tokens": self.before.prompt,
+            "kept_completion_tokens": self.before.completion,
         }
-        return facts if prices is None else {**facts, "cost": round(self.cost(prices), 6)}
+        if prices is None:
+            return facts
+        return {**facts, "cost": round(self.cost(prices), 6), "kept_cost": round(self.before.cost(prices), 6)}

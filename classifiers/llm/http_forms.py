@@ -22,6 +22,7 @@ APART = 1.0  # of two labels' log-probabilities: a server whose chosen token is 
 FRAME = 16_384  # tokens that a server may put around a prompt (its template, its own instructions)
 BYTES_A_TOKEN = 4  # where a server does not say how many it read and wrote
 LONGEST_NAME = 80
+SURROGATE = frozenset(map(chr, range(0xD800, 0xE000)))
 TOKEN_NAME = "token_id:{}"  # vLLM's, where it is asked for ids in the place of texts
 
 
@@ -296,10 +297,8 @@ def _answer(text: Any, choice: Mapping[str, Any], logprobs: tuple[float, ...] | 
         raise NoAnswer("no_text", f"a reply without text (finish_reason {finish_of(choice) or 'not given'})")
     if logprobs is not None and not all(math.isfinite(value) for value in logprobs):
         raise NoAnswer("no_labels", "a log-probability that is no number")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise NoAnswer("bad_text", "a text with half a character (a lone surrogate)") from None
+    if "\0" in text or not SURROGATE.isdisjoint(text):
+        raise NoAnswer("bad_text", "a text with NUL or with half a character (a lone surrogate)")
     return Answer(text=text, logprobs=logprobs, finish=finish_of(choice))
 
 

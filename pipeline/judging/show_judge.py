@@ -134,6 +134,7 @@ def show_labels(screen: Console, facts: Mapping[str, Any]) -> None:
     for name, account in (("", facts["account"]), (" the second time", facts["second_account"])):
         if account["calls"] or account["kept"]:
             cost = f"; cost {account['cost']:,.4g}" if "cost" in account else ""
+            cost += f", and {account['kept_cost']:,.4g} for those kept" if account.get("kept_cost") else ""
             screen.print(
                 Text(
                     f"asked{name}: {account['calls']:,} answers, {account['kept']:,} kept; {account['prompt_tokens']:,}"

@@ -102,7 +102,9 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
         Text(
             f"{account.calls:,} answers asked for in {as_seconds(account.seconds)}, {account.kept:,} were kept; "
             f"{account.prompt_tokens:,} tokens of prompts ({account.cached_tokens:,} spared by a prefix cache), "
-            f"{account.completion_tokens:,} of answers" + (f"; cost {account.cost(prices):,.4g}" if prices else "")
+            f"{account.completion_tokens:,} of answers"
+            + (f"; cost {account.cost(prices):,.4g}" if prices else "")
+            + (f", and {account.before.cost(prices):,.4g} for those kept" if prices and account.kept else "")
         ),
         soft_wrap=True,
     )

@@ -435,16 +435,18 @@ def test_answers_that_are_of_no_use_are_paid_for_all_the_same() -> None:
     replies = {
         "document 0": with_usage({"prompt_tokens": 7, "completion_tokens": 3}, content=None),
         "document 1": {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}},
+        "document 3": with_usage({"prompt_tokens": 7, "completion_tokens": 3}, content="half \ud800 a sign"),
+        "document 4": with_usage({"prompt_tokens": 7, "completion_tokens": 3}, content="nul \0"),
         "document 2": chat_reply("Final Score: Gr", finish="content_filter"),
     }
     account = Account()
     with LanguageServer(lambda path, body: replies[prompt_of(body).removeprefix("The rubric. ")]) as server:
-        list(answer_all(HttpModel(endpoint(server, attempts=3)), requests(3), account))
-    assert account.failures == {"no_text": 1, "no_choices": 1, "filtered": 1}
-    assert (account.prompt_tokens, account.completion_tokens) == (7 * 5, 3 * 5)  # document 1 was asked three times
+        list(answer_all(HttpModel(endpoint(server, attempts=3)), requests(5), account))
+    assert account.failures == {"no_text": 1, "no_choices": 1, "filtered": 1, "bad_text": 2}
+    assert (account.prompt_tokens, account.completion_tokens) == (7 * 7, 3 * 7)  # document 1 was asked three times
 
 
-def test_the_names_under_which_a_server_answers_are_counted_and_kept(tmp_path: Path) -> None:
+def test_kept_answers_still_say_who_gave_them_and_what_they_cost(tmp_path: Path) -> None:
     def swapped(path: str, body: dict) -> dict:
         return {**chat_reply("x"), "model": "small" if prompt_of(body).endswith("3") else "large"}
 
@@ -452,6 +454,10 @@ def test_the_names_under_which_a_server_answers_are_counted_and_kept(tmp_path: P
         first, again = Account(), Account()
         for account in (first, again):
             list(answer_all(HttpModel(endpoint(server)), requests(4), account, cache))
+    prices = Prices(3.0, 15.0)
+    assert (
+        again.as_dict(prices)["cost"] == 0 and again.as_dict(prices)["kept_cost"] == first.as_dict(prices)["cost"] > 0
+    )
     assert again.kept == 4 and first.as_dict()["answered_by"] == again.as_dict()["answered_by"] == {
         "large": 3,
         "small": 1,
