@@ -32,7 +32,8 @@ class Pairs(NamedTuple):
 
 def rounded(vectors_NW: Array) -> Array:
     """int8_NW; zeros stay zeros, and what is no finite number makes its vector zero."""
-    vectors = np.where(np.isfinite(vectors_NW).all(axis=1, keepdims=True), vectors_NW, 0).astype(np.float32)
+    vectors = np.where(np.isfinite(vectors_NW).all(axis=1, keepdims=True), vectors_NW, 0)
+    vectors = vectors.astype(np.float32 if vectors.itemsize <= 4 else np.float64)  # 1e300 is no float32
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
     scaled = np.divide(vectors, largest, out=np.zeros_like(vectors), where=largest > 0)
     return np.rint(scaled * np.float32(LARGEST)).astype(np.int8)

@@ -25,6 +25,7 @@ from gristmill.stages.dedup.policy import SurvivorPolicy
 from gristmill.stages.figures import FactList, Report, StageFigures
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.semantic.vectors import as_bytes, from_bytes, vectors_in
+from gristmill.stages.stage import CannotRun
 
 MOST_PAIRS = 64  # of a document, with those before it
 WINDOW = 20_000  # documents of a cluster that one is compared with, nearest by their cosine with the centre
@@ -102,6 +103,11 @@ class SemanticDedup(SurvivorPolicy):
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """Each document that has a vector and a cluster, at the bucket of its cluster."""
+        if not pa.types.is_integer(docs[self.cluster].type) and not pa.types.is_null(docs[self.cluster].type):
+            raise CannotRun(
+                f"{self.cluster!r} is {docs[self.cluster].type}; the number of a cluster was expected, as "
+                "`semantic_clusters` adds it"
+            )
         docs = docs.filter(docs[self.cluster].is_valid())
         vectors, there = vectors_in(docs, self.embedding)
         docs = docs.filter(pa.array(there))

@@ -77,6 +77,23 @@ def test_a_document_without_a_vector_has_no_cluster_and_other_numbers_do() -> No
         SemanticClusters()(documents(["t"], embedding=pa.array([1])))
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_vector_of_huge_or_tiny_numbers_is_one_and_nan_is_none() -> None:
+    rows = [
+        [1.0, 0.5],
+        [1e300, 5e299],
+        [1e-310, 5e-311],
+        [float("nan"), 1.0],
+        [float("inf"), 1.0],
+        [0.0, 0.0],
+        [-1.0, 1.0],
+    ]
+    docs = documents(["t"] * 7, embedding=pa.array(rows))
+    found, _ = signals(SemanticClusters(clusters=2), docs, 0)
+    clusters = [found[uid][0] for uid in docs["uid"].to_pylist()]
+    assert clusters[0] == clusters[1] == clusters[2] != clusters[6] and clusters[3:6] == [None] * 3
+
+
 def test_a_cluster_that_is_too_large_is_cut_and_all_documents_have_one() -> None:
     vectors, _ = blobs(5, 40, noise=0.02)
     docs = documents(["t"] * len(vectors), embedding=as_lists(vectors))

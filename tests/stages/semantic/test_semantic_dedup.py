@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from gristmill.stages import SemanticDedup
+from gristmill.stages.stage import CannotRun
 from tests.stages.scattered import Scattered, fates
 from tests.stages.semantic.planted import as_lists, documents
 
@@ -45,6 +46,14 @@ def test_a_paraphrase_goes_and_a_template_with_other_facts_stays() -> None:
     assert gone(SemanticDedup(), docs) == {min(PAGE, SAID_ANEW, key=len)}
     assert gone(SemanticDedup(shared_facts=0), docs) >= {TEMPLATE}  # as it would be without a second look at facts
     assert len(gone(SemanticDedup(shared_facts=0, shared_words=0), docs)) == 3
+
+
+def test_clusters_that_are_no_whole_numbers_are_refused_by_name() -> None:
+    docs = near_vectors([PAGE, OTHER])
+    at = docs.schema.get_field_index("cluster")
+    for names in (["a", "b"], [0.5, 0.5]):
+        with pytest.raises(CannotRun, match=r"'cluster' is .*; the number of a cluster was expected"):
+            gone(SemanticDedup(), docs.set_column(at, "cluster", pa.array(names)))
 
 
 def test_what_a_second_look_cannot_see_is_what_the_docs_say() -> None:
