@@ -19,6 +19,7 @@ from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.fingerprint import stamp
 from gristmill.pipeline.look.token_sets import the_set
+from gristmill.pipeline.recipe.yaml_settings import YamlFile, check_names
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.verify import verify
@@ -290,12 +291,15 @@ def _shape(loaded: Loaded, meta: ShardMeta, model: Path | None) -> DecoderShape:
             raise RecipeError(f"base.model: {error}") from error
     asked = plan.shape if plan.base is None else plan.base.shape
     vocabulary = -(-meta.vocab_size // VOCABULARY_STEP) * VOCABULARY_STEP
+    file, place = YamlFile(loaded.path), ("shape",) if plan.base is None else ("base", "shape")
     try:
         if isinstance(asked, str):
             return shape_named(asked, vocabulary, context=meta.row_length)
-        return DecoderShape.from_facts({"vocabulary": vocabulary, "context": meta.row_length, **(asked or {})})
+        facts = {"vocabulary": vocabulary, "context": meta.row_length, **(asked or {})}
+        check_names(file, DecoderShape, facts, *place)
+        return DecoderShape.from_facts(facts)
     except (TypeError, ValueError) as error:
-        raise RecipeError(f"{loaded.path}: shape: {error}") from error
+        raise file.wrong(place, str(error)) from error
 
 
 def model_of(loaded: Loaded) -> Path | None:

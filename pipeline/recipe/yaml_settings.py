@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from datetime import date
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
@@ -125,6 +125,24 @@ class YamlFile:
                         )
                     )
             raise RecipeError("\n".join(lines)) from error
+
+
+def check_names(file: YamlFile, kind: Any, given: Mapping[str, Any], *place: str, lacking: bool = True) -> None:
+    """Settings by the fields of a dataclass: RecipeError names those that it does not have, with
+    the likely ones, and (`lacking`) those that are missing."""
+    known = [each.name for each in fields(kind)]
+    meant = []
+    for name in given:
+        if name not in known:
+            near = nearest(str(name), known)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            file.complain((*place, name), f"no such field; {hint}")
+            meant += near
+    needed = [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
+    missing = [name for name in needed if name not in given and name not in meant] if lacking else []
+    if missing:
+        file.complain(place, f"{in_a_sentence(missing, len(missing))} {'are' if len(missing) > 1 else 'is'} missing")
+    file.say_all()
 
 
 def settings_hint(kind: type[Settings], given: YAML) -> str:

@@ -4,7 +4,7 @@ line, field and a likely spelling."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, Field
 from gristmill.pipeline.ablate.plan import NAME, Choices, Count, Mix, ShapeNumbers, TextSet
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import JSON, Also
-from gristmill.pipeline.recipe.yaml_settings import YamlFile
-from gristmill.stages.checks import in_a_sentence, nearest
+from gristmill.pipeline.recipe.yaml_settings import YamlFile, check_names
+from gristmill.stages.checks import nearest
 from gristmill.stages.paths import located
 from gristmill.stages.stage import Settings
 
@@ -184,24 +184,6 @@ def load(path: Path) -> LoadedPlan:
     if both:
         raise file.wrong(("evaluate", "choices", both[0]), "texts have this name already")
     return LoadedPlan(path, plan)
-
-
-def check_names(file: YamlFile, kind: Any, given: Mapping[str, Any], *place: str, lacking: bool = True) -> None:
-    """Settings by the fields of one of the trainer's dataclasses: RecipeError names those that it does not have, with
-    the likely ones, and (`lacking`) those that are missing."""
-    known = [each.name for each in fields(kind)]
-    meant = []
-    for name in given:
-        if name not in known:
-            near = nearest(str(name), known)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            file.complain((*place, name), f"no such field; {hint}")
-            meant += near
-    needed = [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
-    missing = [name for name in needed if name not in given and name not in meant] if lacking else []
-    if missing:
-        file.complain(place, f"{in_a_sentence(missing, len(missing))} {'are' if len(missing) > 1 else 'is'} missing")
-    file.say_all()
 
 
 def _place_in(message: str, facts: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:

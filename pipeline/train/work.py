@@ -20,8 +20,8 @@ from gristmill.pipeline.ablate.feeding import rows_and_order
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.pipeline.fingerprint import digest, file_hash, stamp
 from gristmill.pipeline.look.token_sets import the_set
-from gristmill.pipeline.recipe.yaml_settings import YamlFile
-from gristmill.pipeline.train.plan import LoadedPlan, check_names
+from gristmill.pipeline.recipe.yaml_settings import YamlFile, check_names
+from gristmill.pipeline.train.plan import LoadedPlan
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.orders import AsWritten, RowOrder, Shuffled, bucket_stretches, segment_stretches
 from gristmill.shards.reader import ShardSet, open_shards

@@ -105,3 +105,17 @@ def test_a_loss_that_is_no_number_ends_in_words(folder: Path) -> None:
     assert "no loss: every update was refused" in done.output
     lines = [json.loads(line) for line in (folder / "nan" / "metrics.jsonl").read_text().splitlines()]
     assert [line["loss"] is None for line in lines][:2] == [False, True]
+
+
+def test_a_misspelt_shape_of_an_ablation_names_its_line(folder: Path) -> None:
+    make_set(folder / "sets" / "arm", tales(60, 2))
+    plan = folder / "ablation.yaml"
+    plan.write_text(
+        "name: tiny\nsets: {plain: sets/plain, other: sets/arm}\ncontrol: {plain: 1}\narms: {other: other}\n"
+        "protocol: from_scratch\nshape: {hiden: 16, layers: 1, heads: 2, kv_heads: 1, mlp: 32}\ntokens: 512\n"
+        "training: {rate: 0.01, rows_per_update: 4}\n"
+        "evaluate: {texts: {prose: {files: prose.parquet}}, target: prose}\n"
+    )
+    done = CliRunner().invoke(app, ["ablate", str(plan), "--dry-run"])
+    assert isinstance(done.exception, RecipeError), done.output
+    assert "ablation.yaml:6: shape.hiden: no such field; did you mean hidden?" in str(done.exception)
