@@ -24,6 +24,13 @@ class Budget:
     def __init__(self, amount: float, prices: Prices | None) -> None:
         if prices is None:
             raise RecipeError("--budget is in the currency of the recipe's `prices`, and it has none")
+        if not amount:
+            raise RecipeError("--budget 0 pays for no task; give more than 0, or leave it out")
+        if not (prices.core_hour or prices.gpu_hour):
+            raise RecipeError(
+                "--budget counts hours of workers, and the recipe's `prices` have neither core_hour nor gpu_hour, so it "
+                "would never stop a run"
+            )
         self.amount = amount
         self.prices = prices
         self.spent = 0.0

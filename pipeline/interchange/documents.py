@@ -67,7 +67,10 @@ def files_in(folder: str) -> list[Path]:
     if not files:
         raise ExportError(f"{folder}: no Parquet files are in it; name a run, or a folder that `write` made")
     for path in files:
-        check_text(path)
+        try:
+            check_text(path)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise ExportError(f"{path}: no whole Parquet file ({str(error).strip()})") from error
     return files
 
 
@@ -112,12 +115,19 @@ def documents(path: Path, number: int) -> Iterator[Document]:
     check_uid(path)
     row_number = 0
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(AT_ONCE):
+        for batch in _batches(file, path):
             for row in without_arrays(batch).to_pylist():
                 uid = row.get("uid")
                 key = f"{number:06}-{row_number:08}" if uid is None else f"{int(uid) % 2**64:016x}"
                 yield Document(key, row)
                 row_number += 1
+
+
+def _batches(file: pq.ParquetFile, path: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from file.iter_batches(AT_ONCE)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ExportError(f"{path}: damaged ({str(error).strip()}); nothing was written") from error
 
 
 def without_arrays(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -148,6 +148,13 @@ def exported(
         raise RecipeError(f"{destination}: exports are written to a local folder; copy it from there")
     try:
         check(to, options, row_length)  # before the folder is looked into, for a typing error
+        if (Path(folder) / "run.json").is_file():
+            status = (Store(folder).read_json("run.json") or {}).get("status")
+            if status != "done":
+                raise RecipeError(
+                    f"{folder}: the run is {status or 'not finished'}, so documents may be missing; run its recipe again"
+                    " first, or name the folder of its shards or documents to export what is there"
+                )
         if to in DOCUMENTS:
             place = files_in(folder)[0].parent
             done = export_documents(str(place), to, Path(destination), options, progress)

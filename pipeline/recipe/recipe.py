@@ -75,12 +75,20 @@ class Prices(Settings):
     one of your own that of energy."""
 
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$", description="of the prices below")] = "USD"
-    core_hour: Annotated[float, Field(ge=0, description="of a worker at work, on one core")] = 0.0
-    gpu_hour: Annotated[float, Field(ge=0, description="of a worker at work on a GPU")] = 0.0
-    kilowatt_hour: Annotated[float, Field(ge=0, description="of energy, where the machine has a meter")] = 0.0
-    thousand_puts: Annotated[float, Field(ge=0, description="of requests to s3:// that write, copy or list")] = 0.0
-    thousand_gets: Annotated[float, Field(ge=0, description="of requests to s3:// and to crawls that read")] = 0.0
-    gigabyte_in: Annotated[float, Field(ge=0, description="of bytes that come from object stores and crawls")] = 0.0
+    core_hour: Annotated[float, Field(ge=0, allow_inf_nan=False, description="of a worker at work, on one core")] = 0.0
+    gpu_hour: Annotated[float, Field(ge=0, allow_inf_nan=False, description="of a worker at work on a GPU")] = 0.0
+    kilowatt_hour: Annotated[
+        float, Field(ge=0, allow_inf_nan=False, description="of energy, where the machine has a meter")
+    ] = 0.0
+    thousand_puts: Annotated[
+        float, Field(ge=0, allow_inf_nan=False, description="of requests to s3:// that write, copy or list")
+    ] = 0.0
+    thousand_gets: Annotated[
+        float, Field(ge=0, allow_inf_nan=False, description="of requests to s3:// and to crawls that read")
+    ] = 0.0
+    gigabyte_in: Annotated[
+        float, Field(ge=0, allow_inf_nan=False, description="of bytes that come from object stores and crawls")
+    ] = 0.0
 
     def of_bytes(self, size: int) -> float:
         return size / 1e9 * self.gigabyte_in

@@ -22,8 +22,10 @@ from gristmill.shards.export.hub import write_hub
 from gristmill.shards.export.mds import SHARD_BYTES, write_mds
 from gristmill.shards.export.megatron import rows_as_documents, write_megatron
 from gristmill.shards.export.rows import ExportError, documents
+from gristmill.shards.format import BadShards
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.rows import Rows
+from gristmill.shards.verify import checksum_of
 
 MEGATRON_PREFIX = "tokens"
 
@@ -72,6 +74,12 @@ def export(
     shards = open_shards(folder)
     if not len(shards):
         raise ExportError(f"{folder}: these shards hold no rows, so there is nothing to export")
+    for entry in shards.index.shards:
+        path = Path(shards.folder) / entry.path
+        if path.is_file() and checksum_of(path) != entry.checksum:
+            raise BadShards(
+                f"{path}: its content is not what was written, so it is not exported; run its recipe again to repair it"
+            )
     with whole_folder(target) as draft:
         items = kind.write(shards, draft, options, progress)
         size = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
