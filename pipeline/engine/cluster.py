@@ -59,6 +59,11 @@ class Where:
         return template.POSSIBLE and not self.scheduler and not self.cluster
 
     @property
+    def elsewhere(self) -> bool:
+        """May the workers be on other machines?"""
+        return bool(self.scheduler or self.cluster)
+
+    @property
     def count(self) -> int:
         return self.workers or cores_here()
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gristmill.pipeline.engine.cluster import CONNECT, Where, connected, has_dashboard
 from gristmill.pipeline.engine.groups import QUEUED_TRIES, TOGETHER_BYTES, TRIES, Group, answered, together
-from gristmill.pipeline.engine.shared_folder import nonce_in
+from gristmill.pipeline.engine.shared_folder import install_here, nonce_in
 from gristmill.pipeline.engine.watch import EVERY, SchedulerLost, Sent, Watch, check_connection
 from gristmill.pipeline.engine.work import DIED, NOTES, answer, run_tasks
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
@@ -283,9 +283,9 @@ class Engine:
         from distributed.comm import CommClosedError
 
         client = self.client
-        if self._nonce is None and self.journal.store.local and (self.where.scheduler or self.where.cluster):
+        if self._nonce is None and self.journal.store.local and self.where.elsewhere:
             self._nonce = self._stack.enter_context(nonce_in(self.journal.store))
-        if self._kernels is None and self.before_workers is not None and (self.where.scheduler or self.where.cluster):
+        if self._kernels is None and self.before_workers is not None and self.where.elsewhere:
             self._kernels = self._stack.enter_context(offer_in(self.journal.store))
         while True:
             try:
@@ -366,6 +366,7 @@ class Engine:
                         "tasks": group.tasks, "careful": group.careful, "watch": True, "place": group.place,
                         "trail": trails[-1] and str(trails[-1]), "nonce": self._nonce,
                         "kernels": self._kernels, "lease": self.journal.store.lease_token,
+                        "install": install_here() if self.where.elsewhere else None,
                     }
                 )  # fmt: skip
             futures = client.map(

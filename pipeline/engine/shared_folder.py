@@ -1,18 +1,29 @@
-"""Do the workers of other machines see the run's folder? The driver leaves a file there whose name nobody else knows;
-each worker reads it, and writes beside it, before its first task."""
+"""What a worker of another machine must share with the driver: the run's folder, the input files, Gristmill and its
+packages. Fingerprints are the driver's, so a worker that differs would store other results under them.
+
+The folder: the driver leaves a file there whose name nobody else knows; each worker reads it, and writes beside it,
+before its first task. Input files: by size and modification time, and by content where that time differs.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import importlib.metadata
 import platform
+import re
 import secrets
 import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TypedDict
 
 from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.fingerprint import DATA, ENGINE_ROOT, OURS, file_of
+from gristmill.pipeline.store.checksums import hash_of_content
 from gristmill.pipeline.store.journal import FOLDER
+from gristmill.pipeline.store.records import Task
 from gristmill.pipeline.store.store import Store
 
 READS, PAUSE = 5, 0.2  # a shared file system may be a moment late
@@ -59,3 +70,72 @@ def _reads(path: Path) -> bool:
                 return True
         time.sleep(PAUSE)
     return False
+
+
+class Install(TypedDict):
+    """What decides results besides the recipe and its inputs."""
+
+    code: str  # a hash of Gristmill's files
+    versions: dict[str, str]  # of Python, and of the packages that Gristmill may use and that are installed
+
+
+@cache
+def install_here() -> Install:
+    digest = hashlib.sha256()
+    for package in (*OURS, ENGINE_ROOT):
+        folder = (file_of(package) or Path()).parent
+        files = [path for path in folder.rglob("*") if path.suffix == ".py" or path.parent.name in DATA]
+        for path in sorted(path for path in files if path.is_file()):
+            digest.update(f"{package}/{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+    versions = {"python": ".".join(platform.python_version_tuple()[:2])}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a copy of the source that is not installed
+        for requirement in importlib.metadata.requires("gristmill") or ():
+            [name] = re.findall(r"^[\w.-]+", requirement)
+            if re.search(r"extra == .dev.", requirement):
+                continue
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[name] = importlib.metadata.version(name).partition("+")[0]  # of torch +cpu, +cu128
+    return {"code": digest.hexdigest(), "versions": versions}
+
+
+def check_install(drivers: Install) -> None:
+    """A package that only one of the two has is no fault: a driver needs no GPU's packages, and a worker that lacks one
+    says so."""
+    ours, host = install_here(), platform.node()
+    other = sorted(
+        name for name, version in ours["versions"].items() if drivers["versions"].get(name, version) != version
+    )
+    if other:
+        here = ", ".join(f"{name} {ours['versions'][name]}" for name in other)
+        there = ", ".join(f"{name} {drivers['versions'][name]}" for name in other)
+        raise RunFailed(f"the worker on {host} has {here}, and the driver {there}; install the same versions there")
+    if ours["code"] != drivers["code"]:
+        raise RunFailed(
+            f"the worker on {host} has another Gristmill than the driver "
+            f"({Path(__file__).parents[2]}); install the same one there"
+        )
+
+
+def check_inputs(task: Task) -> None:
+    """The files that a task reads are those that the driver has listed."""
+    for file in task["files"] if task["kind"] == "leg" else ():
+        if "content" in file:
+            _check_input(file["address"], file["size"], file["changed"], file["content"])
+
+
+@cache
+def _check_input(address: str, size: int, changed: int, content: str) -> None:
+    path, host = Path(address), platform.node()
+    try:
+        facts = path.stat()
+        alike = facts.st_size == size and (facts.st_mtime_ns == changed or hash_of_content(address) == content)
+    except OSError as error:
+        raise RunFailed(
+            f"the worker on {host} cannot read {address} ({error.strerror}); "
+            "mount it there under the same path (a shared file system), or put the inputs on s3://..."
+        ) from error
+    if not alike:
+        raise RunFailed(
+            f"the worker on {host} sees another {address} than the driver listed ({facts.st_size:,} bytes, not {size:,}); "
+            "was the file changed since? Then run the same command again. Else mount the same files there"
+        )

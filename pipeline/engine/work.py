@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gristmill.pipeline.engine.careful import grind_carefully
-from gristmill.pipeline.engine.shared_folder import check_seen
+from gristmill.pipeline.engine.shared_folder import Install, check_inputs, check_install, check_seen
 from gristmill.pipeline.errors import (
     STAGE_ERRORS,
     DamagedFile,
@@ -95,21 +95,26 @@ def run_tasks(
     nonce: str | None = None,
     kernels: Offer | None = None,
     lease: str | None = None,
+    install: Install | None = None,
 ) -> list[Result]:
     """The results of some tasks, in order; after a failure the rest is left undone. `trail` is where to say what is
     about to be done, `place` where a worker died that did not go about it with care, `nonce` what a worker of another
-    machine must see, `kernels` what it need not compile, `lease` what the driver must hold for anything to be written.
-    """
+    machine must see, `kernels` what it need not compile, `lease` what the driver must hold for anything to be written,
+    `install` what its driver has."""
     unprepared: list[str] = getattr(
         sys.modules.get(LOADS), "failures", []
     )  # of the template that this process was forked from
     if unprepared:
         return [{"failed": unprepared[0], "error": "RunFailed"}]
-    if nonce is not None:
-        try:
+    try:
+        if nonce is not None:
             check_seen(nonce)
-        except RunFailed as error:
-            return [{"failed": str(error), "error": "RunFailed"}]
+        if install is not None:
+            check_install(install)
+            for task in tasks:
+                check_inputs(task)
+    except RunFailed as error:
+        return [{"failed": str(error), "error": "RunFailed"}]
     problem = None if kernels is None else take(kernels)
     if problem is not None:
         note(problem)

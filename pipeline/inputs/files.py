@@ -75,12 +75,16 @@ class Fetched(TypedDict, total=False):
 
     stamp: str
     records: str
+    changed: int
+    content: str
 
 
 def fetched(file: InputFile) -> Fetched:
     more: Fetched = {}
     if "://" in file.address and file.stamp:
         more["stamp"] = file.stamp
+    elif "://" not in file.address and file.content:
+        more["changed"], more["content"] = int(file.stamp.split()[0]), file.content
     if file.records:
         more["records"] = file.records
     return more

@@ -7,6 +7,8 @@ from typing import BinaryIO, cast
 
 from gristmill.pipeline.crawls.listing import unpacked
 from gristmill.pipeline.crawls.remote import Place, RemoteFile, stretches_of
+from gristmill.pipeline.crawls.wires import tag_of
+from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.inputs.files import open_input
 from gristmill.pipeline.store.records import FileStretch, PagesFile
 from gristmill.stages.documents import Origin
@@ -25,7 +27,11 @@ def open_stretch(reader: Reader, stretch: FileStretch | PagesFile, end: int | No
     """The file of a stretch, opened for this reader."""
     address, origin = stretch["address"], origin_of("", stretch, end)
     if not isinstance(reader, Cc) or "://" not in address:
-        return open_input(address)
+        file = open_input(address)
+        if address.startswith(("s3://", "s3a://")) and tag_of(getattr(file, "details", {})) != stretch.get("stamp", ""):
+            file.close()
+            raise RunFailed(f"{address}: the object was replaced since it was listed; run the same command again")
+        return file
     root = address.removesuffix(f"/{origin.path}")
     wanted = stretches_of(origin.size, origin.start, origin.end, origin.records, reader.gap)
     size = origin.size if origin.records is None else None

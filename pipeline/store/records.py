@@ -124,6 +124,8 @@ class FileStretch(TypedDict):
     path: str
     size: int  # of the whole file
     stamp: NotRequired[str]  # of the version of a file that is fetched
+    changed: NotRequired[int]  # of a local file: modification time, and hash of its content
+    content: NotRequired[str]
     records: NotRequired[str]  # those that are read, if not all are
 
 
