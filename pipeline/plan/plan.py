@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import Mistakes, RecipeError
+from gristmill.pipeline.fingerprint import Identity
 from gristmill.pipeline.plan.changes import MadeOf, made_of
 from gristmill.pipeline.plan.final_stages import check_nothing_leaks
 from gristmill.pipeline.plan.page_signals import with_page_signals
@@ -87,7 +88,7 @@ class Leg:
     def _kinds(self) -> list[str]:
         return ["leg", *(["sink"] if any(isinstance(s.stage, Sink) for s in self.works) else [])]
 
-    def _identity(self, step: Step, recipe: Recipe) -> fingerprint.Identity:
+    def _identity(self, step: Step, recipe: Recipe) -> Identity:
         return identity_of(step, may_hold_pdf(recipe, self.source))
 
 
@@ -168,7 +169,7 @@ class Plan:
         return [stage for stage in stages if type(stage).prepare is not Stage.prepare]
 
 
-def identity_of(step: Step, pdf: bool) -> fingerprint.Identity:
+def identity_of(step: Step, pdf: bool) -> Identity:
     return fingerprint.identity_of(step.stage, step.spec, step.file, pdf)
 
 
