@@ -100,7 +100,7 @@ def shared_template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest
 
     def end_workers() -> None:
         """What `template.end` does, but for the template itself."""
-        pid = template.forkserver._forkserver._forkserver_pid
+        pid = template.pid()
         if pid is not None:
             lifetime.end(lifetime.descendants(pid))
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from gristmill.pipeline.ablate.records import Job, JobResult
 from gristmill.pipeline.ablate.work import RESULT, failure
+from gristmill.pipeline.engine.cluster import silenced
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.processes.cores import cores_here
@@ -169,15 +170,15 @@ def connected(scheduler: str) -> Iterator[Client]:
     """A client of a scheduler that is there already."""
     from distributed import Client
 
-    _quiet()
-    try:
-        client = Client(scheduler, timeout=CONNECTS)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise RunFailed(f"no scheduler answers at {scheduler}: {error}") from error
-    try:
-        yield client
-    finally:
-        _close(client)
+    with silenced():
+        try:
+            client = Client(scheduler, timeout=CONNECTS)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise RunFailed(f"no scheduler answers at {scheduler}: {error}") from error
+        try:
+            yield client
+        finally:
+            _close(client)
 
 
 def _stopped(client: Client, futures: list[Future]) -> None:
@@ -208,18 +209,6 @@ def _arrived(path: Path) -> bool:
     return True
 
 
-def _quiet() -> None:
-    for name in (
-        "distributed",
-        "distributed.nanny",
-        "distributed.worker",
-        "distributed.scheduler",
-        "distributed.core",
-        "distributed.comm",
-    ):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
 @contextlib.contextmanager
 def _cluster(crew: Crew) -> Iterator[Client]:
     import dask
@@ -234,14 +223,18 @@ def _cluster(crew: Crew) -> Iterator[Client]:
         "distributed.worker.memory.pause": False,
         "distributed.worker.memory.terminate": False,
         "distributed.worker.profile.enabled": False,
-        "distributed.worker.multiprocessing-method": "spawn",  # CUDA does not survive a fork
+        "distributed.worker.multiprocessing-method": template.SPAWNED,  # CUDA does not survive a fork
         "distributed.worker.daemon": False,  # compilers of kernels are processes of their own
         **{f"distributed.nanny.pre-spawn-environ.{name}": str(crew.threads) for name in VARIABLES},
         "logging": {"distributed": "error"},
     }
-    _quiet()
-    template.leave_main_alone()
-    with dask.config.set(settings), contextlib.ExitStack() as stack:
+    with (
+        silenced(),
+        template.held(),
+        template.environment_kept(*VARIABLES),
+        dask.config.set(settings),
+        contextlib.ExitStack() as stack,
+    ):
         try:
             cluster = LocalCluster(
                 n_workers=0 if crew.gpus else crew.processes,

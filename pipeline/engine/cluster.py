@@ -134,8 +134,8 @@ def connected(where: Where, recipe: Path, patience: float = CONNECT) -> Iterator
         # No page here shows GPUs, and NVML stops a worker from starting where CUDA_VISIBLE_DEVICES names one that it
         # does not know.
         "distributed.diagnostics.nvml": False,
-        "distributed.worker.multiprocessing-method": "forkserver" if template.POSSIBLE else "spawn",
-        **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in template.ENVIRONMENT.items()},
+        "distributed.worker.multiprocessing-method": template.FORKED if template.POSSIBLE else template.SPAWNED,
+        "distributed.nanny.pre-spawn-environ": {} if template.POSSIBLE else template.ENVIRONMENT,
         # Every loop of Dask's looks at itself 50 times a second, and at the machine twice: 3 % of a core in the driver,
         # 1.6 % in each worker.
         "distributed.admin.tick.interval": "1s",
@@ -145,7 +145,12 @@ def connected(where: Where, recipe: Path, patience: float = CONNECT) -> Iterator
         "distributed.comm.timeouts.connect": CONNECT,
         "logging": {"distributed": "error"},
     }
-    with silenced(), dask.config.set(settings), contextlib.ExitStack() as stack:
+    with (
+        silenced(),
+        template.environment_kept(*template.ENVIRONMENT),
+        dask.config.set(settings),
+        contextlib.ExitStack() as stack,
+    ):
         if where.scheduler:
             try:
                 client = Client(where.scheduler, timeout=patience)
@@ -153,6 +158,7 @@ def connected(where: Where, recipe: Path, patience: float = CONNECT) -> Iterator
                 raise RunFailed(f"no scheduler answers at {where.scheduler}: {error}") from error
             stack.callback(_close, client)
         else:
+            stack.enter_context(template.held())
             cluster = from_file(Path(where.cluster), recipe) if where.cluster else local(where, recipe)
             stack.callback(_close, cluster)
             client = Client(cluster)
@@ -166,22 +172,22 @@ def silenced() -> Iterator[None]:
     were."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     levels = [logger.level for logger in loggers]
+    handlers = [list(logger.handlers) for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level, own in zip(loggers, levels, handlers, strict=True):
             logger.setLevel(level)
+            for handler in [handler for handler in logger.handlers if handler not in own]:
+                logger.removeHandler(handler)
 
 
 def local(where: Where, recipe: Path) -> LocalCluster:
     """Processes of this machine, one thread each, that answer on loopback alone."""
-    import distributed.utils
     from distributed import LocalCluster
 
-    distributed.utils._forkserver_preload_set = True  # type: ignore[attr-defined]  # `template` says what to load
-    template.leave_main_alone()
     template.begin(recipe)
     gpus = gpus_here() if where.gpus else []
     places = places_for(where.count, nodes_here())

@@ -1,31 +1,47 @@
 """Workers of this machine are forked from one process, the template, that has loaded their stages: once, while the
 driver makes its plan.
 
-The template is the standard library's fork server, with modules to import before it serves
+The template is a fork server as the standard library has it, with modules to import before it serves
 (`pipeline/processes/template_loads.py`). Stages are loaded and kernels compiled in it once, not in each worker, and a
 worker that died is back in a tenth of a second. It begins before the driver has read the recipe. All of it saves time
 and nothing else: a worker loads whatever its template has not.
+
+The driver may be the process of somebody who uses multiprocessing himself, so the template is a server of our own, and
+not the one that the standard library keeps for all. Dask finds it under the name of a way to start processes, which is
+there while a run is (`held`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
-import warnings
-from collections.abc import Iterator, Sized
-from multiprocessing import forkserver, resource_tracker, spawn
+import threading
+from collections.abc import Iterator
+from functools import cache
+from multiprocessing import (
+    context,
+    forkserver,
+    popen_forkserver,
+    popen_spawn_posix,
+    process,
+    reduction,
+    resource_tracker,
+    spawn,
+    util,
+)
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 from gristmill.pipeline.processes import lifetime
 
-UNREGISTER = resource_tracker.unregister  # the standard library's; `begin` puts ours in its place
-PREPARATION = spawn.get_preparation_data  # the same; `leave_main_alone` does
-WORKER = "Dask Worker process"  # how Dask names the processes of its workers
+FORKED, SPAWNED = "gristmill-forked", "gristmill-spawned"  # ways to start processes, as Dask's setting names them
 POSSIBLE = sys.platform == "linux"  # elsewhere libraries of the system do not survive a fork; workers are spawned there
 LOADS = "gristmill.pipeline.processes.template_loads"
+DASKS = ("__DASK_PARENT_PID", "PYTHONHASHSEED")  # variables that Dask sets
 RECIPE = "GRISTMILL_TEMPLATE_RECIPE"
 
 # What a worker must find set when its process begins.
@@ -43,53 +59,168 @@ ENVIRONMENT = {
 }
 
 
+class Template:
+    """The server, which is there once in a process, and how many runs use it."""
+
+    def __init__(self) -> None:
+        self.server = forkserver.ForkServer()
+        self.server.set_forkserver_preload([LOADS])
+        self.holders = 0
+        self.lock = threading.Lock()
+
+
+@cache
+def _template() -> Template:
+    return Template()
+
+
 def begin(recipe: Path) -> None:
     """Start the template for the stages of a recipe, if none is there; returns at once."""
     if not POSSIBLE:
         return
-    resource_tracker.unregister = unregister
-    warnings.filterwarnings("ignore", message="resource_tracker: process died unexpectedly")
     resource_tracker.ensure_running()  # it unblocks signals
-    forkserver.set_forkserver_preload([LOADS])
     wanted = {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()} | {
         RECIPE: str(recipe.resolve())
     }
     with environment(wanted), interrupts_held():
-        forkserver.ensure_running()
+        _template().server.ensure_running()
 
 
-def leave_main_alone() -> None:
-    """Workers do not import the script that runs, as the standard library's processes do: a stage reaches them as plain
-    data, and a script that calls `run` without `if __name__ == "__main__":` would begin its run again in each."""
-    spawn.get_preparation_data = preparation_data
-
-
-def preparation_data(name: str) -> dict[str, Any]:
-    """In place of the standard library's: processes that are no workers are left as they are."""
-    data = PREPARATION(name)
-    return {key: each for key, each in data.items() if not (name.startswith(WORKER) and key.startswith("init_main"))}
-
-
-def unregister(name: Sized, rtype: str) -> None:
-    """In place of the standard library's: a resource tracker that was killed and is started anew knows nothing of what
-    is given back to it, and would print a trace for each."""
-    resource_tracker.ensure_running()  # first: a message that finds the old one dead is lost (Python 3.14)
-    resource_tracker.register(name, rtype)
-    UNREGISTER(name, rtype)
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """For a block that has workers. When the last such block of this process ends, so does the template."""
+    template = _template()
+    with template.lock:
+        template.holders += 1
+        context._concrete_contexts.update({FORKED: _Forked(), SPAWNED: _Spawned()})  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        with template.lock:
+            template.holders -= 1
+            last = template.holders == 0
+            if last:
+                for name in (FORKED, SPAWNED):
+                    del context._concrete_contexts[name]  # type: ignore[attr-defined]
+        if last:
+            end()
 
 
 def end() -> None:
     """End the template, and with it every worker that is left and all that stages have left behind, which it has
     adopted."""
-    server = forkserver._forkserver
-    with server._lock:  # type: ignore[attr-defined]
-        pid = server._forkserver_pid  # type: ignore[attr-defined]
-        if pid is not None:
-            descendants = lifetime.descendants(pid)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            server._stop_unlocked()  # type: ignore[attr-defined]
-            lifetime.end(descendants)
+    number = pid()
+    if number is not None:
+        descendants = lifetime.descendants(number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+        _template().server._stop()  # type: ignore[attr-defined]
+        lifetime.end(descendants)
+
+
+def pid() -> int | None:
+    """The template's process, if there is one."""
+    number: int | None = _template().server._forkserver_pid  # type: ignore[attr-defined]
+    return number
+
+
+class Queue:
+    """A queue between two processes, of which one puts and one gets. Unlike multiprocessing's it has no semaphore, which
+    a resource tracker that was killed and started again would know nothing of."""
+
+    def __init__(self, ctx: context.BaseContext) -> None:
+        self._reader, self._writer = ctx.Pipe(duplex=False)
+
+    def put(self, item: object) -> None:
+        self._writer.send(item)
+
+    def get(self) -> Any:
+        return self._reader.recv()
+
+    def get_nowait(self) -> Any:
+        if not self._reader.poll():
+            raise Empty
+        return self._reader.recv()
+
+    def close(self) -> None:
+        """The other process may not have read yet: both ends close with this object."""
+
+    def join_thread(self) -> None:
+        """What was put is on its way already."""
+
+
+class _ForkedPopen(popen_forkserver.Popen):
+    """The standard library's, with our server in place of its own."""
+
+    def _launch(self, process_obj: process.BaseProcess) -> None:
+        data = _pickled(self, process_obj)
+        self.sentinel, to_child = _template().server.connect_to_new_process(self._fds)
+        kept = os.dup(to_child)  # the child ends when this process has
+        self.finalizer = util.Finalize(self, util.close_fds, (kept, self.sentinel))
+        with os.fdopen(to_child, "wb") as pipe:
+            pipe.write(data)
+        self.pid = forkserver.read_signed(self.sentinel)
+
+
+class _SpawnedPopen(popen_spawn_posix.Popen):
+    """The standard library's, but for `_pickled`."""
+
+    def _launch(self, process_obj: process.BaseProcess) -> None:
+        tracker = resource_tracker.getfd()
+        self._fds.append(tracker)
+        data = _pickled(self, process_obj)
+        self.sentinel, of_child = os.pipe()
+        from_us, to_child = os.pipe()
+        self.finalizer = util.Finalize(self, util.close_fds, (self.sentinel, to_child))
+        try:
+            command = spawn.get_command_line(tracker_fd=tracker, pipe_handle=from_us)
+            self.pid = util.spawnv_passfds(spawn.get_executable(), command, [*self._fds, from_us, of_child])
+        finally:
+            os.close(from_us)
+            os.close(of_child)
+        with os.fdopen(to_child, "wb", closefd=False) as pipe:
+            pipe.write(data)
+
+
+def _pickled(popen: popen_forkserver.Popen | popen_spawn_posix.Popen, process_obj: process.BaseProcess) -> memoryview:
+    """A process for its child, without the script that runs: stages reach workers as plain data, and a script that
+    calls `run` without `if __name__ == "__main__":` would begin its run again in each."""
+    facts, buffer = spawn.get_preparation_data(process_obj.name), io.BytesIO()
+    context.set_spawning_popen(popen)
+    try:
+        reduction.dump({key: each for key, each in facts.items() if not key.startswith("init_main")}, buffer)
+        reduction.dump(process_obj, buffer)
+    finally:
+        context.set_spawning_popen(None)
+    return buffer.getbuffer()
+
+
+class _ForkedProcess(context.ForkServerProcess):
+    @staticmethod
+    def _Popen(process_obj: process.BaseProcess) -> _ForkedPopen:
+        return _ForkedPopen(process_obj)
+
+
+class _SpawnedProcess(context.SpawnProcess):
+    @staticmethod
+    def _Popen(process_obj: process.BaseProcess) -> _SpawnedPopen:
+        return _SpawnedPopen(process_obj)
+
+
+class _Forked(context.ForkServerContext):
+    _name = FORKED
+    Process = _ForkedProcess
+
+    def Queue(self, maxsize: int = 0) -> Queue:
+        return Queue(self)
+
+
+class _Spawned(context.SpawnContext):
+    _name = SPAWNED
+    Process = _SpawnedProcess
+
+    def Queue(self, maxsize: int = 0) -> Queue:
+        return Queue(self)
 
 
 @contextlib.contextmanager
@@ -100,11 +231,25 @@ def environment(wanted: dict[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        _restore(before)
+
+
+def _restore(before: dict[str, str | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextlib.contextmanager
+def environment_kept(*names: str) -> Iterator[None]:
+    """Dask sets variables in this process, for the workers that it starts; after the block they are as they were."""
+    before = {name: os.environ.get(name) for name in (*DASKS, *names)}
+    try:
+        yield
+    finally:
+        _restore(before)
 
 
 @contextlib.contextmanager

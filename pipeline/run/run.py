@@ -51,7 +51,7 @@ def run(
         check_folder(recipe, store, journal)
         check_saved(recipe, portion is None or portion.whole)
         store.remove_temporary()
-        try:
+        with template.held():
             if where.forked and not is_done(store):
                 template.begin(recipe.path)
             while True:
@@ -65,8 +65,6 @@ def run(
                 except DamagedFile as error:
                     journal.suspect(error)
                     ui.note(f"{error.path} is damaged or was changed; the work that wrote it is repeated")
-        finally:
-            template.end()
 
 
 def on_its_record(running: Execution, metrics: Watcher | None) -> Summary:

@@ -54,7 +54,7 @@ def facts(answer: Connection) -> None:
 
 def forked() -> tuple[list[str], bool, str, str, int]:
     here, there = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("forkserver").Process(target=facts, args=(there,))
+    process = template._Forked().Process(target=facts, args=(there,))
     process.start()
     there.close()
     said: tuple[list[str], bool, str, str, int] = here.recv()
