@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 
 from gristmill.stages.formatting import as_bytes, as_number, as_percent, as_share, as_short, one_line, plain
 
 __all__ = [
     "as_amount", "as_bytes", "as_energy", "as_hex", "as_money", "as_number", "as_percent", "as_rate", "as_requests",
-    "as_seconds", "as_share", "as_short", "as_tokens", "for_machines", "nearest", "one_line", "plain",
+    "as_seconds", "as_share", "as_short", "as_tokens", "for_machines", "nearest", "one_line", "plain", "uids_meant",
 ]  # fmt: skip
+HEX = re.compile("[0-9a-f]+")
 
 
 def for_machines(value: object) -> str:
@@ -28,6 +30,18 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 def as_hex(uid: int | None) -> str | None:
     return None if uid is None else f"{uid:016x}"
+
+
+def uids_meant(text: str) -> list[int]:
+    """What a uid may mean as somebody wrote it: 16 hex digits as reports have it, or the decimal number of a table.
+    16 decimal digits may be either, unless they begin with 0x; none where it is no uid."""
+    digits = text.strip().lower()
+    bare = digits.removeprefix("0x")
+    is_hex = bool(HEX.fullmatch(bare)) and (bare != digits or len(bare) == 16)
+    readings = [int(bare, 16)] if is_hex else []
+    if digits.isascii() and digits.isdecimal():
+        readings.append(int(digits))
+    return [uid for uid in dict.fromkeys(readings) if uid < 1 << 64]
 
 
 def as_seconds(seconds: float | None) -> str:

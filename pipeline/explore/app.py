@@ -38,8 +38,7 @@ from gristmill.pipeline.explore.query import (
 from gristmill.pipeline.explore.reading_turns import Busy, Turn, Turns
 from gristmill.pipeline.explore.search import READ_ERRORS, Searcher
 from gristmill.pipeline.explore.snapshot import READ_WRONG, Snapshot, Snapshots
-from gristmill.pipeline.formatting import for_machines
-from gristmill.pipeline.look.history import parse_uid
+from gristmill.pipeline.formatting import for_machines, uids_meant
 from gristmill.pipeline.look.run_folder import NotFound
 
 SEARCHING = 4.0  # seconds of one search
@@ -118,8 +117,8 @@ class Explorer:
         wanted = asked.get("q", "")
         if UID.fullmatch(wanted):
             return elsewhere(f"/document/{wanted.lower()}")
-        if wanted.isascii() and wanted.isdigit() and len(wanted) > 12:
-            return elsewhere(f"/document/{parse_uid(wanted):016x}")
+        if wanted.isdecimal() and len(wanted) > 12 and (uids := uids_meant(wanted)):
+            return elsewhere(f"/document/{uids[0]:016x}")
         if "://" in wanted or wanted.startswith("www.") or ADDRESS.fullmatch(wanted):
             return elsewhere(Query("documents", url=wanted).link())
         return elsewhere(query_of("documents", {"words": wanted}, snapshot).link())
@@ -194,7 +193,7 @@ class Explorer:
         if not UID.fullmatch(uid):
             raise NotFound("a document's address ends in its uid, 16 hex digits")
         part = number_of(asked, "part", 0, -1)
-        return find(snapshot, int(uid, 16), part if part >= 0 else None, number_of(asked, "skip", 0, 0), turn)
+        return find(snapshot, uids_meant(uid), part if part >= 0 else None, number_of(asked, "skip", 0, 0), turn)
 
     def _surely_found(self, snapshot: Snapshot, request: Request, asked: Fields, turn: Turn) -> FoundDocument:
         found = self._found(snapshot, request, asked, turn)

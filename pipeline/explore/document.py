@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,19 +63,27 @@ class StillSearching:
     of: int
 
 
-def find(snapshot: Snapshot, uid: int, part: int | None, skip: int, turn: Turn) -> FoundDocument | StillSearching:
-    """A document by its uid. `part` says where a list saw it; `skip`, how many parts an earlier search went through."""
+def find(
+    snapshot: Snapshot, uids: Sequence[int], part: int | None, skip: int, turn: Turn
+) -> FoundDocument | StillSearching:
+    """The document that has one of these uids (`uids_meant`). `part` says where a list saw it; `skip`, how many parts an earlier search went through."""
     troubles: list[str] = []
     files = snapshot.documents
-    order = [part] if part is not None and part < len(files) and holds(snapshot, files[part], uid, troubles) else None
-    for number in order if order is not None else range(skip, len(files)):
-        if order is None and turn.over:
+    if part is not None and part < len(files):
+        for uid in uids:
+            if holds(snapshot, files[part], uid, troubles):
+                return told(snapshot, uid, part, troubles)
+    for number in range(skip, len(files)):
+        if turn.over:
             return StillSearching(number, len(files))
-        if order is not None or holds(snapshot, files[number], uid, troubles):
-            return told(snapshot, uid, number, troubles)
-    for stage, row in reject_rows(snapshot, uid, turn, troubles):
-        return FoundDocument(refused(stage, row, snapshot.run), None, troubles=troubles)
-    raise NotFound(f"no document {as_hex(uid)} in this run, and nothing that its stages rejected has that uid")
+        for uid in uids:
+            if holds(snapshot, files[number], uid, troubles):
+                return told(snapshot, uid, number, troubles)
+    for uid in uids:
+        for stage, row in reject_rows(snapshot, uid, turn, troubles):
+            return FoundDocument(refused(stage, row, snapshot.run), None, troubles=troubles)
+    named = " or ".join(str(as_hex(uid)) for uid in uids)
+    raise NotFound(f"no document {named} in this run, and nothing that its stages rejected has that uid")
 
 
 def rows_of(snapshot: Snapshot, file: File, uid: int) -> list[int]:

@@ -15,15 +15,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.formatting import uids_meant
 from gristmill.pipeline.store.forgotten import Forgotten, emails_in, key_of, keys_of_urls, lowered
 from gristmill.stages.text.sites import hosts_of
 
 HEX = re.compile(r"[0-9a-fA-F]+")
 HOST = re.compile(r"(?:[^\s/@:.]+\.)+[^\s/@:.]{2,}\.?")
 PREFIX = re.compile(r"(uid|url|host|sha256|xxh3|email):(?!//)\s*(.*)", re.DOTALL)
+SHORT_NUMBER = 12  # digits; a uid of so few is one in a million, and has to be called a uid
 SHOWN = 3  # lines of a list that cannot be read
 FORMS = (
-    "a uid (16 hex digits), url, host, e-mail address or hash of a text (SHA-256: 64 hex digits, XXH3-128: 32),"
+    "a uid (16 hex digits, or a decimal number), url, host, e-mail address or hash of a text (SHA-256: 64 hex digits, XXH3-128: 32),"
     " or one with its kind before it, such as host:example.org"
 )
 
@@ -39,8 +41,8 @@ class Request:
     def forgotten(self) -> Forgotten:
         return Forgotten.of(self.keys)
 
-    def add(self, kind: str, key: int) -> None:
-        self.keys.setdefault(kind, set()).add(key)
+    def add(self, kind: str, *keys: int) -> None:
+        self.keys.setdefault(kind, set()).update(keys)
         self.lines[kind] += 1
 
 
@@ -57,7 +59,8 @@ def read_request(path: Path) -> Request:
         value = line.strip()
         if value and not value.startswith("#"):
             try:
-                request.add(*entry_of(value))
+                kind, keys = entry_of(value)
+                request.add(kind, *keys)
             except ValueError:
                 wrong.append(number)
     if wrong:
@@ -68,11 +71,16 @@ def read_request(path: Path) -> Request:
     return request
 
 
-def entry_of(value: str) -> tuple[str, int]:
-    """The kind and the key of one line; ValueError if it is of no kind."""
+def entry_of(value: str) -> tuple[str, list[int]]:
+    """The kind and the key of one line; ValueError if it is of no kind. A uid that may be hex or decimal has two keys:
+    that another document has the wrong one is as likely as two equal hashes."""
     match = PREFIX.fullmatch(value)
     kind, value = (match[1], match[2].strip()) if match else (kind_of(value), value)
-    return kind, MAKERS[kind](value)
+    if kind != "uid":
+        return kind, [MAKERS[kind](value)]
+    if not (uids := uids_meant(value)):
+        raise ValueError(value)
+    return kind, uids
 
 
 def kind_of(value: str) -> str:
@@ -80,6 +88,8 @@ def kind_of(value: str) -> str:
         return "url"
     if HEX.fullmatch(value) and len(value) in (16, 32, 64):
         return {16: "uid", 32: "xxh3", 64: "sha256"}[len(value)]
+    if uids_meant(value) and len(value) > SHORT_NUMBER:
+        return "uid"
     if "@" in value and "/" not in value:
         return "email"
     if "/" in value and HOST.fullmatch(value.split("/")[0]):
@@ -87,12 +97,6 @@ def kind_of(value: str) -> str:
     if HOST.fullmatch(value):
         return "host"
     raise ValueError(value)
-
-
-def _uid(value: str) -> int:
-    if len(value) != 16 or not HEX.fullmatch(value):
-        raise ValueError(value)
-    return int(value, 16)
 
 
 def _url(value: str) -> int:
@@ -126,7 +130,6 @@ def _email(value: str) -> int:
 
 
 MAKERS: dict[str, Callable[[str], int]] = {
-    "uid": _uid,
     "url": _url,
     "host": _host,
     "sha256": _digest("sha256", 64),

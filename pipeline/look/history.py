@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from gristmill.pipeline.formatting import as_hex, one_line
+from gristmill.pipeline.formatting import as_hex, one_line, uids_meant
 from gristmill.pipeline.look.legs import PartName, legs_of, parents, row_of, sinks_of, url_of
 from gristmill.pipeline.look.records import (
     DroppedRow,
@@ -28,7 +28,6 @@ from gristmill.pipeline.look.records import (
 )
 from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
 from gristmill.pipeline.look.why import Held, why_it_went
-from gristmill.pipeline.store.parts import TOP
 from gristmill.pipeline.survey.records import Row, Value
 from gristmill.stages.documents import BASE, PAGE, uid_of
 
@@ -123,17 +122,6 @@ class Story:
         )
 
 
-def parse_uid(text: str) -> int:
-    """A uid as reports print it (16 hex digits, with or without 0x), or as a decimal number."""
-    try:
-        uid = int(text, 16) if text.lower().startswith("0x") or len(text) == 16 else int(text)
-    except ValueError:
-        uid = -1
-    if not 0 <= uid < TOP:
-        raise NotFound(f"{one_line(text)!r} is no uid; write its 16 hex digits, or a decimal number below 2**64")
-    return uid
-
-
 def history(out: str, uid: int | str | None = None, url: str | None = None, id: str | None = None) -> Story:
     """The story of the document with this uid, or of the first with this URL or with this id of its source (the others
     are named in `same_url` and `same_id`)."""
@@ -143,7 +131,7 @@ def history(out: str, uid: int | str | None = None, url: str | None = None, id: 
     run = RecordedRun.of(folder.json_as("run.json", ReadRunRecord))
     legs = legs_of(folder, run)
     if uid is not None:
-        return follow(folder, run, legs, parse_uid(uid) if isinstance(uid, str) else uid)
+        return of_uid(folder, run, legs, uid)
     column, value = ("url", url) if url is not None else ("id", id or "")
     uids = with_value(folder, run, legs, column, value)
     if uids:
@@ -201,6 +189,26 @@ def refused(stage: str, row: RejectRow, run: RecordedRun) -> Story:
 
 
 # --- following one document ------------------------------------------------------------------------------------------
+
+
+def of_uid(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], uid: int | str) -> Story:
+    """The story of a document by its uid, however it is written."""
+    readings = [uid] if isinstance(uid, int) else uids_meant(uid)
+    stories, missing = (
+        [],
+        [f"{one_line(str(uid))!r} is no uid; write its 16 hex digits, or a decimal number below 2**64"],
+    )
+    for reading in readings:
+        try:
+            stories.append(follow(folder, run, legs, reading))
+        except NotFound as error:
+            missing.append(str(error))
+    if len(stories) > 1:
+        both = " and ".join(f"0x{story.uid}" for story in stories)
+        raise NotFound(f"{uid} is the uid of two documents, in hex and as a decimal number: {both}; name one of these")
+    if not stories:
+        raise NotFound("; ".join(missing[1:] or missing))
+    return stories[0]
 
 
 def follow(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], uid: int, key: str | None = None) -> Story:

@@ -22,6 +22,8 @@ from gristmill.pipeline.store.store import Store
         ("0123456789abcdef", "uid"),
         ("https://example.org/a?b=1", "url"),
         ("example.org/a/b", "url"),
+        ("12345678901234567890", "uid"),
+        ("0xee28e33740184174", "uid"),
         ("example.org", "host"),
         ("Sub.Example.co.uk", "host"),
         ("someone+x@example.org", "email"),
@@ -57,8 +59,8 @@ def test_a_list_that_asks_for_nothing_or_is_not_there(tmp_path: Path) -> None:
 def meant(lines: list[str], documents: list[dict[str, object]]) -> list[str]:
     keys: dict[str, set[int]] = {}
     for line in lines:
-        kind, key = entry_of(line)
-        keys.setdefault(kind, set()).add(key)
+        kind, of_line = entry_of(line)
+        keys.setdefault(kind, set()).update(of_line)
     table = pa.table(
         {
             "uid": pa.array([document.get("uid", 1) for document in documents], pa.uint64()),

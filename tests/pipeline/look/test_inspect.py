@@ -24,7 +24,6 @@ from gristmill.pipeline.look.history import (
     Written,
     as_signal,
     history,
-    parse_uid,
 )
 from gristmill.pipeline.look.overview import overview, plain as plain_overview, render
 from gristmill.pipeline.look.run_folder import Folder, NotFound, as_json, render_stage, stage_view
@@ -208,12 +207,6 @@ def test_a_document_is_found_by_the_id_of_its_source(tmp_path: Path) -> None:
             history(run.out, id="c")
         said = CliRunner().invoke(app, ["inspect", run.out, "--id", "a", "--uid", "1"])
         assert "give one of them" in str(said.exception)
-
-
-def test_uids_are_hex_or_decimal() -> None:
-    assert parse_uid("00000000000000ff") == parse_uid("255") == parse_uid("0xff") == 255
-    with pytest.raises(NotFound):
-        parse_uid(str(1 << 64))
 
 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
