@@ -80,7 +80,8 @@ def _counts(stages: list[StageEntry], kept: list[DocumentRow]) -> list[Finding]:
     findings = []
     for stage in stages:
         accounted = stage["kept"] + sum(stage["dropped"].values()) + stage["quarantined"]
-        findings.append(equal(f"{stage['name']}: kept + dropped + quarantined", stage["docs_in"], accounted))
+        came = stage["docs_in"] + stage.get("made", 0)
+        findings.append(equal(f"{stage['name']}: kept + dropped + quarantined", came, accounted))
     writing = next(stage for stage in stages if stage["kind"] == "sink")
     findings.append(equal("documents written, as counted", writing["kept"], len(kept)))
     return findings

@@ -72,7 +72,7 @@ class Engine:
         self.requests: Counter[str] = Counter()  # of all results, to object stores
         self.start_seconds = 0.0  # until workers were ready
         self._along: list[Task] = []
-        self._failed: dict[str, Result] = {}  # of tasks that went along
+        self._failed: dict[str, Result] = {}  # of tasks for the report
         self._nonce: str | None = None  # for workers of other machines: do they see the run's folder?
         self._kernels: Offer | None = None  # for them too: what the driver has compiled
         self._sent = 0  # groups ever
@@ -327,7 +327,9 @@ class Engine:
                 found = None if answer_or_future is future else json.loads(answer_or_future)
                 error = future.exception() if found is None and future.status == "error" else None
                 if isinstance(error, KilledWorker) or found == [DIED]:
-                    groups.extendleft(reversed(self.after_a_death(group, trail, results)))
+                    groups.extendleft(reversed(self.after_a_death(group, trail)))
+                    given_up = [task["task"] for task in group.tasks if task["task"] in self._failed]
+                    results |= {name: self._failed[name] for name in given_up}
                 elif error is not None:
                     raise RunFailed(f"{group}: {type(error).__name__}: {error}") from error
                 elif found is None:
@@ -391,7 +393,7 @@ class Engine:
         store = self.journal.store
         return Path(store.at(f"{FOLDER}/.{name}.tmp")) if store.local else None
 
-    def after_a_death(self, group: Group, trail: Path | None, results: dict[str, Result]) -> list[Group]:
+    def after_a_death(self, group: Group, trail: Path | None) -> list[Group]:
         """What to send of a group whose worker died: what it was at with care, and the rest as before. A task for the
         report is given up when it hangs, or dies twice."""
         self.deaths += 1
@@ -403,7 +405,7 @@ class Engine:
         if last is None and trail is not None:  # it stood in the worker's queue
             return [group.queued_again(f"lost its worker {QUEUED_TRIES} times before anything was begun{self.limit}")]
         if group.careful and group.tasks[0]["kind"] in FOR_REPORTS:
-            self.give_up(group.tasks[0], "killed its worker", results)
+            self.give_up(group.tasks[0], "killed its worker")
             return []
         if group.careful:  # documents do not kill it: somebody else did
             # where workers die of something else, as on machines that are taken away, that is no sign
@@ -417,7 +419,7 @@ class Engine:
         what = f"{task['node']}, {task['key']}"
         rest = [Group(some) for some in (group.tasks[:number], group.tasks[number + 1 :]) if some]
         if task["kind"] in FOR_REPORTS and last.hung:
-            self.give_up(task, "took too long", results)
+            self.give_up(task, "took too long")
             return rest
         if last.place is None:
             self.ui.note(f"a worker died over {what}; trying again with care")
@@ -430,11 +432,11 @@ class Engine:
             self.ui.note(f"a worker {died} {last.in_words()} of {what}; looking for the one to blame")
         return [Group([task], careful=True, place=last.place), *rest]
 
-    def give_up(self, task: Task, why: str, results: dict[str, Result]) -> None:
+    def give_up(self, task: Task, why: str) -> None:
         """A task for the report that a worker did not survive. It is not tried again, nor by a later run: that might do
         it in the process of the driver."""
         result: Result = {"failed": f"{task['node']}, {task['kind']} {task['key']}: {why}"}
-        results[task["task"]] = result
+        self._failed[task["task"]] = result
         if task["kind"] != "look":
             self.journal.add(task["task"], result)
 

@@ -86,7 +86,8 @@ def after(before: Volume, its: Mapping[str, Any], text: int | None, told: int | 
         return Volume(text, told, True)
     if not its.get("kept"):
         return Volume(text, 0, True)  # of a source of which nothing is left, no tokenizer tells
-    if before.counted and its.get("docs_in") == its.get("kept") and text == before.text_bytes:
+    same = its.get("docs_in") == its.get("kept") and not its.get("made")
+    if before.counted and same and text == before.text_bytes:
         return Volume(text, before.tokens, True)
     if before.counted and before.text_bytes and text is not None:
         return Volume(text, round((before.tokens or 0) * text / before.text_bytes), text == 0)

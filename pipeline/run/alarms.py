@@ -74,7 +74,7 @@ def alarms_of_stages(plan: Plan, account: RunAccount) -> list[str]:
         if isinstance(thing, Source):
             continue
         for origin, count in sorted(account.stages.get(name, {}).items()):
-            gone = count.docs_in - count.kept
+            gone = count.dropped.total() + count.quarantined  # not docs_in - kept: a stage may make documents
             if count.docs_in and gone / count.docs_in > thing.stage.expect_drops:
                 most = max([*count.dropped.items(), ("quarantined", count.quarantined)], key=lambda x: x[1])
                 raised.append(
