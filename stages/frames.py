@@ -5,26 +5,26 @@ None of these libraries is imported unless a table of it comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 Back = Callable[[pa.Table], Any]
+ROW = "__row__"
 TAKEN = "an Arrow table or batch, a pandas or polars frame, a Hugging Face dataset, or a list of dictionaries"
 
 
-def as_arrow(data: Any) -> tuple[pa.Table, Back]:
-    """The data as an Arrow table, and what makes the caller's kind of a table again."""
+def as_arrow(data: Any, numbered: bool = False) -> tuple[pa.Table, Back]:
+    """The data as an Arrow table, and what makes the caller's kind of a table again. `numbered`: the rows of a pandas
+    frame have a column `ROW`, by which they get their labels back."""
     if isinstance(data, pa.Table):
         return data, lambda table: table
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data]), lambda table: table
     library, name = type(data).__module__.partition(".")[0], type(data).__name__
     if library == "pandas" and name == "DataFrame":
-        return pa.Table.from_pandas(
-            data, preserve_index=False
-        ).replace_schema_metadata(), lambda table: table.to_pandas()
+        return _of_pandas(data, numbered)
     if library == "polars" and name in ("DataFrame", "LazyFrame"):
         return _of_polars(data)
     if library == "datasets" and name == "Dataset":
@@ -47,6 +47,30 @@ def as_column(values: Sequence[Any], from_pandas: bool = False) -> pa.Array:
         return pa.array(values, from_pandas=from_pandas)
     except OverflowError:
         return pa.array(values, pa.uint64(), from_pandas=from_pandas)
+
+
+def names_in(columns: Iterable[str]) -> str:
+    """As a message lists a table's columns."""
+    return ", ".join(name for name in columns if name != ROW)
+
+
+def _of_pandas(frame: Any, numbered: bool) -> tuple[pa.Table, Back]:
+    """Levels of the index that have names are columns too, unless rows get their labels back."""
+    if not numbered:
+        named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+        frame = frame.reset_index(level=named) if named else frame
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+    if not numbered:
+        return table, lambda kept: kept.to_pandas()
+    return table.append_column(ROW, pa.array(range(len(table)), pa.int64())), lambda kept: _labelled(kept, frame.index)
+
+
+def _labelled(kept: pa.Table, index: Any) -> Any:
+    if ROW not in kept.column_names or kept[ROW].null_count:
+        return kept.to_pandas()
+    frame = kept.drop_columns([ROW]).to_pandas()
+    frame.index = index.take(kept[ROW].to_numpy())
+    return frame
 
 
 def _of_polars(data: Any) -> tuple[pa.Table, Back]:

@@ -231,7 +231,7 @@ class LocalFlow:
 def documents_in(data: Any, with_uids: bool = False) -> tuple[pa.Table, Back]:
     """`as_arrow`, its columns as stages calculate with them; TypeError where the column `text` holds anything but
     strings. `with_uids`: rows have one each, of their number where the table has none."""
-    table, back = as_arrow(data)
+    table, back = as_arrow(data, numbered=True)
     table = plainly_encoded(table)
     column = table["text"] if "text" in table.column_names else pa.chunked_array([], pa.null())
     if column.null_count < len(column) and column.type not in (pa.string(), pa.large_string()):

@@ -26,6 +26,7 @@ from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, ch
 from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.frames import names_in
 from gristmill.stages.limits import Bound, Limit, above, below, setting_at, signals_bounded
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents, documents_in
 from gristmill.stages.settings import PLACEMENT, Range, Settings, of_a_recipe, snake_case
@@ -433,6 +434,10 @@ class Global(Stage):
         """Run the stage on a table (`as_arrow`), without an engine: kept rows come back, with the signals that it adds.
         Columns that every document has and this table has not are taken as null, uids from the numbers of rows."""
         table, back = documents_in(data)
+        for name in ("text", "url"):
+            read = self.needs_text if name == "text" else name in self.columns
+            if read and len(table) and name not in table.column_names:
+                raise TypeError(f"{self.called} reads the column `{name}`; there are {names_in(table.column_names)}")
         documents, added = as_documents(table)
         for name in self.wants:
             Signals(documents).column(name)

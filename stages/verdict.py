@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from gristmill.kernels.base.types import Integers, Mask
 from gristmill.stages.contract import MOST_REASONS, CannotRun, ContractBroken
+from gristmill.stages.frames import names_in
 
 
 class Verdict:
@@ -129,7 +130,7 @@ class Signals:
         index = self._batch.schema.get_field_index(name)
         if index < 0:
             raise NoSuchSignal(
-                f"no signal {name!r} here; there are {', '.join(self._batch.schema.names)}{who_adds(name)}"
+                f"no signal {name!r} here; there are {names_in(self._batch.schema.names)}{who_adds(name)}"
             )
         column = self._batch.column(index)
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

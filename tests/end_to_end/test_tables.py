@@ -1,0 +1,49 @@
+"""Stages and recipes on tables of other libraries: what comes in comes out, and what is missing is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pyarrow as pa
+import pytest
+
+import gristmill
+from gristmill.stages import ExactDedup, GopherQuality, MinHashDedup, SiteBoilerplate, TextSignals, UrlDedup
+
+TEXTS = ["the same text", "the same text", "another one", "a third"]
+
+
+def test_rows_of_a_frame_keep_their_labels() -> None:
+    frame = pandas.DataFrame({"text": TEXTS, "n": [0, 1, 2, 3]})
+    kept = ExactDedup()(frame)
+    assert sorted(kept["n"]) == kept["n"].tolist() and len(kept) == 3
+    assert kept.index.tolist() == kept["n"].tolist()
+    assert frame.loc[kept.index, "text"].tolist() == kept["text"].tolist()
+    named = TextSignals()(frame.set_index(pandas.Index(["a", "b", "c", "d"], name="key")))
+    assert named.index.tolist() == ["a", "b", "c", "d"] and named.index.name == "key"
+    two = ExactDedup()(frame.set_index([["x", "x", "y", "y"], ["a", "b", "c", "d"]]))
+    assert two.index.tolist() == [(("x", "y")[n // 2], "abcd"[n]) for n in two["n"]]
+    assert [*kept.columns] == ["text", "n", "exact_cluster_size"]
+
+
+@pytest.mark.parametrize("make", [pandas.DataFrame, pa.table, lambda columns: pa.table(columns).to_pylist()])
+@pytest.mark.parametrize(
+    ("stage", "lacks"),
+    [(ExactDedup(), "text"), (MinHashDedup(), "text"), (UrlDedup(), "url"), (SiteBoilerplate(), "text")],
+)
+def test_a_stage_without_its_column_says_so(make: Any, stage: Any, lacks: str) -> None:
+    with pytest.raises(TypeError, match=f"{stage.called} reads the column `{lacks}`; there are txt, n$"):
+        stage(make({"txt": TEXTS, "n": [0, 1, 2, 3]}))
+
+
+def test_columns_that_a_message_lists_are_those_of_the_table() -> None:
+    with pytest.raises(gristmill.stages.verdict.NoSuchSignal, match=r"there are text\. Measure"):
+        GopherQuality()(pandas.DataFrame({"text": TEXTS}))
+
+
+def test_a_named_index_is_a_column_of_a_recipe(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"text": TEXTS}, index=pandas.Index([f"https://a.org/{i}" for i in range(4)], name="url"))
+    run = gristmill.Recipe(frame, ["write"], name="small").run(tmp_path / "out", workers=1)
+    assert sorted(document["url"] for document in run.kept()) == frame.index.tolist()
