@@ -29,6 +29,7 @@ from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.processes.nodes import in_words as in_nodes, nodes_here
 from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe.yaml_lines import load_with_lines
 from gristmill.pipeline.run.stale import stages_of, unused_results
 from gristmill.pipeline.store.checksums import hash_of_object
 from gristmill.pipeline.store.journal import READERS, Journal
@@ -107,9 +108,20 @@ def this_machine(gpus: Sequence[str]) -> Grid:
     return table
 
 
+def is_recipe(path: Path) -> bool:
+    """Whether a YAML file has what every recipe has; other tools write `stages:` too."""
+    if not path.is_file():
+        return False
+    try:
+        data, _ = load_with_lines(path)
+    except RecipeError:
+        return False
+    return isinstance(data, dict) and isinstance(data.get("stages"), list) and isinstance(data.get("sources"), dict)
+
+
 def next_steps(folder: Path) -> list[str]:
     """What a person would do here, by what lies in the folder."""
-    recipes = sorted(path for path in folder.glob("*.y*ml") if "stages:" in path.read_text(errors="replace"))
+    recipes = sorted(path for path in folder.glob("*.y*ml") if is_recipe(path))
     runs = sorted(path.parent for path in folder.glob("out/*/run.json"))
     if runs:
         return [f"next: gristmill inspect {shlex.quote(str(runs[0]))}"]

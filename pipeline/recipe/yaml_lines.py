@@ -33,8 +33,10 @@ def load_with_lines(path: Path, text: str | None = None) -> tuple[YAML, dict[Pla
         text = path.read_text(encoding="utf-8") if text is None else text
     except FileNotFoundError:
         raise RecipeError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise RecipeError(f"{path}: a folder; a YAML file was expected") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}: cannot be read: {error}") from error
+        raise RecipeError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     try:
         loader = _Loader(text)
         node = loader.get_single_node()

@@ -54,7 +54,7 @@ def test_a_stage_that_is_begun_passes_its_test(tmp_path: Path, kind: Kind, monke
 
 def test_doctor_says_what_to_do_next(tmp_path: Path) -> None:
     assert "gristmill demo" in next_steps(tmp_path)[0]
-    (tmp_path / "r.yaml").write_text("name: r\nstages: [write]\n")
+    (tmp_path / "r.yaml").write_text("name: r\nsources: {a: {jsonl: {path: in}}}\nstages: [write]\n")
     assert "run" in next_steps(tmp_path)[0] and "r.yaml" in next_steps(tmp_path)[0]
     (tmp_path / "out/r").mkdir(parents=True)
     (tmp_path / "out/r/run.json").write_text("{}")
