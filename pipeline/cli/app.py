@@ -237,7 +237,8 @@ def show_so_far(folder: str) -> None:
         screen.print(final_table(record))
         for alarm in record["alarms"]:
             say(screen, alarm, "yellow", "alarm")
-        screen.print(f"report so far: {escape(cli_report.address(folder))}", soft_wrap=True)
+        if Store(folder).exists("report.html"):
+            screen.print(f"report so far: {escape(cli_report.address(folder))}", soft_wrap=True)
 
 
 @app.command()

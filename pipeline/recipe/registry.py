@@ -8,6 +8,7 @@ pickle.
 from __future__ import annotations
 
 import difflib
+import errno
 import hashlib
 import importlib.metadata
 import re
@@ -18,7 +19,8 @@ from functools import cache
 from pathlib import Path
 
 import gristmill.stages as stages
-from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
+from gristmill.kernels.base.compiled import cache_folder
+from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed, in_words
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.stages.checks import OF_LICENSES
 from gristmill.stages.stage import CannotRun, Global, Stage, snake_case
@@ -155,6 +157,9 @@ def prepare(stage: Stage) -> None:
         stage.prepare()
     except STAGE_ERRORS as error:
         message = str(error) if isinstance(error, CannotRun) else f"prepare() failed: {type(error).__name__}: {error}"
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = str(error.filename or cache_folder())  # a write that fails names no file
+            message = f"{in_words(error, where)} (GRISTMILL_CACHE names another folder for compiled code)"
         raise RunFailed(f"{named(stage)}: {message}") from error
 
 

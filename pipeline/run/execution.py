@@ -12,7 +12,7 @@ from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.work import look_here
-from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles
+from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles, in_words
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.inputs.notes import (
@@ -203,7 +203,8 @@ class Execution:
             self.write_reports(record, {}, partial(look_here, lease=self.store.lease_token))
             self.journal.flush()
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
-            self.ui.note(f"no report of what there is: {f'{also}' or type(also).__name__}")
+            why = in_words(also, self.store.address) if isinstance(also, OSError) else f"{also}" or type(also).__name__
+            self.ui.note(f"no report of what there is: {why}")
 
     def prepare(self) -> None:
         """What stages like to have done once on a machine, before many workers do it at once."""
