@@ -218,6 +218,11 @@ RECIPES: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "dedup": ("{texts: {jsonl: {path: many.jsonl}}}", "[exact_dedup, minhash_dedup, write]", []),
     "judge": ("{texts: {jsonl: {path: many.jsonl}}}", "[judge: {judge_path: judge}, keep_where: {signal: good, at_least: 0}, write]", []),
     "tokens": ("{texts: {jsonl: {path: many.jsonl}}}", "[tokenize: {vocab_size: 300}, pack: {row_length: 64}]", []),
+    "cleaned": (
+        "{texts: {jsonl: {path: many.jsonl}}}",
+        "[repair, personal_data, paragraph_dedup, tokenize: {vocab_size: 300}, mix: {method: proportional}, write]",
+        [],
+    ),
     "files": ("{files: {pdf: {path: pages}, stages: [extract]}}", "[write]", ["pypdfium2"]),
     "by_trafilatura": ("{pages: {html: {path: pages}, stages: [extract: {engine: trafilatura}]}}", "[write]", ["trafilatura"]),
     "by_datatrove": (
