@@ -17,7 +17,7 @@ from gristmill.pipeline.crawls import spool
 from gristmill.pipeline.crawls.dumps import facts_in
 from gristmill.pipeline.crawls.remote import facts_path, folder_of
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.inputs.again import NoOriginal, addresses_of, reader_of
+from gristmill.pipeline.inputs.again import NoOriginal, reader_of
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in, sum_of
 from gristmill.pipeline.inputs.listing import Folders
 from gristmill.pipeline.store.checksums import hash_of_content
@@ -132,21 +132,19 @@ def crawls_of(record: RunRecord) -> Iterator[tuple[str, Cc]]:
             yield source, reader
 
 
-def cached(store: Store, record: RunRecord, read: Mapping[str, set[str]]) -> list[str]:
+def cached(record: RunRecord, read: Mapping[str, set[str]]) -> list[str]:
     """Folders of this machine's cache that hold files of crawls which documents came from, by source; and those with
     tables of the crawl's index, which name their urls."""
     folders: list[Path] = []
-    remembered = remembered_in(store.read(REMEMBERED)) if store.exists(REMEMBERED) else {}
     for source, reader in crawls_of(record):
         place, root = folder_of(reader) / "files", reader.root.rstrip("/")
-        for path in sorted(read.get(source, ())):
-            for address, _ in addresses_of(remembered, path, reader):
-                folders.append(spool.folder_of_file(place, address, str(remembered[address][1])))
-        if read.get(source):
-            tables = [
-                (n, facts.tag) for n, facts in facts_in(facts_path(reader, root)).items() if n.endswith(".parquet")
-            ]
-            folders += [spool.folder_of_file(place, f"{root}/{name}", tag) for name, tag in tables]
+        tags = {name: facts.tag for name, facts in facts_in(facts_path(reader, root)).items()}
+        names = [
+            *sorted(read.get(source, ())),
+            *(name for name in tags if read.get(source) and name.endswith(".parquet")),
+        ]
+        for name in names:
+            folders += [spool.folder_of_file(place, f"{root}/{name}", tag) for tag in {"", tags.get(name, "")}]
     return sorted({str(folder) for folder in folders if (folder / spool.PIECES).exists()})
 
 

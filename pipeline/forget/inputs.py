@@ -26,6 +26,7 @@ from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.documents import Origin
+from gristmill.stages.read.cc import Cc
 from gristmill.stages.text.personal_data import PersonalData
 
 UNREADABLE = (NoOriginal, RunFailed, OSError, ValueError, KeyError, EOFError, RuntimeError, MemoryError)
@@ -75,6 +76,8 @@ class InputSearch:
 
     def _read(self, source: str, path: str, start: int, end: int | None) -> None:
         reader = reader_of(self.record, source)
+        if isinstance(reader, Cc) and "://" in reader.root:
+            raise NoOriginal(f"lies elsewhere ({reader.root})")
         addresses = list(addresses_of(self._remembered, path, reader))
         if len(addresses) != 1:
             raise NoOriginal("the journal does not say where it lies" if not addresses else "several files may be it")

@@ -230,7 +230,7 @@ class Preparation:
                 if any(not document["copy"] for _, document in ledger.by_part.get(part["key"], ())):
                     paths = {span["path"] for span in part["inputs"] if "path" in span}
                     read[part["source"]] = read.get(part["source"], set()) | paths
-        folders = beside.cached(self.store, self.record, read)
+        folders = beside.cached(self.record, read)
         noted(self.found, "files of crawls in the cache of `cc`, which go whole", 0, len(folders))
         return folders
 
