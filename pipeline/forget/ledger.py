@@ -250,7 +250,7 @@ def with_facts(value: Any, facts_of: Mapping[str, FileFacts | None]) -> Any:
         return {
             name: with_facts(inner, facts_of)
             for name, inner in value.items()
-            if name == "documents"
+            if (name == "documents" and "key" in value)  # of a part, which goes on without documents
             or not (is_gone(inner, facts_of) or is_gone({"path": inner, "checksum": ""}, facts_of))
         }
     if isinstance(value, list):

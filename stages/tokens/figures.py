@@ -77,7 +77,12 @@ def packing_figures(report: Report) -> list[Block]:
         blocks.append(lengths(packing["document_lengths"]))
     given = sorted(packing["sources"].items(), key=lambda item: (-item[1]["tokens"], item[0]))
     rows = [
-        (str(name), as_number(of["documents"]), as_number(of["tokens"]), as_percent(of["tokens"] / packing["tokens"]))
+        (
+            str(name),
+            as_number(of["documents"]),
+            as_number(of["tokens"]),
+            as_percent(of["tokens"] / max(1, packing["tokens"])),
+        )
         for name, of in given
     ]
     bars = relative([of["tokens"] for _, of in given])

@@ -301,3 +301,21 @@ def test_a_page_of_a_fetched_crawl_leaves_the_cache_too(tmp_path: Path) -> None:
         assert any(str(cache) in place and "other machines" in place for place in receipt["not_reached"])
         gristmill("verify", out)
         assert "nothing was done" in gristmill("run", tmp_path / "r.yaml", "--out", out, "--workers", 1)
+
+
+def test_a_takedown_of_all_that_an_input_file_gave_leaves_a_whole_run(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for host in "ab":
+        rows = [{"text": f"Text {i} of {host}, by the river.", "url": f"https://{host}.example/{i}"} for i in range(5)]
+        (tmp_path / f"in/{host}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = "name: r\nparts: {files: 1}\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, write]\n"
+    (tmp_path / "r.yaml").write_text(recipe)
+    gristmill("run", tmp_path / "r.yaml", "--out", tmp_path / "out", "--workers", 1)
+    left = [row["url"] for row in kept(tmp_path / "out") if row["url"].startswith("https://b")]
+    assert forget(tmp_path / "out", "a.example")["documents"] == 5
+    gristmill("verify", tmp_path / "out")
+    for _ in range(2):
+        assert [row["url"] for row in kept(tmp_path / "out")] == left and len(left) == 5
+        gristmill("run", tmp_path / "r.yaml", "--out", tmp_path / "out", "--workers", 1)
+    assert forget(tmp_path / "out", "b.example")["documents"] == 5 and kept(tmp_path / "out") == []
+    gristmill("verify", tmp_path / "out")
