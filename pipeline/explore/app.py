@@ -22,7 +22,7 @@ from gristmill.pipeline.explore.answers import (
 from gristmill.pipeline.explore.document import PIECE, FoundDocument, StillSearching, TextCache, TextPiece, find
 from gristmill.pipeline.explore.live import live_of
 from gristmill.pipeline.explore.matches import first_match
-from gristmill.pipeline.explore.originals import NoOriginal, Originals, inert
+from gristmill.pipeline.explore.originals import Originals, inert
 from gristmill.pipeline.explore.query import (
     ADDRESS,
     PAGE,
@@ -39,6 +39,7 @@ from gristmill.pipeline.explore.reading_turns import Busy, Turn, Turns
 from gristmill.pipeline.explore.search import READ_ERRORS, Searcher
 from gristmill.pipeline.explore.snapshot import READ_WRONG, Snapshot, Snapshots
 from gristmill.pipeline.formatting import for_machines, uids_meant
+from gristmill.pipeline.inputs.again import NoOriginal
 from gristmill.pipeline.look.run_folder import NotFound
 
 SEARCHING = 4.0  # seconds of one search

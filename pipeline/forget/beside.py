@@ -17,7 +17,7 @@ from gristmill.pipeline.crawls import spool
 from gristmill.pipeline.crawls.dumps import facts_in
 from gristmill.pipeline.crawls.remote import facts_path, folder_of
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.inputs.again import NoOriginal, reader_of
+from gristmill.pipeline.inputs.again import NoOriginal, reader_of, sources_of
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in, sum_of
 from gristmill.pipeline.inputs.listing import Folders
 from gristmill.pipeline.store.checksums import hash_of_content
@@ -41,7 +41,7 @@ def tables_folder(out: str) -> Path:
 def sources_of_tables(store: Store, record: RunRecord) -> dict[Path, str | None]:
     """Tables beside a run, each with the source that reads it; None where the recipe has another table by now."""
     tables: dict[Path, str | None] = dict.fromkeys(sorted(tables_folder(store.root).glob("*.parquet")))
-    for source in record["recipe"].get("sources", {}):
+    for source in sources_of(record):
         try:
             reader = reader_of(record, source)
         except NoOriginal:
@@ -123,7 +123,7 @@ def edit_beside(store: Store, tables: Mapping[str, Any]) -> None:
 
 def crawls_of(record: RunRecord) -> Iterator[tuple[str, Cc]]:
     """Sources that fetch what they read, with their readers."""
-    for source in record["recipe"].get("sources", {}):
+    for source in sources_of(record):
         try:
             reader = reader_of(record, source)
         except NoOriginal:

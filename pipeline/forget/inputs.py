@@ -4,14 +4,14 @@ are stored, because `personal_data` has masked it."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.forget.ledger import reads_inputs
-from gristmill.pipeline.inputs.again import NoOriginal, addresses_of, reader_of
+from gristmill.pipeline.inputs.again import NoOriginal, addresses_of, reader_of, sources_of
 from gristmill.pipeline.inputs.files import (
     REMEMBERED,
     InputFile,
@@ -35,10 +35,11 @@ UNREADABLE = (NoOriginal, RunFailed, OSError, ValueError, KeyError, EOFError, Ru
 def is_masked(record: RunRecord, wanted: Forgotten) -> bool:
     """May a stage have masked what a list asks for?"""
     for entry in record["stages"]:
+        settings = entry["settings"]
         if entry["stage"] == PersonalData.recipe_name():
             texts = any(len(wanted.keys[kind]) for kind in ("sha256", "xxh3"))
-            emails = len(wanted.keys["email"]) and "email" in entry["settings"]["kinds"]
-            urls = entry["settings"].get("url") and any(len(wanted.keys[kind]) for kind in ("url", "host"))
+            emails = len(wanted.keys["email"]) and "email" in cast(list[str], settings["kinds"])
+            urls = settings.get("url") and any(len(wanted.keys[kind]) for kind in ("url", "host"))
             if texts or emails or urls:
                 return True
     return False
@@ -64,7 +65,7 @@ class InputSearch:
             if reads_inputs(result):
                 spans = [span for span in result["part"]["inputs"] if "path" in span]
                 stretches |= dict.fromkeys((s["source"], s["path"], s["start"], s["end"]) for s in spans)
-        here = [stretch for stretch in stretches if stretch[0] in self.record["recipe"].get("sources", {})]
+        here = [stretch for stretch in stretches if stretch[0] in sources_of(self.record)]
         note(f"reading the inputs again, for what is masked in the run: {len(here):,} stretches of files")
         for source, path, start, end in here:
             try:

@@ -13,7 +13,7 @@ from gristmill.pipeline.forget.answers import askers_of, can_be_known
 from gristmill.pipeline.forget.beside import crawls_of, tables_folder
 from gristmill.pipeline.forget.folder import Files
 from gristmill.pipeline.forget.plan import Plan
-from gristmill.pipeline.inputs.again import NoOriginal, is_below, reader_of, roots_of
+from gristmill.pipeline.inputs.again import NoOriginal, is_below, reader_of, roots_of, sources_of
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.store import Store
@@ -79,7 +79,7 @@ def out_of_reach(store: Store, files: Files, record: RunRecord, tables: Sequence
 def inputs(store: Store, record: RunRecord) -> Iterator[tuple[str, str]]:
     """Sources and where their files lie, but for tables beside the run, which are cleaned."""
     remembered = remembered_in(store.read(REMEMBERED)) if store.exists(REMEMBERED) else {}
-    for source in record["recipe"].get("sources", {}):
+    for source in sources_of(record):
         try:
             roots = roots_of(reader_of(record, source))
         except NoOriginal:

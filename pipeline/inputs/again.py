@@ -18,6 +18,12 @@ class NoOriginal(LookupError):
     """An original cannot be read; the message says why."""
 
 
+def sources_of(record: Mapping[str, Any]) -> list[str]:
+    """Names of a run's sources."""
+    recipe = record.get("recipe")
+    return list(recipe.get("sources") or {}) if isinstance(recipe, dict) else []
+
+
 def reader_of(record: Mapping[str, Any], source: str) -> Reader:
     """The reader of a source, as run.json has it; only readers that come with the mill."""
     recipe = record.get("recipe") or {}

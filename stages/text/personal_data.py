@@ -1,5 +1,5 @@
-"""Personal data out of texts, metadata and urls: e-mail and network addresses, numbers of telephones, cards, accounts and US social
-security, keys, masked or made harmless.
+"""Personal data out of texts, metadata and urls: e-mail and network addresses, numbers of telephones, cards, accounts
+and US social security, keys, masked or made harmless.
 
 What is found, what is not, and how often that is right: docs/personal_data.md.
 """
