@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from gristmill.kernels.base.types import Mask
+from gristmill.stages.checks import nearest
 from gristmill.stages.paths import FOLDER
 
 # A field marked so says where work is done, never what comes out; it is left out of fingerprints. All others count.
@@ -19,6 +21,38 @@ class Settings(BaseModel):
     """Configuration that is checked, frozen and refuses fields it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
+
+
+class SettingsError(ValueError):
+    """Settings that a stage does not take; the message is one line for the person who wrote them."""
+
+
+class SaysInOneLine(type(BaseModel)):  # type: ignore[misc]
+    """The class of stages, whose constructors say in one line what is wrong. Recipes have lines of their own: they use
+    `model_validate`, which raises as pydantic does."""
+
+    def __call__(cls, *arguments: Any, **settings: Any) -> Any:
+        try:
+            return super().__call__(*arguments, **settings)
+        except ValidationError as error:
+            raise SettingsError(in_one_line(cls.__name__, error, list(cls.model_fields))) from None
+
+
+def in_one_line(called: str, error: ValidationError, fields: list[str]) -> str:
+    faults = []
+    for fault in error.errors(include_url=False):
+        place, what = ".".join(map(str, fault["loc"])), fault["msg"]
+        if fault["type"] == "extra_forbidden":
+            near = nearest(place, fields)
+            what = f"no such setting; did you mean {near[0]}?" if near else "no such setting"
+        elif fault["type"] == "missing":
+            what = "is missing"
+        elif fault["type"] == "value_error":
+            what = what.removeprefix("Value error, ")
+        else:
+            what = f"{what}, not {reprlib.repr(fault['input'])}"
+        faults.append(f"{place}: {what}" if place else what)
+    return f"{called}: {'; '.join(faults)}"
 
 
 def of_a_recipe(info: ValidationInfo) -> bool:

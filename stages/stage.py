@@ -29,14 +29,14 @@ from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.frames import names_in
 from gristmill.stages.limits import Bound, Limit, above, below, setting_at, signals_bounded
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents, documents_in
-from gristmill.stages.settings import PLACEMENT, Range, Settings, of_a_recipe, snake_case
+from gristmill.stages.settings import PLACEMENT, Range, SaysInOneLine, Settings, of_a_recipe, snake_case
 from gristmill.stages.state import State, changes, complaint, first_difference, state_of, state_of_generators
 from gristmill.stages.verdict import Applied, Made, NoSuchSignal, Signals, Verdict, numbers_in
 
 MOST = 2**31 - 1  # counts of a document are int32
 
 
-class Stage(Settings, ABC):
+class Stage(Settings, ABC, metaclass=SaysInOneLine):
     """What all kinds share: a name in recipes and in reports."""
 
     name: Annotated[

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from pydantic import ValidationError
-
 from gristmill.pipeline.inputs.files import Remembered
 from gristmill.pipeline.recipe import registry
 from gristmill.stages.read.cc import Cc
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Reader
 
 
@@ -37,7 +36,7 @@ def reader_of(record: Mapping[str, Any], source: str) -> Reader:
         raise NoOriginal(f"run.json: the reader of {source} is not as the mill writes it")
     try:
         return cast(Reader, registry.build({"stage": readers[0], "settings": chosen, "code": None}))
-    except (ValidationError, TypeError) as error:
+    except (SettingsError, TypeError) as error:
         raise NoOriginal(f"run.json: the reader of {source} is not as the mill writes it") from error
 
 

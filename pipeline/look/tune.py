@@ -241,7 +241,7 @@ def _with_setting(rule: Rule, stage: str, path: str, value: JSON, setting: str) 
     change = Change(stage, path, place[last], value)
     place[last] = value
     try:
-        return type(rule)(**settings), change
+        return type(rule).model_validate(settings), change
     except ValidationError as error:
         raise RecipeError(f"{setting}: {error.errors(include_url=False)[0]['msg']}") from error
 

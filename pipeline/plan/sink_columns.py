@@ -1,6 +1,7 @@
 """The columns that every file of a sink has: all that any part has.
 
-A signal may be there for some documents alone, since sources are measured differently. Readers of many Parquet files take the columns of the first for those of all.
+A signal may be there for some documents alone, since sources are measured differently. Readers of many Parquet files
+take the columns of the first for those of all.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings as how, strategies as st
-from pydantic import ValidationError
 
 from gristmill.stages import Difficulty
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.text.common_words import learn_common_words
 from gristmill.stages.text.difficulty import ENGLISH_ONLY, SIGNALS
 from gristmill.stages.text.directions import EASY_WHEN_HIGH
@@ -145,17 +145,17 @@ def test_common_words_are_learned_from_texts(tmp_path):
     ],
 )
 def test_wrong_settings_are_refused(settings, message):
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(SettingsError, match=message):
         Difficulty(**settings)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"\x93NUMPY", NPY])
 def test_a_damaged_file_of_words_is_refused(tmp_path, content):
     (tmp_path / "words.npz").write_bytes(content)
-    with pytest.raises(ValidationError, match=r"common_words: .* is none that"):
+    with pytest.raises(SettingsError, match=r"common_words: .* is none that"):
         Difficulty(common_words=str(tmp_path / "words.npz"))
     (tmp_path / "words.txt").write_text("\n  \n")
-    with pytest.raises(ValidationError, match="holds no word"):
+    with pytest.raises(SettingsError, match="holds no word"):
         Difficulty(common_words=str(tmp_path / "words.txt"))
 
 

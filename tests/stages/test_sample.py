@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from gristmill.stages.sample import Sample, splitmix64
+from gristmill.stages.settings import SettingsError
 
 UIDS = np.random.default_rng(1).integers(0, 2**64, 100_000, dtype=np.uint64)
 TABLE = pa.table({"uid": UIDS})
@@ -50,5 +50,5 @@ def test_consecutive_uids_are_sampled_evenly():
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
 def test_a_rate_is_a_share(rate):
-    with pytest.raises(ValidationError):
+    with pytest.raises(SettingsError):
         Sample(rate=rate)

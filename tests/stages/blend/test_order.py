@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from gristmill.stages.blend import order as order_module
 from gristmill.stages.blend.order import Curriculum, Order
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.stages.scattered import Scattered
 
@@ -149,21 +149,21 @@ def test_copies_have_places_of_their_own():
 
 
 def test_wrong_settings_are_explained():
-    with pytest.raises(ValidationError, match="goes by a signal"):
+    with pytest.raises(SettingsError, match="goes by a signal"):
         Order(schedule="ascending")
     for settings, message in [
-        ({"by": "hard", "schedule": {"warm_up": {"stages": 8}}}, r"schedule\.warm_up\.stages\n.*not permitted"),
-        ({"by": "hard", "share": 0.3}, r"share\n.*not permitted"),
+        ({"by": "hard", "schedule": {"warm_up": {"stages": 8}}}, r"schedule\.warm_up\.stages: no such setting"),
+        ({"by": "hard", "share": 0.3}, "share: no such setting"),
         (
             {"sources": {"web": {"by": "hard", "schedule": {"stages": {"passes": 4}}}}},
-            r"sources\.web\.schedule\.stages\.passes\n.*not permitted",
+            r"sources\.web\.schedule\.stages\.passes: no such setting",
         ),
         ({"by": "hard", "schedule": "interleave"}, "no such schedule; did you mean interleaved"),
         ({"descending": True}, "descending turns round what `by` names"),
     ]:
-        with pytest.raises(ValidationError, match=message):
+        with pytest.raises(SettingsError, match=message):
             Order(**settings)
-    with pytest.raises(ValidationError, match="run out"):
+    with pytest.raises(SettingsError, match="run out"):
         Order(by="hard", schedule={"pacing": {"power": 0.2, "start": 0.0, "until": 1.0}})
     with pytest.raises(CannotRun, match="no column 'topic'"):
         ordered(made(10), Order(by="hard", schedule="ascending", within=["topic"]))

@@ -12,10 +12,10 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from pydantic import ValidationError
 
 from gristmill.stages import BenchmarkOverlap
 from gristmill.stages.dedup.benchmarks import Benchmark, BenchmarkError, texts_of
+from gristmill.stages.settings import SettingsError
 
 ROWS = [
     {
@@ -148,9 +148,9 @@ def test_errors_name_file_line_and_field(name, data, field, wanted, tmp_path):
 )
 def test_files_are_looked_for_when_the_stage_is_made(path, wanted, tmp_path):
     (tmp_path / "a.txt").write_text("text")
-    with pytest.raises(ValidationError, match=wanted):
+    with pytest.raises(SettingsError, match=wanted):
         BenchmarkOverlap(benchmarks_path=str(tmp_path), benchmarks=[{"name": "b", "path": path, "fields": ["q"]}])
-    with pytest.raises(ValidationError, match="there is no folder"):
+    with pytest.raises(SettingsError, match="there is no folder"):
         BenchmarkOverlap(
             benchmarks_path=str(tmp_path / "none"), benchmarks=[{"name": "b", "path": path, "fields": ["q"]}]
         )

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import ValidationError
 
 from gristmill.pipeline import fingerprint
 from gristmill.stages import BenchmarkOverlap, CutContamination, Decontaminate
+from gristmill.stages.settings import SettingsError
 
 PROSE = Path(__file__).parents[3].parent / "shared" / "data" / "prose.parquet"
 
@@ -104,7 +104,7 @@ def test_the_rule_drops_by_share_or_for_any_ngram_and_says_what_and_where(folder
     assert Decontaminate(at_least=0.6)(table)["text"].to_pylist() == [FILLER, half]
     assert Decontaminate(at_least="any")(table)["text"].to_pylist() == [FILLER]
     assert Decontaminate(min_ngrams=2)(table)["text"].to_pylist() == [FILLER, SHORT]
-    with pytest.raises(ValidationError, match="greater than 0"):
+    with pytest.raises(SettingsError, match="greater than 0"):
         Decontaminate(at_least=0)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-from pydantic import ValidationError
 
 from gristmill.kernels.words.token_rules import jaccard_plain, shingles_plain
 from gristmill.stages import MinHashDedup
 from gristmill.stages.dedup import minhash
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun, snake_case
 from tests.stages.scattered import Scattered
 
@@ -251,7 +251,7 @@ def test_settings_that_make_no_sense_say_so() -> None:
         {"threshold": 0.01, "hashes": 2},
         {"prefer": ["longest", "longest"]},
     ):
-        with pytest.raises(ValidationError):
+        with pytest.raises(SettingsError):
             MinHashDedup(**wrong)
     assert MinHashDedup(threshold=0.8).shape == (18, 7) and MinHashDedup(threshold=0.75).shape == (21, 6)
     assert snake_case("MinHashDedup") == "minhash_dedup"
@@ -310,7 +310,7 @@ def test_an_index_made_otherwise_is_refused() -> None:
     with pytest.raises(CannotRun, match="seed 1 and not 0"):
         MinHashDedup(against=["index"]).run(flow.parts(docs), flow)
     assert "sign" not in flow.rounds[2:], "said before any work"
-    with pytest.raises(ValidationError, match="nothing to compare with"):
+    with pytest.raises(SettingsError, match="nothing to compare with"):
         MinHashDedup(within=False)
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
-from pydantic import ValidationError
 
 from gristmill.kernels.duplicates.paragraphs import hashes_of_units, lines_plain, paragraphs_plain, without_units_plain
 from gristmill.kernels.words.token_rules import tokens_plain
 from gristmill.stages.dedup import paragraph
 from gristmill.stages.dedup.paragraph import ParagraphDedup, _pairs_in
+from gristmill.stages.settings import SettingsError
 from tests.stages.scattered import fates
 
 SCHEMA = pa.schema(
@@ -184,7 +184,7 @@ def test_rows_sent_for_a_paragraph_that_is_everywhere_are_one_for_each_part():
 
 
 def test_a_setting_by_which_the_last_copy_could_go_is_refused():
-    with pytest.raises(ValidationError, match="copy that stays could go"):
+    with pytest.raises(SettingsError, match="copy that stays could go"):
         ParagraphDedup(min_words=5, min_left=6)
 
 

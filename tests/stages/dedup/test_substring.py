@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
-from pydantic import ValidationError
 
 from gristmill.kernels.words.token_rules import tokens_plain
 from gristmill.stages.dedup import slices
 from gristmill.stages.dedup.substring import SubstringDedup, united
+from gristmill.stages.settings import SettingsError
 from tests.reference.suffix_plain import mended_plain, repeats_plain
 from tests.stages import scattered
 
@@ -194,9 +194,9 @@ def test_batches_are_cut_anywhere(monkeypatch):
 
 
 def test_settings():
-    with pytest.raises(ValidationError):
+    with pytest.raises(SettingsError):
         SubstringDedup(tokens=3)
-    with pytest.raises(ValidationError):
+    with pytest.raises(SettingsError):
         SubstringDedup(keep="last")
 
 
@@ -224,7 +224,7 @@ def test_planted_passages_are_found_in_real_text():
 
 def test_the_occurrence_that_stays_is_in_a_document_that_stays():
     with pytest.raises(
-        ValidationError, match="min_left 60 is above tokens 50: a document with the occurrence that stays could go"
+        SettingsError, match="min_left 60 is above tokens 50: a document with the occurrence that stays could go"
     ):
         SubstringDedup(min_left=60)
     assert SubstringDedup(min_left=60, keep="none").min_left == 60 and SubstringDedup(min_left=50).tokens == 50

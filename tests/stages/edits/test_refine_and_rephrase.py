@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import ValidationError
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RunFailed
@@ -26,6 +25,7 @@ from gristmill.shards.card import dataset_card
 from gristmill.stages import Refine, Rephrase
 from gristmill.stages.documents import uid_of
 from gristmill.stages.edits.made import made_uid
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from gristmill.stages.tokens.figures import synthetic_of
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of
@@ -235,7 +235,7 @@ def test_too_many_refused_answers_stop_with_some_of_them() -> None:
     ],
 )
 def test_settings_that_cannot_be_are_refused(kind: type[Any], settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(SettingsError, match=said):
         kind(model="m", **settings)
 
 

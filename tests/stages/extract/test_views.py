@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.run_folder import stage_view
 from gristmill.stages import Extract, OneView
 from gristmill.stages.extract import extract
 from gristmill.stages.extract.views import other_uids
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun, ContractBroken
 from tests.pipeline.runs import go, lines, save, written
 from tests.stages.extract.test_comments import REMARK, SENTENCE
@@ -81,7 +81,7 @@ def test_a_page_becomes_two_documents_that_stand_together_whatever_the_batches()
     ],
 )
 def test_views_that_cannot_be_had(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
+    with pytest.raises(SettingsError, match=words):
         Extract(**settings)
     if "engine" in settings:
         with pytest.raises(ValueError, match=words):

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import ValidationError
 
 from gristmill.classifiers.judge import load_judge
 from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
@@ -24,6 +23,7 @@ from gristmill.stages.documents import uid_of
 from gristmill.stages.judge import llm_score
 from gristmill.stages.judge.label import learned_languages
 from gristmill.stages.rules.language import plain_language
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.classifiers.labelled import BAD, GOOD, QUALITY, texts_of, two_kinds
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of
@@ -97,11 +97,11 @@ def test_languages_are_the_same_under_the_names_of_other_models() -> None:
 
 def test_each_kind_of_judge_has_its_stage(judge: Path, tmp_path: Path) -> None:
     train_linear(two_kinds(20), QUALITY, LinearRecipe(bits=8)).save(tmp_path / "quality")
-    with pytest.raises(ValidationError, match="use the stage `judge`"):
+    with pytest.raises(SettingsError, match="use the stage `judge`"):
         Label(judge_path=str(tmp_path / "quality"))
-    with pytest.raises(ValidationError, match="use the stage `label`"):
+    with pytest.raises(SettingsError, match="use the stage `label`"):
         Judge(judge_path=str(judge))
-    with pytest.raises(ValidationError, match="no folder of a judge"):
+    with pytest.raises(SettingsError, match="no folder of a judge"):
         Label(judge_path=str(tmp_path / "nothing"))
 
 
@@ -114,7 +114,7 @@ def test_labels_are_kept_and_dropped_by_name() -> None:
     assert verdict.details[1] == "shop"
     verdict = KeepLabels(signal="topic", drop=["shop"]).apply(table.to_batches()[0]).verdict
     assert verdict.kept.tolist() == [True, False, True, True] and verdict.every_reason(1) == ["dropped_topic"]
-    with pytest.raises(ValidationError, match="one of `keep` and `drop`"):
+    with pytest.raises(SettingsError, match="one of `keep` and `drop`"):
         KeepLabels(signal="topic")
     with pytest.raises(CannotRun, match="keep_where is for numbers"):
         KeepLabels(signal="words", keep=["1"]).apply(pa.record_batch({"words": [1]}))

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import ValidationError
 
 from gristmill.classifiers.llm.answers import AnswerFolder
 from gristmill.classifiers.llm.model import ABSENT, Answer
@@ -21,8 +20,9 @@ from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
-from gristmill.stages import LlmScore
+from gristmill.stages import GopherQuality, LlmScore
 from gristmill.stages.documents import uid_of
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of
 
@@ -84,9 +84,9 @@ def test_how_the_engine_was_fed_is_among_the_runs_figures(monkeypatch: pytest.Mo
     assert figures is not None and ("with prefix cache, as they come, 256 at a time", "2 documents") in list(
         figures.blocks[-1].pairs  # type: ignore[union-attr]
     )
-    with pytest.raises(ValidationError, match="speeds up `reading: reasoned`"):
+    with pytest.raises(SettingsError, match="speeds up `reading: reasoned`"):
         LlmScore(**settings, speculative="ngram")
-    with pytest.raises(ValidationError, match="for vllm in this process"):
+    with pytest.raises(SettingsError, match="for vllm in this process"):
         LlmScore(**settings, engine="transformers", measure_feeding=True)
 
 
@@ -175,7 +175,7 @@ def test_a_document_cannot_end_itself_or_speak_for_the_user() -> None:
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(SettingsError, match=said):
         LlmScore(**settings)
 
 
@@ -232,3 +232,15 @@ def test_a_full_disk_or_a_model_that_is_not_there_is_no_documents_fault(
         LlmScore(model_path=str(tmp_path / "model"), engine="transformers", device="cpu", rubric="x").annotate(
             table(["a lens"])
         )
+
+
+def test_wrong_settings_are_said_in_one_line() -> None:
+    with pytest.raises(SettingsError) as error:
+        LlmScore(endpoint="http://localhost:8000/v1", model="m")
+    assert str(error.value) == "LlmScore: give one of `rubric` and `description_file`"
+    with pytest.raises(SettingsError) as error:
+        GopherQuality(min_word=3, max_words="many")  # type: ignore[call-arg, arg-type]
+    assert str(error.value) == (
+        "GopherQuality: max_words: Input should be a valid integer, unable to parse string as an integer, not 'many'; "
+        "min_word: no such setting; did you mean min_words?"
+    )

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-from pydantic import ValidationError
 
 from gristmill.stages.judge import quantiles
 from gristmill.stages.judge.quantile_buckets import QuantileBuckets
 from gristmill.stages.judge.quantiles import score_of, sorted_keys
 from gristmill.stages.judge.threshold import Threshold
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.stages.scattered import Scattered
 
@@ -205,7 +205,7 @@ def test_keys_sort_as_scores_do(pair):
 def test_what_is_missing_or_wrong_is_said():
     with pytest.raises(CannotRun, match="no signal 'edu'"):
         marked(Threshold(by="edu", keep=0.5), made(10))
-    with pytest.raises(ValidationError, match="seed"):
+    with pytest.raises(SettingsError, match="seed"):
         Threshold(by="good", keep=0.5, seed=2**64)
     with pytest.raises(CannotRun, match="no column 'topic'"):
         marked(Threshold(by="good", keep=0.5, within=["topic"]), made(10))
@@ -214,5 +214,5 @@ def test_what_is_missing_or_wrong_is_said():
         ({"by": ["good", "good"]}, "twice"),
         ({"by": ["good"], "weights_of": {"good": 1}}, "combine: mean"),
     ]:
-        with pytest.raises(ValidationError, match=message):
+        with pytest.raises(SettingsError, match=message):
             QuantileBuckets(**settings_)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.recipe.registry import spec_of
 from gristmill.stages import Datatrove, Nemo
 from gristmill.stages.others import blocks
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Applied, CannotRun, Stage
 
 FILTERS, FORMATTERS = "datatrove.pipeline.filters", "datatrove.pipeline.formatters"
@@ -208,7 +208,7 @@ def test_nemo_keeps_what_its_filter_keeps() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_block_is_refused_before_the_run(stage: type[Stage], settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(SettingsError) as error:
         stage(**settings)
     assert says in str(error.value)
 
@@ -216,7 +216,7 @@ def test_what_is_no_block_is_refused_before_the_run(stage: type[Stage], settings
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks.importlib.util, "find_spec", lambda name: None)
     blocks.block_at.cache_clear()
-    with pytest.raises(ValidationError, match=r"DataTrove is not installed here: pip install 'gristmill\[datatrove\]'"):
+    with pytest.raises(SettingsError, match=r"DataTrove is not installed here: pip install 'gristmill\[datatrove\]'"):
         Datatrove(block=f"{FILTERS}:RegexFilter", settings={"regex_exp": "a"})
     blocks.block_at.cache_clear()
 
@@ -228,10 +228,10 @@ def test_packages_that_a_block_needs_are_named_at_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(_import_utils, "_is_package_available", lambda name: False)
     monkeypatch.setattr(_import_utils, "_is_distribution_available", lambda name: False)
     word_tokenizers.load_word_tokenizer.cache_clear()
-    with pytest.raises(ValidationError, match="not installed here: pip install fasteners pyahocorasick tldextract"):
+    with pytest.raises(SettingsError, match="not installed here: pip install fasteners pyahocorasick tldextract"):
         Datatrove(block=f"{FILTERS}:URLFilter")
     for settings, package in (({}, "spacy"), ({"language": "kor_Hang"}, "kiwipiepy")):
-        with pytest.raises(ValidationError, match=f"GopherRepetitionFilter needs .*: pip install {package}"):
+        with pytest.raises(SettingsError, match=f"GopherRepetitionFilter needs .*: pip install {package}"):
             Datatrove(block=f"{FILTERS}:GopherRepetitionFilter", settings=settings)
     assert Datatrove(block=f"{FILTERS}:C4QualityFilter").called == "c4_quality_filter"  # by paragraphs: needs no words
     word_tokenizers.load_word_tokenizer.cache_clear()

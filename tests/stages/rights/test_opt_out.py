@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import ValidationError
 
 from gristmill.stages import OptOut
 from gristmill.stages.rights.agents import LISTS, named_agents
 from gristmill.stages.rights.site_table import host_of
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Rule, Signals
 
 GPT = "User-agent: GPTBot\nDisallow: /\n"
@@ -255,7 +255,7 @@ def test_a_wrong_row_is_named(line: str, says: str, tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
+    with pytest.raises(SettingsError, match=says):
         OptOut(**settings)
 
 

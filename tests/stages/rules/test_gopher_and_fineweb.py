@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from gristmill.stages import FinewebQuality, GopherQuality, GopherRepetition, TextSignals
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Signals
 
 PROSE = " ".join(
@@ -121,9 +121,9 @@ def test_thresholds_by_language(tmp_path):
 )
 def test_a_wrong_table_says_what_is_wrong(tmp_path, content, message):
     (tmp_path / "t.yaml").write_text(content, "utf-8")
-    with pytest.raises(ValidationError, match=f"(?s){message}"):
+    with pytest.raises(SettingsError, match=f"(?s){message}"):
         GopherQuality(thresholds_file=str(tmp_path / "t.yaml"))
-    with pytest.raises(ValidationError, match="No such file"):
+    with pytest.raises(SettingsError, match="No such file"):
         GopherQuality(thresholds_file=str(tmp_path / "absent.yaml"))
 
 

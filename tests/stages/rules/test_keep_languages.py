@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from gristmill.stages.rules.language import KeepLanguages
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Signals
 
 TABLE = pa.record_batch(
@@ -68,12 +68,12 @@ def test_thresholds_of_their_own(tmp_path):
 def test_a_file_of_thresholds_that_is_wrong(text, tmp_path):
     path = tmp_path / "thresholds.yaml"
     path.write_text(text)
-    with pytest.raises(ValidationError, match="thresholds_file"):
+    with pytest.raises(SettingsError, match="thresholds_file"):
         KeepLanguages(languages=["en"], thresholds_file=str(path))
 
 
 def test_a_file_of_thresholds_that_is_absent(tmp_path):
-    with pytest.raises(ValidationError, match="cannot be read"):
+    with pytest.raises(SettingsError, match="cannot be read"):
         KeepLanguages(languages=["en"], thresholds_file=str(tmp_path / "absent.yaml"))
 
 
@@ -90,7 +90,7 @@ def test_a_file_of_thresholds_that_is_absent(tmp_path):
     ],
 )
 def test_a_name_that_no_model_says(name, suggested):
-    with pytest.raises(ValidationError, match=suggested):
+    with pytest.raises(SettingsError, match=suggested):
         KeepLanguages(languages=[name])
 
 
@@ -103,5 +103,5 @@ def test_names_that_models_say(name):
     "settings", [{}, {"languages": []}, {"languages": ["unknown"]}, {"languages": ["en"], "thresholds": {"fr": 0.5}}]
 )
 def test_settings_that_mean_nothing(settings):
-    with pytest.raises(ValidationError):
+    with pytest.raises(SettingsError):
         KeepLanguages(**settings)

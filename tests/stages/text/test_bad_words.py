@@ -6,8 +6,8 @@ import gzip
 
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.text.bad_words import BadWords, FewBadWords
 
 LIST = "bad\nbad word\n\nx-rated\nПлохо\n🖕\n"
@@ -64,7 +64,7 @@ def test_a_changed_list_is_read_again(folder):
 
 
 def test_a_list_that_is_not_there(tmp_path):
-    with pytest.raises(ValidationError, match="no list at"):
+    with pytest.raises(SettingsError, match="no list at"):
         BadWords(words_path=str(tmp_path / "none"))
-    with pytest.raises(ValidationError, match="named by a language"):
+    with pytest.raises(SettingsError, match="named by a language"):
         BadWords(words_path=str(tmp_path))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.text.boilerplate import Boilerplate
 
 
@@ -38,7 +38,7 @@ def test_lines_of_the_text_stay(line):
 def test_phrases_of_your_own():
     assert cleaned("Jump to recipe\nSalt.", more_lines=("jump to recipe",)) == ("Salt.", 1)
     assert cleaned("Share\nSalt.", lines=("salt",), notices=()) == ("Share", 1)
-    with pytest.raises(ValidationError, match="has no word"):
+    with pytest.raises(SettingsError, match="has no word"):
         Boilerplate(more_lines=("...",))
 
 

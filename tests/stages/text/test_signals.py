@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings as how, strategies as st
-from pydantic import ValidationError
 
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.text.signals import SIGNALS, TextSignals
 
 ODD = [
@@ -120,11 +120,11 @@ def test_stop_words_that_nobody_would_find_are_refused(tmp_path):
     words = tmp_path / "words.yaml"
     for content, message in [("no: [og, det]", "quote `no`"), ("de: og", "list of words"), ("a: [", "cannot be read")]:
         words.write_text(content, "utf-8")
-        with pytest.raises(ValidationError, match=message):
+        with pytest.raises(SettingsError, match=message):
             TextSignals(stop_words_file=str(words))
-    with pytest.raises(ValidationError, match="No such file"):
+    with pytest.raises(SettingsError, match="No such file"):
         TextSignals(stop_words_file=str(tmp_path / "absent.yaml"))
-    with pytest.raises(ValidationError, match=r"no stop words for 'english'.*there are en, "):
+    with pytest.raises(SettingsError, match=r"no stop words for 'english'.*there are en, "):
         TextSignals(language="english")
     words.write_text("'no': [xyz]\nyo: [ati, ni]\n", "utf-8")
     batch = pa.record_batch({"text": ["xyz ati ni"] * 2, "language": ["no", None]})
@@ -133,7 +133,7 @@ def test_stop_words_that_nobody_would_find_are_refused(tmp_path):
 
 
 def test_an_unknown_signal_is_refused_with_the_nearest_name():
-    with pytest.raises(ValidationError, match="did you mean 'mean_word_length'"):
+    with pytest.raises(SettingsError, match="did you mean 'mean_word_length'"):
         TextSignals(only=("mean_word_lenght",))
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from gristmill.stages.blend.order import Order
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from gristmill.stages.tokens.folders import owner_of_set
 from gristmill.stages.tokens.pack import Pack
@@ -174,7 +174,7 @@ def test_another_seed_is_another_order():
 
 def test_a_seed_has_64_bits():
     for stage in (Pack, Order):
-        with pytest.raises(ValidationError, match="seed"):
+        with pytest.raises(SettingsError, match="seed"):
             stage(seed=2**64)
     rows = made(50)
     assert packed(rows, Pack(row_length=64, seed=2**64 - 1), Order(seed=2**64 - 1)).published

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
-from pydantic import ValidationError
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from gristmill.shards import format as shard_format
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from gristmill.stages.tokens import encoding, training
 from gristmill.stages.tokens.encoding import TextEncoder
@@ -447,11 +447,11 @@ def test_errors_say_what_to_do(tmp_path):
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(CannotRun, match=r"holds no tokenizer\.json"):
         run(Tokenize(tokenizer=folder), documents(["mill"]))
-    with pytest.raises(ValidationError, match="there is no file or folder"):
+    with pytest.raises(SettingsError, match="there is no file or folder"):
         Tokenize(tokenizer=str(tmp_path / "none" / "tokenizer.json"))
-    with pytest.raises(ValidationError, match="vocab_size is for `tokenizer: train`"):
+    with pytest.raises(SettingsError, match="vocab_size is for `tokenizer: train`"):
         Tokenize(tokenizer=folder, vocab_size=1000)
-    with pytest.raises(ValidationError, match="must be different"):
+    with pytest.raises(SettingsError, match="must be different"):
         Tokenize(eos_token="<|pad|>")
 
 
