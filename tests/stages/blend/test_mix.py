@@ -223,7 +223,7 @@ def test_wrong_settings_are_explained():
         ({"weights": {"web": 1.0}}, r"weights: no such setting"),
         ({"method": "unimx"}, "no such method; did you mean unimax"),
         ({"method": {"unimax": {}, "given": {}}}, "one method was expected"),
-        ({"method": {"given": 3}}, r"method\.given\n.*settings were expected"),
+        ({"method": {"given": 3}}, r"method\.given: settings were expected"),
         ({"stands_for": 10.0}, "give `budget`"),
         ({"by": []}, "at least one column"),
         ({"budget": math.inf}, "finite"),
