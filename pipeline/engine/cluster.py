@@ -6,10 +6,11 @@ import contextlib
 import importlib.util
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import yaml
 
@@ -41,6 +42,13 @@ LOGGERS = (
     "tornado.application",
     "asyncio",  # a worker that is stopped while it starts
 )
+
+
+class Closable(Protocol):
+    def close(self, timeout: float) -> None: ...
+
+
+Connection = TypeVar("Connection", bound=Closable)
 
 
 @dataclass(frozen=True)
@@ -161,7 +169,7 @@ def connected(where: Where, recipe: Path, patience: float = CONNECT) -> Iterator
             stack.enter_context(template.held())
             cluster = from_file(Path(where.cluster), recipe) if where.cluster else local(where, recipe)
             stack.callback(_close, cluster)
-            client = Client(cluster)
+            client = undisturbed(lambda: Client(cluster))
             stack.callback(_close, client)
         yield client
 
@@ -186,30 +194,10 @@ def silenced() -> Iterator[None]:
 
 def local(where: Where, recipe: Path) -> LocalCluster:
     """Processes of this machine, one thread each, that answer on loopback alone."""
-    from distributed import LocalCluster
-
     template.begin(recipe)
-    gpus = gpus_here() if where.gpus else []
-    places = places_for(where.count, nodes_here())
-    one_by_one = bool(gpus) or any(places)
     for tries_left in reversed(range(STARTS)):
         try:
-            cluster = LocalCluster(
-                n_workers=0 if one_by_one else where.count,
-                threads_per_worker=1,
-                processes=True,
-                memory_limit=where.memory,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                scheduler_kwargs={"dashboard": False},
-                preload=["gristmill.pipeline.engine.work"],
-                silence_logs=logging.CRITICAL,
-            )
-            if one_by_one:
-                spread_over(cluster, places, gpus[: where.count] if gpus else None)
-            if has_dashboard():
-                cluster.scheduler.http_application.add_application(DashboardOnDemand(cluster.scheduler))
-            return cluster
+            return undisturbed(lambda: _started(where))
         except ValueError as error:
             raise RecipeError(f"--memory {where.memory}: {error}") from error
         except RuntimeError as error:  # Dask gives up when a worker is killed before it has said hello
@@ -219,6 +207,45 @@ def local(where: Where, recipe: Path) -> LocalCluster:
                     f"({error.__cause__ or error})"
                 ) from error
     raise AssertionError(STARTS)
+
+
+def _started(where: Where) -> LocalCluster:
+    from distributed import LocalCluster
+
+    gpus = gpus_here() if where.gpus else []
+    places = places_for(where.count, nodes_here())
+    cluster = LocalCluster(
+        n_workers=0,
+        threads_per_worker=1,
+        processes=True,
+        memory_limit=where.memory,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": False},
+        preload=["gristmill.pipeline.engine.work"],
+        silence_logs=logging.CRITICAL,
+    )
+    try:
+        spread_over(cluster, places, gpus[: where.count] if gpus else None)
+    except BaseException:
+        _close(cluster)
+        raise
+    if has_dashboard():
+        cluster.scheduler.http_application.add_application(DashboardOnDemand(cluster.scheduler))
+    return cluster
+
+
+def undisturbed(connect: Callable[[], Connection]) -> Connection:
+    """What is begun here comes to its end before Ctrl-C does, which interrupts the main thread alone, and is closed
+    then: Dask leaves workers behind that were on their way."""
+    with ThreadPoolExecutor(1) as aside:
+        connection = aside.submit(connect)
+        try:
+            return connection.result()
+        except KeyboardInterrupt:
+            with contextlib.suppress(Exception):
+                _close(connection.result())
+            raise
 
 
 def has_dashboard() -> bool:
@@ -304,10 +331,6 @@ def keep_up(cluster: Cluster, jobs: int) -> None:
 
     again = cluster.periodic_callbacks["lost jobs"] = PeriodicCallback(lambda: cluster.scale(jobs=jobs), ASK_AGAIN)
     cluster.loop.add_callback(again.start)  # Dask stops it with the cluster
-
-
-class Closable(Protocol):
-    def close(self, timeout: float) -> None: ...
 
 
 def _close(connection: Closable) -> None:
