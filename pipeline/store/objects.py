@@ -34,6 +34,7 @@ S3: dict[str, Any] = {
 }
 # Of this process: clients are shared by all that work in it, so what they send is too.
 REQUESTS: Counter[str] = Counter()
+PLAIN = (None, "file", "local", "gs", "gcs", "hf", "http", "https")  # never the first link of a chain
 KINDS = {"Head": "HEAD", "List": "LIST", "Delete": "DELETE", "Abort": "DELETE", "Put": "PUT", "Copy": "PUT"}
 KINDS |= {"Create": "PUT", "Upload": "PUT", "Complete": "PUT"}  # by how S3 charges, not by the verb of HTTP
 T = TypeVar("T")
@@ -41,16 +42,24 @@ T = TypeVar("T")
 
 def file_system(address: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """The file system of an address, and the path in it. Errors are those of `url_to_fs`."""
-    if split_protocol(address)[0] not in ("s3", "s3a"):
-        fs, path = url_to_fs(address)
+    protocol = split_protocol(address)[0]
+    if protocol not in ("s3", "s3a"):
+        fs, path = unchained(address) if protocol in PLAIN else url_to_fs(address)
         return fs, str(path)
-    fs, path = url_to_fs(address, **S3)
+    fs, path = unchained(address, **S3)
     fs.retries = 2  # s3fs has a loop of its own around botocore's
     events = fs.s3.meta.events
     events.register("before-send.s3", _count_sent, unique_id="gristmill-sent")
     events.register("response-received.s3", _count_answer, unique_id="gristmill-answer")
     events.register_first("needs-retry.s3", Waiting().note, unique_id="gristmill-waiting")
     return fs, str(path)
+
+
+def unchained(address: str, **options: Any) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The same of an address in which `::` is part of a name, and no chain of file systems."""
+    kind = fsspec.get_filesystem_class(split_protocol(address)[0] or "file")
+    fs = kind(**{**kind._get_kwargs_from_urls(address), **options})
+    return fs, str(fs._strip_protocol(address))
 
 
 def open_object(fs: fsspec.AbstractFileSystem, path: str, **how: Any) -> IO[bytes]:
