@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, escape, say
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def export(
         typer.Option(help="megatron-rows: the token that ends a document and pads rows; default: that of the shards"),
     ] = None,
     shard_bytes: Annotated[
-        int | None, typer.Option(min=1, help="mds, webdataset: largest file; default: 64 MiB, 256 MiB")
+        str | None, typer.Option(help="mds, webdataset: largest file, such as 100MB; default: 64 MiB, 256 MiB")
     ] = None,
     files: Annotated[str | None, typer.Option(help="trl, torchtune: parquet or arrow")] = None,
 ) -> None:
@@ -102,10 +102,17 @@ def export(
 
     from gristmill.pipeline.look.token_sets import exported
     from gristmill.shards.export.export import Options
+    from gristmill.stages.sizes import bytes_of
 
+    try:
+        largest = bytes_of(shard_bytes)
+    except ValueError as error:
+        raise RecipeError(f"--shard-bytes: {error}") from error
+    if largest == 0:
+        raise RecipeError("--shard-bytes: a file holds a byte at least")
     with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         rows_bar = bar.add_task("exported", total=None)
-        options = Options(eod=eod, shard_bytes=shard_bytes, files=files)
+        options = Options(eod=eod, shard_bytes=largest, files=files)
         done = exported(
             folder,
             to,

@@ -12,6 +12,7 @@ from gristmill.pipeline.judging.plans import LoadedPlan, Paths, Word, Words
 from gristmill.stages.judge.llm_score import LlmScore
 from gristmill.stages.one_of import OneOf
 from gristmill.stages.paths import PathRole, RecipePath
+from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import Settings
 
 EXAMPLE = "recipes/judges/quality.yaml"
@@ -37,7 +38,7 @@ class Pooled(Settings):
     """Hashed embeddings: the scores of a costlier judge at a CPU's speed."""
 
     epochs: Epochs = None
-    most_bytes: Annotated[int, Field(ge=0, description="read of each text; 0: all")] = 0
+    most_bytes: Annotated[Bytes, Field(ge=0, description="read of each text; 0: all")] = 0
     device: Device = "auto"
 
 

@@ -22,6 +22,7 @@ from gristmill.pipeline.recipe.published import Published
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place
 from gristmill.pipeline.recipe.yaml_settings import YamlFile, beside, quoted
 from gristmill.stages.checks import RecipeContext, nearest
+from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import PLACEMENT, Global, Map, Reader, Settings, Sink, Stage
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -34,13 +35,13 @@ class Parts(Settings):
     """How inputs are cut into parts. Changes files on disk, never which documents survive."""
 
     max_bytes: Annotated[
-        int,
+        Bytes,
         Field(
             gt=0,
             description="files larger than this are split where their format allows; small files are grouped up to it",
         ),
     ] = 256 << 20
-    small_file: Annotated[int, Field(ge=0, description="files below this size are grouped into one part")] = 4 << 20
+    small_file: Annotated[Bytes, Field(ge=0, description="files below this size are grouped into one part")] = 4 << 20
     files: Annotated[
         int | None,
         Field(
@@ -51,7 +52,7 @@ class Parts(Settings):
             ),
         ),
     ] = None
-    batch_bytes: Annotated[int, Field(gt=0, description="how much is worked on at once")] = 32 << 20
+    batch_bytes: Annotated[Bytes, Field(gt=0, description="how much is worked on at once")] = 32 << 20
 
 
 class Rejects(Settings):

@@ -23,6 +23,7 @@ from gristmill.kernels.duplicates.bloom import MOST_BLOCKS, FilterShape, empty_f
 from gristmill.kernels.duplicates.paragraphs import Units, grams_of_units, lines, whole_texts, without_units
 from gristmill.stages.dedup.slices import slices
 from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import PLACEMENT, CannotRun, Global
 
 BYTES_A_ROW = 64  # of text for which a row is counted, so that a bucket is no more than about 32 MB of text
@@ -86,7 +87,7 @@ class BloomDedup(Global):
         ),
     ] = 1
     memory: Annotated[
-        int,
+        Bytes,
         Field(
             description="the largest filter, in bytes; more is an error that says what to do",
             ge=1 << 10,

@@ -18,6 +18,7 @@ from gristmill.stages.read.members import Codec, Gzip, Window
 from gristmill.stages.read.records import Broken, Record
 from gristmill.stages.read.warc import Archived, Warc
 from gristmill.stages.settings import Settings
+from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import PLACEMENT, Origin
 
 COMMON_CRAWL = "https://data.commoncrawl.org/"
@@ -55,7 +56,7 @@ class CrawlLimits(Settings):
     """How hard the server is asked, by all processes of a machine together."""
 
     requests: Annotated[float, Field(gt=0, description="requests a second at most")] = 20.0
-    bytes: Annotated[int | None, Field(gt=0, description="bytes a second at most; no limit unless given")] = None
+    bytes: Annotated[Bytes | None, Field(gt=0, description="bytes a second at most; no limit unless given")] = None
     tries: Annotated[int, Field(ge=1, description="requests in a row that bring nothing, before the run fails")] = 8
     pause: Annotated[
         float, Field(ge=0, description="seconds before the second try; twice as long each time, a minute at most")
@@ -95,7 +96,7 @@ class Cc(Warc):
         Field(description="fetch only the records that fit, by the columnar index", json_schema_extra=PLACEMENT),
     ] = None
     gap: Annotated[
-        int,
+        Bytes,
         Field(
             ge=0,
             description="records of a file this many bytes apart or less are fetched with one request, with the bytes "
@@ -111,7 +112,7 @@ class Cc(Warc):
         ),
     ] = ""
     cache_bytes: Annotated[
-        int,
+        Bytes,
         Field(ge=0, description="bytes that stay there once they are read; the oldest go", json_schema_extra=PLACEMENT),
     ] = 8 << 30
     limits: Annotated[CrawlLimits, Field(description="of requests, bytes and tries", json_schema_extra=PLACEMENT)] = (

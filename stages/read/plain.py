@@ -16,13 +16,14 @@ from gristmill.stages.read.charset import decode_labelled
 from gristmill.stages.read.members import Codec, Damaged, Unpacked, Window, codec_for, plain_chunks
 from gristmill.stages.read.other_formats import OTHERS, other_format
 from gristmill.stages.read.warc import MAX_RECORD
+from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import Origin, Reader
 
 
 class WholeFiles(Reader):
     """Reads each file as one document; what it makes of the bytes is said by its subclasses."""
 
-    max_record_bytes: Annotated[int, Field(description="larger files are skipped, unpacked size", gt=0)] = MAX_RECORD
+    max_record_bytes: Annotated[Bytes, Field(description="larger files are skipped, unpacked size", gt=0)] = MAX_RECORD
     holds: ClassVar[str]  # what its files hold, for people
     others: ClassVar[tuple[tuple[bytes, str, str], ...]] = OTHERS  # what they may be instead
 

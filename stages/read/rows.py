@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from gristmill.stages.documents import Collector, as_json, mended
 from gristmill.stages.read.charset import decode_text
 from gristmill.stages.read.warc import MAX_RECORD
+from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import Reader
 
 Layout = Literal["auto", "plain", "datatrove", "dolma", "fineweb"]
@@ -59,7 +60,7 @@ class RowReader(Reader):
     keep: Annotated[
         list[str] | None, Field(description="top-level fields that go into `meta`; absent: all that are not mapped")
     ] = None
-    max_record_bytes: Annotated[int, Field(description="longer texts and pages are skipped", gt=0)] = MAX_RECORD
+    max_record_bytes: Annotated[Bytes, Field(description="longer texts and pages are skipped", gt=0)] = MAX_RECORD
 
     @model_validator(mode="after")
     def _text_or_html(self) -> RowReader:

@@ -47,6 +47,7 @@ from gristmill.stages.read.payload import (
 )
 from gristmill.stages.read.records import Broken, FileInflow, Inflow, Record, begins, records
 from gristmill.stages.read.zipped import WRONG_SUM, BrokenZip, Entry, archives_in, is_zip, opened, spans_of_zip
+from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import Origin, Reader
 
 MAX_RECORD = 64 << 20
@@ -97,7 +98,9 @@ class Archived:
 class Archive(Reader):
     """Reads the records of web archives; what becomes of a record is said by its subclasses."""
 
-    max_record_bytes: Annotated[int, Field(description="larger records are skipped, unpacked size", gt=0)] = MAX_RECORD
+    max_record_bytes: Annotated[Bytes, Field(description="larger records are skipped, unpacked size", gt=0)] = (
+        MAX_RECORD
+    )
     keep_truncated: Annotated[
         bool,
         Field(

@@ -22,6 +22,7 @@ from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.paths import PathRole
 from gristmill.stages.sample import chances
+from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import CannotRun, Global
 from gristmill.stages.tokens.encoding import Encoded, TextEncoder, encoder_of
 from gristmill.stages.tokens.figures import tokenizer_figures
@@ -77,7 +78,7 @@ class Tokenize(Global):
         ),
     ] = 32_768
     sample_bytes: Annotated[
-        int,
+        Bytes,
         Field(
             description=f"text to train on: documents drawn by uid, of a long one the first {MOST_OF_ONE:,} bytes", ge=1
         ),
