@@ -210,15 +210,12 @@ class Engine:
     def result_along(self, task: PagesTask) -> Result:
         """The result of a task that went along, or why it failed. In a run that needed no workers none are started for
         it."""
-        if task["task"] in self._failed:
-            return self._failed[task["task"]]
-        if task["task"] not in self.journal.done:
+        if task["task"] not in self._failed and task["task"] not in self.journal.done:
             [result] = run_tasks([task], lease=self.journal.store.lease_token)
             result.pop("requests", None)  # this process counts its own
             self.accept(task, result)
             self.journal.flush()
-            return result
-        return self.journal.done[task["task"]]
+        return self._failed.get(task["task"]) or self.journal.done[task["task"]]
 
     def look(self, tasks: list[LookTask]) -> list[Result]:
         """The results of tasks for the report, in order, or why one failed; the journal does not keep them. In a run
@@ -328,8 +325,9 @@ class Engine:
                 error = future.exception() if found is None and future.status == "error" else None
                 if isinstance(error, KilledWorker) or found == [DIED]:
                     groups.extendleft(reversed(self.after_a_death(group, trail)))
-                    given_up = [task["task"] for task in group.tasks if task["task"] in self._failed]
-                    results |= {name: self._failed[name] for name in given_up}
+                    results |= {
+                        name: self._failed[name] for task in group.tasks if (name := task["task"]) in self._failed
+                    }
                 elif error is not None:
                     raise RunFailed(f"{group}: {type(error).__name__}: {error}") from error
                 elif found is None:
@@ -395,7 +393,7 @@ class Engine:
 
     def after_a_death(self, group: Group, trail: Path | None) -> list[Group]:
         """What to send of a group whose worker died: what it was at with care, and the rest as before. A task for the
-        report is given up when it hangs, or dies twice."""
+        report is given up if it hung, or at the second death."""
         self.deaths += 1
         last = Last.of(trail) if trail is not None else None
         if trail is not None:
@@ -433,8 +431,7 @@ class Engine:
         return [Group([task], careful=True, place=last.place), *rest]
 
     def give_up(self, task: Task, why: str) -> None:
-        """A task for the report that a worker did not survive. It is not tried again, nor by a later run: that might do
-        it in the process of the driver."""
+        """A task for the report that kills workers. A later run does not try it either: it might in the driver."""
         result: Result = {"failed": f"{task['node']}, {task['kind']} {task['key']}: {why}"}
         self._failed[task["task"]] = result
         if task["kind"] != "look":

@@ -4,6 +4,7 @@ them)."""
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -86,7 +87,8 @@ class KeepLanguages(Rule):
     def lowest(self) -> list[float]:
         """The threshold of each language."""
         own = self.own_thresholds()
-        return [own.get(language, self.at_least) for language in self.languages]
+        keys = [key_for(language, own) for language in self.languages]
+        return [self.at_least if key is None else own[key] for key in keys]
 
     def verdict(self, signals: Signals) -> Verdict:
         language, which = self._languages(signals)
@@ -114,7 +116,8 @@ class KeepLanguages(Rule):
     def governed(self, limit: Limit, signals: Signals) -> Mask:
         setting = str(limit.setting).removeprefix("thresholds.")
         own = self.own_thresholds()
-        mine = [language == setting or (setting == "at_least" and language not in own) for language in self.languages]
+        keys = [(language, key_for(language, own)) for language in self.languages]
+        mine = [language == setting or (setting == "at_least" and key is None) for language, key in keys]
         return np.array([*mine, False])[self._languages(signals)[1]]
 
     def _languages(self, signals: Signals) -> tuple[pa.Array, Integers]:
@@ -122,6 +125,23 @@ class KeepLanguages(Rule):
         language = pc.fill_null(signals.column("language").cast(pa.string()), "unknown")
         place = pc.fill_null(pc.index_in(language, value_set=pa.array(self.languages, pa.string())), -1)
         return language, place.to_numpy(zero_copy_only=False)
+
+
+def key_for(language: str, table: Container[str]) -> str | None:
+    """The key that a table has for a language: its name, or its code of two letters where a model adds a script (`de`
+    serves `deu_Latn`). None where it has none."""
+    if language in table:
+        return language
+    base, _, script = language.partition("_")
+    two = two_letters().get(base) if script else None
+    return two if two in table else None
+
+
+@lru_cache(1)
+def two_letters() -> dict[str, str]:
+    """ISO 639-1 by the codes of three letters that models use."""
+    entries = [entry.split() for entry in MISTAKEN.strip().replace("\n", "|").split("|")]
+    return {code: two for two, *others in entries for code in others}
 
 
 def what_is_wrong(language: str) -> str | None:

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
 from gristmill.stages.limits import signals_bounded
 from gristmill.stages.paths import RecipePath
-from gristmill.stages.rules.language import what_is_wrong
+from gristmill.stages.rules.language import key_for, what_is_wrong
 from gristmill.stages.stage import Bound, Limit, Mask, Rule, Signals
 
 Limits = dict[str, dict[str, float]]  # by language and setting
@@ -55,14 +55,16 @@ class RuleByLanguage(Rule):
             return own
         table, setting = self._limits_by_language(), limit.setting
         languages, row = signals.coded("language")
-        return np.array([table[name][setting] if name in table else own for name in languages], np.float64)[row]
+        keys = [None if name is None else key_for(name, table) for name in languages]
+        return np.array([own if key is None else table[key][setting] for key in keys], np.float64)[row]
 
     def governed(self, limit: Limit, signals: Signals) -> Mask:
         if not self.thresholds_file:
             return super().governed(limit, signals)
-        own_number = {language for language, values in self._file().items() if limit.setting in values}
+        table = self._file()
         languages, row = signals.coded("language")
-        return np.array([name not in own_number for name in languages])[row]
+        keys = [None if name is None else key_for(name, table) for name in languages]
+        return np.array([key is None or limit.setting not in table[key] for key in keys])[row]
 
     def _limits_by_language(self) -> Limits:
         path = Path(str(self.thresholds_file)).stat()

@@ -102,8 +102,8 @@ def test_thresholds_by_language(tmp_path):
     path.write_text("de: {min_words: 3, min_stop_words: 1, min_mean_word_length: 2}\nzh: {min_words: null}\n", "utf-8")
     rule = GopherQuality(thresholds_file=str(path))
     assert "language" in rule.needs and "language" not in GopherQuality().needs
-    found = reasons(rule, ["der Hund und die Katze"] * 3 + ["我们今天"], ["de", "en", None, "zh"])
-    assert found == [None, "too_few_words", "too_few_words", "words_too_short"]
+    found = reasons(rule, ["der Hund und die Katze"] * 4 + ["我们今天"], ["de", "deu_Latn", "en", None, "zh"])
+    assert found == [None, None, "too_few_words", "too_few_words", "words_too_short"]
 
 
 @pytest.mark.parametrize(

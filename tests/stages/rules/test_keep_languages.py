@@ -64,6 +64,13 @@ def test_thresholds_of_their_own(tmp_path):
     assert reasons(rule) == [None, None, None, "low_score", "other_language", "unknown_language", None]
 
 
+def test_a_code_of_two_letters_in_a_file_of_thresholds_serves_labels_with_a_script(tmp_path):
+    path = tmp_path / "thresholds.yaml"
+    path.write_text("de: 0.9\nen: 0.9\neng_Latn: 0.1\n")
+    rule = KeepLanguages(languages=["deu_Latn", "eng_Latn", "fra_Latn"], thresholds_file=str(path))
+    assert rule.lowest() == [0.9, 0.1, 0.65]
+
+
 @pytest.mark.parametrize("text", ["- en", "en: high", "en: 2", "no: 0.5", "en: [", "1: 0.5", "en: .nan", "eng: 0.5"])
 def test_a_file_of_thresholds_that_is_wrong(text, tmp_path):
     path = tmp_path / "thresholds.yaml"
