@@ -40,7 +40,7 @@ from typing import Any
 Numbers = Mapping[str, float]
 ROOT = Path(__file__).resolve().parents[2]
 PROGRESS = ROOT / ".bench" / "soak"
-PROOFS = ("flips", "forget", "html", "kills", "other_machine")  # modules beside this one
+PROOFS = ("edits", "flips", "forget", "html", "kills", "other_machine")  # modules beside this one
 
 
 @dataclass(frozen=True)

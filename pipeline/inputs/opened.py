@@ -3,7 +3,7 @@ read."""
 
 from __future__ import annotations
 
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from gristmill.pipeline.crawls.listing import unpacked
 from gristmill.pipeline.crawls.remote import Place, RemoteFile, stretches_of
@@ -14,6 +14,8 @@ from gristmill.pipeline.store.records import FileStretch, PagesFile
 from gristmill.stages.documents import Origin
 from gristmill.stages.read.cc import Cc
 from gristmill.stages.stage import Reader
+
+S3 = ("s3://", "s3a://")
 
 
 def origin_of(source: str, stretch: FileStretch | PagesFile, end: int | None = None) -> Origin:
@@ -27,12 +29,19 @@ def open_stretch(reader: Reader, stretch: FileStretch | PagesFile, end: int | No
     """The file of a stretch, opened for this reader."""
     address, origin = stretch["address"], origin_of("", stretch, end)
     if not isinstance(reader, Cc) or "://" not in address:
-        file = open_input(address)
-        if address.startswith(("s3://", "s3a://")) and tag_of(getattr(file, "details", {})) != stretch.get("stamp", ""):
-            file.close()
-            raise RunFailed(f"{address}: the object was replaced since it was listed; run the same command again")
-        return file
+        return open_listed(address, stretch.get("stamp", "")) if address.startswith(S3) else open_input(address)
     root = address.removesuffix(f"/{origin.path}")
     wanted = stretches_of(origin.size, origin.start, origin.end, origin.records, reader.gap)
     size = origin.size if origin.records is None else None
     return cast(BinaryIO, RemoteFile(reader, Place(root, origin.path, stretch.get("stamp", "")), wanted, size))
+
+
+def open_listed(address: str, tag: str) -> BinaryIO:
+    """An object on s3:// as it was listed; RunFailed where another is in its place."""
+    for _ in range(2):
+        file: Any = open_input(address)
+        if tag_of(file.details) == tag:
+            return cast(BinaryIO, file)
+        file.close()
+        file.fs.invalidate_cache()  # this process may remember an older one
+    raise RunFailed(f"{address}: the object was replaced since it was listed; run the same command again")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from gristmill.pipeline import fingerprint
@@ -33,6 +33,8 @@ from gristmill.stages.judge.cost import Asks
 from gristmill.stages.tokens.folders import owner_of_set
 
 GONE = {False: "its files are gone (cleaned?)", True: "its files are not what was written (damaged?)"}
+UP_TO_DATE = "up to date"
+NOT_KEPT = "done, but not kept (`keep`): repeated if a later stage reads it"
 CHANGED = ("its documents changed", "its documents changed, or what earlier runs saved for it")
 
 
@@ -136,7 +138,7 @@ def foresee(
             elif done and begun and node.name in missed:
                 why = "shards are gone: they are written again"
             elif done:
-                why = "up to date" if begun else "what its rounds handed on is gone (cleaned?): they are done again"
+                why = UP_TO_DATE if begun else "what its rounds handed on is gone (cleaned?): they are done again"
             elif begun:
                 why = GONE[journal.gone.get(task, False)] if begun["ended"] else "begun, not finished"
             else:
@@ -169,7 +171,7 @@ def foresee(
         parts = len(tasks or rules)
         fresh = parts - (waiting or undecided)
         if not waiting and not undecided:
-            why = "up to date"
+            why = UP_TO_DATE
         elif not waiting and before and not new:
             why = f"{changed or 'its rules changed'}; decided again on stored signals"
         else:
@@ -196,7 +198,24 @@ def foresee(
         )
         by_key = {key: r["part"] for key, r in decided.items() if r is not None}
         after[node.name] = None if waiting or undecided else [by_key.get(p["key"], p) for p in worked]
-    return seen
+    return without_kept_files(plan.nodes, seen, after, journal)
+
+
+def without_kept_files(
+    nodes: Sequence[Node], seen: list[Foreseen], after: Mapping[str, list[Part] | None], journal: Journal
+) -> list[Foreseen]:
+    """Where something is to be done behind a node whose files were not kept, its own work may have to be repeated."""
+    due: set[str] = set()  # nodes behind which there is something to do
+    answers = []
+    for node, foreseen in zip(reversed(nodes), reversed(seen), strict=True):
+        parts = after[node.name] or [] if node.name in due else []
+        files = {facts["path"] for p in parts for facts in (p["documents"], *p["verdicts"], *p["signals"]) if facts}
+        if foreseen.why == UP_TO_DATE and files & journal.retired:
+            foreseen = replace(foreseen, why=NOT_KEPT)
+        if foreseen.why != UP_TO_DATE or node.name in due:
+            due.update(node.feeds)
+        answers.append(foreseen)
+    return answers[::-1]
 
 
 def costs_ahead(recipe: Recipe, store: Store, inputs: Mapping[str, Inputs]) -> list[str]:
