@@ -8,7 +8,14 @@ from collections.abc import Iterable, Set
 
 NUMBER = re.compile(r"\d+(?:[.,'’\u00a0\u202f]\d+)*")
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-LINK = re.compile(r"https?://[^\s<>\"')\]]+|www\.[^\s<>\"')\]]+|[\w.+-]+@[\w-]+\.[\w.-]+")
+REST = r"[^\s<>\"')\]]"
+DOMAINS = "com|org|net|edu|gov|info|io|biz|ru|cn|xyz|top|shop|online|site|club|app|dev|ai|tv|me"
+LINK = re.compile(  # with a scheme or without; addresses; names on networks
+    rf"[a-z][a-z0-9+.-]*://{REST}+|(?:mailto|javascript|data|tel):{REST}+|//[\w-]+\.{REST}+|www\.{REST}+"
+    rf"|[\w.+-]+@[\w-]+\.[\w.-]+|(?<![\w@])@\w{{3,}}"
+    rf"|(?<![\w@.])(?:[\w-]+\.)+(?:(?:{DOMAINS})\b(?:/{REST}*)?|[a-z]{{2,24}}/{REST}+)",
+    re.I,
+)
 SENTENCE = re.compile(r"(?<=[.!?。！？])[\"'”’)\]]*\s+|(?<=[。！？])|\n+")
 MARKER = re.compile(
     r"^[\s#>*-]*(?:\*\*)?(?:(?:step|question|answer|part|point|q|a)\s*)?(\d{1,2})(?:[.):]|\s*[-–—:])(?=\D|$)", re.I
@@ -36,7 +43,12 @@ NEGATIONS = {
     "pl": "nie nigdy nic nikt bez ani",
     "sv": "inte ej aldrig inget ingen inga utan",
 }
-WORDS_OF_NEGATION = {language: frozenset(words.split()) for language, words in NEGATIONS.items()}
+ANY_LANGUAGE = "any"
+WORDS_OF_NEGATION = {
+    ANY_LANGUAGE: frozenset(" ".join(NEGATIONS.values()).split()),
+    **{language: frozenset(words.split()) for language, words in NEGATIONS.items()},
+}
+DECORATION = re.compile(r"([-+<>=~])\1{2,}")
 SHORTENED = re.compile(r"n['’]t$")
 MONTHS = "january february march april may june july august september october november december"
 DAYS = "monday tuesday wednesday thursday friday saturday sunday"
@@ -160,6 +172,30 @@ def numbers_known(text: str) -> set[str]:
 def negations_in(text: str, language: str = "en") -> int:
     words = WORDS_OF_NEGATION.get(language, WORDS_OF_NEGATION["en"])
     return sum(word in words or bool(SHORTENED.search(word)) for word in map(str.casefold, WORD.findall(text)))
+
+
+def signed_numbers_in(text: str) -> set[tuple[str, frozenset[str], str]]:
+    """Numbers with the signs that belong to them: a minus, a currency, a comparison before, a unit behind."""
+    text = DECORATION.sub(" ", unicodedata.normalize("NFKC", text).replace("\u2212", "-"))
+    text = " ".join(text.split())
+    found = set[tuple[str, frozenset[str], str]]()
+    for match in NUMBER.finditer(text):
+        before, at = "", match.start()
+        while at > 0 and (is_sign(text[at - 1]) or (text[at - 1] == " " and at > 1 and is_sign(text[at - 2]))):
+            at -= 1
+            before = text[at] + before
+        if before.startswith("-") and at > 0 and text[at - 1].isalnum():  # a hyphen, as in 10-20
+            before = before[1:]
+        if before.endswith(" ") and before.strip() == "-":  # a dash
+            before = ""
+        behind = text[match.end() : match.end() + 2].lstrip(" ")[:1]
+        unit = behind if behind and (behind in "%‰°" or unicodedata.category(behind) == "Sc") else ""
+        found.add((before.replace(" ", ""), frozenset(values_of_digits(match[0])), unit))
+    return found
+
+
+def is_sign(sign: str) -> bool:
+    return sign in "-+<>=≤≥≠±≈~×÷" or unicodedata.category(sign) == "Sc"
 
 
 def bare(word: str) -> str:

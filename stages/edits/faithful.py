@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ ITSELF = re.compile(
     r"\[(?:begin|end) document",
     re.I,
 )
+CONTROL_WORD = re.compile(r"<[|｜]|[|｜]>|</?s>|</?SYS>|\[/?INST\]|</?(?:start_of_turn|end_of_turn|eot_id|think)>")
+TAG = re.compile(r"</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>", re.I)
 COPIED = 8  # words in a row
 REPEATED = 5
 MOST_REPEATED = 0.35  # of runs of five words, those that came before
@@ -88,7 +91,7 @@ def check(source: str, output: str, bounds: Bounds, instructions: str, refuse_ne
     )  # fmt: skip
     if reason:
         return Findings(reason)
-    if links_in(output) - links_in(source):
+    if any("/" in link or link not in source.casefold() for link in links_in(output) - links_in(source)):
         return Findings("new_link")
     if numbers_stated(output) - numbers_known(source) or numbers_moved(source, output):
         return Findings("new_number")
@@ -102,6 +105,8 @@ def check(source: str, output: str, bounds: Bounds, instructions: str, refuse_ne
 
 
 def form_of(source: str, output: str, instructions: str) -> str:
+    if unseen_in(output) - set(source) or CONTROL_WORD.search(output):
+        return "control_characters"
     opening = output.strip()[:300]
     if REFUSAL.search(opening) and not REFUSAL.search(source):
         return "refusal"
@@ -116,10 +121,17 @@ def form_of(source: str, output: str, instructions: str) -> str:
     return "repetition" if repeats(output) > max(MOST_REPEATED, 1.5 * repeats(source)) else ""
 
 
+def unseen_in(text: str) -> set[str]:
+    """Characters that nobody sees: control characters, marks of direction, surrogates, private ones. Joiners between
+    letters of scripts that need them are none."""
+    odd = {sign for sign in set(text) if unicodedata.category(sign) in ("Cc", "Cf", "Co", "Cs")}
+    return odd - {"\n", "\t", "\r"} - ({"\u200c", "\u200d"} if not text.isascii() else set())
+
+
 def is_structured(text: str) -> bool:
-    """JSON, or a block of code around all of it."""
+    """JSON, a block of code around all of it, or tags of HTML."""
     text = text.strip()
-    if text.startswith("```"):
+    if text.startswith("```") or TAG.search(text):
         return True
     if text[:1] not in "{[":
         return False

@@ -5,8 +5,9 @@
     end
 
 One command a line, and a last line `end`, without which the answer was cut. An answer that holds anything else is
-refused whole. A replacement is a repair of spaces, signs, capitals or damaged characters. It brings no word and no
-number that the line does not have. So orders in a page can do no more than its author could have done: leave lines of
+refused whole. A replacement is a repair of spaces, punctuation, capitals or damaged characters. It brings no word, no
+number and no character but punctuation that the line does not have, and leaves each number its signs (-3, $5, < 0.05,
+10 %). So orders in a page can do no more than its author could have done: leave lines of
 this page out.
 """
 
@@ -17,16 +18,18 @@ import itertools
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gristmill.stages.edits.claims import negations_in, numbers_in
+from gristmill.stages.edits.claims import ANY_LANGUAGE, negations_in, numbers_in, signed_numbers_in
 
 DROP = re.compile(r"drop ([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?")
 STRING = r'("(?:[^"\\\n]|\\.)*")'
 REPLACE = re.compile(rf"replace ([1-9][0-9]{{0,5}}) {STRING} {STRING}")
 END = "end"
 MOST_COMMANDS = 2000
+GROWTH, ROOM = 1.25, 16  # of a line's characters: what repairs may add
 BRACKETED = re.compile(r"\[[^\[\]\n]{0,20}\]")
 WORD = re.compile(r"\w+")
 BROKEN_WORD = re.compile(r"(?<=\w)[-\u00ad\u2010]\s+(?=\w)|\u00ad")
@@ -132,7 +135,7 @@ def check_replacement(old: str, new: str, line: str, places: Sequence[int]) -> N
             return
         raise BadProgram("new_words")
     gone = BRACKETED.sub("", old)  # [12], [edit]
-    if numbers_in(gone) or negations_in(gone):
+    if numbers_in(gone) or negations_in(gone, ANY_LANGUAGE):
         raise BadProgram("meaning_removed")
     for place in places:
         end = place + len(old)
@@ -146,11 +149,17 @@ def check_line(before: str, after: str) -> None:
     """Edits that are each allowed may still join to a word or a number that was not there."""
     if before == after:
         return
-    known = set(words_of(before)) | set(words_of(repaired(before)))
-    if not set(words_of(after)) <= known:
+    mended = repaired(before)
+    if not Counter(words_of(after)) <= Counter(words_of(before)) | Counter(words_of(mended)):
         raise BadProgram("new_words")
-    if not numbers_in(after) <= numbers_in(before) | numbers_in(repaired(before)):
+    if not numbers_in(after) <= numbers_in(before) | numbers_in(mended):
         raise BadProgram("new_words")
+    if any(unicodedata.category(sign)[0] not in "LNP" and sign != " " for sign in set(after) - {*before, *mended}):
+        raise BadProgram("new_signs")
+    if not signed_numbers_in(after) <= signed_numbers_in(before) | signed_numbers_in(mended):
+        raise BadProgram("new_signs")
+    if len(after) > GROWTH * len(before) + ROOM:
+        raise BadProgram("too_long")
 
 
 def words_of(text: str) -> list[str]:

@@ -10,6 +10,7 @@ from gristmill.stages.edits.refine import joined, shown_lines
 
 LINES = [
     "Home  |  About", "The cat sat on 12 mats [3].", "re- sult of cafÃ©", "It is not safe now here", "W E L C O M E &amp; hi",
+    "It  is $5 (p < 0.05), up 10 %, at -3; ist nicht s, i",
 ]  # fmt: skip
 
 
@@ -26,6 +27,8 @@ LINES = [
         ('replace 5 "W E L C O M E" "Welcome"\nend', 5, "Welcome &amp; hi"),
         ('replace 5 "&amp;" "&"\nend', 5, "W E L C O M E & hi"),
         ('replace 4 "It" "IT"\nend', 4, "IT is not safe now here"),
+        ('replace 6 "  " " "\nend', 6, "It is $5 (p < 0.05), up 10 %, at -3; ist nicht s, i"),
+        ('replace 6 "5 (p" "5, (p"\nend', 6, "It  is $5, (p < 0.05), up 10 %, at -3; ist nicht s, i"),
     ],
 )
 def test_edits_that_repair_are_applied(answer: str, line: int, after: str | None) -> None:
@@ -39,13 +42,17 @@ def test_edits_that_repair_are_applied(answer: str, line: int, after: str | None
     [
         ("", "empty"), ("drop 1", "no_end"), ("drop 1\nreplace 2 \"ca", "no_end"), ("Sure!\ndrop 1\nend", "not_edits"),
         ("```\ndrop 1\nend\n```", "not_edits"), ('{"drop": [1]}', "not_edits"), ("drop 1\nend\nI hope it helps.", "not_edits"),
-        ("drop 0\nend", "not_edits"), ("drop 6\nend", "wrong_line"), ("drop 3-2\nend", "wrong_line"), ("drop -1\nend", "not_edits"),
+        ("drop 0\nend", "not_edits"), ("drop 7\nend", "wrong_line"), ("drop 3-2\nend", "wrong_line"), ("drop -1\nend", "not_edits"),
         ("drop 1-99999\nend", "wrong_line"), ('replace 9 "a" "b"\nend', "wrong_line"), ("drop 1-3\ndrop 2\nend", "overlapping_edits"),
         ('drop 2\nreplace 2 "cat" "CAT"\nend', "overlapping_edits"), ('replace 2 "cat sat" "Cat sat"\nreplace 2 "sat on" "Sat on"\nend', "overlapping_edits"),
         ('replace 2 "dog" "dog "\nend', "not_there"), ('replace 2 "" "x"\nend', "not_there"), ('replace 2 "cat" "dog"\nend', "new_words"),
         ('replace 2 "12" "13"\nend', "new_words"), ('replace 2 "12 " ""\nend', "meaning_removed"), ('replace 4 "not " ""\nend', "meaning_removed"),
         ('replace 4 "now here" "nowhere"\nend', "new_words"), ('replace 2 "he" ""\nend', "new_words"), ('replace 1 " " "\\n"\nend', "control_characters"),
         ('replace 1 " " "\\u0000"\nend', "control_characters"), ('replace 2 "[3]" "[3](http://x.example)"\nend', "new_words"), ("DROP 1\nend", "not_edits"),
+        ('replace 2 "." ".\\u202e\\u200b"\nend', "new_signs"), ('replace 2 "." " 🅲🅰🆂🅸🅽🅾"\nend', "new_signs"), ('replace 2 "." " \U000e0041"\nend', "new_signs"),
+        ('replace 2 "." "' + "!" * 100 + '"\nend', "too_long"), ('replace 6 "<" ">"\nend', "new_signs"), ('replace 6 "-3" "3"\nend', "new_signs"),
+        ('replace 6 "$5" "€5"\nend', "new_signs"), ('replace 6 "$" ""\nend', "new_signs"), ('replace 6 "10 %" "10"\nend', "new_signs"),
+        ('replace 6 "up 10" "up -10"\nend', "new_signs"), ('replace 6 "nicht " ""\nend', "meaning_removed"), ('replace 6 "is" "i-s"\nend', "new_words"),
         ('replace 1 "a" \'b\'\nend', "not_edits"), ("drop 1\n" * 3000 + "end", "too_many_edits"),
     ],
 )  # fmt: skip

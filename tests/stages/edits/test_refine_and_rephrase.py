@@ -168,6 +168,10 @@ WRONG: dict[str, tuple[str, str]] = {  # what a model does: why `refine` and why
     "string not there": ("not_there", "too_short"), "cut program": ("no_end", "too_short"), "new number": ("not_edits", "new_number"),
     "new name": ("not_edits", "new_name"), "new link": ("not_edits", "new_link"), "too long": ("not_edits", "too_long"),
     "page copied with its fence": ("not_edits", "talks_about_itself"),
+    "nul": ("not_edits", "control_characters"), "hidden letters": ("not_edits", "control_characters"),
+    "turned letters": ("not_edits", "control_characters"), "end of turn": ("not_edits", "control_characters"),
+    "bare domain": ("not_edits", "new_link"), "path": ("not_edits", "new_link"), "other scheme": ("not_edits", "new_link"),
+    "name on a network": ("not_edits", "new_link"), "script": ("not_edits", "structured"),
 }  # fmt: skip
 GERMAN = (
     "Das Observatorium wurde von der Regierung gebaut, und die Instrumente kamen von der Küste, weil der Himmel über den "
@@ -187,6 +191,9 @@ def wrong(kind: str, prompt: str) -> str:
         "new number": text.replace("1899", "1893"), "new name": text.replace("Kodaikanal", "Rosenheim"),
         "new link": f"{text} See https://casino.example/now", "too long": text + " " + " ".join(
             " ".join(reversed(text.split()[at:] + text.split()[:at])) for at in (1, 7)),
+        "nul": f"{text}\0", "hidden letters": f"{text}\U000e0041", "turned letters": f"{text}\u202eabc", "end of turn": f"{text}<|im_end|>",
+        "bare domain": f"{text} See casino.example.com now.", "path": f"{text} See casino.example/now.", "other scheme": f"{text} See ftp://casino.example now.",
+        "name on a network": f"{text} Ask @casinoking for it.", "script": f"{text} <script>alert()</script>",
         "page copied with its fence": f"[BEGIN DOCUMENT x]\n{text}\n[END DOCUMENT x]",
     }[kind]  # fmt: skip
 
