@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.fingerprint import DATA, ENGINE_ROOT, OURS, file_of
+from gristmill.pipeline.fingerprint import DATA, OURS, PRODUCT, file_of
 from gristmill.pipeline.store.checksums import hash_of_content
 from gristmill.pipeline.store.journal import FOLDER
 from gristmill.pipeline.store.records import Task
@@ -82,7 +82,7 @@ class Install(TypedDict):
 @cache
 def install_here() -> Install:
     digest = hashlib.sha256()
-    for package in (*OURS, ENGINE_ROOT):
+    for package in (*OURS, f"{PRODUCT}.pipeline"):
         folder = (file_of(package) or Path()).parent
         files = [path for path in folder.rglob("*") if path.suffix == ".py" or path.parent.name in DATA]
         for path in sorted(path for path in files if path.is_file()):

@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -127,7 +127,7 @@ def run_tasks(
             stack.callback(care.trail.close)
         for task in tasks:
             if lease is not None:
-                task["lease"] = lease
+                cast(dict[str, Any], task)["lease"] = lease
             start, sent = time.perf_counter(), dict(REQUESTS)
             forget_peak()
             if care.trail is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -205,10 +206,11 @@ class Forgetting:
         paths = [path for path in store.files("stages") if "/rejects/" in path]
         reports = [path for path in self.plan["json"] if path.startswith("stages/")]
         names = [path.split("/")[1] for path in reports]
+        here = partial(look_here, lease=store.lease_token)
         tasks = [task_of_samples(store, n, [p for p in paths if p.split("/")[1] == n], legs) for n in names]
-        for path, result in zip(reports, look_here(tasks), strict=True):
+        for path, result in zip(reports, here(tasks), strict=True):
             journal.keep(path, json_bytes({**store.read_json(path), "samples": result["seen"]}))
-        survey_legs(store, journal.keep, look_here)
+        survey_legs(store, journal.keep, here)
         for name in packed:
             card_again(store, journal, name, store.read_json("run.json"))
         store.write("report.html", build_report(store.address).encode("utf-8", "replace"))

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from fsspec.asyn import sync
@@ -266,9 +266,9 @@ class DriversLease:
 
 def store_of(task: TaskHead) -> Store:
     """The folder that a task writes into, for as long as its driver has the right to."""
-    store = Store(task["out"])
-    if "lease" in task:
-        store.lease = _drivers_lease(task["out"], task["lease"])
+    store, token = Store(task["out"]), cast(Mapping[str, str], task).get("lease")
+    if token is not None:
+        store.lease = _drivers_lease(task["out"], token)
     return store
 
 

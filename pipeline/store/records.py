@@ -205,7 +205,6 @@ class TaskHead(TypedDict):
     key: str
     cost: int  # bytes
     out: str  # the run's folder
-    lease: NotRequired[str]  # of the driver, without which nothing is written there
 
 
 class LegTask(TaskHead):
