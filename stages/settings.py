@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
@@ -12,6 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from gristmill.kernels.base.types import Mask
 from gristmill.stages.checks import nearest
 from gristmill.stages.paths import FOLDER
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
 # A field marked so says where work is done, never what comes out; it is left out of fingerprints. All others count.
 PLACEMENT: dict[str, Any] = {"placement": True}
@@ -27,7 +32,7 @@ class SettingsError(ValueError):
     """Settings that a stage does not take; the message is one line for the person who wrote them."""
 
 
-class SaysInOneLine(type(BaseModel)):  # type: ignore[misc]
+class SaysInOneLine(ModelMetaclass):
     """The class of stages, whose constructors say in one line what is wrong. Recipes have lines of their own: they use
     `model_validate`, which raises as pydantic does."""
 

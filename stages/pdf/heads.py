@@ -99,9 +99,12 @@ def keys_of(text: str, page: int, larger: bool) -> Iterator[str]:
     words = len(WORD.findall(NUMBER.sub("", text)))
     if words >= SENTENCE and text.rstrip().endswith(STOPS):
         return
-    for number in {found for found in NUMBER.findall(text) if len(found) <= MOST_DIGITS}:
+    figures = NUMBER.findall(text)
+    between = NUMBER.split(text)
+    for number in {found for found in figures if len(found) <= MOST_DIGITS}:
         distance = f"#{value_of(number) - page}#"
-        yield NUMBER.sub(lambda found, n=number, d=distance: d if found[0] == n else found[0], text)
+        shown = [distance if found == number else found for found in figures]
+        yield "".join(part for pair in zip(between, [*shown, ""], strict=True) for part in pair)
     if words < LONG and not larger:
         yield NUMBER.sub("#", text)
 
