@@ -29,14 +29,25 @@ def is_by_part(caps: Mapping[str, float], by: Sequence[str]) -> bool:
     return OTHERS in caps or any(parts_named(key, by) for key in caps)
 
 
-def caps_of(caps: Mapping[str, float], by: Sequence[str], names: Collection[str], partial: bool) -> dict[str, float]:
-    """The cap of each cell. A key that no cell fits is an error, unless this is a part of the input."""
+def caps_of(
+    caps: Mapping[str, float], by: Sequence[str], names: Collection[str], partial: bool, small: Mapping[str, str]
+) -> dict[str, float]:
+    """The cap of each cell. A key that no cell fits is an error, unless this is a part of the input. `small`: groups
+    that were joined, and the cell that each is in now."""
     values = {name: dict(zip(by, parts_of(name, len(by)), strict=False)) for name in names}
     named = {key: parts for key in caps if key not in values and (parts := parts_named(key, by)) is not None}
     unknown = [key for key in caps if key != OTHERS and key not in values and key not in named]
     unknown += [
         key for key, parts in named.items() if not any(parts.items() <= of_cell.items() for of_cell in values.values())
     ]
+    for name, cell in () if partial else small.items():
+        parts = dict(zip(by, parts_of(name, len(by)), strict=True))
+        meant = [key for key in unknown if key == name or (key in named and named[key].items() <= parts.items())]
+        if meant:
+            raise ValueError(
+                f"max_epochs: {meant[0]} speaks of the group {name!r}, which has fewer than least_tokens and is part of"
+                f" the cell {cell!r}: name that one, or lower least_tokens"
+            )
     if unknown and not partial:
         column = next(iter(named.get(unknown[0], {})), None)
         there = {f"{column}={of_cell[column]}" for of_cell in values.values() if column in of_cell} if column else names

@@ -195,7 +195,8 @@ class Mix(Global):
         table_GB = table_GB.reshape(len(names), 1 << bits, -1).sum(axis=2)
         wanted = self.budget or float(there_N.sum())
         try:
-            mix, budget = self.chosen(dict(zip(names, there_N.tolist(), strict=True)), wanted, flow.partial)
+            tokens = dict(zip(names, there_N.tolist(), strict=True))
+            mix, budget = self.chosen(tokens, wanted, flow.partial, cell_of)
             self.check_proxy(names, mix.weights_N, table_GB)
             planned = draw.plan(table_GB, draw.tokens_wanted(mix.weights_N, budget))
         except (ValueError, ArithmeticError) as error:
@@ -207,6 +208,12 @@ class Mix(Global):
         at_cut = flow.gather(flow.map(self.at_the_cut, docs, columns=self.read, by="hash", beside=beside))
         cuts = draw.exact_cuts(planned, *self.columns_of(at_cut, cell_of, place_of))
         facts = {**mix.facts, **self.account(planned, cuts, there_N), **self.facts_of_cells(cell_of, names)}
+        nothing = [repr(names[n]) for n in np.flatnonzero((planned.wanted_G > 0) & (cuts.drawn_G == 0)).tolist()]
+        if nothing:
+            facts["warnings"] = [
+                *facts["warnings"],
+                f"no document is drawn of {in_a_sentence(nothing)}: less is wanted than half of the first document",
+            ]
         if budget < wanted:
             facts["warnings"] = [
                 *facts["warnings"],
@@ -237,7 +244,9 @@ class Mix(Global):
         merged = {name: cell for name, cell in cell_of.items() if name != cell}
         return {"parts": [parts_of(name, len(self.by)) for name in names], **({"joined": merged} if merged else {})}
 
-    def chosen(self, tokens: dict[str, float], wanted: float, partial: bool) -> tuple[ChosenMix, float]:
+    def chosen(
+        self, tokens: dict[str, float], wanted: float, partial: bool, cell_of: dict[str, str]
+    ) -> tuple[ChosenMix, float]:
         """The mix and its budget. Of a part of the input (`--limit`) sources of which it has nothing are left out, and
         the budget is lowered until there is enough of every other."""
         budget, method, empty = wanted, self.method, list[str]()
@@ -247,7 +256,8 @@ class Mix(Global):
             method = method.model_copy(update={"weights": weights})
         caps = self.max_epochs
         if isinstance(caps, dict) and is_by_part(caps, self.by):
-            caps = caps_of(caps, self.by, tokens, partial)
+            small = {name: cell for name, cell in cell_of.items() if name != cell}
+            caps = caps_of(caps, self.by, tokens, partial, small)
         while True:
             scale = budget / wanted
             supply = Supply.of(tokens, self.stands_for * scale if self.stands_for else budget, caps)

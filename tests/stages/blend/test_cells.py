@@ -97,16 +97,24 @@ def test_examples_are_documents_of_their_cell_and_the_same_in_any_order_of_parts
 def test_caps_by_part():
     names = ["science/0", "science/1", "art/0", "art/1", "(none)/0"]
     caps = {"topic=science": 8.0, "topic=science, quality_bucket=0": 1.0, "quality_bucket=0": 2.0, "others": 4.0}
-    assert caps_of(caps, BY, names, False) == {
+    assert caps_of(caps, BY, names, False, {}) == {
         "science/0": 1.0, "science/1": 8.0, "art/0": 2.0, "art/1": 4.0, "(none)/0": 2.0,
     }  # fmt: skip
-    assert caps_of({**caps, "art/1": 0.0}, BY, names, False)["art/1"] == 0.0
-    assert caps_of({"topic=(none)": 0.5, "others": 4}, BY, names, False)["(none)/0"] == 0.5
+    assert caps_of({**caps, "art/1": 0.0}, BY, names, False, {})["art/1"] == 0.0
+    assert caps_of({"topic=(none)": 0.5, "others": 4}, BY, names, False, {})["(none)/0"] == 0.5
     with pytest.raises(ValueError, match="did you mean topic=science"):
-        caps_of({"topic=sciences": 8.0, "others": 4.0}, BY, names, False)
+        caps_of({"topic=sciences": 8.0, "others": 4.0}, BY, names, False, {})
     with pytest.raises(ValueError, match=r"says nothing of .*others: 4"):
-        caps_of({"topic=science": 8.0}, BY, names, False)
-    assert caps_of({"topic=sciences": 8.0, "others": 4.0}, BY, names, True) == dict.fromkeys(names, 4.0)
+        caps_of({"topic=science": 8.0}, BY, names, False, {})
+    assert caps_of({"topic=sciences": 8.0, "others": 4.0}, BY, names, True, {}) == dict.fromkeys(names, 4.0)
+
+
+def test_a_cap_of_a_group_that_was_joined_says_which_cell_it_is_in():
+    names, small = ["science/0", "art/(small)"], {"art/0": "art/(small)", "art/1": "art/(small)"}
+    for key in ("art/1", "topic=art, quality_bucket=1"):
+        with pytest.raises(ValueError, match=r"speaks of the group 'art/1', .* part of the cell 'art/\(small\)'"):
+            caps_of({key: 1.0, "others": 4.0}, BY, names, False, small)
+    assert caps_of({"topic=art": 1.0, "others": 4.0}, BY, names, False, small)["art/(small)"] == 1.0
 
 
 def test_a_mix_keeps_caps_by_part():

@@ -67,6 +67,20 @@ def test_shares_of_the_budget_are_drawn_to_half_a_document():
     assert all((row["reason"] is None) == (row["copies"] > 0) for row in found)
 
 
+def test_a_source_of_which_nothing_is_drawn_is_a_warning():
+    rows = made()
+    found, flow = mixed(rows, Mix(method=Given(weights={"web": 1, "code": 1e-9, "books": 0}), budget=1_000_000))
+    assert tokens_of(found)["code"] == 0 and tokens_of(found)["web"] > 0
+    assert flow.metrics["mix"]["warnings"] == []  # less than half a token of code is wanted: nothing
+    _, flow = mixed(
+        [{**row, "tokens": 1000} for row in rows],
+        Mix(method=Given(weights={"web": 1, "code": 1e-5, "books": 0}), budget=1_000_000),
+    )
+    assert flow.metrics["mix"]["warnings"] == [
+        "no document is drawn of 'code': less is wanted than half of the first document"
+    ]
+
+
 def test_repeats_are_whole_epochs_and_a_fraction():
     rows = made()
     there = tokens_of(rows, copies=False)
