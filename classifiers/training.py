@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from gristmill.classifiers.calibration import fit_sharpness
 from gristmill.classifiers.card import Head, Json, JudgeError
 from gristmill.classifiers.judge import Judge
 from gristmill.classifiers.metrics import class_metrics, label_metrics, probability_metrics, regression_metrics
 from gristmill.classifiers.training_sets import LabelledTexts, folds_of, held_out
+from gristmill.kernels.base.types import Array
 
 J = TypeVar("J", bound=Judge)
 
@@ -32,22 +35,31 @@ def train_and_measure(
     """`train` makes a judge of the texts that it is given: a function such as `lambda texts: train_fasttext(texts,
     head, recipe)`."""
     outside = held_out(labelled, kept.share, kept.seed)
-    for name, mask in (("training", ~outside), ("the held-out texts", outside)):
+    copies = ~outside & _members(labelled.texts, outside)  # mirrors: no training sees a held-out text
+    for name, mask in (("training", ~outside & ~copies), ("the held-out texts", outside)):
         if not mask.any():
             raise JudgeError(
-                f"nothing is left for {name}: {len(labelled):,} texts have too few groups; name another group, share "
-                "or seed"
+                f"nothing is left for {name}: {len(labelled):,} texts have too few groups, or are copies of held-out "
+                "ones; name another group, share or seed"
             )
-    inside = labelled.take(~outside)
+    inside = labelled.take(~outside & ~copies)
     for label in sorted(set(labelled.labels.to_pylist()) - set(inside.labels.to_pylist())) if head.labels else ():
         raise JudgeError(
-            f"every text with the label {label!r} is of a group that is held out; name another group, share or seed"
+            f"every text with the label {label!r} is of a group that is held out, or a copy of such a text; name "
+            "another group, share or seed"
         )
     judge = train(inside)
     facts = judge.card
     measured = facts.metrics | {head.name: held_out_metrics(judge, head, labelled.take(outside))}
-    training = facts.training | {"held_out": {"share": kept.share, "seed": kept.seed, "texts": int(outside.sum())}}
+    counts = {"texts": int(outside.sum()), "copies_left_out": int(copies.sum())}
+    training = facts.training | {"held_out": {"share": kept.share, "seed": kept.seed, **counts}}
     return replace(judge, card=replace(facts, metrics=measured, training=training))  # type: ignore[type-var]
+
+
+def _members(texts: pa.Array, some: Array) -> Array:
+    """bool_N: which texts are equal to one of `some`."""
+    equal = pc.is_in(texts, value_set=texts.filter(pa.array(some)))
+    return np.asarray(equal.to_numpy(zero_copy_only=False), bool)
 
 
 def sharpened(judge: J, labelled: LabelledTexts, head: Head, train: Callable[[LabelledTexts], J], seed: int = 0) -> J:

@@ -231,7 +231,10 @@ def read_texts(
             raise RecipeError(f"{named_by}: {files[0].path}: no column {name!r}{nearest(name, column_names(files))}")
     if not table.num_rows:
         raise RecipeError(f"{of}: {files[0].address}: no rows")
-    return with_texts(table, plan.text, files[0].address)
+    table = with_texts(table, plan.text, files[0].address)
+    if table[plan.text].null_count == table.num_rows:
+        raise RecipeError(f"{loaded.where('text')}: {files[0].path}: no row has a text in the column {plan.text!r}")
+    return table
 
 
 def _lesson(loaded: Loaded, table: pa.Table, labels: pa.Array, head: Head) -> Lesson:

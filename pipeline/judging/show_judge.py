@@ -53,10 +53,12 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
             screen.print(Text(f"{trained}; nothing was held out, so nobody knows how good it is"))
             continue
         good = f" ({as_number(metrics['good'])} of them {head.labels[1]})" if "good" in metrics else ""
+        left_out = (card.training.get("held_out") or {}).get("copies_left_out")
+        copies = f"; {as_number(left_out)} copies of these were not trained on" if left_out else ""
         screen.print(
             Text(
                 f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out whole by"
-                f" {one_line(grouped)}"
+                f" {one_line(grouped)}{copies}"
             )
         )
         rows = [
