@@ -251,6 +251,8 @@ class PagesFile(TypedDict):
     end: int | None
     stamp: NotRequired[str]
     records: NotRequired[str]
+    changed: NotRequired[int]
+    content: NotRequired[str]
 
 
 class PagesTask(TaskHead):
