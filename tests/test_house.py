@@ -1,4 +1,4 @@
-"""The house rules that a machine can hold: floors, circles, first lines, size of files, and our name beside others'."""
+"""The house rules that a machine can hold: floors, circles, first lines, and our name beside others'."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import io
 import subprocess
 import sys
 import tokenize
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,6 @@ FLOORS = (
     "pipeline",
     "gristmill",
 )  # from the ground up
-MOST_MODULES = 20  # in a folder
-LONGEST = 450
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -176,12 +173,6 @@ def test_rooms_that_import_each_other_are_seen(tmp_path: Path) -> None:
     assert circles_of_rooms(tmp_path) == ["gristmill.stages.a -> gristmill.stages.b -> gristmill.stages.a"]
 
 
-def test_no_folder_holds_more_than_can_be_looked_over() -> None:
-    rooms = Counter(path.parent for path in modules(ROOT).values() if path.name != "__init__.py")
-    assert len(rooms) > 40
-    assert {str(room.relative_to(ROOT)): count for room, count in rooms.items() if count > MOST_MODULES} == {}
-
-
 def test_every_room_says_what_it_is_for() -> None:
     doors = {path.parent: path.parent / "__init__.py" for path in modules(ROOT).values()}
     assert len(doors) > 40
@@ -194,12 +185,6 @@ def test_every_module_says_what_it_is_for() -> None:
     assert [
         name for name, source in sources.items() if source.count("\n") > 5 and not ast.get_docstring(ast.parse(source))
     ] == []
-
-
-def test_every_file_is_read_in_one_sitting() -> None:
-    lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in modules(ROOT).items()}
-    assert len(lines) >= 4
-    assert {name: count for name, count in lines.items() if count > LONGEST} == {}
 
 
 def test_comments_and_docstrings_fit_in_a_line() -> None:
