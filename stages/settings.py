@@ -40,7 +40,7 @@ class SaysInOneLine(ModelMetaclass):
         try:
             return super().__call__(*arguments, **settings)
         except ValidationError as error:
-            raise SettingsError(in_one_line(cls.__name__, error, list(cls.model_fields))) from None
+            raise SettingsError(in_one_line(cls.__name__, error, list(getattr(cls, "model_fields", ())))) from None
 
 
 def in_one_line(called: str, error: ValidationError, fields: list[str]) -> str:
