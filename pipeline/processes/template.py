@@ -125,8 +125,8 @@ def pid() -> int | None:
 
 
 class Queue:
-    """A queue between two processes, of which one puts and one gets. Unlike multiprocessing's it has no semaphore, which
-    a resource tracker that was killed and started again would know nothing of."""
+    """A queue between two processes, of which one puts and one gets. Unlike multiprocessing's it has no semaphore, of
+    which a resource tracker that was killed and started again would know nothing."""
 
     def __init__(self, ctx: context.BaseContext) -> None:
         self._reader, self._writer = ctx.Pipe(duplex=False)
@@ -154,9 +154,9 @@ class _ForkedPopen(popen_forkserver.Popen):
 
     def _launch(self, process_obj: process.BaseProcess) -> None:
         data = _pickled(self, process_obj)
-        self.sentinel, to_child = _template().server.connect_to_new_process(self._fds)
+        self.sentinel, to_child = _template().server.connect_to_new_process(self._fds)  # type: ignore[attr-defined]
         kept = os.dup(to_child)  # the child ends when this process has
-        self.finalizer = util.Finalize(self, util.close_fds, (kept, self.sentinel))
+        self.finalizer = util.Finalize(self, util.close_fds, (kept, self.sentinel))  # type: ignore[attr-defined]
         with os.fdopen(to_child, "wb") as pipe:
             pipe.write(data)
         self.pid = forkserver.read_signed(self.sentinel)
@@ -166,15 +166,16 @@ class _SpawnedPopen(popen_spawn_posix.Popen):
     """The standard library's, but for `_pickled`."""
 
     def _launch(self, process_obj: process.BaseProcess) -> None:
-        tracker = resource_tracker.getfd()
-        self._fds.append(tracker)
+        tracker = resource_tracker.getfd() or 0
+        passed: list[int] = self._fds  # type: ignore[attr-defined]
+        passed.append(tracker)
         data = _pickled(self, process_obj)
         self.sentinel, of_child = os.pipe()
         from_us, to_child = os.pipe()
-        self.finalizer = util.Finalize(self, util.close_fds, (self.sentinel, to_child))
+        self.finalizer = util.Finalize(self, util.close_fds, (self.sentinel, to_child))  # type: ignore[attr-defined]
         try:
             command = spawn.get_command_line(tracker_fd=tracker, pipe_handle=from_us)
-            self.pid = util.spawnv_passfds(spawn.get_executable(), command, [*self._fds, from_us, of_child])
+            self.pid = util.spawnv_passfds(os.fsencode(spawn.get_executable()), command, [*passed, from_us, of_child])
         finally:
             os.close(from_us)
             os.close(of_child)
@@ -211,7 +212,7 @@ class _Forked(context.ForkServerContext):
     _name = FORKED
     Process = _ForkedProcess
 
-    def Queue(self, maxsize: int = 0) -> Queue:
+    def Queue(self, maxsize: int = 0) -> Queue:  # type: ignore[override]
         return Queue(self)
 
 
@@ -219,7 +220,7 @@ class _Spawned(context.SpawnContext):
     _name = SPAWNED
     Process = _SpawnedProcess
 
-    def Queue(self, maxsize: int = 0) -> Queue:
+    def Queue(self, maxsize: int = 0) -> Queue:  # type: ignore[override]
         return Queue(self)
 
 

@@ -33,7 +33,7 @@ from fsspec.asyn import sync
 
 from gristmill.pipeline.errors import RunFailed, code_of, of_storage
 from gristmill.pipeline.process_id import is_alive, this_process
-from gristmill.pipeline.store.records import TaskHead
+from gristmill.pipeline.store.records import HeldTask, TaskHead
 from gristmill.pipeline.store.store import Store
 
 NAME = ".lock"
@@ -266,9 +266,9 @@ class DriversLease:
 
 def store_of(task: TaskHead) -> Store:
     """The folder that a task writes into, for as long as its driver has the right to."""
-    store, token = Store(task["out"]), cast(Mapping[str, str], task).get("lease")
-    if token is not None:
-        store.lease = _drivers_lease(task["out"], token)
+    store, held = Store(task["out"]), cast(HeldTask, task)
+    if "lease" in held:
+        store.lease = _drivers_lease(held["out"], held["lease"])
     return store
 
 

@@ -207,6 +207,12 @@ class TaskHead(TypedDict):
     out: str  # the run's folder
 
 
+class HeldTask(TaskHead):
+    """As a worker gets a task whose folder has a lease."""
+
+    lease: NotRequired[str]  # the driver's, without which nothing is written there
+
+
 class LegTask(TaskHead):
     """The working stages of a leg on one part."""
 
