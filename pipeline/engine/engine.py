@@ -208,8 +208,7 @@ class Engine:
             self.run(along)
 
     def result_along(self, task: PagesTask) -> Result:
-        """The result of a task that went along, or why it failed. In a run that needed no workers none are started for
-        it."""
+        """The result of a task that went along, or why it failed; done here in a run that needed no workers."""
         if task["task"] not in self._failed and task["task"] not in self.journal.done:
             [result] = run_tasks([task], lease=self.journal.store.lease_token)
             result.pop("requests", None)  # this process counts its own
@@ -422,12 +421,10 @@ class Engine:
         if last.place is None:
             self.ui.note(f"a worker died over {what}; trying again with care")
         else:
-            died = (
-                f"took longer than its patience ({self.journal.store.at('logs/trace.txt')} says where)"
-                if last.hung
-                else "died"
+            hung = f"took longer than its patience ({self.journal.store.at('logs/trace.txt')} says where)"
+            self.ui.note(
+                f"a worker {hung if last.hung else 'died'} {last.in_words()} of {what}; looking for the one to blame"
             )
-            self.ui.note(f"a worker {died} {last.in_words()} of {what}; looking for the one to blame")
         return [Group([task], careful=True, place=last.place), *rest]
 
     def give_up(self, task: Task, why: str) -> None:
@@ -443,7 +440,6 @@ class Engine:
             raise DamagedFile(result["damaged"])
         if "failed" in result:
             if "trace" in result:
-                # for whoever mends the stage; the person at the keyboard gets the message
                 self.journal.store.write("logs/trace.txt", plain(result["trace"]).encode("utf-8", "replace"))
                 result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
             if task["kind"] in FOR_REPORTS:

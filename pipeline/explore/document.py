@@ -66,7 +66,8 @@ class StillSearching:
 def find(
     snapshot: Snapshot, uids: Sequence[int], part: int | None, skip: int, turn: Turn
 ) -> FoundDocument | StillSearching:
-    """The document that has one of these uids (`uids_meant`). `part` says where a list saw it; `skip`, how many parts an earlier search went through."""
+    """The document that has one of these uids (`uids_meant`). `part` says where a list saw it; `skip`, how many parts
+    an earlier search went through."""
     troubles: list[str] = []
     files = snapshot.documents
     if part is not None and part < len(files):

@@ -25,8 +25,8 @@ PREFIX = re.compile(r"(uid|url|host|sha256|xxh3|email):(?!//)\s*(.*)", re.DOTALL
 SHORT_NUMBER = 12  # digits; a uid of so few is one in a million, and has to be called a uid
 SHOWN = 3  # lines of a list that cannot be read
 FORMS = (
-    "a uid (16 hex digits, or a decimal number), url, host, e-mail address or hash of a text (SHA-256: 64 hex digits, XXH3-128: 32),"
-    " or one with its kind before it, such as host:example.org"
+    "a uid (16 hex digits, or a decimal number), url, host, e-mail address or hash of a text (SHA-256: 64 hex digits,"
+    " XXH3-128: 32), or one with its kind before it, such as host:example.org"
 )
 
 

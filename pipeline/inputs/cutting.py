@@ -65,8 +65,8 @@ def cut_into_parts(files: list[InputFile], reader: Reader, parts: Parts, who: st
 
 
 def ends_group(file: InputFile, files: int | None) -> bool:
-    """Whether a part of small files ends after this one. `files` None: a tiny file counts for less, because a part costs
-    as much as a hundred of them."""
+    """Whether a part of small files ends after this one. `files` None: a tiny file counts for less, because a part
+    costs as much as a hundred of them."""
     draw = xxhash.xxh3_64_intdigest(file.path.encode("utf-8", "surrogateescape"))
     if files is not None:
         return draw % files == 0

@@ -50,8 +50,8 @@ def survey_legs(
     failed: Callable[[str, str], None] | None = None,
 ) -> None:
     """Lay what is seen beside the rules: legs/NAME/survey.json, one for all legs of the same rules. It holds no times,
-    and is the same for any number of workers. `look` carries out the tasks that read parts, `failed` is told of a leg of
-    which that failed; without it the error is raised."""
+    and is the same for any number of workers. `look` carries out the tasks that read parts. `failed` is told the
+    legs of which that failed; without it the error is raised."""
     paths = sorted(store.files("legs"))
     legs: dict[str, LegRules] = {
         path.split("/")[1]: store.read_json(path) for path in paths if path.endswith("/rules.json")
