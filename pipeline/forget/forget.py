@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.engine.work import look_here
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.flow.saved import forget_in_index
 from gristmill.pipeline.forget.beside import edit_beside, remove_cached
@@ -209,6 +209,8 @@ class Forgetting:
         here = partial(look_here, lease=store.lease_token)
         tasks = [task_of_samples(store, n, [p for p in paths if p.split("/")[1] == n], legs) for n in names]
         for path, result in zip(reports, here(tasks), strict=True):
+            if "failed" in result:
+                raise RunFailed(result["failed"])
             journal.keep(path, json_bytes({**store.read_json(path), "samples": result["seen"]}))
         survey_legs(store, journal.keep, here)
         for name in packed:
