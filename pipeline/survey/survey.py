@@ -49,9 +49,9 @@ def survey_legs(
     look: Look = here,
     failed: Callable[[str, str], None] | None = None,
 ) -> None:
-    """Lay what is seen beside the rules: legs/NAME/survey.json, one for all legs of the same rules. It holds no times,
-    and is the same for any number of workers. `look` carries out the tasks that read parts. `failed` is told the
-    legs of which that failed; without it the error is raised."""
+    """Write legs/NAME/survey.json, one for all legs with the same rules. It holds no times, and is the same for any
+    number of workers. `look` carries out the tasks that read parts. `failed` gets the leg whose survey failed and the
+    reason; without it the error is raised."""
     paths = sorted(store.files("legs"))
     legs: dict[str, LegRules] = {
         path.split("/")[1]: store.read_json(path) for path in paths if path.endswith("/rules.json")
@@ -59,9 +59,9 @@ def survey_legs(
     alike: dict[str, list[str]] = {}
     for name, leg in legs.items():
         alike.setdefault(json.dumps(leg["rules"], sort_keys=True), []).append(name)
+    surveyed = set()
     for names in alike.values():
         parts = [part for name in names for part in legs[name]["parts"]]
-        seen = None
         try:
             seen = survey(store, names[0], legs[names[0]]["rules"], parts, look)
         except (DamagedFile, RetiredFiles):  # the run mends them
@@ -70,11 +70,13 @@ def survey_legs(
             if failed is None:
                 raise
             failed(names[0], f"thresholds: {error}")
-        path = f"legs/{names[0]}/survey.json"
-        (keep or store.write_if_other)(path, json.dumps(seen, separators=(",", ":")).encode())
+            continue
+        if seen is not None:
+            path = f"legs/{names[0]}/survey.json"
+            (keep or store.write_if_other)(path, json.dumps(seen, separators=(",", ":")).encode())
+            surveyed.add(path)
     store.remove(sorted(store.files(BETWEEN)))
-    firsts = {names[0] for names in alike.values()}
-    store.remove([path for path in paths if path.endswith("/survey.json") and path.split("/")[1] not in firsts])
+    store.remove([path for path in paths if path.endswith("/survey.json") and path not in surveyed])
 
 
 def survey(

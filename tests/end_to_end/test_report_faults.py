@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.survey import survey
 from tests.pipeline.runs import go, save
 
 FICKLE = """
@@ -106,3 +109,22 @@ def test_a_page_that_does_not_survive_its_second_reading_costs_the_report_alone(
     assert again.record["status"] == "done"
     assert sorted(name for name, kind in anew if kind == "pages") == ["s0", "s1", "s4"]
     assert {kind for _, kind in anew} == {"pages", "decide"}  # a rule's file is written again
+
+
+def test_a_survey_that_fails_costs_the_report_its_thresholds_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: object) -> None:
+        raise RunFailed("signals.parquet: no such file")
+
+    (tmp_path / "in.jsonl").write_text('{"text": "Short."}\n{"text": "One that is long enough to stay."}')
+    file = save(
+        tmp_path / "r.yaml",
+        "name: r\nsources:\n  pages: {jsonl: {path: in.jsonl}}\n"
+        "stages: [keep_where: {signal: words, at_least: 5}, write]\n",
+    )
+    monkeypatch.setattr(survey, "survey", fails)
+    summary, _ = go(file, tmp_path / "out", workers=1)
+    assert summary.record["status"] == "done"
+    assert "Not shown: thresholds: signals.parquet: no such file" in (tmp_path / "out" / "report.html").read_text()
+    assert not list((tmp_path / "out" / "legs").glob("*/survey.json"))
