@@ -26,14 +26,14 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from fsspec.asyn import sync
 
 from gristmill.pipeline.errors import RunFailed, code_of, of_storage
 from gristmill.pipeline.process_id import is_alive, this_process
-from gristmill.pipeline.store.records import HeldTask, TaskHead
+from gristmill.pipeline.store.records import TaskHead
 from gristmill.pipeline.store.store import Store
 
 NAME = ".lock"
@@ -237,7 +237,7 @@ class Lease:
 
 
 class DriversLease:
-    """What a worker knows of the lease of its driver."""
+    """The lease of a task's driver, as a worker sees it."""
 
     def __init__(self, store: Store, token: str) -> None:
         self.store = store
@@ -263,31 +263,52 @@ class DriversLease:
             time.sleep(_seconds(holder) / 60)
             now = clock()
 
+    def end(self) -> None:
+        """Forbid no requests any more: those of a later driver go to the same place."""
+        self.store.fs.s3.meta.events.unregister("before-send.s3", unique_id=self.token)
+
 
 def store_of(task: TaskHead) -> Store:
     """The folder that a task writes into, for as long as its driver has the right to."""
-    store, held = Store(task["out"]), cast(HeldTask, task)
-    if "lease" in held:
-        store.lease = _drivers_lease(held["out"], held["lease"])
+    store = Store(task["out"])
+    if "lease" in task:
+        store.lease = _drivers_lease(task["out"], task["lease"])
     return store
 
 
-@cache  # a process asks the store once for many tasks
 def _drivers_lease(address: str, token: str) -> DriversLease:
-    return DriversLease(Store(address), token)
+    """The same for all tasks of a driver: the process asks the store once for many of them."""
+    known = _known_leases(address)
+    lease = known.get(token)
+    if lease is None:
+        for earlier in list(known):
+            known.pop(earlier).end()
+        lease = known[token] = DriversLease(Store(address), token)
+    return lease
 
 
-def refuse_late_requests(store: Store, name: str, is_fresh: Callable[[], bool]) -> None:
-    """Send no request that writes below a root once its lease is not fresh: botocore tries for half a minute."""
-    below = f"/{store.root.partition('/')[2]}/"
+@cache
+def _known_leases(address: str) -> dict[str, DriversLease]:
+    """That of the last driver whose tasks this process had for a folder, by its token."""
+    return {}
+
+
+def refuse_late_requests(store: Store, token: str, is_fresh: Callable[[], bool]) -> None:
+    """Send no request that writes below a root once its lease is not fresh: botocore retries for half a minute. The
+    first check of a token stays, so tasks that the driver itself carries out go by the driver's own."""
+    with_bucket, in_bucket = (
+        f"/{store.root}/",
+        f"/{store.root.partition('/')[2]}/",
+    )  # which of them: as addresses are made
 
     def refuse(request: Any, event_name: str, **_: Any) -> None:
         path = unquote(urlsplit(request.url).path)
-        writes = event_name.rpartition(".")[2] in WRITES and below in path and not path.endswith(f"/{NAME}")
-        if writes and not is_fresh():
+        is_below = with_bucket in path or path.startswith(in_bucket)
+        writes = event_name.rpartition(".")[2] in WRITES and not path.endswith(f"/{NAME}")
+        if is_below and writes and not is_fresh():
             raise RunFailed(f"{store.address}: its lock could not be renewed in time, so nothing more is written")
 
-    store.fs.s3.meta.events.register("before-send.s3", refuse, unique_id=name)
+    store.fs.s3.meta.events.register("before-send.s3", refuse, unique_id=token)
 
 
 def read_lease(store: Store) -> tuple[Mapping[str, Any], str, float]:

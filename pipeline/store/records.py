@@ -205,12 +205,7 @@ class TaskHead(TypedDict):
     key: str
     cost: int  # bytes
     out: str  # the run's folder
-
-
-class HeldTask(TaskHead):
-    """As a worker gets a task whose folder has a lease."""
-
-    lease: NotRequired[str]  # the driver's, without which nothing is written there
+    lease: NotRequired[str]  # the token of the driver's lease on it, if it has one; set when the task is carried out
 
 
 class LegTask(TaskHead):

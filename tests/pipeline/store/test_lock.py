@@ -151,6 +151,23 @@ def test_a_worker_writes_as_long_as_its_driver_renews_the_lease(
     assert sorted(store.files("")) == ["part-0", "part-1", "part-2"]
 
 
+def test_a_worker_that_served_an_earlier_run_of_a_folder_serves_the_next(
+    proxied: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clock, passed = Store("s3://mill/out"), lock.clock, [0.0]
+    monkeypatch.setattr(lock, "clock", lambda: clock() + passed[0])
+    for number in range(2):
+        driver = Lease(store)
+        assert driver.take()
+        worker = lock.store_of(
+            {"task": "t", "node": "n", "key": "k", "cost": 0, "out": store.address, "lease": driver.token}
+        )
+        worker.write(f"part-{number}", b"of the run")
+        driver._delete()
+        passed[0] += 1000
+    assert sorted(store.files("")) == ["part-0", "part-1"]
+
+
 def test_a_run_whose_lease_was_taken_over_ends(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "RENEWAL", 0.2)
     store = Store("s3://mill/out")
