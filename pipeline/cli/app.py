@@ -218,7 +218,7 @@ def guess_of(folder: str, where: Where) -> Estimate | None:
     from gristmill.pipeline.store.run_records import RunRecord
     from gristmill.pipeline.store.store import Store
 
-    record: RunRecord | None = Store(f"{folder}-sample").read_json_if_whole("run.json")
+    record: RunRecord | None = Store(folder).sample.read_json_if_whole("run.json")
     return estimate(record, where.count) if record and record.get("status") == "done" else None
 
 

@@ -142,8 +142,8 @@ def run_tasks(
     return done
 
 
-def look_here(tasks: list[LookTask], lease: str | None) -> list[Result]:
-    """Tasks for the report, carried out by this process, which has no workers any more."""
+def look_here(tasks: list[LookTask], lease: str | None = None) -> list[Result]:
+    """Run tasks for the report in this process, which has no workers any more."""
     return [run_tasks([task], lease=lease)[0] for task in tasks]
 
 

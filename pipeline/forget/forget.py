@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.flow.saved import forget_in_index
 from gristmill.pipeline.forget.beside import edit_beside, remove_cached
 from gristmill.pipeline.forget.edits import edit_lines, edit_table
-from gristmill.pipeline.forget.indexes import store_of
+from gristmill.pipeline.forget.indexes import index_at
 from gristmill.pipeline.forget.ledger import with_facts
 from gristmill.pipeline.forget.plan import DRAFT, FOLDER, NEW_LIST, Plan
 from gristmill.pipeline.forget.prepare import Note, Preparation, finished_run
@@ -49,9 +48,10 @@ def forget(
     out: str, request: Request | None, *, with_copies: bool = False, restore: bool = False, skip_inputs: bool = False,
     dry_run: bool = False, note: Note = lambda message: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Take documents out of a run, and out of the run on a part of its inputs beside it; the receipt. Without a request
-    an unfinished one goes on."""
-    store, sample = Store(out), Store(f"{out.rstrip('/')}-sample")
+    """Take documents out of a run and out of its sample; returns the receipt. Without a request, resume an unfinished
+    takedown."""
+    store = Store(out)
+    sample = store.sample
     finished_run(store)
     how = {"with_copies": with_copies, "restore": restore, "skip_inputs": skip_inputs, "dry_run": dry_run}
     if not sample.exists("run.json"):
@@ -65,7 +65,7 @@ def forget(
     receipt = forget_in(store, request, **how, note=note)
     note(f"{sample.address}, the run on a part of the inputs")
     if dry_run:
-        keys = {**(request.keys if request else {})}
+        keys = dict(request.keys) if request else {}
         keys["uid"] = keys.get("uid", set()) | {
             int(each["uid"], 16) for each in receipt["each"] if not each["held_back"]
         }
@@ -128,7 +128,7 @@ class Forgetting:
             edit_lines(store, path, plan["texts"][path], rows)
         store.remove(plan["remove"])
         for folder in plan["indexes"]:
-            forget_in_index(store_of(store, folder), self.uids, known=not plan["restore"])
+            forget_in_index(index_at(store, folder), self.uids, known=not plan["restore"])
         for folder in plan["sets"]:
             forget_in_set(store.at(folder), self.uids)
         edit_beside(store, plan["beside"])
@@ -206,13 +206,12 @@ class Forgetting:
         paths = [path for path in store.files("stages") if "/rejects/" in path]
         reports = [path for path in self.plan["json"] if path.startswith("stages/")]
         names = [path.split("/")[1] for path in reports]
-        here = partial(look_here, lease=store.lease_token)
         tasks = [task_of_samples(store, n, [p for p in paths if p.split("/")[1] == n], legs) for n in names]
-        for path, result in zip(reports, here(tasks), strict=True):
+        for path, result in zip(reports, look_here(tasks), strict=True):
             if "failed" in result:
                 raise RunFailed(result["failed"])
             journal.keep(path, json_bytes({**store.read_json(path), "samples": result["seen"]}))
-        survey_legs(store, journal.keep, here)
+        survey_legs(store, journal.keep, look_here)
         for name in packed:
             card_again(store, journal, name, store.read_json("run.json"))
         store.write("report.html", build_report(store.address).encode("utf-8", "replace"))

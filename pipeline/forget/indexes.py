@@ -22,7 +22,7 @@ def saved_by(store: Store, outcomes: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(str(f) for f in folders if not f.is_relative_to(root) and Path(f, "index.json").exists())
 
 
-def store_of(store: Store, folder: str) -> Store:
+def index_at(store: Store, folder: str) -> Store:
     return Store(folder if folder.startswith("/") else store.at(folder))
 
 

@@ -13,7 +13,7 @@ from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.forget import beside, edits
 from gristmill.pipeline.forget.answers import are_answers_to, askers_of, caches_elsewhere, keys_of
 from gristmill.pipeline.forget.folder import batches, files_of, string_columns, text_columns, uids_of
-from gristmill.pipeline.forget.indexes import rows_in_index, saved_by, store_of
+from gristmill.pipeline.forget.indexes import index_at, rows_in_index, saved_by
 from gristmill.pipeline.forget.inputs import InputSearch, is_masked
 from gristmill.pipeline.forget.ledger import Ledger, reads_inputs
 from gristmill.pipeline.forget.passages import Passages
@@ -59,9 +59,9 @@ def finished_run(store: Store) -> RunRecord:
         )
     record: RunRecord | None = store.read_json("run.json")
     if record is None:
-        sample = f"{store.address.rstrip('/')}-sample"
-        beside = f"; {sample} has one, of a part of the inputs" if Store(sample).exists("run.json") else ""
-        raise RecipeError(f"{store.address}: no run is here (there is no run.json){beside}")
+        sample = store.sample
+        hint = f"; {sample.address} has one, of a part of the inputs" if sample.exists("run.json") else ""
+        raise RecipeError(f"{store.address}: no run is here (there is no run.json){hint}")
     if record.get("status") != "done":
         raise RecipeError(f"{store.address}: this run has not come to its end; run its recipe again first")
     return record
@@ -109,7 +109,7 @@ class Preparation:
         for of in held.values():
             noted(self.found, "token shards (rows of training)", of.counts["rows"], bool(of.counts))
         for folder in indexes:
-            rows = rows_in_index(store_of(self.store, folder), everything)
+            rows = rows_in_index(index_at(self.store, folder), everything)
             noted(self.found, "saved indexes", rows, bool(rows))
         noted(
             self.found,
@@ -131,7 +131,7 @@ class Preparation:
                 for where, of in sorted(self.found.items())
                 if of["rows"] or of["files"]
             },
-            "sample": sample.address if (sample := Store(f"{self.store.root}-sample")).exists("run.json") else None,
+            "sample": sample.address if (sample := self.store.sample).exists("run.json") else None,
             "copies": copies,
             "with_copies": self.with_copies,
             "restored": self.restore,

@@ -21,7 +21,7 @@ ENOUGH_KEPT = 100  # and how many stay
 def known_before(plan: Plan, store: Store) -> Known | None:
     """By stages that are the same as in this recipe; the larger of the runs counts."""
     found: dict[str, tuple[StageRecord, int]] = {}
-    for folder in (store, Store(f"{store.address}-sample")):
+    for folder in (store, store.sample):
         record: RunRecord | None = folder.read_json_if_whole("run.json")
         if record is None or not record.get("stages"):
             continue

@@ -263,6 +263,7 @@ class DaskFlow:
         kept = kept_at(address, self.step)
         if self.partial:  # the index of some documents must not stand for that of all
             kept = Store(f"{self.store.address.rstrip('/')}/index/{self.node}/{PurePosixPath(address).name}")
+        kept.lease = self.store.lease  # a run that lost its folder to another leaves the index to that one too
         made = (self.owner, facts, self.fingerprint, docs.rows)
         save_rows(self.store, kept, self.in_few_files(cast(StoredRows, rows)), made, self.engine.journal)
 

@@ -94,6 +94,11 @@ class Store:
         self.local = "file" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
 
     @property
+    def sample(self) -> Store:
+        """The folder of runs on a part of the inputs (`--sample`, `--limit`)."""
+        return Store(f"{self.address.rstrip('/')}-sample")
+
+    @property
     def anywhere(self) -> str:
         """The address for processes that work in other folders."""
         return self.root if self.local else self.address
