@@ -8,6 +8,7 @@ thing counts as nothing, so that a model that is loaded with the first document 
 
 from __future__ import annotations
 
+import array
 import collections
 import itertools
 import math
@@ -15,6 +16,7 @@ import random
 import sys
 import types
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,18 @@ from gristmill.stages.verdict import Applied
 
 NOTHING = 0  # the digest of None, of what is absent, and of what cannot be looked into
 MOST_ENTRIES = 10_000  # of a container; a larger one is known by its length
-MOST_VALUES = 20_000  # looked at below one name
+MOST_VALUES = 500  # looked at below one name; of containers after them the length
+PLAIN_FOR_ONE = 32  # numbers and texts of a container that has nothing else count as one value
+MOST_BYTES = 1 << 20  # of arrays, below one name; of more, pieces at equal distances
+PIECE = 4096
 DEEPEST = 8
 # Whose classes and modules hold no state that a stage of others writes to.
 LIBRARIES = {"gristmill", "datatrove", "nemo_curator", "pydantic", "typing_extensions", *sys.stdlib_module_names}
 PLAIN = (bool, int, float, complex, str, bytes)
+ALL_PLAIN = {*PLAIN, type(None)}
 CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+BUFFERS = (bytearray, array.array)
 BAGS = (types.SimpleNamespace,)  # of the standard library, and made to hold state
 SAME_NUMBER = 1e-4  # relative: models that see a batch in another order differ by less
 State = Mapping[str, int]
@@ -84,16 +91,18 @@ def complaint(changed: list[str], batch: pa.RecordBatch, row: int) -> str:
 
 
 def attributes_of(thing: object) -> dict[str, Any]:
-    slots = {name for kind in type(thing).__mro__ for name in as_names(kind.__dict__.get("__slots__", ()))}
     return {
-        **{name: getattr(thing, name) for name in slots if not name.startswith("__") and hasattr(thing, name)},
+        **{name: getattr(thing, name) for name in slots_of(type(thing)) if hasattr(thing, name)},
         **getattr(thing, "__dict__", {}),
         **(getattr(thing, "__pydantic_private__", None) or {}),
     }
 
 
-def as_names(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
+@lru_cache(1024)
+def slots_of(kind: type) -> tuple[str, ...]:
+    slots = [base.__dict__.get("__slots__", ()) for base in kind.__mro__]
+    names = dict.fromkeys(name for some in slots for name in ((some,) if isinstance(some, str) else some))
+    return tuple(name for name in names if not name.startswith("__"))
 
 
 class Looking:
@@ -101,6 +110,7 @@ class Looking:
 
     def __init__(self) -> None:
         self.values = 0
+        self.bytes_left = MOST_BYTES
         self.path: set[int] = set()  # objects that are being looked into
 
     def digest(self, value: Any, depth: int = 0) -> int:
@@ -115,8 +125,10 @@ class Looking:
             return self.of_array(value, depth)
         if isinstance(value, GENERATORS):
             return self.of_generator(value, depth)
-        if isinstance(value, bytearray | itertools.count):
-            return hash((type(value), repr(value) if isinstance(value, itertools.count) else bytes(value)))
+        if isinstance(value, BUFFERS):
+            return self.of_array(np.frombuffer(value, np.uint8) if len(value) else np.empty(0, np.uint8), depth)
+        if isinstance(value, itertools.count):
+            return hash((type(value), repr(value)))
         if isinstance(value, types.MethodType | types.BuiltinMethodType):
             return self.inside(value.__self__, depth)
         return self.inside(value, depth)
@@ -142,23 +154,40 @@ class Looking:
     def of_container(self, value: Any, depth: int) -> int:
         if len(value) > MOST_ENTRIES or self.ends(value, depth):
             return hash((type(value), len(value)))
+        if ALL_PLAIN.issuperset(map(type, value)):
+            self.values += len(value) // PLAIN_FOR_ONE
+            if not isinstance(value, dict):
+                return hash((type(value), frozenset(value) if isinstance(value, set | frozenset) else tuple(value)))
+            if ALL_PLAIN.issuperset(map(type, value.values())):
+                return hash((type(value), tuple(value), tuple(value.values())))
         self.path.add(id(value))
-        entries = value.items() if isinstance(value, dict) else value
-        digests = [
-            (self.digest(entry[0], depth + 1), self.digest(entry[1], depth + 1))
-            if isinstance(value, dict)
-            else self.digest(entry, depth + 1)
-            for entry in entries
-        ]
+        digests: list[object] = []
+        keys = iter(value) if isinstance(value, dict) else itertools.repeat(None)
+        rest = iter(value.values() if isinstance(value, dict) else value)
+        for key, each in zip(keys, rest, strict=False):
+            digests.append((self.digest(key, depth + 1), self.digest(each, depth + 1)))
+            if self.values >= MOST_VALUES:
+                digests.append(tuple(len(each) for each in rest if isinstance(each, CONTAINERS)))
         self.path.discard(id(value))
         in_order = frozenset(digests) if isinstance(value, set | frozenset) else tuple(digests)
         return hash((type(value), len(value), in_order))
 
     def of_array(self, value: np.ndarray[Any, Any], depth: int) -> int:
         if value.dtype.hasobject:
+            if value.size > MOST_ENTRIES:
+                return hash((value.dtype.str, value.shape))
             return self.of_container(value.reshape(-1).tolist(), depth)
-        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
-        return hash((value.dtype.str, value.shape, xxhash.xxh3_64_intdigest(data)))
+        if value.nbytes > self.bytes_left and not (value.flags.c_contiguous or value.flags.f_contiguous):
+            longest = int(np.argmax(value.shape))
+            value = value[
+                (slice(None),) * longest + (slice(None, None, -(-value.nbytes // max(PIECE, self.bytes_left))),)
+            ]
+        data = value.ravel(order="K").view(np.uint8)
+        if len(data) > self.bytes_left:
+            pieces = data[: len(data) // PIECE * PIECE].reshape(-1, PIECE)
+            data = pieces[:: -(-len(pieces) // max(1, self.bytes_left // PIECE))].reshape(-1)
+        self.bytes_left -= len(data)
+        return hash((value.dtype.str, value.shape, xxhash.xxh3_64_intdigest(data.data)))
 
     def of_generator(self, value: Any, depth: int) -> int:
         if isinstance(value, random.SystemRandom):  # which has no state
