@@ -60,7 +60,7 @@ def _of_pandas(frame: Any, numbered: bool) -> tuple[pa.Table, Back]:
         named = [name for name in frame.index.names if name is not None and name not in frame.columns]
         frame = frame.reset_index(level=named) if named else frame
     table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
-    if not numbered:
+    if not numbered or ROW in table.column_names:
         return table, lambda kept: kept.to_pandas()
     return table.append_column(ROW, pa.array(range(len(table)), pa.int64())), lambda kept: _labelled(kept, frame.index)
 

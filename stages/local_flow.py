@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gristmill.stages.documents import BASE, BATCH_ROWS, uid_of
+from gristmill.stages.documents import BASE, BATCH_ROWS, PAGE, uid_of
 from gristmill.stages.flow import (
     Beside,
     Dataset,
@@ -244,10 +244,13 @@ def documents_in(data: Any, with_uids: bool = False) -> tuple[pa.Table, Back]:
 
 
 def plainly_encoded(table: pa.Table) -> pa.Table:
-    """Categories (dictionaries) as their values, and views as large strings, which pyarrow can filter."""
+    """Categories (dictionaries) as their values, views as large strings, which pyarrow can filter, and columns of every
+    document that hold only nulls in their own type."""
     for place, field in enumerate(table.schema):
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         kind = LAID_OUT.get(kind, kind)
+        if pa.types.is_null(kind) and field.name in (*BASE.names, *PAGE.names):
+            kind = (BASE if field.name in BASE.names else PAGE).field(field.name).type
         if kind != field.type:
             table = table.set_column(place, field.name, table.column(place).cast(kind))
     return table
@@ -274,9 +277,6 @@ def with_whole_uids(table: pa.Table) -> pa.Table:
 def as_documents(table: pa.Table) -> tuple[pa.Table, list[str]]:
     """A table with the columns that every document has, and the names of those that were added: null, and uids by the
     number of the row."""
-    for place, field in enumerate(table.schema):
-        if field.type == pa.null() and (index := BASE.get_field_index(field.name)) >= 0:  # a list of rows without one
-            table = table.set_column(place, BASE.field(index), pa.nulls(len(table), BASE.field(index).type))
     lacking = [field for field in BASE if field.name not in table.column_names]
     for field in lacking:
         column = numbered(table) if field.name == "uid" else pa.nulls(len(table), field.type)

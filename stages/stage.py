@@ -26,7 +26,7 @@ from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, ch
 from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
-from gristmill.stages.frames import names_in
+from gristmill.stages.frames import ROW, names_in
 from gristmill.stages.limits import Bound, Limit, above, below, setting_at, signals_bounded
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents, documents_in
 from gristmill.stages.settings import PLACEMENT, Range, SaysInOneLine, Settings, of_a_recipe, snake_case
@@ -198,9 +198,14 @@ class Map(Stage):
             batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
         out = []
         for batch in batches:
-            done = self.checked(batch)
-            kept = done.verdict.kept
-            out.append(done.batch.filter(pa.array(kept)) if done.made is None else done.made.between(done.batch, kept))
+            columns = {name: batch.column(name) for name in batch.schema.names if name == ROW}
+            done = self.checked(batch.drop_columns([*columns]))
+            kept, whole = done.verdict.kept, with_columns(done.batch, columns)
+            if done.made is None:
+                out.append(whole.filter(pa.array(kept)))
+            else:
+                origins = {name: values.take(pa.array(done.made.rows)) for name, values in columns.items()}
+                out.append(Made(with_columns(done.made.batch, origins), done.made.rows).between(whole, kept))
         return back(pa.Table.from_batches(out))
 
 
@@ -384,8 +389,13 @@ class Global(Stage):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **settings: Any) -> None:
-        if cls.signal_types and not cls.adds:
+        if "signal_types" in cls.__dict__ and "adds" not in cls.__dict__:
             cls.adds = tuple(cls.signal_types)
+
+    @property
+    def added_types(self) -> dict[str, pa.DataType]:
+        """`signal_types` by the names that settings give the signals (`added`)."""
+        return dict(zip(self.added, self.signal_types.values(), strict=True)) if self.signal_types else {}
 
     @property
     def needs_text(self) -> bool:
@@ -446,7 +456,7 @@ class Global(Stage):
         except NeedsRun as error:
             raise CannotRun(f"{self.called} needs a run, in a recipe: {error}") from error
         kept = after.table() if after.tables else documents.slice(0, 0)
-        for name, kind in self.signal_types.items():
+        for name, kind in self.added_types.items():
             kept = kept if name in kept.column_names else kept.append_column(name, pa.nulls(len(kept), kind))
         return back(kept.drop_columns([name for name in added if name in kept.column_names]))
 

@@ -97,9 +97,9 @@ def _drop_from_part(
 def _without_hits(store: Store, task: RoundTask, stage: Global, part: Part) -> tuple[Part, Files, Count]:
     """A part in which the stage found nothing: its signals are there all the same, null, so that no column depends on
     the data."""
-    if part["documents"] is None or not part["kept"] or not stage.signal_types:
+    if part["documents"] is None or not part["kept"] or not stage.added_types:
         return part, {}, untouched(part)
-    none = {"uid": pa.uint64(), "reason": pa.string(), "detail": pa.string(), **stage.signal_types}
+    none = {"uid": pa.uint64(), "reason": pa.string(), "detail": pa.string(), **stage.added_types}
     rows = pa.table({name: pa.array([], kind) for name, kind in none.items()})
     uid = _uids(store, part["documents"])
     return _attach(store, task, stage.called, part, rows, uid, np.zeros(0, np.int64))

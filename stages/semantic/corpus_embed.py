@@ -43,6 +43,10 @@ class CorpusEmbed(Global):
     reads_text: ClassVar[bool] = True
     drops: ClassVar[bool] = False
 
+    @property
+    def added_types(self) -> dict[str, pa.DataType]:
+        return {"embedding": pa.list_(pa.int8(), self.width)}
+
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         share = min(1.0, self.sample / max(docs.rows, 1))
         wanted = pa.table({"share": [share]})

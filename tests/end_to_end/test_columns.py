@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,7 @@ import pytest
 
 import gristmill
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.stages import ExactDedup, TextSignals
+from gristmill.stages import ExactDedup, QuantileBuckets, TextSignals
 from gristmill.stages.stage import Annotate, Global, Map, Reader, Rewrite
 from tests.pipeline.engine.here import work_here
 from tests.stages.settings_of_globals import BLEND, DEDUP, TOKENS
@@ -66,6 +66,21 @@ def test_a_stage_on_a_table_takes_texts_in_any_encoding_and_adds_the_same_column
             *([] if subject.stage == "Mix" else [table.slice(0, 0)]),
         ):
             assert stage(some).schema.equals(stage(table).schema)
+
+
+def test_signals_of_a_name_of_its_own_are_all_that_a_stage_adds() -> None:
+    table = pa.table({"text": ["a", "b", "c"], "score": [1.0, 2.0, 3.0]})
+    stage = QuantileBuckets(by=["score"], called_after="prose")
+    for some in (table, table.slice(0, 0)):
+        assert stage(some).schema.names == ["text", "score", "prose_bucket", "prose_tier"]
+
+
+def test_a_subclass_adds_the_signals_that_it_declares() -> None:
+    class WithMore(ExactDedup):
+        signal_types: ClassVar = {**ExactDedup.signal_types, "more": pa.int8()}
+
+    assert WithMore.adds == ("exact_cluster_size", "more")
+    assert WithMore()(pa.table({"text": ["a", "b"]})).schema.field("more").type == pa.int8()
 
 
 def test_categories_of_pandas_are_texts() -> None:

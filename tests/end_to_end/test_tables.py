@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pandas
 import pyarrow as pa
 import pytest
 
 import gristmill
-from gristmill.stages import ExactDedup, GopherQuality, MinHashDedup, SiteBoilerplate, TextSignals, UrlDedup
+from gristmill.stages import ExactDedup, Extract, GopherQuality, MinHashDedup, SiteBoilerplate, TextSignals, UrlDedup
+from gristmill.stages.stage import Annotate
+from tests.stages.extract.test_views import page
 
 TEXTS = ["the same text", "the same text", "another one", "a third"]
 
@@ -26,6 +29,36 @@ def test_rows_of_a_frame_keep_their_labels() -> None:
     two = ExactDedup()(frame.set_index([["x", "x", "y", "y"], ["a", "b", "c", "d"]]))
     assert two.index.tolist() == [(("x", "y")[n // 2], "abcd"[n]) for n in two["n"]]
     assert [*kept.columns] == ["text", "n", "exact_cluster_size"]
+
+
+def test_a_stage_sees_the_columns_of_the_frame_alone() -> None:
+    seen = []
+
+    class Look(Annotate):
+        def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+            seen.extend(batch.schema.names)
+            return {}
+
+    frame = pandas.DataFrame({"text": TEXTS, "__row__": [4, 5, 6, 7]}, index=["a", "b", "c", "d"])
+    assert Look()(frame[["text"]]).index.tolist() == ["a", "b", "c", "d"] and seen == ["text"]
+    assert ExactDedup()(frame)["__row__"].isin([4, 5, 6, 7]).tolist() == [True] * 3
+
+
+def test_pages_of_a_frame_whose_texts_are_all_missing_become_views_with_their_labels() -> None:
+    frame = pandas.DataFrame(
+        {
+            "html": [page(6)] * 2,
+            "url": "http://a.org/",
+            "uid": numpy.array([7, 8], "uint64"),
+            "text": None,
+            "meta": None,
+        }
+    )
+    views = Extract(views=["full", "precise"])(frame.set_index([["a", "b"]]))
+    assert list(zip(views.index, views["view"], strict=True)) == [
+        ("a", "full"), ("a", "precise"), ("b", "full"), ("b", "precise"),
+    ]  # fmt: skip
+    assert "__row__" not in views and views["text"].notna().all()
 
 
 @pytest.mark.parametrize("make", [pandas.DataFrame, pa.table, lambda columns: pa.table(columns).to_pylist()])
