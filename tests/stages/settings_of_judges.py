@@ -57,11 +57,11 @@ def by_word(path: str, body: dict[str, Any]) -> dict[str, Any]:
     prompt, model = prompt_of(body), body["model"]
     if "You sort" in prompt:
         return by_topic(prompt, body)
-    sure = -0.1 - 0.01 * len(model) - 0.1 * prompt.count("use")
+    sure = -0.9 - 0.01 * len(model) - 0.1 * prompt.count("use")
     likely = (
-        {"Great": sure, "Useless": -3.0, "fine": -0.2}
+        {"Great": sure, "Useless": -4.0, "fine": -1.0}
         if "lens" in prompt
-        else {"Useless": -0.1, "Great": -4.0, "fine": -2.0}
+        else {"Useless": -0.3, "Great": -4.0, "fine": -2.0}
     )
     if "completions" in path and "chat" not in path:
         return text_reply("x", {name: score - 0.5 for name, score in likely.items()} if body.get("logprobs") else None)
@@ -73,7 +73,7 @@ def by_word(path: str, body: dict[str, Any]) -> dict[str, Any]:
 def by_topic(prompt: str, body: dict[str, Any]) -> dict[str, Any]:
     sure = 0.9 if "lens" in prompt else 0.4
     if body.get("logprobs"):
-        shares = {"science": sure, "technology": 1 - sure, "good": 0.9, "bad": 0.1}
+        shares = {"science": sure / 2, "technology": (1 - sure) / 2, "good": 0.45, "bad": 0.05}
         return chat_reply("x", {name: math.log(share) for name, share in shares.items()})
     return chat_reply("Well.\nFinal Label: science" if "lens" in prompt else "I do not know.")
 
@@ -176,7 +176,7 @@ def back_end_settings() -> dict[str, Any]:
     return {
         "model": to("another", **AT),
         "model_path": to("folder", along={"model": ""}, see=opened),
-        "endpoint": to("http://localhost:2/v1", see=opened),
+        "endpoint": to("http://localhost:2/v1", see=opened, **AT),
         "engine": to("transformers", see=opened),
         "form": to("completions", **AT),
         "revision": to("abc", see=opened),
