@@ -163,7 +163,9 @@ def named_in(file: Path) -> tuple[str, ...]:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("gristmill."):
             names.append(node.value.partition(":")[0])
-    return tuple(name for name in names if "\n" not in name and DECIDES_NOTHING.fullmatch(name) is None)
+    return tuple(
+        name for name in names if all(map(str.isidentifier, name.split("."))) and not DECIDES_NOTHING.fullmatch(name)
+    )
 
 
 def file_below(root: Path, module: str) -> Path | None:
