@@ -92,7 +92,7 @@ def digest(data: Any) -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a stage is, without its inputs."""
+    """A stage by itself, without its inputs."""
 
     called: str
     settings: str
@@ -103,13 +103,8 @@ class Identity:
         return digest([self.settings, dict(self.code)])
 
 
-def of_stage(stage: Stage, spec: StageSpec, file: Path | None = None, pdf: bool = True) -> str:
-    """The fingerprint of a stage by itself, without its inputs."""
-    return identity_of(stage, spec, file, pdf).fingerprint
-
-
 def identity_of(stage: Stage, spec: StageSpec, file: Path | None = None, pdf: bool = True) -> Identity:
-    """`file` is where the code of a user's own stage lies; `pdf` says whether PDF files may come to the stage."""
+    """`file` has the code of a user's own stage; `pdf`: PDF files may come to the stage."""
     placement = {
         name
         for name, field in type(stage).model_fields.items()

@@ -122,11 +122,11 @@ def in_words(receipt: Mapping[str, Any], done: bool) -> str:
         ]
         if len(copies) > NAMED:
             lines.append(f"  and {len(copies) - NAMED:,} more, in the receipt")
-    if receipt.get("not_looked_at"):  # not in a plan of an earlier version
+    if receipt["not_looked_at"]:
         lines += ["", "not looked at", *(f"  {line}" for line in receipt["not_looked_at"][:NAMED])]
         if len(receipt["not_looked_at"]) > NAMED:
             lines.append(f"  and {len(receipt['not_looked_at']) - NAMED:,} more, in the receipt")
-    if sample := receipt.get("sample"):
+    if sample := receipt["sample"]:
         lines += ["", f"the run on a part of the inputs, {sample}: they go there too; it has a receipt of its own"]
         lines += [f"  {verb}: {other['documents']:,} documents" for other in receipt.get("also", {}).values()]
     lines += ["", "not reached", *(f"  {line}" for line in receipt["not_reached"])]

@@ -1,5 +1,4 @@
-"""What a node of the plan was made of when it last ran, and what has changed since: for `plan`, and for a run that says
-why it works again."""
+"""Why a node of the plan has to run again: its stages' settings, code and packages, now and when it last ran."""
 
 from __future__ import annotations
 
@@ -26,10 +25,8 @@ def is_version(entry: str) -> bool:
     return entry.startswith(fingerprint.VERSION)
 
 
-def changes(before: Mapping[str, str] | None, now: Mapping[str, str]) -> str:
-    """What differs, in a line: settings, packages with both versions, files of code."""
-    if before is None:
-        return "changed: its stages, their code or packages"
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """The differences in one line: settings, packages with both versions, files of code."""
     both = [name for name in now if name in before and now[name] != before[name]]
     one_side = sorted(before.keys() ^ now.keys())
     settings = [f"settings of {name}" for name in names_of(both, SETTINGS)]

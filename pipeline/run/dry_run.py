@@ -109,7 +109,7 @@ def foresee(
         path = f"legs/{node.name}/manifest.json"
         before: Manifest | None = store.read_json_if_whole(path) if journal.is_as_written(path) else None
         changed = (
-            changes(before.get("made_of"), node.made_of(recipe))
+            changes(before["made_of"], node.made_of(recipe))
             if before and before["fingerprint"] != node_fingerprint
             else ""
         )
@@ -204,8 +204,8 @@ def foresee(
 def without_kept_files(
     nodes: Sequence[Node], seen: list[Foreseen], after: Mapping[str, list[Part] | None], journal: Journal
 ) -> list[Foreseen]:
-    """Where something is to be done behind a node whose files were not kept, its own work may have to be repeated."""
-    due: set[str] = set()  # nodes behind which there is something to do
+    """Mark finished nodes whose files were not kept (`keep`) and whose readers have work to do: they may run again."""
+    due: set[str] = set()  # nodes whose readers have work to do
     answers = []
     for node, foreseen in zip(reversed(nodes), reversed(seen), strict=True):
         parts = after[node.name] or [] if node.name in due else []

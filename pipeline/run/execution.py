@@ -354,14 +354,14 @@ class Execution:
         return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p["key"]))
 
     def why_again(self) -> list[str]:
-        """What has changed since legs were done, in a line for each reason."""
+        """Nodes that run again because of what changed since, in one line for each reason."""
         again: dict[str, list[str]] = {}
         for node in self.plan.nodes:
             path = f"legs/{node.name}/manifest.json"
             before: Manifest | None = self.store.read_json_if_whole(path) if self.journal.is_as_written(path) else None
             now = node.made_of(self.recipe)
-            if before is not None and before.get("made_of", now) != now:
-                again.setdefault(changes(before.get("made_of"), now), []).append(node.name)
+            if before is not None and before["made_of"] != now:
+                again.setdefault(changes(before["made_of"], now), []).append(node.name)
         return [f"runs again: {', '.join(names)}; {reason}" for reason, names in again.items()]
 
     def finish(self, node: Node, parts: list[Part], node_fingerprint: str) -> None:

@@ -32,7 +32,7 @@ class Manifest(TypedDict):
     stages: list[str]
     feeds: list[str]
     fingerprint: str
-    made_of: NotRequired[dict[str, str]]  # what is in the fingerprint, by name; older versions wrote none
+    made_of: dict[str, str]  # stages' settings, code and packages in the fingerprint, by name
     rows: int
     parts: list[ManifestPart]
 

@@ -209,10 +209,8 @@ def finished(ready: Ready, folder: Path) -> dict[str, Any] | None:
     result: dict[str, Any] = read_facts(folder / RESULT, dict)
     if not result or not (folder / "model").is_dir():
         return None
-    recorded = result.get("identity")
-    if recorded != ready.identity:
-        known = recorded if isinstance(recorded, dict) else {}
-        changed = [name for name, section in ready.identity.items() if known.get(name) != section]
+    if result["identity"] != ready.identity:
+        changed = [name for name, section in ready.identity.items() if result["identity"].get(name) != section]
         raise RecipeError(
             f"{folder} holds the result of another run: {in_a_sentence(changed, len(changed))} changed since (the plan, "
             "or files that it names); take another --out, or remove this one"

@@ -87,7 +87,10 @@ def test_work_is_done_anew_for_settings_that_change_it_and_for_no_others(stage: 
     as_it_is, other = SUBJECTS[stage].both(lab, setting, change_of(stage, setting))
     field = as_it_is.__class__.model_fields[setting.partition(".")[0]]
     placed = isinstance(field.json_schema_extra, dict) and bool(field.json_schema_extra.get("placement"))
-    prints = {fingerprint.of_stage(one, {"stage": stage, "settings": {}, "code": None}) for one in (as_it_is, other)}
+    prints = {
+        fingerprint.identity_of(one, {"stage": stage, "settings": {}, "code": None}).fingerprint
+        for one in (as_it_is, other)
+    }
     assert len(prints) == (1 if placed or (isinstance(as_it_is, Reader) and setting == "path") else 2)
 
 

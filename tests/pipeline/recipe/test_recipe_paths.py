@@ -176,12 +176,14 @@ def test_a_path_is_looked_for_beside_the_recipe_and_known_by_what_it_holds(
     assert step.stage.recipe_name() == stage
     [path] = [found] if isinstance(found, str) else found.values() if isinstance(found, dict) else found
     assert Path(path).is_absolute() and Path(path).is_relative_to(home) and Path(path).exists()
-    before = fingerprint.of_stage(step.stage, step.spec)
+    before = fingerprint.identity_of(step.stage, step.spec).fingerprint
     elsewhere = step_of(recipe_with(moved, SETTINGS[setting][0]))
-    assert fingerprint.of_stage(elsewhere.stage, elsewhere.spec) == before  # where it lies does not count
+    assert (
+        fingerprint.identity_of(elsewhere.stage, elsewhere.spec).fingerprint == before
+    )  # where it lies does not count
     beside(home, setting, second)
     again = step_of(home / "r.yaml")
-    assert (fingerprint.of_stage(again.stage, again.spec) != before) == (first != second)
+    assert (fingerprint.identity_of(again.stage, again.spec).fingerprint != before) == (first != second)
 
 
 @pytest.mark.parametrize("setting", [name for name in SETTINGS if not name.endswith(".model_path")])
@@ -279,7 +281,7 @@ def test_weights_beside_a_tokenizer_do_not_count_and_its_settings_do(
 
     def of() -> str:
         step = step_of(recipe)
-        return fingerprint.of_stage(step.stage, step.spec)
+        return fingerprint.identity_of(step.stage, step.spec).fingerprint
 
     before = of()
     put(tmp_path / "model/model.safetensors", "weights")
@@ -337,5 +339,5 @@ def test_a_users_stage_may_name_files_too(tmp_path: Path, monkeypatch: pytest.Mo
         assert isinstance(step.stage, Stage) and step.stage.model_dump() == {
             "name": None, "words": str(tmp_path / "a.txt"), "more_file": str(tmp_path / "b.txt"),
         }  # fmt: skip
-        prints.append(fingerprint.of_stage(step.stage, step.spec))
+        prints.append(fingerprint.identity_of(step.stage, step.spec).fingerprint)
     assert len(set(prints)) == 3

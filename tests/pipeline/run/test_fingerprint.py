@@ -383,7 +383,7 @@ def test_a_users_file_hangs_on_its_statements_and_on_what_it_builds_on(edits: Ed
 
     def of(source: str) -> str:
         forget()
-        return fingerprint.of_stage(ExactDedup(), {"code": source})
+        return fingerprint.identity_of(ExactDedup(), {"code": source}).fingerprint
 
     before = of(code)
     assert of(code.replace("'''Mine.'''", "'''Yours.'''  # and more")) == before
@@ -445,7 +445,7 @@ def test_an_installed_stage_hangs_on_all_of_its_package(tmp_path: Path, monkeypa
     def of() -> str:
         fingerprint.source_of.cache_clear()
         forget()
-        return fingerprint.of_stage(stage, {"code": None})
+        return fingerprint.identity_of(stage, {"code": None}).fingerprint
 
     try:
         before = of()
@@ -458,7 +458,7 @@ def test_an_installed_stage_hangs_on_all_of_its_package(tmp_path: Path, monkeypa
             del sys.modules[name]
         fingerprint.source_of.cache_clear()
         fingerprint.file_of.cache_clear()
-    assert fingerprint.of_stage(Sample(rate=0.5), spec_of(Sample(rate=0.5), "sample"))
+    assert fingerprint.identity_of(Sample(rate=0.5), spec_of(Sample(rate=0.5), "sample")).fingerprint
 
 
 def test_what_is_remembered_of_a_source_is_what_reading_it_says(

@@ -196,7 +196,7 @@ def test_the_account_says_what_is_not_sought(folder):
 
 def test_contents_count_for_the_fingerprint_and_not_where_they_lie(folder, tmp_path):
     def mark(stage):
-        return fingerprint.of_stage(stage, {"code": None})
+        return fingerprint.identity_of(stage, {"code": None}).fingerprint
 
     moved = tmp_path / "elsewhere"
     moved.mkdir()

@@ -258,5 +258,5 @@ def test_code_of_a_block_counts_in_the_fingerprint(monkeypatch: pytest.MonkeyPat
         for cache in (blocks.block_at, fingerprint.file_of, fingerprint.source_of, fingerprint.code_of_module):
             cache.cache_clear()
         stage = Datatrove(block="a_block_of_mine:Mine")
-        prints.append(fingerprint.of_stage(stage, spec_of(stage, "datatrove")))
+        prints.append(fingerprint.identity_of(stage, spec_of(stage, "datatrove")).fingerprint)
     assert prints[0] == prints[1] != prints[2]
