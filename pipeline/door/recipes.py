@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from gristmill.kernels.base.files import draft_of, whole_file
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.door.runs import Run, run
 from gristmill.pipeline.errors import RecipeError, RunFailed, in_words
-from gristmill.pipeline.forget.beside import blank, rows_of_table, tables_folder
+from gristmill.pipeline.forget.outside import blank, rows_of_table, tables_folder
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.store.forgotten import Forgotten, read_list
 from gristmill.pipeline.store.store import Store
@@ -71,8 +71,9 @@ class Recipe:
         folder = str(out) or f"out/{self.checked.name}"
         if self._tables and "://" in folder:
             raise RecipeError(f"{folder}: tables are sources only of runs on this machine's disks; write them to files")
+        forgotten = read_list(Store(folder)) if self._tables else None
         for name, (file, table) in self._tables.items():
-            write_source(table, tables_folder(folder) / file, name, read_list(Store(folder)))
+            write_source(table, tables_folder(folder) / file, name, forgotten)
         return run(self._check(tables_folder(folder)), folder, **where)
 
     def _source(self, name: str, source: Any) -> dict[str, Any]:
@@ -104,17 +105,15 @@ class Recipe:
 
 
 def write_source(table: pa.Table, path: Path, source: str, forgotten: Forgotten | None) -> None:
-    """Write a table for a reader, without what the run is to forget; one that is there stays."""
+    """Write a table for a reader, without the rows that the run is to forget. A file that is there stays."""
     if path.exists():
         return
-    draft = path.with_name(f".{path.name}")
+    draft = draft_of(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, draft)
+        with whole_file(draft) as file:
+            pq.write_table(table, file)
         if forgotten is not None and (rows := rows_of_table(draft, source, path.name, forgotten)):
             blank(draft, rows)
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
         draft.replace(path)
     except OSError as error:
         where = in_words(error, str(path.parent))

@@ -20,10 +20,10 @@ from gristmill.pipeline.engine.work import look_here
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.flow.saved import forget_in_index
-from gristmill.pipeline.forget.beside import edit_beside, remove_cached
 from gristmill.pipeline.forget.edits import edit_lines, edit_table
 from gristmill.pipeline.forget.indexes import index_at
 from gristmill.pipeline.forget.ledger import with_facts
+from gristmill.pipeline.forget.outside import edit_tables, remove_cached
 from gristmill.pipeline.forget.plan import DRAFT, FOLDER, NEW_LIST, Plan
 from gristmill.pipeline.forget.prepare import Note, Preparation, finished_run
 from gristmill.pipeline.forget.receipt import in_words, receipt_of
@@ -131,7 +131,7 @@ class Forgetting:
             forget_in_index(index_at(store, folder), self.uids, known=not plan["restore"])
         for folder in plan["sets"]:
             forget_in_set(store.at(folder), self.uids)
-        edit_beside(store, plan["beside"])
+        edit_tables(store, plan["outside"])
         remove_cached(plan["cached"])
         facts = self.new_facts()
         self.replace_journal(facts)

@@ -40,8 +40,8 @@ class TableEdit(TypedDict):
     nameless: NotRequired[list[int]]  # rows that stay, without what names a page
 
 
-class BesideEdit(TypedDict):
-    """Rows of a table that are emptied; all of one that no source reads goes (None)."""
+class OutsideEdit(TypedDict):
+    """Rows of a table that are emptied; None: the table is removed, because no source reads it."""
 
     checksum: str
     rows: list[int] | None
@@ -62,8 +62,8 @@ class Plan(TypedDict):
     json: dict[str, Any]  # files that are written as they are here
     set_counts: dict[str, dict[str, dict[str, int]]]  # documents and tokens by source that go, by set
     exports: list[Export]
-    beside: dict[str, BesideEdit]  # tables of `Recipe` beside the run, by their whole paths
-    cached: list[str]  # folders of the cache of crawls that go
+    outside: dict[str, OutsideEdit]  # tables of `Recipe` in OUT-tables, by absolute path
+    cached: list[str]  # folders of the cache of crawls that are removed
     restore: bool
     receipt: JSONObject
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.forget import beside, edits
+from gristmill.pipeline.forget import edits, outside
 from gristmill.pipeline.forget.answers import are_answers_to, askers_of, caches_elsewhere, keys_of
 from gristmill.pipeline.forget.folder import batches, files_of, string_columns, text_columns, uids_of
 from gristmill.pipeline.forget.indexes import index_at, rows_in_index, saved_by
 from gristmill.pipeline.forget.inputs import InputSearch, is_masked
 from gristmill.pipeline.forget.ledger import Ledger, reads_inputs
 from gristmill.pipeline.forget.passages import Passages
-from gristmill.pipeline.forget.plan import VERSION, BesideEdit, Plan, TableEdit, Where, fates, noted
+from gristmill.pipeline.forget.plan import VERSION, OutsideEdit, Plan, TableEdit, Where, fates, noted
 from gristmill.pipeline.forget.receipt import out_of_reach, place_of
 from gristmill.pipeline.forget.request import Request
 from gristmill.pipeline.forget.scrub import Scrubber, as_array, strings_in
@@ -120,7 +120,7 @@ class Preparation:
         self.reports(ledger, scrubber)
         counts = fates(documents)
         forgotten = self.new_list([int(uid, 16) for uid, document in documents.items() if not document["copy"]])
-        tables_beside, cached = self.beside_tables(forgotten), self.cached(ledger)
+        outside_tables, cached = self.outside_tables(forgotten), self.cached(ledger)
         receipt: JSONObject = {
             "asked": dict(sorted(self.request.lines.items())),
             "documents": counts["forgotten"],
@@ -163,7 +163,7 @@ class Preparation:
                 folder: {"documents": dict(of.documents), "tokens": dict(of.tokens)} for folder, of in held.items()
             },
             "exports": exports,
-            "beside": tables_beside,
+            "outside": outside_tables,
             "cached": cached,
             "restore": self.restore,
             "receipt": receipt,
@@ -171,7 +171,7 @@ class Preparation:
         before = read_list(self.store)
         known = before is not None and before.plain() == forgotten.plain()
         is_done = known and not (
-            documents or tables or lines or tables_beside or any(of.counts for of in held.values())
+            documents or tables or lines or outside_tables or any(of.counts for of in held.values())
         )
         entries = iter(ledger.entries(scrubber, forgotten.with_checksum().checksum))
         return Prepared(plan, forgotten, entries, is_done)
@@ -211,11 +211,11 @@ class Preparation:
         found = inputs.found
         return np.union1d(found, other_uids(found))
 
-    def beside_tables(self, forgotten: Forgotten) -> dict[str, BesideEdit]:
-        """Tables beside the run that hold what is forgotten, and those that no source reads any more."""
-        tables: dict[str, BesideEdit] = {}
-        for path, source in beside.sources_of_tables(self.store, self.record).items():
-            rows = None if source is None else beside.rows_of_table(path, source, path.name, forgotten)
+    def outside_tables(self, forgotten: Forgotten) -> dict[str, OutsideEdit]:
+        """Tables in OUT-tables that hold forgotten documents, and those that no source reads any more."""
+        tables: dict[str, OutsideEdit] = {}
+        for path, source in outside.sources_of_tables(self.store, self.record).items():
+            rows = None if source is None else outside.rows_of_table(path, source, path.name, forgotten)
             if rows is None or rows:
                 tables[str(path)] = {"checksum": hash_of_content(str(path)), "rows": rows}
                 noted(self.found, f"tables in {path.parent}", len(rows or ()))
@@ -230,7 +230,7 @@ class Preparation:
                 if any(not document["copy"] for _, document in ledger.by_part.get(part["key"], ())):
                     paths = {span["path"] for span in part["inputs"] if "path" in span}
                     read[part["source"]] = read.get(part["source"], set()) | paths
-        folders = beside.cached(self.record, read)
+        folders = outside.cached(self.record, read)
         noted(self.found, "files of crawls in the cache of `cc`, which go whole", 0, len(folders))
         return folders
 

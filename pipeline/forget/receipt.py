@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from gristmill.pipeline.crawls.remote import folder_of
 from gristmill.pipeline.forget.answers import askers_of, can_be_known
-from gristmill.pipeline.forget.beside import crawls_of, tables_folder
 from gristmill.pipeline.forget.folder import Files
+from gristmill.pipeline.forget.outside import crawls_of, tables_folder
 from gristmill.pipeline.forget.plan import Plan
 from gristmill.pipeline.inputs.again import NoOriginal, is_below, reader_of, roots_of, sources_of
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
@@ -77,7 +77,7 @@ def out_of_reach(store: Store, files: Files, record: RunRecord, tables: Sequence
 
 
 def inputs(store: Store, record: RunRecord) -> Iterator[tuple[str, str]]:
-    """Sources and where their files lie, but for tables beside the run, which are cleaned."""
+    """Sources and where their files are; not those in OUT-tables, which are edited."""
     remembered = remembered_in(store.read(REMEMBERED)) if store.exists(REMEMBERED) else {}
     for source in sources_of(record):
         try:

@@ -1,12 +1,11 @@
-"""Copies of what a run read that we made outside of its folder: tables of `Recipe` in OUT-tables, which lose the rows,
-and files of crawls in the cache of `cc`, which go whole and are fetched again where they are wanted."""
+"""Copies of a run's inputs that Gristmill made outside the run's folder: tables of `Recipe` in OUT-tables, which lose
+the rows, and files of crawls in the cache of `cc`, which are removed whole and fetched again when needed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from gristmill.pipeline.crawls import spool
 from gristmill.pipeline.crawls.dumps import facts_in
 from gristmill.pipeline.crawls.remote import facts_path, folder_of
 from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.forget.plan import OutsideEdit
 from gristmill.pipeline.inputs.again import NoOriginal, reader_of, sources_of
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in, sum_of
 from gristmill.pipeline.inputs.listing import Folders
@@ -39,7 +39,7 @@ def tables_folder(out: str) -> Path:
 
 
 def sources_of_tables(store: Store, record: RunRecord) -> dict[Path, str | None]:
-    """Tables beside a run, each with the source that reads it; None where the recipe has another table by now."""
+    """The tables in OUT-tables, each with the source that reads it; None: no source reads it any more."""
     tables: dict[Path, str | None] = dict.fromkeys(sorted(tables_folder(store.root).glob("*.parquet")))
     for source in sources_of(record):
         try:
@@ -52,7 +52,7 @@ def sources_of_tables(store: Store, record: RunRecord) -> dict[Path, str | None]
 
 
 def rows_of_table(path: Path, source: str, name: str, forgotten: Forgotten) -> list[int]:
-    """The rows of a table that a list means and that are not empty yet. `name` is that of the file that readers see."""
+    """Rows of a table that a list means and that are not empty yet. `name`: of the file from which readers make uids."""
     rows: list[int] = []
     first = 0
     with pq.ParquetFile(path) as table:
@@ -79,7 +79,7 @@ def as_documents(batch: pa.RecordBatch, uids: pa.Array) -> pa.Table:
 
 
 def blank(path: Path, rows: Iterable[int]) -> None:
-    """Empty some rows of a table. Places stay: a document's uid hangs on the number of its row."""
+    """Empty some rows of a table. Rows keep their numbers, which uids are made from."""
     gone, first = np.fromiter(rows, np.int64), 0
     with pq.ParquetFile(path) as table, whole_file(path) as draft:
         schema = pa.schema([field.with_nullable(True) for field in table.schema_arrow])
@@ -95,8 +95,8 @@ def blank(path: Path, rows: Iterable[int]) -> None:
 
 
 def keep_identity(store: Store, paths: Iterable[Path]) -> None:
-    """The run goes on to know these inputs by the content that they had: what was made of them has lost the same
-    documents."""
+    """Keep the identity that the run's inputs had before they were edited, so that no work is repeated: its results
+    have lost the same documents."""
     remembered = remembered_in(store.read(REMEMBERED)) if store.exists(REMEMBERED) else {}
     for path in paths:
         if str(path) in remembered:
@@ -105,9 +105,9 @@ def keep_identity(store: Store, paths: Iterable[Path]) -> None:
     store.write(REMEMBERED, json.dumps({"sum": sum_of(remembered), "files": remembered}).encode())
 
 
-def edit_beside(store: Store, tables: Mapping[str, Any]) -> None:
-    """Empty rows of tables, and remove those that no source reads; done again it finds another version and does
-    nothing more."""
+def edit_tables(store: Store, tables: Mapping[str, OutsideEdit]) -> None:
+    """Empty rows of tables, and remove tables that no source reads. A second call changes nothing: the checksum of a
+    table is another then."""
     for name, edit in tables.items():
         path = Path(name)
         if path.exists() and hash_of_content(name) == edit["checksum"]:
@@ -133,8 +133,8 @@ def crawls_of(record: RunRecord) -> Iterator[tuple[str, Cc]]:
 
 
 def cached(record: RunRecord, read: Mapping[str, set[str]]) -> list[str]:
-    """Folders of this machine's cache that hold files of crawls which documents came from, by source; and those with
-    tables of the crawl's index, which name their urls."""
+    """Folders of this machine's cache with the crawl files that were `read`, by source, and with tables of the crawl's
+    index, which hold urls."""
     folders: list[Path] = []
     for source, reader in crawls_of(record):
         place, root = folder_of(reader) / "files", reader.root.rstrip("/")
@@ -152,6 +152,6 @@ def remove_cached(folders: Iterable[str]) -> None:
     for folder in folders:
         if (Path(folder) / spool.PIECES).exists() and not spool.remove(Path(folder)):
             raise RunFailed(
-                f"{folder}: this file of a crawl is in the cache, and another run reads it; send the same command again"
-                " once that run has come to its end"
+                f"{folder}: another run is reading this cached file of a crawl; run the same command again when it has "
+                "ended"
             )
