@@ -1,8 +1,8 @@
 """Fingerprints: the hash of everything that can change an output.
 
 For a stage: its settings (less those marked as placement), the code of its module and of every module that it imports
-from Gristmill or from beside it, and the versions of the other packages these import. Found by reading the source, so
-that nothing has to be declared and forgotten; a stage of ours declares only what its settings never call
+from Gristmill or from its own folder, and the versions of the other packages these import. Found by reading the source,
+so that nothing has to be declared and forgotten; a stage of ours declares only what its settings never call
 (`Stage.unreached`). For the engine: the modules that decide what a task of each kind makes (`ENGINE`). Code is hashed
 as it runs: comments, docstrings and formatting do not count, so that an upgrade which only rewords redoes nothing.
 """
@@ -40,7 +40,7 @@ LAZY: Mapping[str, Mapping[str, str]] = {
     "gristmill": sys.modules[PRODUCT].HOMES | {"stages": "gristmill.stages"},
     "gristmill.stages": stages.HOMES | stages.BASES,
 }
-# Stages as functions on tables: no run goes by it, but a stage of a user may call another so.
+# Stages as functions on tables: runs do not use them, but a user's stage may call another stage that way.
 ON_TABLES = ("gristmill.stages.local_flow", "gristmill.stages.frames")
 VERSION = "version "  # begins the entry of a package; that of a module is a hash
 NAMES_A_MODULE = re.compile(r"(gristmill(?:\.\w+)+)(?::\w+)?")
@@ -169,8 +169,8 @@ def code_of_engine(kind: str) -> dict[str, str]:
 
 
 def code_of_class(module: str, unreached: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Of the module of a stage: ours, less what the stage calls `unreached`; or an installed package's, of which the
-    version counts and all modules that it imports."""
+    """Hashes and versions of a stage's module and its imports, less the `unreached` ones. An installed package counts by
+    its version and by all modules that it imports."""
     if is_below(module, OURS):
         return code_of_module(module, OURS, unreached)
     package = module.split(".")[0]
@@ -224,8 +224,8 @@ class UsersFile(NamedTuple):
 
 
 def code_of_users(files: Iterable[UsersFile], folder: Path | None) -> dict[str, str]:
-    """Of files of a user: their code, that of the modules in their folder, or elsewhere without a version, that they
-    import, at any depth; and all that these import from Gristmill and from packages."""
+    """Hashes of a user's files and of the modules that they import, at any depth, from their folder or from elsewhere
+    without a version; and of all that these import from Gristmill, and versions of packages."""
     hashes: dict[str, str] = {}
     waiting = [*files]
     while waiting:
@@ -235,7 +235,7 @@ def code_of_users(files: Iterable[UsersFile], folder: Path | None) -> dict[str, 
         try:
             hashes[file.name] = code_in(file.source).hash
             names = imported_names(file.source, file.package, everything=True)
-        except (SyntaxError, ValueError):  # whoever imports it will say so
+        except (SyntaxError, ValueError):  # the import itself will report it
             hashes[file.name] = hashlib.sha256(file.source.encode(*UTF_8)).hexdigest()
             continue
         for module in names:
@@ -269,8 +269,8 @@ def files_of_module(name: str, folder: Path, label: str = "") -> list[UsersFile]
 
 
 def folder_without_version(package: str) -> Path | None:
-    """Where a top-level module lies, if no version says what its code is: it belongs to no installed package, or to one
-    that is installed as editable."""
+    """The folder of a top-level module that no version identifies: it belongs to no installed package, or to an
+    editable one. None for all others."""
     spec = spec_of_top(package)
     if spec is None or package == PRODUCT or package in sys.stdlib_module_names:
         return None
@@ -336,7 +336,7 @@ def code_of_tree(tree: ast.Module) -> Code:
 
 
 class Reached(ast.NodeVisitor):
-    """What a source imports, and which names of ours it reaches through the modules that it has imported."""
+    """The imports of a source, and the names of ours that it reaches through imported modules."""
 
     def __init__(self) -> None:
         self.imports: list[tuple[int, str, tuple[str, ...]]] = []
@@ -386,7 +386,7 @@ class Reached(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """Tables of modules to import name them so."""
+        """Tables of modules to import hold such strings."""
         if isinstance(node.value, str) and (match := NAMES_A_MODULE.fullmatch(node.value)):
             self.names.add(match[1])
 
@@ -398,7 +398,7 @@ class Reached(ast.NodeVisitor):
                 self.names.add(f"{self.bound[local]}.{rest}")
 
     def unused(self) -> set[str]:
-        """What is imported and not used here is there for others."""
+        """Lazy packages imported and not used here: modules that import this one may use them."""
         return {f"{whole}.*" for local, whole in self.bound.items() if local not in self.used and whole in LAZY}
 
 
@@ -507,7 +507,7 @@ def packages_of(module: str) -> tuple[str, ...]:
 
 @cache
 def is_released(module: str) -> bool:
-    """Does a version say what the code of a top-level module is?"""
+    """Do the versions of its packages identify the code of a top-level module?"""
     urls = [importlib.metadata.distribution(package).read_text("direct_url.json") for package in packages_of(module)]
     return bool(urls) and not any(json.loads(url).get("dir_info", {}).get("editable") for url in urls if url)
 

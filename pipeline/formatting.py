@@ -33,8 +33,8 @@ def as_hex(uid: int | None) -> str | None:
 
 
 def uids_meant(text: str) -> list[int]:
-    """What a uid may mean as somebody wrote it: 16 hex digits as reports have it, or the decimal number of a table.
-    16 decimal digits may be either, unless they begin with 0x; none where it is no uid."""
+    """The uids that a text may stand for: 16 hex digits, as in reports, or a decimal number, as in tables. 16 decimal
+    digits without 0x may be either. Empty if the text is no uid."""
     digits = text.strip().lower()
     bare = digits.removeprefix("0x")
     is_hex = bool(HEX.fullmatch(bare)) and (bare != digits or len(bare) == 16)

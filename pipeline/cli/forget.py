@@ -44,8 +44,8 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be forgotten")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="the receipt as JSON on standard output")] = False,
 ) -> None:
-    """Take documents out of a run: documents, rejects, reports, indexes, shards and exports; copies that were made
-    beside it too. Later runs leave them out."""
+    """Take documents out of a run: documents, rejects, reports, indexes, shards, exports, its sample and copies of its
+    inputs. Later runs leave them out."""
     from gristmill.pipeline.errors import RecipeError
     from gristmill.pipeline.forget.forget import forget as carry_out
     from gristmill.pipeline.forget.receipt import in_words

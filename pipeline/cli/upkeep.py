@@ -109,7 +109,7 @@ def this_machine(gpus: Sequence[str]) -> Grid:
 
 
 def is_recipe(path: Path) -> bool:
-    """Whether a YAML file has what every recipe has; other tools write `stages:` too."""
+    """Whether a YAML file has the sections of a recipe; files of other tools have `stages:` too."""
     if not path.is_file():
         return False
     try:

@@ -165,7 +165,7 @@ def folder_of_file(folder: Path, address: str, tag: str) -> Path:
 
 
 def remove(path: Path) -> bool:
-    """The folder of a file goes, unless it is in use."""
+    """Remove the folder of a file; False if it is in use."""
     with (path / PIECES).open("r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -236,10 +236,10 @@ def _started(where: Where) -> LocalCluster:
 
 
 def undisturbed(connect: Callable[[], Connection]) -> Connection:
-    """What is begun here comes to its end before Ctrl-C does, which interrupts the main thread alone, and is closed
-    then: Dask leaves workers behind that were on their way."""
-    with ThreadPoolExecutor(1) as aside:
-        connection = aside.submit(connect)
+    """Finish connecting before Ctrl-C ends the program, and close the connection then: Dask interrupted in between
+    leaves workers behind. Ctrl-C interrupts only the main thread, so this takes another."""
+    with ThreadPoolExecutor(1) as thread:
+        connection = thread.submit(connect)
         try:
             return connection.result()
         except KeyboardInterrupt:

@@ -391,8 +391,8 @@ class Engine:
         return Path(store.at(f"{FOLDER}/.{name}.tmp")) if store.local else None
 
     def after_a_death(self, group: Group, trail: Path | None) -> list[Group]:
-        """What to send of a group whose worker died: what it was at with care, and the rest as before. A task for the
-        report is given up if it hung, or at the second death."""
+        """The groups to send again after a worker died: the task it was at with care, the others as before. A task for
+        the report is given up if it hung, or at the second death."""
         self.deaths += 1
         last = Last.of(trail) if trail is not None else None
         if trail is not None:
@@ -428,14 +428,14 @@ class Engine:
         return [Group([task], careful=True, place=last.place), *rest]
 
     def give_up(self, task: Task, why: str) -> None:
-        """A task for the report that kills workers. A later run does not try it either: it might in the driver."""
+        """Give up a task for the report that kills workers. Later runs skip it too: they might try it in the driver."""
         result: Result = {"failed": f"{task['node']}, {task['kind']} {task['key']}: {why}"}
         self._failed[task["task"]] = result
         if task["kind"] != "look":
             self.journal.add(task["task"], result)
 
     def accept(self, task: Task, result: Result) -> None:
-        """A result goes into the journal. A failure ends the run, unless the task was for the report alone."""
+        """Put a result into the journal. A failure ends the run, unless only the report needed the task."""
         if "damaged" in result:
             raise DamagedFile(result["damaged"])
         if "failed" in result:

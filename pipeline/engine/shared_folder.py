@@ -1,8 +1,8 @@
 """What a worker of another machine must share with the driver: the run's folder, the input files, Gristmill and its
 packages. Fingerprints are the driver's, so a worker that differs would store other results under them.
 
-The folder: the driver leaves a file there whose name nobody else knows; each worker reads it, and writes beside it,
-before its first task. Input files: by size and modification time, and by content where that time differs.
+The folder: the driver leaves a file there whose name nobody else knows; each worker reads it, and writes to the
+same folder, before its first task. Input files: by size and modification time, and by content where that time differs.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _reads(path: Path) -> bool:
 
 
 class Install(TypedDict):
-    """What decides results besides the recipe and its inputs."""
+    """The code and packages that results depend on, besides the recipe and its inputs."""
 
     code: str  # a hash of Gristmill's files
     versions: dict[str, str]  # of Python, and of the packages that Gristmill may use and that are installed
@@ -99,8 +99,8 @@ def install_here() -> Install:
 
 
 def check_install(drivers: Install) -> None:
-    """A package that only one of the two has is no fault: a driver needs no GPU's packages, and a worker that lacks one
-    says so."""
+    """RunFailed if this worker has another Gristmill or other versions than the driver. A package that only one of them
+    has is no error: a driver needs no packages for GPUs, and a worker that lacks one reports it."""
     ours, host = install_here(), platform.node()
     other = sorted(
         name for name, version in ours["versions"].items() if drivers["versions"].get(name, version) != version
@@ -117,7 +117,7 @@ def check_install(drivers: Install) -> None:
 
 
 def check_inputs(task: Task) -> None:
-    """The files that a task reads are those that the driver has listed."""
+    """RunFailed unless the input files of a task are here as the driver listed them."""
     for file in task["files"] if task["kind"] == "leg" else ():
         if "content" in file:
             _check_input(file["address"], file["size"], file["changed"], file["content"])

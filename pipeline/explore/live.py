@@ -143,8 +143,8 @@ def live_view(facts: LiveRecord, now: float) -> ProgressView:
 
 STATES = {
     "running": "is running",
-    "silent": "has given no sign of life for minutes: it is suspended, or cut off from this folder. What follows is "
-    "from before",
+    "silent": "has given no sign of life for minutes: it is suspended, or cut off from this folder. The figures below "
+    "are older",
     "stopped": "stopped without a message: its process is gone. Run the same command to resume",
     "failed": "failed. Run the same command to resume",
     "interrupted": "was interrupted. Run the same command to resume",

@@ -1,5 +1,5 @@
-"""Inputs of a finished run, read again: documents that have what is asked for as they were read, and no more where they
-are stored, because `personal_data` has masked it."""
+"""Search the inputs of a finished run for documents in which `personal_data` has masked what a takedown names: they
+cannot be found in what the run stores."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ def is_masked(record: RunRecord, wanted: Forgotten) -> bool:
 
 
 class InputSearch:
-    """`uids` of documents in the inputs that a list means; `unread` says of what was not looked at where it is, and
-    why."""
+    """`uids` of the documents in the inputs that a list means; `unread` names the files not searched, and why."""
 
     def __init__(self, store: Store, record: RunRecord, wanted: Forgotten) -> None:
         self.store, self.record, self.wanted = store, record, wanted
@@ -78,13 +77,13 @@ class InputSearch:
     def _read(self, source: str, path: str, start: int, end: int | None) -> None:
         reader = reader_of(self.record, source)
         if isinstance(reader, Cc) and "://" in reader.root:
-            raise NoOriginal(f"lies elsewhere ({reader.root})")
+            raise NoOriginal(f"is not on this machine ({reader.root})")
         addresses = list(addresses_of(self._remembered, path, reader))
         if len(addresses) != 1:
-            raise NoOriginal("the journal does not say where it lies" if not addresses else "several files may be it")
+            raise NoOriginal("the journal does not say where it is" if not addresses else "several files may be it")
         [(address, size)] = addresses
         if "://" in address:
-            raise NoOriginal(f"lies elsewhere ({address})")
+            raise NoOriginal(f"is not on this machine ({address})")
         if address not in self._unchanged:
             facts = Folders().info(address)
             file = InputFile(address, path, int(str(facts["size"])), str(facts["stamp"]))

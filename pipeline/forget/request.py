@@ -72,8 +72,8 @@ def read_request(path: Path) -> Request:
 
 
 def entry_of(value: str) -> tuple[str, list[int]]:
-    """The kind and the key of one line; ValueError if it is of no kind. A uid that may be hex or decimal has two keys:
-    that another document has the wrong one is as likely as two equal hashes."""
+    """The kind and the keys of one line; ValueError if it is of no kind. A uid that may be hex or decimal has two keys;
+    that the wrong one is another document's is as unlikely as two equal hashes."""
     match = PREFIX.fullmatch(value)
     kind, value = (match[1], match[2].strip()) if match else (kind_of(value), value)
     if kind != "uid":

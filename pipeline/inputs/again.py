@@ -1,4 +1,4 @@
-"""The inputs of a finished run, to be read again: the reader of a source as run.json has it, and where a file lies."""
+"""Read the inputs of a finished run again: the reader of a source as run.json has it, and the paths of its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sources_of(record: Mapping[str, Any]) -> list[str]:
 
 
 def reader_of(record: Mapping[str, Any], source: str) -> Reader:
-    """The reader of a source, as run.json has it; only readers that come with the mill."""
+    """The reader of a source, as run.json has it; only readers that come with Gristmill."""
     recipe = record.get("recipe") or {}
     settings = (recipe.get("sources") or {}).get(source) if isinstance(recipe, dict) else None
     named = [name for name in settings or {} if name in registry.names()]
@@ -41,7 +41,7 @@ def reader_of(record: Mapping[str, Any], source: str) -> Reader:
 
 
 def addresses_of(remembered: Mapping[str, Remembered], path: str, reader: Reader) -> Iterator[tuple[str, int]]:
-    """Input files that a path below a source's root may mean, as the journal remembers them, with their sizes then."""
+    """Input files that the run has read and that a path below a source's root may stand for, with their sizes then."""
     roots = roots_of(reader)
     for address, facts in remembered.items():
         below = address == path or address.endswith(f"/{path}")
@@ -50,13 +50,13 @@ def addresses_of(remembered: Mapping[str, Remembered], path: str, reader: Reader
 
 
 def roots_of(reader: Reader) -> list[str]:
-    """Where a source's files lie."""
+    """The files, folders and globs of a source."""
     where = reader.root if isinstance(reader, Cc) else reader.path
     return [where] if isinstance(where, str) else list(where)
 
 
 def is_below(address: str, root: str) -> bool:
-    """May an address come of a file, folder or glob of the recipe? A relative one is known from its end alone."""
+    """Can an address come from this file, folder or glob? Of a relative one only the end is compared."""
     root = root.removeprefix("./").rstrip("/")
     if not root or root == ".":
         return True

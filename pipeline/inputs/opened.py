@@ -37,7 +37,7 @@ def open_stretch(reader: Reader, stretch: FileStretch | PagesFile, end: int | No
 
 
 def open_listed(address: str, tag: str) -> BinaryIO:
-    """An object on s3:// as it was listed; RunFailed where another is in its place."""
+    """Open an object on s3:// in the version that was listed; RunFailed if it was replaced."""
     for _ in range(2):
         file: Any = open_input(address)
         if tag_of(file.details) == tag:

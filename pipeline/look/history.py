@@ -192,7 +192,7 @@ def refused(stage: str, row: RejectRow, run: RecordedRun) -> Story:
 
 
 def of_uid(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], uid: int | str) -> Story:
-    """The story of a document by its uid, however it is written."""
+    """The story of a document by its uid, as a number or as people write it."""
     readings = [uid] if isinstance(uid, int) else uids_meant(uid)
     stories, missing = (
         [],

@@ -10,7 +10,7 @@ from gristmill.pipeline import fingerprint
 MadeOf = dict[str, str]
 SETTINGS = "settings of "
 SHOWN = 3  # names of each kind
-ELSEWHERE = "what the recipe keeps or needs of it"  # in the fingerprint, and in no entry
+ELSEWHERE = "what the recipe keeps or needs of it"  # part of the fingerprint that has no entry of its own
 
 
 def made_of(stages: Iterable[fingerprint.Identity], kinds: Iterable[str]) -> MadeOf:

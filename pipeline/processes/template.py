@@ -6,9 +6,8 @@ The template is a fork server as the standard library has it, with modules to im
 worker that died is back in a tenth of a second. It begins before the driver has read the recipe. All of it saves time
 and nothing else: a worker loads whatever its template has not.
 
-The driver may be the process of somebody who uses multiprocessing himself, so the template is a server of our own, and
-not the one that the standard library keeps for all. Dask finds it under the name of a way to start processes, which is
-there while a run is (`held`).
+The driver may be a user's program that uses multiprocessing too, so the template is a server of our own and not the
+standard library's only one. Dask finds it as a start method of multiprocessing, registered while a run lasts (`held`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from typing import Any
 
 from gristmill.pipeline.processes import lifetime
 
-FORKED, SPAWNED = "gristmill-forked", "gristmill-spawned"  # ways to start processes, as Dask's setting names them
+FORKED, SPAWNED = "gristmill-forked", "gristmill-spawned"  # start methods, for Dask's setting
 POSSIBLE = sys.platform == "linux"  # elsewhere libraries of the system do not survive a fork; workers are spawned there
 LOADS = "gristmill.pipeline.processes.template_loads"
 DASKS = ("__DASK_PARENT_PID", "PYTHONHASHSEED")  # variables that Dask sets
@@ -60,7 +59,7 @@ ENVIRONMENT = {
 
 
 class Template:
-    """The server, which is there once in a process, and how many runs use it."""
+    """The process's only server, and the number of runs that use it."""
 
     def __init__(self) -> None:
         self.server = forkserver.ForkServer()
@@ -88,7 +87,7 @@ def begin(recipe: Path) -> None:
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """For a block that has workers. When the last such block of this process ends, so does the template."""
+    """Register our start methods while a block has workers. The template ends with the last such block."""
     template = _template()
     with template.lock:
         template.holders += 1
@@ -107,8 +106,7 @@ def held() -> Iterator[None]:
 
 
 def end() -> None:
-    """End the template, and with it every worker that is left and all that stages have left behind, which it has
-    adopted."""
+    """End the template, the workers that are left, and the processes that stages left behind, which it adopted."""
     number = pid()
     if number is not None:
         descendants = lifetime.descendants(number)
@@ -125,8 +123,8 @@ def pid() -> int | None:
 
 
 class Queue:
-    """A queue between two processes, of which one puts and one gets. Unlike multiprocessing's it has no semaphore, of
-    which a resource tracker that was killed and started again would know nothing."""
+    """A queue from one process to another. Unlike multiprocessing's it has no semaphore, which a restarted resource
+    tracker would not know."""
 
     def __init__(self, ctx: context.BaseContext) -> None:
         self._reader, self._writer = ctx.Pipe(duplex=False)
@@ -143,10 +141,10 @@ class Queue:
         return self._reader.recv()
 
     def close(self) -> None:
-        """The other process may not have read yet: both ends close with this object."""
+        """Nothing: the other process may not have read yet. Both ends close with this object."""
 
     def join_thread(self) -> None:
-        """What was put is on its way already."""
+        """Nothing: `put` has sent everything."""
 
 
 class _ForkedPopen(popen_forkserver.Popen):
@@ -184,8 +182,8 @@ class _SpawnedPopen(popen_spawn_posix.Popen):
 
 
 def _pickled(popen: popen_forkserver.Popen | popen_spawn_posix.Popen, process_obj: process.BaseProcess) -> memoryview:
-    """A process for its child, without the script that runs: stages reach workers as plain data, and a script that
-    calls `run` without `if __name__ == "__main__":` would begin its run again in each."""
+    """A process object for its child, which does not import the main script: stages reach workers as plain data, and a
+    script that calls `run` without `if __name__ == "__main__":` would start its run again in each worker."""
     facts, buffer = spawn.get_preparation_data(process_obj.name), io.BytesIO()
     context.set_spawning_popen(popen)
     try:
@@ -245,7 +243,7 @@ def _restore(before: dict[str, str | None]) -> None:
 
 @contextlib.contextmanager
 def environment_kept(*names: str) -> Iterator[None]:
-    """Dask sets variables in this process, for the workers that it starts; after the block they are as they were."""
+    """Restore variables after a block: Dask sets them in this process for the workers that it starts."""
     before = {name: os.environ.get(name) for name in (*DASKS, *names)}
     try:
         yield

@@ -3,7 +3,7 @@
 A thread of the driver writes it at most once a second (once in ten on an object store), and at least once in half a
 minute, whole or not at all, while workers are at work. It is removed when the run is done, for run.json has all facts
 then. A run that fails or is interrupted leaves it with the reason. One that is killed leaves it as it was; `state_of`
-tells whether the process that wrote it is still there, and was heard of lately.
+tells whether the process that wrote it is alive and has written lately.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gristmill.pipeline.store.store import Store
 PATH = "logs/progress.json"
 EVERY, EVERY_REMOTE = 1.0, 10.0  # seconds
 HEARTBEAT = 30.0  # seconds after which a file without news is written again
-SILENT = 120.0  # seconds without a heartbeat, after which nobody says that the run goes on
+SILENT = 120.0  # seconds without a heartbeat, after which a run is no longer called running
 RECENT = 30.0  # seconds over which the speed of now is taken
 NOTES = 20
 
@@ -141,8 +141,8 @@ class OnRecord(UI):
             self._facts |= {"state": state, "message": message}
 
     def facts(self) -> ProgressFacts:
-        """Everything as it is now, as plain data. What goes wrong over that is noted, and the facts stay as they were;
-        `updated` says since when."""
+        """Everything as it is now, as plain data. After an error, which is noted, the facts are the last good ones;
+        `updated` is their time."""
         try:
             self._latest = self._facts_now()
         except Exception as error:  # of an alarm, say; whatever it is, the run goes on
@@ -153,15 +153,15 @@ class OnRecord(UI):
         return self._latest
 
     def trouble(self, error: Exception) -> None:
-        """Note, once, that the progress of the run cannot be told."""
-        words = f"no news of the run's progress: {type(error).__name__}: {error}"
+        """Note once that the run's progress cannot be shown, and why."""
+        words = f"progress cannot be shown: {type(error).__name__}: {error}"
         with self._lock:
             if words not in self._troubles:
                 self._troubles[words] = False
                 self._facts["notes"] = [*self._facts["notes"], words][-NOTES:]
 
     def tell_troubles(self) -> None:
-        """Pass on what the terminal was not told yet."""
+        """Show the troubles that the terminal has not shown yet."""
         with self._lock:
             untold = [words for words, told in self._troubles.items() if not told]
             self._troubles |= dict.fromkeys(untold, True)
@@ -268,13 +268,13 @@ def on_record(recording: OnRecord, store: Store, watcher: Watcher | None = None)
             watcher(facts)
 
     def publish(*readers: Watcher) -> None:
-        """Whatever goes wrong, the run goes on, and says so."""
+        """Pass the facts on. An error is noted and does not end the run."""
         for reader in readers:
             try:
                 reader(recording.facts())
             except Exception as error:
                 recording.trouble(error)
-        with contextlib.suppress(OSError):  # whoever read our notes has gone
+        with contextlib.suppress(OSError):  # the terminal is gone
             recording.tell_troubles()
 
     def keep() -> None:
@@ -326,8 +326,8 @@ def _write(store: Store, facts: ProgressFacts) -> None:
 
 
 def state_of(facts: Mapping[str, object], now: float) -> str:
-    """The state in the file, and of one that says `running`: `stopped` where its process is gone, `silent` where it
-    was not heard of for minutes."""
+    """The state of a run. A file that says `running` counts as `stopped` if its process is gone, and as `silent` if it
+    was last written minutes ago."""
     state, process, updated = str(facts.get("state")), facts.get("process"), facts.get("updated")
     if state != "running":
         return state

@@ -168,7 +168,7 @@ class Step:
 
     @property
     def file(self) -> Path | None:
-        """Where the code of a user's own stage lies."""
+        """The file with the code of a user's own stage."""
         path, colon, _ = self.address.rpartition(":")
         return self.folder / path if colon and path.endswith(".py") else None
 

@@ -455,8 +455,8 @@ class Execution:
         )
 
     def not_shown(self, name: str, what: str) -> None:
-        """Note what the report could not be given of a stage. All else is there, so the run goes on."""
-        self.ui.note(f"the report does not show all of {name}: {one_line(what)}")
+        """Note a part of a stage's report that could not be made. The run goes on."""
+        self.ui.note(f"the report on {name} is incomplete: {one_line(what)}")
         self.findings.not_shown.setdefault(name, []).append(one_line(what))
 
 

@@ -57,7 +57,7 @@ class Stopwatch:
     """Times and energy of a run."""
 
     began: float
-    begin: float  # by the clock that nobody sets
+    began_monotonic: float
     meter: Machine
     start_seconds: float = 0.0  # until workers were ready
 
@@ -69,7 +69,7 @@ class Stopwatch:
         return {
             "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seconds": round(time.monotonic() - self.begin, 3),
+            "seconds": round(time.monotonic() - self.began_monotonic, 3),
             # Until workers were ready; compiling kernels is in it.
             "start": {"seconds": round(self.start_seconds, 3)},
             "joules": self.meter.joules(),  # of the driver's machine; null: no meter

@@ -75,8 +75,7 @@ def keys_of_host(host: bytes) -> list[int]:
 
 
 def emails_in(text: bytes) -> Iterator[bytes]:
-    """Addresses in a text, in lower case: as they stand there, percent-encoded, as HTML entities, or behind an escape
-    of JSON."""
+    """E-mail addresses in a text, in lower case, in all of its forms (`forms_of`)."""
     for form in forms_of(text):
         for sign in AT.finditer(form):
             i = sign.start()
@@ -98,7 +97,7 @@ def lowered(address: bytes) -> bytes:
 
 
 def forms_of(text: bytes) -> Iterator[bytes]:
-    """The text, and what it says where characters are written as codes."""
+    """The text as it is, and with percent-encoding, JSON escapes and HTML entities decoded."""
     yield text
     plain = text
     for _ in range(LAYERS):

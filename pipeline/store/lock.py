@@ -5,10 +5,10 @@ the object `.lock`, created only if there is none (If-None-Match) and replaced o
 of two runs one wins. Its holder renews it. A lease is over 60 s after its last renewal, by the store's own clock, and
 at once for a run on the holder's machine that sees the holder's process gone.
 
-A holder that cannot renew stops writing 10 s before that. Whoever writes asks `Store.lease` first, in the driver and in
-each worker, so a process that was suspended and wakes up late writes nothing either; nor is a request sent again then.
-No two machines' clocks are compared: the driver counts from the moment it asked for the renewal, by a clock that nobody
-sets, and a worker reads the age of the lease from the store.
+A holder that cannot renew stops writing 10 s before that. Every write of the driver and of its workers checks
+`Store.lease` first, so a process that was suspended and wakes up late writes nothing, and no request is retried then.
+No two machines' clocks are compared: the driver counts from its request for the renewal, by a monotonic clock, and a
+worker reads the age of the lease from the store.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _file_lock(store: Store) -> Iterator[None]:
 
 
 def clock() -> float:
-    """Seconds, by a clock that nobody sets, and that goes on while the machine sleeps."""
+    """Seconds, by a monotonic clock that goes on while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -312,7 +312,7 @@ def refuse_late_requests(store: Store, token: str, is_fresh: Callable[[], bool])
 
 
 def read_lease(store: Store) -> tuple[Mapping[str, Any], str, float]:
-    """What the lease says, its tag, and its age in seconds by the store's clock; no tag if there is none."""
+    """The content of the lease, its tag, and its age in seconds by the store's clock; no tag if there is no lease."""
     try:
         answer = store.fs.call_s3("get_object", **_object(store))
     except FileNotFoundError:
@@ -336,6 +336,6 @@ def _is_over(holder: Mapping[str, Any], age: float) -> bool:
 
 
 def _seconds(holder: Mapping[str, Any]) -> float:
-    """How long a lease lasts, as its holder counts."""
+    """The duration that the holder of a lease gave it."""
     seconds = holder.get("seconds")
     return seconds if isinstance(seconds, float) else LEASE

@@ -315,7 +315,7 @@ class RoundTask(TaskHead, RoundInputs):
 
 
 Task: TypeAlias = LegTask | RulesTask | PagesTask | NumbersTask | LookTask | RoundTask
-FOR_REPORTS = ("pages", "look")  # kinds of tasks without which a run is whole: when one fails, the report shows less
+FOR_REPORTS = ("pages", "look")  # kinds of tasks that only the report needs: a failure of one does not fail the run
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

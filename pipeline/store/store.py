@@ -90,7 +90,7 @@ class Store:
             raise RunFailed(f"{address}: {refusal(error) or error}") from error
         self.fs: fsspec.AbstractFileSystem = fs
         self.root = root.rstrip("/")
-        self.lease: WriteLease | None = None  # what is written needs it
+        self.lease: WriteLease | None = None  # checked before each write
         self.local = "file" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
 
     @property

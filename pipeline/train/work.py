@@ -88,7 +88,7 @@ class Ready:
 
     @cached_property
     def initial_weights(self) -> str | None:
-        """A hash of the model that the run begins with; None: random weights."""
+        """A hash of the weights that the run starts from; None: random ones."""
         if self.source is None:
             return None
         files = sorted([self.source / "config.json", *self.source.glob("*.safetensors")])

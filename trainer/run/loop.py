@@ -91,8 +91,8 @@ def train(
     lists the differences.
 
     Every rank calls this; `model` is taken over. FOLDER/model is written at the end if `save_model`, with
-    `tokenizer`; `told` gets its lines of metrics. `initial_weights` is a hash of the model that the run begins with, if
-    it is no random one. When this returns, `loader` is behind the last row trained on.
+    `tokenizer`; `told` gets its lines of metrics. `initial_weights` is a hash of the weights that the run starts from;
+    None: random ones. When this returns, `loader` is behind the last row trained on.
     SIGTERM and SIGINT leave a checkpoint and raise `Stopped`.
     """
     folder = Path(folder)

@@ -71,7 +71,7 @@ class Progress:
 def identity_of(
     shape: DecoderShape, loader: Loader, training: Training, initial_weights: str | None = None
 ) -> dict[str, Any]:
-    """As JSON has it. `initial_weights`: a hash of the model that the run begins with, if it is no random one."""
+    """As JSON has it. `initial_weights`: a hash of the weights that the run starts from; None: random ones."""
     where = {name: value for name, value in loader.state_dict().items() if name != "version"}
     begins = {} if initial_weights is None else {"initial_weights": initial_weights}
     return {"training": training.identity(), "model": json.loads(json.dumps(shape.facts())), "data": where, **begins}
