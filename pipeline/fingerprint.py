@@ -169,8 +169,8 @@ def code_of_engine(kind: str) -> dict[str, str]:
 
 
 def code_of_class(module: str, unreached: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Hashes and versions of a stage's module and its imports, less the `unreached` ones. An installed package counts by
-    its version and by all modules that it imports."""
+    """Hashes and versions of a stage's module and its imports, less the `unreached` ones. An installed package counts
+    by its version and by all modules that it imports."""
     if is_below(module, OURS):
         return code_of_module(module, OURS, unreached)
     package = module.split(".")[0]

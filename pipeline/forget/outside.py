@@ -52,7 +52,7 @@ def sources_of_tables(store: Store, record: RunRecord) -> dict[Path, str | None]
 
 
 def rows_of_table(path: Path, source: str, name: str, forgotten: Forgotten) -> list[int]:
-    """Rows of a table that a list means and that are not empty yet. `name`: of the file from which readers make uids."""
+    """Rows of a table that a list means and that are not empty yet. Readers make uids from the file's `name`."""
     rows: list[int] = []
     first = 0
     with pq.ParquetFile(path) as table:

@@ -38,7 +38,7 @@ def write_reports(
     look: Look,
 ) -> None:
     """All files for people, out of the record and the findings. Files whose content stays are not written again.
-    `look` carries out the tasks that read documents; `not_shown` gets a stage and the part of its report that failed."""
+    `look` carries out the tasks that read documents; `not_shown` gets a stage and what its report lacks."""
     from gristmill.pipeline.report.build import build_report
 
     samples, scores = seen_of(store, findings, record, not_shown, look)

@@ -100,7 +100,7 @@ class BackEnd(Settings):
         return not self.endpoint and (self.engine == "vllm" or self.device != "cpu")
 
     def unreached(self, pdf: bool) -> tuple[str, ...]:
-        """As of a stage. Only pictures need PIL; an endpoint answers in another program, and is sent texts or tokens."""
+        """As of a stage. Only pictures need PIL; an endpoint is another program, and gets texts or tokens."""
         if self.endpoint:
             return ("PIL", "torch", "vllm") if self.form == "tokens" else ("PIL", "torch", "transformers", "vllm")
         return ("PIL",) if self.engine == "vllm" else ("PIL", "vllm")
