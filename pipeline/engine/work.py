@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -46,7 +46,7 @@ from gristmill.pipeline.processes.nodes import bind
 from gristmill.pipeline.processes.template import LOADS
 from gristmill.pipeline.store.objects import REQUESTS, since
 from gristmill.pipeline.store.parts import parts_of
-from gristmill.pipeline.store.records import FOR_REPORTS, LookTask, Result, Task
+from gristmill.pipeline.store.records import FOR_REPORTS, HeldTask, LookTask, Result, Task
 from gristmill.pipeline.survey.tasks import run_survey
 from gristmill.stages.stage import CannotRun, Map
 
@@ -127,7 +127,7 @@ def run_tasks(
             stack.callback(care.trail.close)
         for task in tasks:
             if lease is not None:
-                task["lease"] = lease
+                cast(HeldTask, task)["lease"] = lease
             start, sent = time.perf_counter(), dict(REQUESTS)
             forget_peak()
             if care.trail is not None:

@@ -26,14 +26,14 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from fsspec.asyn import sync
 
 from gristmill.pipeline.errors import RunFailed, code_of, of_storage
 from gristmill.pipeline.process_id import is_alive, this_process
-from gristmill.pipeline.store.records import TaskHead
+from gristmill.pipeline.store.records import HeldTask, TaskHead
 from gristmill.pipeline.store.store import Store
 
 NAME = ".lock"
@@ -270,9 +270,9 @@ class DriversLease:
 
 def store_of(task: TaskHead) -> Store:
     """The folder that a task writes into, for as long as its driver has the right to."""
-    store = Store(task["out"])
-    if "lease" in task:
-        store.lease = _drivers_lease(task["out"], task["lease"])
+    store, held = Store(task["out"]), cast(HeldTask, task)
+    if "lease" in held:
+        store.lease = _drivers_lease(held["out"], held["lease"])
     return store
 
 

@@ -205,7 +205,12 @@ class TaskHead(TypedDict):
     key: str
     cost: int  # bytes
     out: str  # the run's folder
-    lease: NotRequired[str]  # the token of the driver's lease on it, if it has one; set when the task is carried out
+
+
+class HeldTask(TaskHead):
+    """A task as it is run, in a folder on which the driver has a lease. Tasks are made without one."""
+
+    lease: NotRequired[str]  # the token of that lease
 
 
 class LegTask(TaskHead):
