@@ -42,6 +42,7 @@ KERNELS = (
 DECIDES_NOTHING = re.compile(
     r"gristmill|gristmill\.stages|gristmill\.stages\.(formatting|.*\bfigures|local_flow|frames)"
 )
+IN_A_STRING = re.compile(r"gristmill(\.\w+)+(:\w+)?")
 
 CLASS = """
 from typing import ClassVar
@@ -161,11 +162,9 @@ def named_in(file: Path) -> tuple[str, ...]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("gristmill."):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and IN_A_STRING.fullmatch(node.value):
             names.append(node.value.partition(":")[0])
-    return tuple(
-        name for name in names if all(map(str.isidentifier, name.split("."))) and not DECIDES_NOTHING.fullmatch(name)
-    )
+    return tuple(name for name in names if DECIDES_NOTHING.fullmatch(name) is None)
 
 
 def file_below(root: Path, module: str) -> Path | None:
