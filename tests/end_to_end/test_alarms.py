@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
 from tests.pipeline.runs import save
 from tests.stages.extract.test_views import page
+
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_a_stage_that_makes_documents_does_not_hide_what_it_drops(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from gristmill.pipeline.errors import RunFailed
 from tests.pipeline.runs import go, lines, save
 
+pytestmark = pytest.mark.usefixtures("here")
+
 STAGE = """
 import pyarrow as pa
 from gristmill.stages.flow import Published

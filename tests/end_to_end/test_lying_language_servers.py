@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 import gristmill
 from tests.classifiers.llm.llm_server import LanguageServer, Reply, chat_reply, prompt_of
+
+pytestmark = pytest.mark.usefixtures("here")
 
 HONEST = {" Great": -0.05, " Poor": -4.0, "the": -5.0}
 

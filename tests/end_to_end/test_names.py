@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
 from tests.pipeline.runs import lines, save, written
+
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_two_colons_in_a_name_are_part_of_it_wherever_a_path_is_taken(tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 import gristmill
+
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_authors_and_titles_are_masked_and_every_column_is_counted(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from gristmill.stages import ExactDedup, Extract, GopherQuality, MinHashDedup, S
 from gristmill.stages.stage import Annotate
 from tests.stages.extract.test_views import page
 
+pytestmark = pytest.mark.usefixtures("here")
+
 TEXTS = ["the same text", "the same text", "another one", "a third"]
 
 

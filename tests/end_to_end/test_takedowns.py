@@ -23,6 +23,8 @@ from gristmill import Recipe
 from gristmill.pipeline.cli.app import app
 from tests.pipeline.inputs.false_crawl import DUMP, make_crawl, serving
 
+pytestmark = pytest.mark.usefixtures("here")
+
 ROWS, LIMIT = 40, 20
 ASKED = {  # document -> the address in it
     0: "john.doe0@gmail.com",

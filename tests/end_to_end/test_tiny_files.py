@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from tests.pipeline.runs import go, save
+
+pytestmark = pytest.mark.usefixtures("here")
 
 FILES = 1200
 STAGE = """

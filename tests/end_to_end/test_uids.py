@@ -14,6 +14,8 @@ from gristmill.stages.documents import uid_of
 from tests.pipeline.explore.explore_runs import Asker, served
 from tests.pipeline.runs import go, lines, save, written
 
+pytestmark = pytest.mark.usefixtures("here")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:

@@ -65,14 +65,13 @@ if __name__ == "__main__":
     with multiprocessing.get_context("forkserver").Pool(1) as pool:
         assert pool.map(double, [1, 2]) == [2, 4]
         before = {name: value for name, value in state().items() if not name.startswith(KEPT)}
-        gristmill.run(recipe, out=f"{out}/first", workers=1)
+        texts = pyarrow.table({"text": ["a text", "another text"]})
+        gristmill.Recipe(texts, ["exact_dedup"]).run(f"{out}/first", workers=1)
         before |= {name: value for name, value in state().items() if name.startswith(KEPT)}
         with concurrent.futures.ThreadPoolExecutor(1) as aside:
             pooled = aside.submit(lambda: [pool.map(double, [number]) for number in range(100) if not time.sleep(0.02)])
             own = aside.submit(lambda: multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(0,)))
             gristmill.run(recipe, out=f"{out}/second", workers=1)
-            texts = pyarrow.table({"text": ["a text", "another text"]})
-            gristmill.Recipe(texts, ["exact_dedup"]).run(f"{out}/third", workers=1)
             assert pooled.result() == [[2 * number] for number in range(100)]
             own.result().start()
             own.result().join()
