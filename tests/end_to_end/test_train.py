@@ -45,6 +45,21 @@ def train(folder: Path, text: str, *options: str) -> Result:
     return CliRunner().invoke(app, ["train", str(folder / "plan.yaml"), *options])
 
 
+@pytest.fixture(scope="module")
+def base(folder: Path) -> Path:
+    """The folder of a finished run."""
+    assert train(folder, PLAN, "--out", str(folder / "base")).exit_code == 0
+    return folder / "base"
+
+
+@pytest.fixture(scope="module")
+def windowed(folder: Path) -> Path:
+    """That of a finished run with windows: a model of other weights."""
+    done = train(folder, PLAN.replace("mlp: 32", "mlp: 32, windows: [0, 8]"), "--out", str(folder / "windows"))
+    assert done.exit_code == 0, done.output
+    return folder / "windows"
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
@@ -64,32 +79,26 @@ def test_a_dry_run_refuses_what_the_run_would(folder: Path, right: str, wrong: s
     assert done.exception.exit_code == 2 and len(str(done.exception).splitlines()) == 1
 
 
-def test_windows_are_given_in_a_plan(folder: Path) -> None:
-    done = train(folder, PLAN.replace("mlp: 32", "mlp: 32, windows: [0, 8]"), "--out", str(folder / "windows"))
-    assert done.exit_code == 0, done.output
-    assert json.loads((folder / "windows" / "run.json").read_text())["model"]["windows"] == [0, 8]
+def test_windows_are_given_in_a_plan(windowed: Path) -> None:
+    assert json.loads((windowed / "run.json").read_text())["model"]["windows"] == [0, 8]
 
 
-def test_a_finished_run_is_not_shown_for_other_held_out_texts(folder: Path) -> None:
-    out = folder / "texts"
-    assert train(folder, PLAN, "--out", str(out)).exit_code == 0
-    assert "prose" in train(folder, PLAN, "--out", str(out)).output
+def test_a_finished_run_is_not_shown_for_other_held_out_texts(folder: Path, base: Path) -> None:
+    assert "prose" in train(folder, PLAN, "--out", str(base)).output
     held_out(folder / "prose.parquet", 5, 9)
-    with_others = train(folder, PLAN, "--out", str(out))
+    with_others = train(folder, PLAN, "--out", str(base))
     assert isinstance(with_others.exception, RecipeError) and "evaluate changed" in str(with_others.exception)
     held_out(folder / "prose.parquet", 4, 4)
-    assert train(folder, PLAN, "--out", str(out)).exit_code == 0
+    assert train(folder, PLAN, "--out", str(base)).exit_code == 0
 
 
-def test_a_run_from_a_model_is_not_resumed_from_another_model(folder: Path) -> None:
-    for name, rate in (("base", "0.01"), ("other", "0.02")):
-        assert train(folder, PLAN.replace("0.01", rate), "--out", str(folder / name)).exit_code == 0
+def test_a_run_from_a_model_is_not_resumed_from_another_model(folder: Path, base: Path, windowed: Path) -> None:
     model = "model: base/model"
     plan = PLAN.replace(PLAN[PLAN.index("model:") : PLAN.index("\ntraining:")], model)
     out = folder / "more"
     assert train(folder, plan, "--out", str(out)).exit_code == 0
-    weights = folder / "base" / "model" / "model.safetensors"
-    weights.write_bytes((folder / "other" / "model" / "model.safetensors").read_bytes())
+    weights = base / "model" / "model.safetensors"
+    weights.write_bytes((windowed / "model" / "model.safetensors").read_bytes())
     finished = train(folder, plan, "--out", str(out))
     assert isinstance(finished.exception, RecipeError) and "model changed" in str(finished.exception)
     (out / "result.json").unlink()  # as of a run that was killed
