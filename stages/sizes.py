@@ -6,6 +6,7 @@ max_bytes: Annotated[Bytes, Field(gt=0, description="...")] = 4 << 20
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -20,10 +21,10 @@ UNITS = {"": 1, "b": 1} | {
 }
 
 
-def number_and_unit(text: str) -> tuple[float, str] | None:
+def number_and_unit(text: str) -> tuple[Fraction, str] | None:
     """The number of a size and its unit, which is empty where none is given; None where it is no size."""
     match = WRITTEN.fullmatch(text.strip().lower())
-    return None if match is None or match[2] not in UNITS else (float(match[1]), match[2])
+    return None if match is None or match[2] not in UNITS else (Fraction(match[1]), match[2])
 
 
 def bytes_of(value: Any) -> Any:
@@ -32,7 +33,7 @@ def bytes_of(value: Any) -> Any:
         return value
     found = number_and_unit(value)
     size = None if found is None else found[0] * UNITS[found[1]]
-    if size is None or size >= 1 << 63 or size != int(size):
+    if size is None or size >= 1 << 63 or size.denominator != 1:
         raise ValueError(f"a number of bytes was expected, or a size such as 4MB, not {value!r}")
     return int(size)
 

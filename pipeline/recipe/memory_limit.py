@@ -20,4 +20,4 @@ def check_memory(text: str) -> None:
     is_share = not unit and number <= 1
     if not is_share and number * UNITS[unit] < LEAST:
         hint = "" if unit else "; it has no unit, such as GB"
-        raise ValueError(f"{text} is {number * UNITS[unit]:,.0f} bytes, in which no worker can live{hint}")
+        raise ValueError(f"{text} is {float(number * UNITS[unit]):,.0f} bytes, in which no worker can live{hint}")

@@ -28,6 +28,14 @@ def test_settings_in_bytes_take_units(tmp_path: Path) -> None:
     assert loaded.resolved()["stages"][0]["tokenize"]["sample_bytes"] == 1_000_000
 
 
+@pytest.mark.parametrize(
+    ("size", "means"), [("2.01KB", 2010), ("4.35 GB", 4_350_000_000), (".5KiB", 512), ("9007199254740993", 2**53 + 1)]
+)
+def test_a_size_is_exact(tmp_path: Path, size: str, means: int) -> None:
+    loaded = recipes.load(save(tmp_path / "r.yaml", RECIPE.replace("SIZE", f"'{size}'")))
+    assert loaded.head.parts.max_bytes == means
+
+
 @pytest.mark.parametrize("size", ["4XB", "-4MB", "0.5B", "many"])
 def test_a_size_that_is_none_is_named_with_its_line(tmp_path: Path, size: str) -> None:
     with pytest.raises(RecipeError, match=rf"r.yaml:3: parts.max_bytes: .*such as 4MB, not '{size}'"):
