@@ -91,8 +91,9 @@ def complaint(changed: list[str], batch: pa.RecordBatch, row: int) -> str:
 
 
 def attributes_of(thing: object) -> dict[str, Any]:
+    kind: Any = type(thing)
     return {
-        **{name: getattr(thing, name) for name in slots_of(type(thing)) if hasattr(thing, name)},
+        **{name: getattr(thing, name) for name in slots_of(kind) if hasattr(thing, name)},
         **getattr(thing, "__dict__", {}),
         **(getattr(thing, "__pydantic_private__", None) or {}),
     }
@@ -177,15 +178,14 @@ class Looking:
             if value.size > MOST_ENTRIES:
                 return hash((value.dtype.str, value.shape))
             return self.of_container(value.reshape(-1).tolist(), depth)
-        if value.nbytes > self.bytes_left and not (value.flags.c_contiguous or value.flags.f_contiguous):
+        most = max(PIECE, self.bytes_left)
+        if value.nbytes > most and not (value.flags.c_contiguous or value.flags.f_contiguous):
             longest = int(np.argmax(value.shape))
-            value = value[
-                (slice(None),) * longest + (slice(None, None, -(-value.nbytes // max(PIECE, self.bytes_left))),)
-            ]
+            value = value[(slice(None),) * longest + (slice(None, None, -(-value.nbytes // most)),)]
         data = value.ravel(order="K").view(np.uint8)
-        if len(data) > self.bytes_left:
+        if len(data) > most:
             pieces = data[: len(data) // PIECE * PIECE].reshape(-1, PIECE)
-            data = pieces[:: -(-len(pieces) // max(1, self.bytes_left // PIECE))].reshape(-1)
+            data = pieces[:: -(-len(pieces) // (most // PIECE))].reshape(-1)
         self.bytes_left -= len(data)
         return hash((value.dtype.str, value.shape, xxhash.xxh3_64_intdigest(data.data)))
 

@@ -67,7 +67,7 @@ def test_a_change_is_noticed(held: Any, change: Callable[[Any], Any]) -> None:
     [
         np.zeros(1 << 27),
         np.zeros((1 << 12, 1 << 13)).T[:, ::2],
-        [np.zeros(1 << 16) for _ in range(200)],
+        [np.zeros(size) for size in (1 << 16, 9, 0) for _ in range(100)],
         np.array(["x"] * 10**6, dtype=object),
         {n: n for n in range(10**6)},
         {n: {m: m for m in range(900)} for n in range(900)},
