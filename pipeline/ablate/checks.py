@@ -19,7 +19,7 @@ from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.fingerprint import stamp
 from gristmill.pipeline.look.token_sets import the_set
-from gristmill.pipeline.recipe.yaml_settings import YamlFile, check_names
+from gristmill.pipeline.recipe.yaml_settings import check_names
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.verify import verify
@@ -291,7 +291,7 @@ def _shape(loaded: Loaded, meta: ShardMeta, model: Path | None) -> DecoderShape:
             raise RecipeError(f"base.model: {error}") from error
     asked = plan.shape if plan.base is None else plan.base.shape
     vocabulary = -(-meta.vocab_size // VOCABULARY_STEP) * VOCABULARY_STEP
-    file, place = YamlFile(loaded.path), ("shape",) if plan.base is None else ("base", "shape")
+    file, place = loaded.file, ("shape",) if plan.base is None else ("base", "shape")
     try:
         if isinstance(asked, str):
             return shape_named(asked, vocabulary, context=meta.row_length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -233,6 +233,7 @@ class Loaded:
 
     path: Path
     plan: AblationPlan
+    file: YamlFile
 
     @property
     def folder(self) -> Path:
@@ -271,7 +272,7 @@ def load(path: Path, text: str | None = None) -> Loaded:
         raise file.wrong(
             ("stands_for",), f"a run of {plan.stands_for:,} tokens is smaller than these of {plan.tokens:,}"
         )
-    return Loaded(path, plan)
+    return Loaded(path, plan, file)
 
 
 def _with_places(file: YamlFile, data: dict[str | int, YAML]) -> dict[str | int, YAML]:
@@ -415,4 +416,4 @@ def one_arm(loaded: Loaded, arm: str) -> Loaded:
             f"--only {arm}: no such arm;"
             f" {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(loaded.plan.arms)}"
         )
-    return Loaded(loaded.path, loaded.plan.model_copy(update={"arms": {arm: loaded.plan.arms[arm]}}))
+    return replace(loaded, plan=loaded.plan.model_copy(update={"arms": {arm: loaded.plan.arms[arm]}}))

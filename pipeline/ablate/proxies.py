@@ -7,6 +7,7 @@ tokens. Nothing is compared, so there is no verdict: what comes of it is ablatio
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def with_mixes(loaded: Loaded) -> Loaded:
         raise RecipeError(f"{loaded.path}: proxies: {error}") from error
     control = mixes.pop(CONTROL)
     changes = {"control": control, "arms": mixes, "seeds": (plan.proxies.seed,)}
-    return Loaded(loaded.path, plan.model_copy(update=changes))
+    return replace(loaded, plan=plan.model_copy(update=changes))
 
 
 def drawn(supply: Supply, proxies: Proxies) -> dict[str, dict[str, float]]:

@@ -56,7 +56,7 @@ def permissions(tmp_path: Path) -> None:
 
 def test_a_recipe_that_is_not_there(gristmill: Gristmill, tmp_path: Path) -> None:
     gristmill("run", tmp_path / "recipe.yaml").one_line(2, "recipe.yaml: no such file")
-    gristmill("run", tmp_path).one_line(2, str(tmp_path), "cannot be read")
+    gristmill("run", tmp_path).one_line(2, str(tmp_path), "a folder; a YAML file was expected")
 
 
 @pytest.mark.parametrize(
