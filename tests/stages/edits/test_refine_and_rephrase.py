@@ -168,7 +168,7 @@ WRONG: dict[str, tuple[str, str]] = {  # what a model does: why `refine` and why
     "string not there": ("not_there", "too_short"), "cut program": ("no_end", "too_short"), "new number": ("not_edits", "new_number"),
     "new name": ("not_edits", "new_name"), "new link": ("not_edits", "new_link"), "too long": ("not_edits", "too_long"),
     "page copied with its fence": ("not_edits", "talks_about_itself"),
-    "nul": ("not_edits", "control_characters"), "hidden letters": ("not_edits", "control_characters"),
+    "nul": ("bad_text", "bad_text"), "hidden letters": ("not_edits", "control_characters"),
     "turned letters": ("not_edits", "control_characters"), "end of turn": ("not_edits", "control_characters"),
     "bare domain": ("not_edits", "new_link"), "path": ("not_edits", "new_link"), "other scheme": ("not_edits", "new_link"),
     "name on a network": ("not_edits", "new_link"), "script": ("not_edits", "structured"),
