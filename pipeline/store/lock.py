@@ -33,6 +33,7 @@ from fsspec.asyn import sync
 
 from gristmill.pipeline.errors import RunFailed, code_of, of_storage
 from gristmill.pipeline.process_id import is_alive, this_process
+from gristmill.pipeline.store.objects import patiently
 from gristmill.pipeline.store.records import HeldTask, TaskHead
 from gristmill.pipeline.store.store import Store
 
@@ -313,12 +314,20 @@ def refuse_late_requests(store: Store, token: str, is_fresh: Callable[[], bool])
 
 def read_lease(store: Store) -> tuple[Mapping[str, Any], str, float]:
     """The content of the lease, its tag, and its age in seconds by the store's clock; no tag if there is no lease."""
-    try:
-        answer = store.fs.call_s3("get_object", **_object(store))
-    except FileNotFoundError:
+
+    def fetch() -> tuple[dict[str, Any], bytes] | None:
+        try:
+            answer = store.fs.call_s3("get_object", **_object(store))
+        except FileNotFoundError:
+            return None
+        return answer, sync(store.fs.loop, answer["Body"].read)
+
+    fetched = patiently(fetch, store.at(NAME))  # botocore does not send a request again whose answer was cut off
+    if fetched is None:
         return {}, "", 0.0
+    answer, body = fetched
     try:
-        facts = json.loads(sync(store.fs.loop, answer["Body"].read))
+        facts = json.loads(body)
     except ValueError:
         facts = {}
     now = answer["ResponseMetadata"]["HTTPHeaders"].get("date")

@@ -187,6 +187,18 @@ def test_an_answer_that_is_lost_on_its_way_costs_nobody_the_lock(proxied: Proxy)
     assert proxied.met["lost"] == 2
 
 
+def test_a_lease_whose_reading_is_cut_off_is_read_again(proxied: Proxy) -> None:
+    store = Store("s3://mill/out")
+    driver = Lease(store)
+    assert driver.take()
+    worker = lock.store_of(
+        {"task": "t", "node": "n", "key": "k", "cost": 0, "out": store.address, "lease": driver.token}
+    )
+    proxied.first = ["cut"]
+    worker.write("part-0", b"of the run")
+    assert proxied.met["cut"] == 1 and store.read("part-0") == b"of the run"
+
+
 def test_a_store_without_conditional_writes_is_named_once(proxied: Proxy) -> None:
     notes: list[str] = []
     proxied.unheard = ("If-None-Match", "If-Match")
