@@ -96,7 +96,7 @@ class Numbered(Global):
 
     def run(self, docs, flow):
         keys = flow.map(self.sign, docs, columns=("uid", "text"), by="uid")
-        flow.save(keys, self.index, {"made by": "numbered"})
+        flow.save(keys, self.index, {"made by": "numbered"}, docs=docs)
         saved, facts = flow.load(self.index)
         assert facts == {"made by": "numbered"} and saved.count == keys.count
         numbers = flow.scan(self.number, keys, by="uid")
