@@ -32,7 +32,7 @@ import yaml
 from gristmill.pipeline.run.record import without_times
 from tests.pipeline.run.killed_runs import workers_of
 
-SLICE = 3
+SLICE = 1
 ROUNDS = 4
 WORDS = [
     "mill",
