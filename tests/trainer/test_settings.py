@@ -98,7 +98,7 @@ def test_plain_facts_are_enough() -> None:
         ({"schedule": "cosine"}, r"training\.schedule: Input should be a dictionary .*, not 'cosine'"),
         ({"optimizer": {"rate": math.inf}}, r"training\.optimizer\.rate: Input should be a finite number, not inf"),
         ({"optimizer": {"clip": 0}}, r"training\.optimizer\.clip: Input should be greater than 0, not 0"),
-        ({"optimizer": "muon"}, r"training\.optimizer\..*: Input should be a dictionary .*, not 'muon'"),
+        ({"optimizer": "muon"}, r"training\.optimizer: a mapping was expected, .*, not 'muon'"),
         ({"optimizer": {"rate": -0.1}}, r"training\.optimizer\.rate: Input should be greater than .*, not -0\.1"),
         ({"optimizer": {"betas": [0.9, 1.0]}}, r"training\.optimizer\.betas\.1: Input should be less than 1, not 1\.0"),
         ({"optimizer": {"loop": "fusd"}}, r"training\.optimizer\.loop: Input should be .* or 'single', not 'fusd'"),
