@@ -451,7 +451,8 @@ def report(folder: Path, seed: int, file: Path | None) -> None:
     """Print the share killed by area and the mutants that live; write the baseline to a file."""
     rows = [json.loads(line) for line in (folder / f"mutants-{seed}.jsonl").read_text().splitlines()]
     summary: dict[str, dict[str, Any]] = {}
-    for area in AREAS:
+    areas = [area for area in AREAS if (folder / f"{area}.json").exists()]
+    for area in areas:
         covered = json.loads((folder / f"{area}.json").read_text())["lines"]
         mine = [row for row in rows if row["mutant"]["area"] == area]
         alive = sum(row["fate"] == "lives" for row in mine)
@@ -469,7 +470,7 @@ def report(folder: Path, seed: int, file: Path | None) -> None:
             print(f"{m['file']}:{m['line']}: {m['kind']}: {m['before']!r} -> {m['after']!r} ({row['tests']} tests)")
     if file is not None:
         by_file = {}
-        for area in AREAS:
+        for area in areas:
             for name, lines in json.loads((folder / f"{area}.json").read_text())["lines"].items():
                 by_file[name] = [sum(tests is not None for tests in lines.values()), len(lines)]
         keys = ("area", "file", "line", "kind", "before", "after")
