@@ -4,13 +4,10 @@ tests/fixtures/README.md tells what is there."""
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,7 +31,6 @@ from tests.fixtures.facts import facts_of_batches, facts_of_documents, facts_of_
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import go, lines
 
-FINGERPRINT = re.compile(r"\.[0-9a-f]{8}\.")
 FOLDERS = sorted(path for path in (Path(__file__).parent / "fixtures").glob("v*") if path.is_dir())
 # What this version no longer opens: (folder, what) and words of its one line, such as ("v0.1", "inspect"): "made by
 # Gristmill 0.1; run the recipe again". What is not listed must open.
@@ -131,41 +127,6 @@ def test_a_finished_run_can_be_looked_into(
             assert [name for name in expected["funnel"] if f">{name}<" not in page] == []
         else:
             assert all(f"shards/{length}: " in printed for length in expected["shards"])
-
-
-@pytest.mark.slow
-def test_a_run_that_was_left_in_the_middle_ends_with_the_same_result(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The result is that of this version's run in an empty folder, whose text may be extracted otherwise than before;
-    and no file is there in two versions."""
-    here = copied(folder, tmp_path)
-    monkeypatch.chdir(here)
-    out, empty = here / "out", here / "empty"
-    for path in sorted((out / "write").iterdir())[::2]:
-        path.unlink()
-    shutil.rmtree(out / "shards" / "256")
-    with opened(folder, "run"):
-        go(here / "recipe.yaml", out)
-        go(here / "recipe.yaml", empty)
-        assert facts_of_documents(out) == facts_of_documents(empty)
-        packed = [{length: facts_of_shards(path) for length, path in shards_of(run).items()} for run in (out, empty)]
-        assert packed[0] == packed[1] and packed[0].keys() == expected_of(folder)["shards"].keys()
-        assert funnel_of(out) == funnel_of(empty)
-        for run in (out, empty):
-            record = json.loads((run / "run.json").read_text())
-            assert (record["status"], record["gristmill"]) == ("done", version("gristmill"))
-            assert files_of_parts(run).most_common(1)[0][1] == 1, "two versions of one file"
-            assert "all as written" in command(capsys, monkeypatch, "verify", run)
-        assert sorted(files_of_parts(out)) == sorted(files_of_parts(empty))
-        assert len(files_of_parts(out)) > 40 and sum(name.startswith("write/") for name in files_of_parts(out)) == 4
-
-
-def files_of_parts(out: Path) -> Counter[str]:
-    """How often there is each file of documents, signals, verdicts, rejects and tokens, whatever fingerprint its name
-    has."""
-    files = (path for top in ("legs", "stages", "write", "shards") for path in (out / top).rglob("*"))
-    return Counter(FINGERPRINT.sub(".", str(path.relative_to(out))) for path in files if FINGERPRINT.search(path.name))
 
 
 def test_a_later_run_finds_what_is_in_a_saved_index(folder: Path, tmp_path: Path) -> None:
