@@ -18,7 +18,7 @@ import torch
 
 from gristmill.pipeline.cli import app as cli
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.errors import GristmillError
+from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.shards.reader import open_shards
@@ -127,6 +127,13 @@ def test_a_finished_run_can_be_looked_into(
             assert [name for name in expected["funnel"] if f">{name}<" not in page] == []
         else:
             assert all(f"shards/{length}: " in printed for length in expected["shards"])
+
+
+def test_a_run_of_another_version_is_not_resumed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = copied(folder, tmp_path)
+    monkeypatch.chdir(here)
+    with pytest.raises(RecipeError, match="is of another version of Gristmill; give the run a new folder"):
+        go(here / "recipe.yaml", here / "out")
 
 
 def test_a_later_run_finds_what_is_in_a_saved_index(folder: Path, tmp_path: Path) -> None:

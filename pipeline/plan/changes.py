@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from gristmill.pipeline import fingerprint
+from gristmill.pipeline.errors import RecipeError
 
 # By name: packages with their versions, modules, files and the settings of stages with a short hash.
 MadeOf = dict[str, str]
@@ -19,6 +21,14 @@ def made_of(stages: Iterable[fingerprint.Identity], kinds: Iterable[str]) -> Mad
     for code in (*(stage.code for stage in stages), *(fingerprint.code_of_engine(kind) for kind in kinds)):
         entries |= code
     return {name: entry if is_version(entry) else entry[:8] for name, entry in sorted(entries.items())}
+
+
+def made_before(manifest: Mapping[str, Any], path: str) -> MadeOf:
+    """What a node was made of when its manifest was written."""
+    if "made_of" not in manifest:
+        raise RecipeError(f"{path} is of another version of Gristmill; give the run a new folder (--out)")
+    made: MadeOf = manifest["made_of"]
+    return made
 
 
 def is_version(entry: str) -> bool:

@@ -19,7 +19,7 @@ from gristmill.pipeline.inputs.notes import (
     without_text,
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
-from gristmill.pipeline.plan.changes import changes
+from gristmill.pipeline.plan.changes import changes, made_before
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, make_plan
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.forecast import asked_of_models
@@ -109,7 +109,7 @@ def foresee(
         path = f"legs/{node.name}/manifest.json"
         before: Manifest | None = store.read_json_if_whole(path) if journal.is_as_written(path) else None
         changed = (
-            changes(before["made_of"], node.made_of(recipe))
+            changes(made_before(before, store.at(path)), node.made_of(recipe))
             if before and before["fingerprint"] != node_fingerprint
             else ""
         )

@@ -27,7 +27,7 @@ from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
 from gristmill.pipeline.leg.numbers import task_of_numbers, with_numbers
 from gristmill.pipeline.leg.rules import without_condemned
 from gristmill.pipeline.leg.side_by_side import task_of_pages
-from gristmill.pipeline.plan.changes import changes
+from gristmill.pipeline.plan.changes import changes, made_before
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, Plan, make_plan
 from gristmill.pipeline.plan.sink_columns import as_text, schema_of
 from gristmill.pipeline.progress.progress_file import OnRecord, words_of
@@ -360,8 +360,9 @@ class Execution:
             path = f"legs/{node.name}/manifest.json"
             before: Manifest | None = self.store.read_json_if_whole(path) if self.journal.is_as_written(path) else None
             now = node.made_of(self.recipe)
-            if before is not None and before["made_of"] != now:
-                again.setdefault(changes(before["made_of"], now), []).append(node.name)
+            then = now if before is None else made_before(before, self.store.at(path))
+            if then != now:
+                again.setdefault(changes(then, now), []).append(node.name)
         return [f"runs again: {', '.join(names)}; {reason}" for reason, names in again.items()]
 
     def finish(self, node: Node, parts: list[Part], node_fingerprint: str) -> None:
