@@ -1,0 +1,103 @@
+"""What a group of the lock works with: a folder, the results that it has noted, and ways to run Gristmill."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import gristmill
+from benchmarks.pipeline.locked.values import as_json, digest, of_run, plain
+
+ROOT = Path(__file__).resolve().parents[3]
+RECIPES = ROOT / "recipes"
+# Blocks of other programs that stages name, and the classes that they extend where those programs are not installed.
+BLOCKS = [str(ROOT / "tests/mimics/own"), str(ROOT / "tests/mimics")]
+
+
+@dataclass
+class Lock:
+    """Results by name. `values`: a folder for whole values, to find out what differs where digests do."""
+
+    group: str
+    folder: Path
+    workers: int
+    values: Path | None = None
+    crawl: Path | None = None  # WARC files of the caller's
+    found: dict[str, str] = field(default_factory=dict)
+    stages: set[str] = field(default_factory=set)  # that runs had, by the names of their kinds
+
+    def note(self, name: str, value: Any) -> None:
+        name = f"{self.group}/{name}"
+        if name in self.found:
+            raise SystemExit(f"{name} is noted twice")
+        value = plain(value, self.folder)
+        self.found[name] = digest(value)
+        if self.values is not None:
+            path = self.values / f"{name.replace('/', '~')}.json"
+            path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False))
+
+    def run(self, name: str, recipe: Path, out: Path | None = None) -> Path:
+        """Run a recipe in processes of ours, and note all that is compared of it."""
+        out = out or self.folder / "runs" / name
+        gristmill.run(recipe, out, workers=self.workers)
+        self.look(name, out)
+        return out
+
+    def look(self, name: str, out: Path) -> None:
+        self.stages |= {stage["stage"] for stage in gristmill.open_run(out).record["stages"]}
+        for what, value in of_run(out, self.folder):
+            self.note(f"{name}/{what}", value)
+
+    def recipe(self, name: str, content: str | dict[str, Any]) -> Path:
+        """A recipe as a file; HERE in it is the folder."""
+        path = self.folder / f"{name}.yaml"
+        data = content if isinstance(content, dict) else yaml.safe_load(content.replace("HERE", str(self.folder)))
+        path.write_text(yaml.safe_dump(data, sort_keys=False, width=1000))
+        return path
+
+    def command(
+        self, name: str, *arguments: str, expected: int | None = 0, says: bool = True, complains: bool = True
+    ) -> str:
+        """What a command prints; noted is that, what it complains of, and its exit code."""
+        done = subprocess.run(
+            [str(Path(sys.executable).parent / "gristmill"), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
+            env=os.environ | {"COLUMNS": "200", "PYTHONPATH": os.pathsep.join([str(ROOT), *BLOCKS])},
+        )
+        if done.returncode != expected and expected is not None:
+            raise SystemExit(f"gristmill {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        self.note(f"{name}/exit code", done.returncode)
+        if says:
+            self.note(f"{name}/says", printed(done.stdout))
+        if done.returncode and complains:
+            self.note(f"{name}/complains", done.stderr.splitlines())
+        return done.stdout
+
+
+def printed(text: str) -> Any:
+    """As JSON, where all of it or each line is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return [json.loads(line) for line in text.splitlines()]
+    except ValueError:
+        return text.splitlines()
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """A file of JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(as_json(row) + "\n" for row in rows))
+    return path
