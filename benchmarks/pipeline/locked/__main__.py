@@ -11,6 +11,11 @@ of its groups in FILE and leaves the others. Groups:
     stages     the stages that these leave out, with servers on loopback for crawls and language models
     subjects   every stage by itself with each setting changed, from the tables of tests/stages
     door       `import gristmill`: recipes in code, tables, what a run says of itself, shards and judges
+    keeps      each `keep`, then another threshold and another measure in the same folder; `--limit` and `--sample`
+    looks      what `plan`, `inspect`, `tune`, `find`, `summary`, `export`, `report`, `verify` and `init` say
+    months     three months that share saved indexes
+    forgets    a takedown: receipts, what is left, `verify`, the next run
+    failures   exit codes, mistakes, a failed run and how it goes on, `--strict`, `--budget`, damaged inputs
 
 Of each run: counts and reasons by stage and source, what `inspect` says of a stage, rejects row by row, files of sinks
 and shards by their bytes, rows of sinks, stored signals by column and uid, verdicts with every rule that a document
@@ -20,7 +25,7 @@ with the reason; a take of all groups fails otherwise.
 What may differ, and is left out or replaced:
 
 - names of folders and files below OUT other than those of sinks, rejects, shards and the report, and hashes in all names
-- names of legs and nodes in what `plan` prints and in run.json
+- names of legs and nodes in what `plan` prints and in run.json; how stages are spread over nodes
 - time, memory, bytes moved between stages and on disk, versions, the machine
 - fingerprints and checksums
 - after `forget`: the next run may make parts again, and documents that were dropped as repeats of a forgotten one may
@@ -43,7 +48,7 @@ from pathlib import Path
 from benchmarks.pipeline.locked.lock import BLOCKS, ROOT, Lock
 from gristmill import stages
 
-GROUPS = ("shipped", "stages", "subjects", "door")
+GROUPS = ("shipped", "stages", "subjects", "door", "keeps", "looks", "months", "forgets", "failures")
 UNLOCKED: dict[str, str] = {}  # a stage's name: why no group has it
 SHOWN = 100
 
@@ -101,6 +106,7 @@ def main() -> None:
     if asked.values is not None:
         asked.values.mkdir(parents=True, exist_ok=True)
     sys.path[1:1] = BLOCKS
+    os.environ["COLUMNS"] = "200"
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *BLOCKS])
     groups = [group for group in GROUPS if group in (asked.only or GROUPS)]
     now = take(groups, asked)

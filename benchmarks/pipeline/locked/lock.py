@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import os
-import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -66,22 +69,33 @@ class Lock:
         self, name: str, *arguments: str, expected: int | None = 0, says: bool = True, complains: bool = True
     ) -> str:
         """What a command prints; noted is that, what it complains of, and its exit code."""
-        done = subprocess.run(
-            [str(Path(sys.executable).parent / "gristmill"), *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.folder,
-            env=os.environ | {"COLUMNS": "200", "PYTHONPATH": os.pathsep.join([str(ROOT), *BLOCKS])},
-        )
-        if done.returncode != expected and expected is not None:
-            raise SystemExit(f"gristmill {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-        self.note(f"{name}/exit code", done.returncode)
+        code, out, errors = called(self.folder, arguments)
+        if code != expected and expected is not None:
+            raise SystemExit(f"gristmill {' '.join(arguments)}: exit {code}\n{out}{errors}")
+        self.note(f"{name}/exit code", code)
         if says:
-            self.note(f"{name}/says", printed(done.stdout))
-        if done.returncode and complains:
-            self.note(f"{name}/complains", done.stderr.splitlines())
-        return done.stdout
+            self.note(f"{name}/says", printed(out))
+        if code and complains:
+            self.note(f"{name}/complains", errors.splitlines())
+        return out
+
+
+def called(folder: Path, arguments: Sequence[str]) -> tuple[int, str, str]:
+    """The command in this process, which spares its start: exit code, output, errors. Its `main` raises where the entry
+    point beside it ends the process."""
+    [entry] = entry_points(group="console_scripts", name="gristmill")
+    command, before = import_module(entry.module).main, sys.argv
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        sys.argv = ["gristmill", *arguments]
+        try:
+            command()
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code or 0
+        finally:
+            sys.argv = before
+    return code if isinstance(code, int) else 1, out.getvalue(), errors.getvalue()
 
 
 def printed(text: str) -> Any:

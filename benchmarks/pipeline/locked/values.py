@@ -125,9 +125,10 @@ def stable(path: Path, here: Path) -> bytes:
 
 
 def headings(page: Path) -> list[str]:
-    """What a report has chapters and tables of."""
+    """What a report has chapters and tables of, but for time and memory."""
     found = re.findall(r"<(?:h[1-4]|caption)[^>]*>(.*?)</(?:h[1-4]|caption)>", page.read_text(), re.S)
-    return [words(unescape(re.sub(r"<[^>]*>", "", each)).strip()) for each in found]
+    texts = [words(unescape(re.sub(r"<[^>]*>", "", each)).strip()) for each in found]
+    return [text.replace(" of that leg", "") for text in texts if not re.search("[Tt]ime|memory|longest", text)]
 
 
 # --- To be adapted to the layout of OUT: nothing else knows it --------------------------------------------------------
