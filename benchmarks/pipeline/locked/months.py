@@ -15,6 +15,14 @@ stages:
   - minhash_dedup: {against: [HERE/index/near/], save_index: HERE/index/near/MONTH, threshold: 0.6}
   - write
 """
+AGAINST_TWO = """
+name: against_two
+parts: {files: 1}
+sources: {later: {jsonl: {path: HERE/in/2024-11}}}
+stages:
+  - minhash_dedup: {against: [HERE/index/near/2024-9, HERE/index/near/2024-10], within: false}
+  - write
+"""
 
 
 def take(lock: Lock) -> None:
@@ -28,8 +36,4 @@ def take(lock: Lock) -> None:
         recipe = lock.recipe(month, RECIPE.replace("MONTH", month))
         out = lock.run(month, recipe)
     lock.run("the last month again", recipe, out)
-    alone = RECIPE.replace("save_index: HERE/index/near/MONTH, threshold: 0.6", "within: false, threshold: 0.6")
-    alone = alone.replace(", save_index: HERE/index/exact/MONTH", "").replace(
-        "{path: HERE/in/MONTH}", "{path: HERE/in/2024-11}"
-    )
-    lock.run("against all", lock.recipe("all", alone.replace("MONTH", "later")))
+    lock.run("against two", lock.recipe("against_two", AGAINST_TWO))
