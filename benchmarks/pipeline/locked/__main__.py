@@ -107,7 +107,8 @@ def main() -> None:
         asked.values.mkdir(parents=True, exist_ok=True)
     sys.path[1:1] = BLOCKS
     os.environ["COLUMNS"] = "200"
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *BLOCKS])
+    given = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *BLOCKS, *filter(None, [given])])
     groups = [group for group in GROUPS if group in (asked.only or GROUPS)]
     now = take(groups, asked)
     before = json.loads(asked.file.read_text()) if asked.file.exists() else {}
