@@ -20,7 +20,7 @@ name: against_two
 parts: {files: 1}
 sources: {later: {jsonl: {path: HERE/in/2024-11}}}
 stages:
-  - minhash_dedup: {against: [HERE/index/near/2024-9, HERE/index/near/2024-10], within: false}
+  - minhash_dedup: {against: [HERE/index/near/2024-9, HERE/index/near/2024-10], within: false, threshold: 0.6}
   - write
 """
 
