@@ -60,14 +60,13 @@ _DOCUMENTS = (
 )
 _ABLATION = ("gristmill.pipeline.ablate.work",)
 ENGINE: dict[str, tuple[str, ...]] = {
-    "leg": ("gristmill.pipeline.leg.leg", "gristmill.stages.read.markup", *_DOCUMENTS),
-    "sink": ("gristmill.pipeline.plan.sink_columns",),  # of a leg that has one
-    "rules": (
-        "gristmill.pipeline.leg.rules",
-        "gristmill.pipeline.leg.leg",
+    "map": (
+        "gristmill.pipeline.leg.map_task",
+        "gristmill.pipeline.leg.bound_rule",
         "gristmill.stages.read.markup",
         *_DOCUMENTS,
     ),
+    "sink": ("gristmill.pipeline.leg.conform",),  # of a segment that has one
     "flow": (
         "gristmill.pipeline.run.flow",
         "gristmill.pipeline.run.cuts",

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gristmill.pipeline.leg.rules import run_decide
+from gristmill.pipeline.leg.bound_rule import run_decide
 from gristmill.pipeline.look.samples import legs_with_rules, run_samples, task_of_samples
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report

@@ -25,6 +25,7 @@ from gristmill.pipeline.engine import engine as engines
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.work import run_tasks
+from gristmill.pipeline.leg.resume import by_name
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
@@ -89,7 +90,7 @@ def traced_run(folder: Path, title: str) -> Trace:
                 (result,) = run_tasks([task])
             finally:
                 sys.setprofile(None)
-            results[task["task"]] = result
+            results |= by_name(task, result)
             engine.accept(task, result)
 
     with patch.object(engines.Engine, "_work", work), patch.object(template, "begin", lambda recipe: None):

@@ -21,6 +21,7 @@ from unittest.mock import patch
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.work import run_tasks
+from gristmill.pipeline.leg.resume import by_name
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
@@ -118,7 +119,7 @@ class BreaksOff(Quieter):
         self.written = 0
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        self.written += task["node"] == "write"
+        self.written += any(phase["segment"] == "write" for phase in task.get("phases", ()))
         if self.written == 2:
             raise KeyboardInterrupt
 
@@ -128,7 +129,7 @@ def in_this_process(engine: Engine, tasks: list[Task], results: dict[str, Result
     for task in tasks:
         [result] = run_tasks([task])
         engine.accept(task, result)
-        results[task["task"]] = result
+        results |= by_name(task, result)
         engine.worked += 1
         engine.ui.finished(task, result, anew=True)
 

@@ -24,10 +24,9 @@ from typing import TypedDict
 from gristmill.kernels.base.files import write_whole
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RunFailed, in_words
 from gristmill.pipeline.leg.care import Care, Last, Place, SearchEnded, Spot, Trail
-from gristmill.pipeline.leg.leg import grind
-from gristmill.pipeline.leg.rules import run_decide
+from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.processes.lifetime import end_with_parent, how_it_ended
-from gristmill.pipeline.store.records import LegTask, Result, RulesTask
+from gristmill.pipeline.store.records import MapTask, Result
 
 MOST_DEATHS = 96
 STRIKES = 2
@@ -40,7 +39,7 @@ TOO_LONG = "took too long"
 class Orders(TypedDict):
     """What the child is to do."""
 
-    task: LegTask | RulesTask
+    task: MapTask
     search: Place | None
     row: int | None
     one_by_one: list[Place]
@@ -60,13 +59,11 @@ class _Search:
     unclear: Counter[Place | None] = field(default_factory=Counter)  # deaths for which no row was to blame
 
 
-def grind_carefully(
-    task: LegTask | RulesTask, memory: int | None, place: Place | None, note: Callable[[str], None]
-) -> Result:
-    """The result of a leg or its rules on a part, whatever its documents do to the process that works on them. `place`
+def grind_carefully(task: MapTask, memory: int | None, place: Place | None, note: Callable[[str], None]) -> Result:
+    """The result of a map task, whatever its documents do to the process that works on them. `place`
     is where a worker died over it, if that is known; `note` tells the person who waits."""
     search = _Search(place)
-    over = f"part {task['key']} of {task['leg']}"
+    over = f"part {task['key']} of {task['node']}"
     how, last = "", None
     for _ in range(MOST_DEATHS):
         answer, how, last = _try(task, memory, search, note)
@@ -99,7 +96,7 @@ def grind_carefully(
             break
     where = last.in_words() if last is not None and last.place is not None else "while reading"
     raise RunFailed(
-        f"{task['leg']}: part {task['key']} kills every process that works on it; the last one {how} {where}"
+        f"{task['node']}: part {task['key']} kills every process that works on it; the last one {how} {where}"
     )
 
 
@@ -123,7 +120,7 @@ def _did(how: str) -> str:
 
 
 def _try(
-    task: LegTask | RulesTask, memory: int | None, search: _Search, note: Callable[[str], None]
+    task: MapTask, memory: int | None, search: _Search, note: Callable[[str], None]
 ) -> tuple[Result | None, str, Last | None]:
     """A child at work: its answer, or how it died and where."""
     with tempfile.TemporaryDirectory(prefix="gristmill-") as name:
@@ -194,7 +191,7 @@ def main(name: str) -> None:
     )
     answer: Result
     try:
-        answer = grind(task, care) if task["kind"] == "leg" else run_decide(task, care)
+        answer = run_map_task(task, care)
     except SearchEnded:
         answer = {"searched": True}
     except GristmillError as error:

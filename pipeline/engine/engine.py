@@ -30,13 +30,14 @@ from gristmill.pipeline.flow.rows import files_of_rows
 from gristmill.pipeline.formatting import one_line, plain
 from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.leg.care import Last
+from gristmill.pipeline.leg.resume import as_one, by_name, is_done, resume
 from gristmill.pipeline.processes.gpus import RESOURCE
 from gristmill.pipeline.processes.kernel_packs import Offer, offer_in
 from gristmill.pipeline.progress.facts import WorkerMemory
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.store.journal import FOLDER, Journal
-from gristmill.pipeline.store.parts import resting_on
-from gristmill.pipeline.store.records import FOR_REPORTS, LookTask, PagesTask, Result, RowsHandle, Task
+from gristmill.pipeline.store.parts import parts_of, resting_on
+from gristmill.pipeline.store.records import FOR_REPORTS, NOT_JOURNALED, LookTask, PagesTask, Result, RowsHandle, Task
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -236,11 +237,21 @@ class Engine:
         tasks = list(tasks)
         self.ui.expects(tasks)
         for task in tasks:
+            if task["kind"] == "partition":
+                found, rest = resume(task, self.journal.done)
+                results |= found
+                for phase in found.values():
+                    self.requests.update(phase.get("requests", {}))
+                if rest is None:
+                    self.count(task, as_one(task, found), anew=False)
+                else:
+                    to_do.append(rest)
+                continue
             done = self.journal.done.get(task["task"])
             if done is None:
                 to_do.append(task)
             else:
-                results[task["task"]] = resting_on(done, task)
+                results[task["task"]] = resting_on(done, parts_of(task))
                 self.requests.update(done.get("requests", {}))
                 self.count(task, done, anew=False)
         if to_do:
@@ -285,7 +296,7 @@ class Engine:
             self._kernels = self._stack.enter_context(offer_in(self.journal.store))
         while True:
             try:
-                return self._send_and_take(client, [task for task in tasks if task["task"] not in results], results)
+                return self._send_and_take(client, [task for task in tasks if not is_done(task, results)], results)
             except OSError as error:
                 lost = isinstance(error, SchedulerLost | CommClosedError)  # the client may not have noticed yet
                 if not lost and (error.errno is not None or client.status == "running"):
@@ -337,8 +348,8 @@ class Engine:
                 else:
                     for task, result in answered(group.tasks, found):
                         self.accept(task, result)
-                        results[task["task"]] = result
-                        if task["kind"] != "look":
+                        results |= by_name(task, result)
+                        if task["kind"] not in NOT_JOURNALED:
                             self.worked += 1
                             self.count(task, result, anew=True)
                 future.release()
@@ -447,5 +458,6 @@ class Engine:
                 return
             raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
         self.requests.update(result.get("requests", {}))
-        if task["kind"] != "look":
-            self.journal.add(task["task"], result)
+        if task["kind"] not in NOT_JOURNALED:
+            for name, done in by_name(task, result).items():
+                self.journal.add(name, done)

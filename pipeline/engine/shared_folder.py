@@ -118,7 +118,7 @@ def check_install(drivers: Install) -> None:
 
 def check_inputs(task: Task) -> None:
     """RunFailed unless the input files of a task are here as the driver listed them."""
-    for file in task["files"] if task["kind"] == "leg" else ():
+    for file in task["files"] if task["kind"] == "partition" else ():
         if "content" in file:
             _check_input(file["address"], file["size"], file["changed"], file["content"])
 

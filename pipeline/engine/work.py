@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,9 +29,9 @@ from gristmill.pipeline.errors import (
 )
 from gristmill.pipeline.flow import rounds as flow_tasks, verdicts as flow_verdicts
 from gristmill.pipeline.leg.care import Care, Last, Place, Trail
-from gristmill.pipeline.leg.leg import grind
+from gristmill.pipeline.leg.conform import run_conform_task
+from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.leg.numbers import run_numbers
-from gristmill.pipeline.leg.rules import run_decide
 from gristmill.pipeline.leg.side_by_side import run_pages
 from gristmill.pipeline.look.samples import run_samples
 from gristmill.pipeline.look.scores import run_scores
@@ -151,10 +152,10 @@ def run_task(task: Task, care: Care, careful: bool, place: Place | None) -> Resu
     """The result of a task, or why there is none."""
     what = f"{named_in(task)}, {task['kind']} {task['key']}"
     try:
-        if task["kind"] == "leg":
-            return grind_carefully(task, memory_limit(), place, note) if careful else grind(task, care)
-        if task["kind"] == "decide":
-            return grind_carefully(task, memory_limit(), place, note) if careful else run_decide(task, care)
+        if task["kind"] == "partition":
+            return grind_carefully(task, memory_limit(), place, note) if careful else run_map_task(task, care)
+        if task["kind"] == "conform":
+            return run_conform_task(task)
         if task["kind"] == "pages":
             with care.watching(task["patience"]):
                 return run_pages(task)
@@ -194,7 +195,10 @@ def run_task(task: Task, care: Care, careful: bool, place: Place | None) -> Resu
 def too_much(task: Task, error: Exception) -> str:
     """What to say of a task that met the 2 GB that Arrow can count in one column: which files are too large, and what
     helps."""
-    read = [*(task["inputs"] if task["kind"] == "leg" else []), *(p for part in parts_of(task) for p in part["inputs"])]
+    read = [
+        *(task["inputs"] if task["kind"] == "partition" else []),
+        *(p for part in parts_of(task) for p in part["inputs"]),
+    ]
     files = sorted({origin["path"] for origin in read if "path" in origin})
     named = f" ({', '.join(files[:3])}{f' and {len(files) - 3:,} more' if len(files) > 3 else ''})" if files else ""
     return (
@@ -206,11 +210,8 @@ def too_much(task: Task, error: Exception) -> str:
 
 def named_in(task: Task) -> str:
     """The node of a task, with the file and class of a global stage of a user's own."""
-    if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "pages" or task["kind"] == "numbers":
-        return task["node"]
-    if task["kind"] == "look":
-        return task["node"]
-    address = task["stage"]["stage"] if "stage" in task else ""
+    stage = cast(Mapping[str, Any], task).get("stage")  # of rounds
+    address = stage["stage"] if stage else ""
     return f"{task['node']} ({Path(address).name})" if ".py:" in address else task["node"]
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.explore.live import LiveRecord, live_view
 from gristmill.pipeline.explore.unfinished_parts import finished_parts
-from gristmill.pipeline.leg.rules import Deciding
+from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.look.legs import legs_of, parents, read_manifest, sinks_of
 from gristmill.pipeline.look.records import LegManifest, ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, NotFound, Read, RecordedRun, record_so_far
@@ -106,17 +106,17 @@ class Snapshot:
         return by_key
 
     @cached_property
-    def rules(self) -> dict[str, list[tuple[Deciding, Part]]]:
+    def rules(self) -> dict[str, list[tuple[BoundRule, Part]]]:
         """Rules of ours that decide on stored signals, by name, each with the parts that it looked at. A user's own
         code is not run here."""
-        by_name: dict[str, list[tuple[Deciding, Part]]] = {}
+        by_name: dict[str, list[tuple[BoundRule, Part]]] = {}
         for leg in self.legs:
             path = f"legs/{leg['leg']}/rules.json"
             try:
                 if not self.folder.has(path):
                     continue
                 of_leg = self.folder.json_as(path, LegRules)
-                ours = [Deciding.of(rule) for rule in of_leg.get("rules") or [] if rule["stage"].get("code") is None]
+                ours = [BoundRule.of(rule) for rule in of_leg.get("rules") or [] if rule["stage"].get("code") is None]
                 for deciding in ours:
                     by_name.setdefault(deciding.rule.called, []).extend((deciding, part) for part in of_leg["parts"])
             except (*READ_WRONG, *CANNOT_ASK):

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from gristmill.pipeline.forget.plan import Document
 from gristmill.pipeline.forget.scrub import Scrubber
-from gristmill.pipeline.run.leg_tasks import counted_as
+from gristmill.pipeline.run.map_tasks import counted_as
 from gristmill.pipeline.store.forgotten import COPY, FORGOTTEN, with_list
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import CountsBySource, CountsByStage, FileFacts, JournalEntry, Part, Result

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_money
-from gristmill.pipeline.store.records import CountRecord, LegTask
+from gristmill.pipeline.store.records import CountRecord, MapTask
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord, WholeRecord
 
 
@@ -61,7 +61,7 @@ class PartRead:
     whole: bool
 
     @classmethod
-    def of(cls, task: LegTask, count: CountRecord) -> PartRead:
+    def of(cls, task: MapTask, count: CountRecord) -> PartRead:
         whole = task["limit"] is None or count["kept"] < task["limit"]
         return cls(task["cost"], count["bytes_in"], count["kept"], whole)
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.inputs.files import InputFile, fetched
 from gristmill.pipeline.inputs.opened import open_stretch, origin_of
-from gristmill.pipeline.plan.plan import Leg
+from gristmill.pipeline.plan.plan import Segment
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.store.parts import identity, read_part
@@ -33,27 +33,27 @@ BEGINNING = 1 << 20  # bytes of a file that are searched first, where its reader
 
 
 def task_of_pages(
-    leg: Leg, recipe: Recipe, store: Store, parts: list[Part], files: Mapping[str, InputFile]
+    segment: Segment, recipe: Recipe, store: Store, parts: list[Part], files: Mapping[str, InputFile]
 ) -> PagesTask | None:
     """The task that looks at a few pages of the first part of a leg which extracts what it reads; None where there is
     nothing to see."""
-    part = next((p for p in parts if p["rows"] and p["leg"] == leg.name), None)
-    if leg.source is None or part is None or part["inputs"][0]["path"] not in files:
+    part = next((p for p in parts if p["rows"] and p["leg"] == segment.name), None)
+    if segment.source is None or part is None or part["inputs"][0]["path"] not in files:
         return None
     stretch = part["inputs"][0]
-    shown_by = [step.stage for step in leg.steps if isinstance(step.stage, Map) and step.stage.shows_pages]
+    shown_by = [step.stage for step in segment.steps if isinstance(step.stage, Map) and step.stage.shows_pages]
     file = files[stretch["path"]]
     return {
         "task": fingerprint.digest(
-            ["pages", fingerprint.code_of_engine("pages"), leg.fingerprint(recipe), identity(part)]
+            ["pages", fingerprint.code_of_engine("pages"), segment.fingerprint(recipe), identity(part)]
         ),
         "kind": "pages",
-        "node": leg.name,
+        "node": segment.name,
         "key": part["key"],
         "cost": BEGINNING,
         "out": store.anywhere,
-        "reader": leg.source.reader.spec,
-        "source": leg.source.name,
+        "reader": segment.source.reader.spec,
+        "source": segment.source.name,
         "part": part,
         "file": {
             "address": file.address,

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.fingerprint import digest
-from gristmill.pipeline.leg.rules import Deciding
+from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.look.why import (
     CANNOT_ASK,
     Held,
@@ -45,7 +45,7 @@ class RejectSample(TypedDict):
 class DecidingLeg:
     """Rules that decide by stored signals, and the parts that have them."""
 
-    rules: list[Deciding]
+    rules: list[BoundRule]
     parts: list[Part]
 
     def has(self, stage: str) -> bool:
@@ -82,7 +82,7 @@ def run_samples(task: LookTask) -> Result:
     for leg in task["given"]["legs"]:
         with suppress(*CANNOT_ASK):
             parts = [part for part in leg["parts"] if part["documents"] is not None]
-            legs.append(DecidingLeg([Deciding.of(rule) for rule in leg["rules"]], parts))
+            legs.append(DecidingLeg([BoundRule.of(rule) for rule in leg["rules"]], parts))
     return {"seen": samples_of(Store(task["out"]), task["given"]["stage"], task["given"]["paths"], legs)}
 
 

@@ -27,7 +27,7 @@ from rich.text import Text
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_number, as_share, one_line, plain
 from gristmill.pipeline.json_types import JSON
-from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, RuleOutcome, outcome_of
+from gristmill.pipeline.leg.bound_rule import BROKE, KEPT, BoundRule, RuleOutcome, outcome_of
 from gristmill.pipeline.look.run_folder import by_size, grid
 from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.processes.cores import cores_here
@@ -172,8 +172,8 @@ class _Leg:
 
     name: str
     parts: list[Part]
-    before: tuple[Deciding, ...]
-    after: tuple[Deciding, ...]
+    before: tuple[BoundRule, ...]
+    after: tuple[BoundRule, ...]
 
 
 def _changed(
@@ -181,7 +181,7 @@ def _changed(
 ) -> tuple[list[_Leg], list[Change]]:
     """The legs that are meant: every one that has a changed rule. Sources that have not joined yet have legs of their
     own, and beside a rule that all of them pass some may have rules that are theirs alone."""
-    legs = {name: tuple(map(Deciding.of, data["rules"])) for name, data in rules_of_legs.items()}
+    legs = {name: tuple(map(BoundRule.of, data["rules"])) for name, data in rules_of_legs.items()}
     rules = {d.rule.called: d.rule for deciding in legs.values() for d in deciding}
     names = ", ".join(rules) or "none"
     new: dict[str, Rule] = {}
@@ -249,8 +249,8 @@ def _with_setting(rule: Rule, stage: str, path: str, value: JSON, setting: str) 
 def _ask(
     store: Store,
     part: Part,
-    before: Sequence[Deciding],
-    after: Sequence[Deciding],
+    before: Sequence[BoundRule],
+    after: Sequence[BoundRule],
     samples: int,
     where: Mapping[str, str],
 ) -> _PartAnswer:
@@ -300,7 +300,7 @@ def _ask(
 
 
 def _first(
-    rules: Sequence[Deciding], outcomes: Sequence[RuleOutcome], rows: int
+    rules: Sequence[BoundRule], outcomes: Sequence[RuleOutcome], rows: int
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
     """For each document the first rule and reason that drops it, as an index into names; -1 keeps."""
     why = np.full(rows, -1, dtype=np.int64)
@@ -316,7 +316,7 @@ def _first(
     return why, names
 
 
-def _signals(before: Sequence[Deciding], after: Sequence[Deciding], views: Sequence[pa.RecordBatch], row: int) -> Row:
+def _signals(before: Sequence[BoundRule], after: Sequence[BoundRule], views: Sequence[pa.RecordBatch], row: int) -> Row:
     """The numbers that the changed rules looked at, for one document."""
     seen: Row = {}
     for old, new, view in zip(before, after, views, strict=True):
@@ -327,7 +327,7 @@ def _signals(before: Sequence[Deciding], after: Sequence[Deciding], views: Seque
     return seen
 
 
-def _with_text(store: Store, part: Part, deciding: Deciding, moved: _MovedRow) -> Moved:
+def _with_text(store: Store, part: Part, deciding: BoundRule, moved: _MovedRow) -> Moved:
     columns = ["uid", "url", "text", *deciding.texts]
     for batch in read_part(store, part, columns, numbered=True):
         rows = batch.column(ROW).to_numpy()

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.leg.rules import Deciding, outcome_of
+from gristmill.pipeline.leg.bound_rule import BoundRule, outcome_of
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.run_records import LegRules
@@ -118,7 +118,7 @@ class RuleReasons:
     details: dict[str, str]  # by stage: what it said itself of the reason by which it takes the document
 
 
-def reasons_in_part(opened: Opened, rules: Sequence[Deciding], part: Part, rows: Sequence[int]) -> list[RuleReasons]:
+def reasons_in_part(opened: Opened, rules: Sequence[BoundRule], part: Part, rows: Sequence[int]) -> list[RuleReasons]:
     """What the rules say of some documents of a part, by their rows in growing order. Rules that read texts are not
     asked again."""
     paths = [file["path"] for file in [part["documents"], *part["signals"]] if file is not None]
@@ -143,7 +143,7 @@ def reasons_in_part(opened: Opened, rules: Sequence[Deciding], part: Part, rows:
 
 
 def reasons_by_uid(
-    opened: Opened, rules: Sequence[Deciding], part: Part, uids: Sequence[int]
+    opened: Opened, rules: Sequence[BoundRule], part: Part, uids: Sequence[int]
 ) -> Iterator[tuple[int, RuleReasons]]:
     """The same of documents by their uids; nothing of a part of which a file is gone."""
     if not uids or part["documents"] is None:
@@ -157,13 +157,13 @@ def reasons_by_uid(
         return
 
 
-def stored_as(deciding: Deciding, held: Held) -> Held:
+def stored_as(deciding: BoundRule, held: Held) -> Held:
     if held.signal is None:
         return held
     return dataclasses.replace(held, column=deciding.columns.get(held.signal, held.signal))
 
 
-def detail_of(deciding: Deciding, verdict: Verdict, row: int) -> dict[str, str]:
+def detail_of(deciding: BoundRule, verdict: Verdict, row: int) -> dict[str, str]:
     return {deciding.rule.called: verdict.details[row]} if verdict.details.get(row) else {}
 
 
@@ -203,7 +203,7 @@ def why_it_went(folder: Folder, leg: str, key: str, verdicts: str, row: int) -> 
     for rule in rules["rules"]:
         if part is not None and rule["stage"].get("code") is None:
             try:
-                asked += reasons_in_part(opened, [Deciding.of(rule)], part, [row])[0].held
+                asked += reasons_in_part(opened, [BoundRule.of(rule)], part, [row])[0].held
             except CANNOT_ASK:  # it reads a table that is gone, say; the verdicts and the survey are there still
                 continue
     held: list[Held] = []

@@ -1,15 +1,16 @@
-"""Recipe to plan: legs (runs of map stages, fused) and global stages, as a DAG in the order of work.
+"""Recipe to plan: map nodes (map stages fused into one pass) and global stages, as a DAG in topological order.
 
-The shared stages are cut where a global stage stands, where a source joins, and where text should lie on disk
-(`signals.pieces`); the first leg of a source takes its own stages and the shared ones up to the next cut. A leg works
-first and decides then: its measuring and rewriting stages see every document, and its rules decide afterwards on what
-was measured, so that a new threshold is a pass over numbers. A leg that only measures lays its signals beside the
-documents that it read.
+One task carries a partition through all segments of its map node. A segment is what is stored and resumed by itself: its
+measuring and rewriting stages see every document, its rules decide afterwards on what was measured, so that a new
+threshold is a pass over numbers. Segments are cut where text should be stored (`signals.pieces`); nodes at global
+stages, before an expensive stage that stands behind rules, and between CPU and GPU.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import Mistakes, RecipeError
@@ -26,18 +27,17 @@ from gristmill.pipeline.plan.signals import (
     with_measures,
     with_rules_at_once,
 )
-from gristmill.pipeline.plan.sink_columns import shows_signals
 from gristmill.pipeline.plan.stage_order import in_one_order
 from gristmill.pipeline.plan.text_first import check_pages_become_text
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
-from gristmill.stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
+from gristmill.stages.stage import Annotate, Global, Map, Reader, Rule, Sink, Stage
 
 
 @dataclass(frozen=True)
-class Leg:
-    """Map stages that run one after the other on each batch; fed by a source's files or by the parts of what went
-    before."""
+class Segment:
+    """Map stages whose output is stored together: documents, or signals and verdicts beside those of an earlier segment.
+    Fed by a source's files or by the partitions of earlier segments and global stages."""
 
     name: str
     steps: tuple[Step, ...]
@@ -47,13 +47,17 @@ class Leg:
 
     @property
     def beside(self) -> bool:
-        """Does it leave the text as it is? Then it only lays signals and verdicts beside it."""
+        """Does it leave the text as it is? Then it stores signals and verdicts alone."""
         return self.source is None and all(isinstance(s.stage, Annotate | Rule) for s in self.steps)
 
     @property
     def decides(self) -> tuple[Step, ...]:
         """Rules that decide once everything is measured."""
         return tuple(s for s in self.steps if isinstance(s.stage, Rule) and (self.beside or not decides_on_the_spot(s)))
+
+    @property
+    def gpu(self) -> bool:
+        return any(step.stage.gpu for step in self.steps)
 
     @property
     def works(self) -> tuple[Step, ...]:
@@ -66,7 +70,7 @@ class Leg:
         return self.works + self.decides
 
     def fingerprint(self, recipe: Recipe) -> str:
-        """Of the work; what the rules say of it is not in it."""
+        """Fingerprint of the stages that see documents; `fingerprint_of_rules` is apart."""
         reader = [self._identity(self.source.reader, recipe).fingerprint, self.source.name] if self.source else []
         stages = [self._identity(step, recipe).fingerprint for step in self.works]
         versions = [measured_again(self.steps), texts_kept(self.steps, self.decides)]
@@ -76,17 +80,19 @@ class Leg:
 
     def fingerprint_of_rules(self, recipe: Recipe) -> str:
         rules = [[self._identity(s, recipe).fingerprint, *seen_by(self.steps, self.decides, s)] for s in self.decides]
-        return fingerprint.digest([rules, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("rules")])
+        return fingerprint.digest([rules, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("map")])
+
+    def fingerprint_with_rules(self, recipe: Recipe) -> str:
+        return fingerprint.digest([self.fingerprint(recipe), self.fingerprint_of_rules(recipe)])
 
     def made_of(self, recipe: Recipe) -> MadeOf:
-        """What is in these fingerprints, by name."""
+        """The inputs of both fingerprints, by name."""
         steps = [*([self.source.reader] if self.source else []), *self.steps]
-        kinds = [*self._kinds, *(["rules"] if self.decides else [])]
-        return made_of([self._identity(step, recipe) for step in steps], kinds)
+        return made_of([self._identity(step, recipe) for step in steps], self._kinds)
 
     @property
     def _kinds(self) -> list[str]:
-        return ["leg", *(["sink"] if any(isinstance(s.stage, Sink) for s in self.works) else [])]
+        return ["map", *(["sink"] if any(isinstance(s.stage, Sink) for s in self.works) else [])]
 
     def _identity(self, step: Step, recipe: Recipe) -> Identity:
         return identity_of(step, may_hold_pdf(recipe, self.source))
@@ -109,57 +115,86 @@ class GlobalNode:
         return made_of([identity_of(self.step, may_hold_pdf(recipe, None))], ["flow"])
 
 
-Node = Leg | GlobalNode
+@dataclass(frozen=True)
+class MapNode:
+    """Segments that one task carries out on a partition, one after the other on each batch."""
+
+    segments: tuple[Segment, ...]
+    feeds: tuple[str, ...]  # segments and global stages whose partitions it reads
+
+    @property
+    def name(self) -> str:
+        return self.segments[0].name
+
+    @property
+    def source(self) -> Source | None:
+        return self.segments[0].source
+
+    def fingerprint(self, recipe: Recipe) -> str:
+        return fingerprint.digest([segment.fingerprint_with_rules(recipe) for segment in self.segments])
+
+    def made_of(self, recipe: Recipe) -> MadeOf:
+        return {name: entry for segment in self.segments for name, entry in segment.made_of(recipe).items()}
+
+    @property
+    def in_order_of_work(self) -> tuple[Step, ...]:
+        return tuple(step for segment in self.segments for step in segment.in_order_of_work)
+
+
+Stored = Segment | GlobalNode  # what has a folder and a manifest
+Node = MapNode | GlobalNode  # what is scheduled
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Nodes in an order in which each comes after what feeds it."""
+    """Segments and global stages, each after what feeds it, and the nodes that carry them out."""
 
     recipe: Recipe
+    stored: tuple[Stored, ...]
     nodes: tuple[Node, ...]
 
-    def node(self, name: str) -> Node:
-        return next(n for n in self.nodes if n.name == name)
+    @property
+    def segments(self) -> list[Segment]:
+        return [each for each in self.stored if isinstance(each, Segment)]
 
     def leading_to(self, name: str) -> set[str]:
         """Names of the sources and stages that documents pass on their way to the node of a stage, and the node's own;
         sinks only look on."""
-        nodes = {node.name: node for node in self.nodes}
+        stored = {each.name: each for each in self.stored}
         waiting, passed, names = [name], set[str](), set[str]()
         while waiting:
-            node = nodes[waiting.pop()]
-            if node.name in passed:
+            each = stored[waiting.pop()]
+            if each.name in passed:
                 continue
-            passed.add(node.name)
-            waiting += node.feeds
-            steps = node.steps if isinstance(node, Leg) else (node.step,)
+            passed.add(each.name)
+            waiting += each.feeds
+            steps = each.steps if isinstance(each, Segment) else (each.step,)
             names |= {step.called for step in steps if not isinstance(step.stage, Sink)}
-            if isinstance(node, Leg) and node.source is not None:
-                names.add(node.source.name)
+            if isinstance(each, Segment) and each.source is not None:
+                names.add(each.source.name)
         return names
 
     def waves(self) -> list[list[Node]]:
-        """Nodes that can be worked on together."""
-        done: set[str] = set()
+        """Nodes that can run together."""
+        unfinished: Counter[str] = Counter(name for node in self.nodes for name in names_of(node))
         waiting, waves = list(self.nodes), []
         while waiting:
-            wave = [n for n in waiting if all(f in done for f in n.feeds)]
-            # A global stage is a program of several rounds and has the engine for itself.
-            legs: list[Node] = [n for n in wave if isinstance(n, Leg)]
-            wave = legs or wave[:1]
+            ready = [node for node in waiting if not any(unfinished[name] for name in node.feeds)]
+            # A global stage is a program of several rounds and has the workers for itself.
+            maps: list[Node] = [node for node in ready if isinstance(node, MapNode)]
+            wave = maps or ready[:1]
             waves.append(wave)
-            done |= {n.name for n in wave}
-            waiting = [n for n in waiting if n not in wave]
+            unfinished -= Counter(name for node in wave for name in names_of(node))
+            waiting = [node for node in waiting if node not in wave]
         return waves
 
     def stage_order(self) -> list[tuple[str, Step | Source]]:
         """(name, step or source) of everything that leaves a report: readers first, then stages in the order in which
         documents meet them."""
-        legs = [node.in_order_of_work if isinstance(node, Leg) else (node.step,) for node in self.nodes]
-        steps = {step.called: step for leg in legs for step in leg}
+        runs = [each.in_order_of_work if isinstance(each, Segment) else (each.step,) for each in self.stored]
+        steps = {step.called: step for run in runs for step in run}
         by_name: dict[str, Step | Source] = {source.name: source for source in self.recipe.sources}
-        for name in in_one_order([[step.called for step in leg] for leg in legs]):
+        for name in in_one_order([[step.called for step in run] for run in runs]):
             by_name[name] = steps[name]
         return list(by_name.items())
 
@@ -199,38 +234,71 @@ def make_plan(recipe: Recipe) -> Plan:
         | set(joins.values())
         | {i + k for i, s in enumerate(steps) if isinstance(s.stage, Global) for k in (0, 1)}
     )
-    nodes: list[Node] = []
-    stream: tuple[str, ...] = ()  # nodes whose documents flow through the shared stages at this point
+    stored: list[Stored] = []
+    stream: tuple[str, ...] = ()  # whose documents flow through the shared stages at this point
     for cut, following in zip(cuts, [*cuts[1:], None], strict=True):
         run = steps[cut:following] if following is not None else ()
         is_global = len(run) == 1 and isinstance(run[0].stage, Global)
         shared = [] if is_global else pieces(run)
         feeding, taken_along = stream, []
         joining = [s for s in recipe.sources if joins[s.name] == cut]
-        along = shared[0] if shared and not _must_meet(shared[0], joining, stream) else ()
         for source in joining:
-            legs = _legs_of(source, along)
-            nodes += legs
-            if shared and legs[-1].steps[-len(shared[0]) :] == shared[0]:
-                taken_along.append(legs[-1].name)
+            own = _segments_of(source, shared[0] if shared else ())
+            stored += own
+            if shared and own[-1].steps[-len(shared[0]) :] == shared[0]:
+                taken_along.append(own[-1].name)
             else:
-                feeding = (*feeding, legs[-1].name)
+                feeding = (*feeding, own[-1].name)
         for i, piece in enumerate(shared):
             if feeding:
-                nodes.append(Leg(piece[0].called, piece, None, feeding))
+                stored.append(Segment(piece[0].called, piece, None, feeding))
                 feeding = (piece[0].called,)
             if i == 0:
                 feeding = (*feeding, *taken_along)
         stream = feeding if shared else (*feeding, *taken_along)
         if is_global:
-            nodes.append(GlobalNode(run[0].called, run[0], stream))
+            stored.append(GlobalNode(run[0].called, run[0], stream))
             stream = (run[0].called,)
-    fed = {name for node in nodes for name in node.feeds}
-    ended = [
-        Leg(n.name, n.steps, n.source, n.feeds, documents=n.name in fed or not _writes(n)) if isinstance(n, Leg) else n
-        for n in nodes
+    read = {name for each in stored for name in each.feeds}
+    stored = [
+        replace(each, documents=each.name in read or not _writes(each)) if isinstance(each, Segment) else each
+        for each in stored
     ]
-    return Plan(recipe, tuple(ended))
+    return Plan(recipe, tuple(stored), tuple(fused(stored)))
+
+
+def fused(stored: Sequence[Stored]) -> Iterator[Node]:
+    """The nodes that carry out segments and global stages: a segment goes on with those that feed it, as far as it may."""
+    by_name = {each.name: each for each in stored}
+    goes_on: dict[str, Segment] = {}  # by name of a segment, the one that follows in the same task
+    for after in (each for each in stored if isinstance(each, Segment)):
+        for name in after.feeds:
+            before = by_name[name]
+            if isinstance(before, Segment) and not cut_between(before, after):
+                goes_on[name] = after
+    for each in stored:
+        if isinstance(each, GlobalNode):
+            yield each
+            continue
+        feeds = tuple(name for name in each.feeds if name not in goes_on)
+        if each.source is None and not feeds:
+            continue
+        chain = [each]
+        while chain[-1].name in goes_on:
+            chain.append(goes_on[chain[-1].name])
+        yield MapNode(tuple(chain), feeds)
+
+
+def cut_between(before: Segment, after: Segment) -> bool:
+    """Whether two segments are worked on by tasks of their own: the second is expensive and rules stand before it, or one
+    needs a GPU and the other does not."""
+    costly = any(isinstance(step.stage, Map) and step.stage.costly for step in after.steps)
+    return before.gpu != after.gpu or (costly and bool(before.decides))
+
+
+def names_of(node: Node) -> list[str]:
+    """What a node carries out."""
+    return [segment.name for segment in node.segments] if isinstance(node, MapNode) else [node.name]
 
 
 def check_sources_see_documents(recipe: Recipe) -> None:
@@ -249,25 +317,18 @@ def check_something_stays(recipe: Recipe) -> None:
         raise RecipeError(f"{recipe.path}: keep: nothing, and no stage writes anything; add `write` or `pack`")
 
 
-def _must_meet(shared: tuple[Step, ...], joining: list[Source], stream: tuple[str, ...]) -> bool:
-    """Is there a sink that documents with different signals come to? What it writes has the columns of all, which are
-    known once all are there."""
-    measured = {tuple(repr(step.stage) for step in source.steps) for source in joining}
-    return any(shows_signals(step.stage) for step in shared) and len(measured) + len(stream) > 1
-
-
-def _legs_of(source: Source, shared: tuple[Step, ...]) -> list[Leg]:
-    """The legs of a source up to where it has met the others; the shared stages belong to its last one, if no cut lies
-    between."""
+def _segments_of(source: Source, shared: tuple[Step, ...]) -> list[Segment]:
+    """The segments of a source up to where it has met the others; the shared stages belong to its last one, if no cut
+    lies between."""
     own = pieces(source.steps) or [()]
     if shared and len(pieces(own[-1] + shared)) == 1:
         own[-1] = own[-1] + shared
-    legs = [Leg(source.name, own[0], source, ())]
+    segments = [Segment(source.name, own[0], source, ())]
     for piece in own[1:]:
-        legs.append(Leg(piece[0].called, piece, None, (legs[-1].name,)))
-    return legs
+        segments.append(Segment(piece[0].called, piece, None, (segments[-1].name,)))
+    return segments
 
 
-def _writes(leg: Leg) -> bool:
-    """Does a leg end in a stage that writes its documents for others? Then a second copy for nobody is not made."""
-    return bool(leg.steps) and isinstance(leg.steps[-1].stage, Sink)
+def _writes(segment: Segment) -> bool:
+    """Whether a segment ends in a stage that writes its documents for others. A second copy for nobody is not made."""
+    return bool(segment.steps) and isinstance(segment.steps[-1].stage, Sink)

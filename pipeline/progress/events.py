@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, cast
 
-from gristmill.pipeline.plan.plan import Leg, Node
+from gristmill.pipeline.plan.plan import MapNode, Node
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.stages.stage import Stage
 
 What = Literal["connected", "expected", "began", "finished", "ended"]
-ASIDE = ("pages", "numbers", "look")  # kinds of tasks that belong to no node's work
+ASIDE = ("pages", "numbers", "look", "conform")  # kinds of tasks that belong to no node's work
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,14 @@ def variant_of(stage: Stage) -> str:
 
 
 def shape_of(node: Node) -> NodeShape:
-    if isinstance(node, Leg):
+    if isinstance(node, MapNode):
         reader = () if node.source is None else (StageShape(node.source.name, variant_of(node.source.reader.stage)),)
         works, decides = (
             tuple(StageShape(step.called, variant_of(step.stage)) for step in steps)
-            for steps in (node.works, node.decides)
+            for steps in (
+                tuple(step for segment in node.segments for step in segment.works),
+                tuple(step for segment in node.segments for step in segment.decides),
+            )
         )
         return NodeShape(node.name, node.feeds, node.source is not None, reader + works, decides)
     stage = StageShape(node.name, variant_of(node.step.stage))
@@ -109,7 +112,8 @@ def expected(at: float, tasks: Iterable[Task]) -> list[Event]:
 def finished(at: float, task: Task, result: Result, anew: bool) -> Event | None:
     if task["kind"] in ASIDE:
         return None
-    parts = [result["part"]] if "part" in result else result.get("parts", ())
+    phases = [phase for phase in result.get("phases", []) if phase]
+    parts = [phases[-1]["part"]] if phases else result.get("parts", ())
     documents, text_bytes = sum(part["kept"] for part in parts), sum(part["text_bytes"] for part in parts)
     return Event(
         at, "finished", task["node"], task["kind"], round_of(task), tasks=1, size=task["cost"],

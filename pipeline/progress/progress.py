@@ -18,6 +18,7 @@ from gristmill.pipeline.formatting import as_bytes, one_line, plain
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.plan.plan import Node
 from gristmill.pipeline.progress import live
+from gristmill.pipeline.progress.events import ASIDE, round_of
 from gristmill.pipeline.progress.facts import ProgressFacts
 from gristmill.pipeline.progress.tally import Tally
 from gristmill.pipeline.progress.ui import UI
@@ -77,18 +78,17 @@ class Lines(Quiet):
         self.parts[node.name] = parts
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        if task["kind"] == "pages" or task["kind"] == "numbers" or task["kind"] == "look":
+        if task["kind"] in ASIDE:
             return
         self.done[task["node"], task["kind"]] += 1
         if anew:
             self.tally.add(task, result)
         if anew and self.now() - self.last_line >= EVERY:
             self.last_line = self.now()
-            if task["kind"] == "leg" or task["kind"] == "decide":
+            if task["kind"] == "partition":
                 done = f"{self.done[task['node'], task['kind']]:,} of {self.parts[task['node']]:,} parts"
-                done += ", by its rules" if task["kind"] == "decide" else ""
             else:
-                done = f"{task['kind']}, round {task['round'] + 1}"
+                done = f"{task['kind']}, round {round_of(task) + 1}"
             self.note(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {task['node']}: {done}; {self.tally.rates()}{self.left()}")
 
     def left(self) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from gristmill.kernels.base.files import write_whole
 from gristmill.pipeline.errors import OverBudget
-from gristmill.pipeline.plan.plan import Leg, Node
+from gristmill.pipeline.plan.plan import MapNode, Node
 from gristmill.pipeline.process_id import is_alive, this_process
 from gristmill.pipeline.progress import events
 from gristmill.pipeline.progress.facts import ProcessFacts, ProgressFacts, Speed, WorkerMemory
@@ -28,7 +28,7 @@ from gristmill.pipeline.progress.time_left import TimeLeft
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.progress.usual import Known
 from gristmill.pipeline.store.counts import RunAccount
-from gristmill.pipeline.store.records import Result, Task, counts_by_source
+from gristmill.pipeline.store.records import NOT_JOURNALED, Result, Task, counts_by_source
 from gristmill.pipeline.store.run_records import NodeProgress
 from gristmill.pipeline.store.store import Store
 
@@ -104,7 +104,7 @@ class OnRecord(UI):
             for event in events.expected(self.at, tasks):
                 self.time_left.take(event)
                 node = self._nodes[event.node]
-                if event.kind not in ("leg", "decide"):
+                if event.kind != "partition":
                     if node["round"] != event.round + 1:
                         node |= {"round": event.round + 1, "round_tasks": 0, "round_done": 0}
                     node["round_tasks"] += event.tasks
@@ -209,24 +209,23 @@ class OnRecord(UI):
         self.changed.set()
 
     def _count(self, task: Task, result: Result, anew: bool) -> None:
-        if task["kind"] == "look":
+        if task["kind"] in NOT_JOURNALED:
             return
         self.tasks[task["kind"]] += anew
-        if task["kind"] == "pages" or task["kind"] == "numbers":
+        if task["kind"] in events.ASIDE:
             return
         node = self._nodes[task["node"]]
         if event := events.finished(self.at, task, result, anew):
             self.time_left.take(event)
         for source, counts in counts_by_source(task, result).items():
-            self.account.add(source, counts, result.get("peak_memory", 0))
-        if task["kind"] == "leg":
+            self.account.add(
+                source, counts, max([each.get("peak_memory", 0) for each in (result, *result.get("phases", ()))])
+            )
+        if task["kind"] == "partition":
             node["done"] += 1
             node["doing"] = None
-        elif task["kind"] == "decide":
-            node["decided"] += 1
-            node["doing"] = "rules"
         else:
-            node["doing"] = f"{task['kind']} {task['round'] + 1}"
+            node["doing"] = f"{task['kind']} {events.round_of(task) + 1}"
             node["round_done"] += 1
         if anew:
             node["anew"] += 1
@@ -236,9 +235,9 @@ class OnRecord(UI):
 def _beginning(node: Node) -> NodeProgress:
     return {
         "name": node.name,
-        "kind": "leg" if isinstance(node, Leg) else "global",
-        "source": node.source.name if isinstance(node, Leg) and node.source is not None else None,
-        "stages": [step.called for step in node.in_order_of_work] if isinstance(node, Leg) else [node.name],
+        "kind": "map" if isinstance(node, MapNode) else "global",
+        "source": node.source.name if isinstance(node, MapNode) and node.source is not None else None,
+        "stages": [step.called for step in node.in_order_of_work] if isinstance(node, MapNode) else [node.name],
         "state": "waiting",
         "doing": None,
         "parts": None,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from gristmill.pipeline.store.records import CountRecord, Result, Task, counts_by_source, counts_by_stage
+from gristmill.pipeline.store.records import CountRecord, Result, Task, counts_by_source
 
 
 class Tally:
-    """What has been done in this run: documents read, documents and bytes worked on, which count once for each leg, and
+    """What has been done in this run: documents read, documents and bytes worked on, which count once for each node, and
     drops."""
 
     def __init__(self) -> None:
@@ -20,13 +20,14 @@ class Tally:
         self.drops: Counter[str] = Counter()
 
     def add(self, task: Task, result: Result) -> None:
-        if task["kind"] == "leg" and "counts" in result:
-            first = next(iter(counts_by_stage(result).values()), None)
+        if task["kind"] == "partition":
+            [counts] = counts_by_source(task, result).values()
+            first = next(iter(counts.values()), None)
             documents = 0 if first is None else first["docs_in"]
             self.read += documents if task["reader"] else 0
             self.documents += documents
             self.bytes += 0 if first is None else task["cost"]
-        if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "drop":
+        if task["kind"] == "partition" or task["kind"] == "drop":
             for by_stage in counts_by_source(task, result).values():
                 for stage, count in by_stage.items():
                     self.drop(stage, count)

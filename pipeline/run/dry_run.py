@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
-from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import Mistakes
 from gristmill.pipeline.flow.saved import kept_before, saved_is_gone
 from gristmill.pipeline.formatting import as_bytes
@@ -19,13 +18,14 @@ from gristmill.pipeline.inputs.notes import (
     without_text,
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
-from gristmill.pipeline.plan.changes import changes, made_before
-from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, make_plan
+from gristmill.pipeline.leg.resume import resume
+from gristmill.pipeline.plan.changes import MadeOf, changes, made_before
+from gristmill.pipeline.plan.plan import GlobalNode, Node, make_plan, names_of
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.forecast import asked_of_models
-from gristmill.pipeline.run.leg_tasks import begun_of, global_task, tasks_of_leg, tasks_of_rules
+from gristmill.pipeline.run.map_tasks import begun_of, global_task, tasks_of_node
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.records import MapTask, Part
 from gristmill.pipeline.store.run_records import Manifest, RunRecord
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.tables import Grid
@@ -53,7 +53,7 @@ class ForeseenRecord(TypedDict):
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What would happen to one leg or global stage."""
+    """What would happen to a map node or global stage."""
 
     name: str
     kind: str
@@ -99,20 +99,15 @@ def foresee(
     present = store.stamps("")
     journal.check(present)
     missed = {owner_of_set(path) for path in journal.results if path not in present}
-    after: dict[str, list[Part] | None] = {}  # by node, the parts that it leaves; None: not known yet
+    after: dict[
+        str, list[Part] | None
+    ] = {}  # by segment and global stage, the parts that it leaves; None: not known yet
     seen = []
     for node in plan.nodes:
         upstream = [after[f] for f in node.feeds]
         node_fingerprint = node.fingerprint(recipe)
-        if isinstance(node, Leg):
-            node_fingerprint = fingerprint.digest([node_fingerprint, node.fingerprint_of_rules(recipe)])
-        path = f"legs/{node.name}/manifest.json"
-        before: Manifest | None = store.read_json_if_whole(path) if journal.is_as_written(path) else None
-        changed = (
-            changes(made_before(before, store.at(path)), node.made_of(recipe))
-            if before and before["fingerprint"] != node_fingerprint
-            else ""
-        )
+        before = [manifest_before(store, journal, name) for name in names_of(node)]
+        changed = changed_since(node, before, recipe, store)
         fed = [p for parts in upstream if parts is not None for p in parts]
         if any(parts is None for parts in upstream):
             seen.append(
@@ -127,7 +122,7 @@ def foresee(
                     changed or f"known once {', '.join(f for f in node.feeds if after[f] is None)} is done",
                 )
             )
-            after[node.name] = None
+            after |= dict.fromkeys(names_of(node))
             continue
         if isinstance(node, GlobalNode):
             kept = kept_before(node.step)
@@ -143,7 +138,11 @@ def foresee(
                 why = GONE[journal.gone.get(task, False)] if begun["ended"] else "begun, not finished"
             else:
                 why = changed or (
-                    GONE[journal.gone[task]] if task in journal.gone else CHANGED[bool(kept)] if before else "never run"
+                    GONE[journal.gone[task]]
+                    if task in journal.gone
+                    else CHANGED[bool(kept)]
+                    if before[0]
+                    else "never run"
                 )
             seen.append(
                 Foreseen(
@@ -159,27 +158,25 @@ def foresee(
             )
             after[node.name] = done["parts"] if done else None
             continue
-        tasks = tasks_of_leg(node, recipe, journal, inputs, fed)
-        results = [journal.done.get(t["task"]) for t in tasks]
-        worked = [r["part"] for r in results if r is not None] if tasks else fed
-        rules = tasks_of_rules(node, recipe, store, worked)
-        decided = {t["key"]: journal.done.get(t["task"]) for t in rules}
-        waiting = sum(r is None for r in results)
-        undecided = sum(r is None for r in decided.values())
-        old = {p["key"] for p in before["parts"]} if before else set()
-        new = sum(t["key"] not in old for t in tasks)
-        parts = len(tasks or rules)
-        fresh = parts - (waiting or undecided)
-        if not waiting and not undecided:
+        tasks = tasks_of_node(node, recipe, store, inputs, fed)
+        rests = [rest for task in tasks if (rest := resume(task, journal.done)[1]) is not None]
+        old = {p["key"] for p in before[-1]["parts"]} if before[-1] else set()
+        new = sum(task["key"] not in old for task in tasks)
+        if not rests:
             why = UP_TO_DATE
-        elif not waiting and before and not new:
+        elif before[-1] and not new and all(rest["phases"][0]["rules"] for rest in rests):
             why = f"{changed or 'its rules changed'}; decided again on stored signals"
         else:
-            gone = [journal.gone[t["task"]] for t in [*tasks, *rules] if t["task"] in journal.gone]
-            changed_input = GONE[any(gone)] if gone else "input changed"
+            lost = [
+                journal.gone[phase["task"]]
+                for task in tasks
+                for phase in task["phases"]
+                if phase["task"] in journal.gone
+            ]
+            changed_input = GONE[any(lost)] if lost else "input changed"
             why = changed or (
-                not_run(fresh, parts)
-                if not before
+                not_run(len(tasks) - len(rests), len(tasks))
+                if not before[-1]
                 else f"{new:,} new part{'s' if new > 1 else ''}"
                 if new
                 else changed_input
@@ -187,18 +184,63 @@ def foresee(
         seen.append(
             Foreseen(
                 node.name,
-                "leg",
+                "map",
                 stages(node),
                 list(node.feeds) or [f"files of {node.name}"],
                 node_fingerprint,
-                parts,
-                fresh,
+                len(tasks),
+                len(tasks) - len(rests),
                 why,
             )
         )
-        by_key = {key: r["part"] for key, r in decided.items() if r is not None}
-        after[node.name] = None if waiting or undecided else [by_key.get(p["key"], p) for p in worked]
+        if rests:
+            after |= dict.fromkeys(names_of(node))
+        else:
+            for map_task in tasks:
+                add_parts(after, map_task, journal)
+            after |= {name: after.get(name) or [] for name in names_of(node)}
     return without_kept_files(plan.nodes, seen, after, journal)
+
+
+def add_parts(after: dict[str, list[Part] | None], task: MapTask, journal: Journal) -> None:
+    """Add the partition of a finished task, as each segment left it."""
+    part, results = task["part"], resume(task, journal.done)[0]
+    left: dict[str, Part] = {}
+    for phase in task["phases"]:
+        part = results[phase["task"]]["part"] if phase["task"] in results else part
+        if part is not None:
+            left[phase["segment"]] = part
+    for name, of_segment in left.items():
+        if (there := after.setdefault(name, [])) is not None:
+            there.append(of_segment)
+
+
+def manifest_before(store: Store, journal: Journal, name: str) -> Manifest | None:
+    """What the last run wrote of a segment or global stage."""
+    path = f"legs/{name}/manifest.json"
+    return store.read_json_if_whole(path) if journal.is_as_written(path) else None
+
+
+def changed_since(node: Node, before: Sequence[Manifest | None], recipe: Recipe, store: Store) -> str:
+    """What differs from the last run of a node, in words; empty if nothing does or it never ran."""
+    then: MadeOf = {}
+    for manifest, name in zip(before, names_of(node), strict=True):
+        if manifest is None:
+            return ""
+        then |= made_before(manifest, store.at(f"legs/{name}/manifest.json"))
+    now = node.made_of(recipe)
+    return (
+        changes(then, now)
+        if then != now or fingerprints_of(node, recipe) != [m["fingerprint"] for m in before if m]
+        else ""
+    )
+
+
+def fingerprints_of(node: Node, recipe: Recipe) -> list[str]:
+    """As the manifests of its segments have them."""
+    if isinstance(node, GlobalNode):
+        return [node.fingerprint(recipe)]
+    return [segment.fingerprint_with_rules(recipe) for segment in node.segments]
 
 
 def without_kept_files(
@@ -208,11 +250,12 @@ def without_kept_files(
     due: set[str] = set()  # nodes whose readers have work to do
     answers = []
     for node, foreseen in zip(reversed(nodes), reversed(seen), strict=True):
-        parts = after[node.name] or [] if node.name in due else []
+        names = names_of(node)
+        parts = [part for name in names if due & {name} for part in after[name] or []]
         files = {facts["path"] for p in parts for facts in (p["documents"], *p["verdicts"], *p["signals"]) if facts}
         if foreseen.why == UP_TO_DATE and files & journal.retired:
             foreseen = replace(foreseen, why=NOT_KEPT)
-        if foreseen.why != UP_TO_DATE or node.name in due:
+        if foreseen.why != UP_TO_DATE or due & {*names}:
             due.update(node.feeds)
         answers.append(foreseen)
     return answers[::-1]
@@ -233,12 +276,12 @@ def costs_ahead(recipe: Recipe, store: Store, inputs: Mapping[str, Inputs]) -> l
 
 
 def not_run(done: int, parts: int) -> str:
-    """Of a leg that has never come to its end."""
+    """Of a node that has never come to its end."""
     return f"begun: {done:,} of {parts:,} parts done" if done else "never run"
 
 
 def kind(node: Node) -> str:
-    return "global" if isinstance(node, GlobalNode) else "leg"
+    return "global" if isinstance(node, GlobalNode) else "map"
 
 
 def stages(node: Node) -> list[str]:
@@ -246,7 +289,7 @@ def stages(node: Node) -> list[str]:
 
 
 def render(seen: list[Foreseen]) -> Grid:
-    heads = ("leg", "parts", "current", "why", "and stages", "from", "fingerprint")
+    heads = ("node", "parts", "current", "why", "and stages", "from", "fingerprint")
     table = Grid("plan", heads, words={0, 3, 4, 5, 6}, spared=(6, 5))
     for s in seen:
         table.add_row(

@@ -8,7 +8,6 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.work import look_here
@@ -24,12 +23,13 @@ from gristmill.pipeline.inputs.notes import (
     notes_of,
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
+from gristmill.pipeline.leg.bound_rule import without_poison
+from gristmill.pipeline.leg.conform import conform_tasks
 from gristmill.pipeline.leg.numbers import task_of_numbers, with_numbers
-from gristmill.pipeline.leg.rules import without_condemned
+from gristmill.pipeline.leg.resume import resume
 from gristmill.pipeline.leg.side_by_side import task_of_pages
 from gristmill.pipeline.plan.changes import changes, made_before
-from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, Plan, make_plan
-from gristmill.pipeline.plan.sink_columns import as_text, schema_of
+from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, Plan, Segment, Stored, make_plan, names_of
 from gristmill.pipeline.progress.progress_file import OnRecord, words_of
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.recipe import registry
@@ -37,7 +37,7 @@ from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.global_stage import run_global_stage
-from gristmill.pipeline.run.leg_tasks import documents_of, tasks_of_leg, tasks_of_rules
+from gristmill.pipeline.run.map_tasks import documents_of, tasks_of_node
 from gristmill.pipeline.run.record import (
     Stopwatch,
     manifest_of,
@@ -51,7 +51,7 @@ from gristmill.pipeline.store.faults import NAMED, few
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.objects import REQUESTS, since
 from gristmill.pipeline.store.parts import StoredDocuments
-from gristmill.pipeline.store.records import FileFacts, LegTask, PageSample, Part, Result, RulesTask, counts_by_stage
+from gristmill.pipeline.store.records import FileFacts, MapTask, PageSample, Part, Phase, Result, counts_by_stage
 from gristmill.pipeline.store.run_records import InputRecord, LegRules, Manifest, RunRecord
 from gristmill.pipeline.store.sinks import publish
 from gristmill.pipeline.store.store import Store, json_bytes
@@ -69,6 +69,15 @@ class Summary:
     record: RunRecord
     worked: int
     alarms: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Partitions:
+    """The partitions of a segment, by key, as far as they are done."""
+
+    measured: dict[str, Part] = field(default_factory=dict)  # before its rules
+    parts: dict[str, Part] = field(default_factory=dict)  # behind them
+    ruled: list[tuple[Phase, Part, Result]] = field(default_factory=list)  # what rules were given, and their result
 
 
 class Execution:
@@ -108,8 +117,11 @@ class Execution:
         self.documents: dict[str, StoredDocuments] = {}
         self.numbers: dict[str, FileFacts] = {}  # by path of a documents file, what stays of it
         self.begun = False
+        self.segments = {segment.name: _Partitions() for segment in self.plan.segments}
+        self.waiting = Counter(name for node in self.plan.nodes for name in names_of(node))  # nodes of each segment
+        self.sinks: dict[str, dict[str, str]] = {}  # by sink, its files and the phases that wrote them
         # Of the wave at hand, the tasks whose results are not taken yet.
-        self.at_work: dict[str, LegTask | RulesTask] = {}
+        self.at_work: dict[str, MapTask] = {}
 
     def carry_out(self) -> Summary:
         gone: dict[str, InputRecord] = {
@@ -197,7 +209,8 @@ class Execution:
         """The record and report of what is there, for a run that ends before its end; why it did is said by whoever
         catches the error."""
         try:
-            self.taken([task for task in self.at_work.values() if task["task"] in journal.done], journal.done)
+            for task in list(self.at_work.values()):
+                self.take(task, resume(task, journal.done)[0])
             status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
             record = self.record(status, words_of(error))
             self.write_reports(record, {}, partial(look_here, lease=self.store.lease_token))
@@ -219,62 +232,60 @@ class Execution:
                 )
 
     def work(self, wave: list[Node], engine: Engine) -> None:
-        """One wave: all its legs together, or one global stage."""
+        """One wave: all its map nodes together, or one global stage."""
         if isinstance(wave[0], GlobalNode):
             self.work_global(wave[0], engine)
             return
-        legs = [n for n in wave if isinstance(n, Leg)]
-        tasks, results = self.work_legs(legs, engine)
-        for source in (leg.source.name for leg in legs if leg.source is not None):
-            self.findings.extrapolate(source, self.inputs[source], tasks[source], results)
-        worked = {leg.name: self.taken(tasks[leg.name], results) if tasks[leg.name] else self.fed(leg) for leg in legs}
-        rules = {leg.name: tasks_of_rules(leg, self.recipe, self.store, worked[leg.name]) for leg in legs}
-        results = self.results(engine, rules)
-        for leg in legs:
-            decided = {p["key"]: p for p in self.taken(rules[leg.name], results)}
-            parts = [decided.get(p["key"], p) for p in worked[leg.name]]
-            self.publish_sinks(leg)
-            self.note_rules(leg, rules[leg.name], results)
-            self.finish(
-                leg, parts, fingerprint.digest([leg.fingerprint(self.recipe), leg.fingerprint_of_rules(self.recipe)])
-            )
-            self.look_at_pages(leg, parts, engine)
-            for step in leg.works:
-                self.findings.note_scores(step.called, step, worked[leg.name])
+        nodes = [node for node in wave if isinstance(node, MapNode)]
+        tasks, results = self.work_maps(nodes, engine)
+        for node in nodes:
+            if node.source is not None:
+                source = node.source.name
+                self.findings.extrapolate(source, self.inputs[source], tasks[node.name], results)
+            for task in tasks[node.name]:
+                self.take(task, results)
+        done = Counter(name for node in nodes for name in names_of(node))
+        self.waiting -= done
+        for segment in self.plan.segments:
+            if segment.name in done and not self.waiting[segment.name]:
+                self.finish_segment(segment, engine)
+        for node in nodes:
+            self.ui.ends(node)
 
-    def work_legs(self, legs: list[Leg], engine: Engine) -> tuple[dict[str, list[LegTask]], dict[str, Result]]:
-        """The work of legs, and what came of it. Where some documents of a source are asked for and its parts have too
-        few, more are read."""
-        tasks: dict[str, list[LegTask]] = {}
+    def work_maps(self, nodes: list[MapNode], engine: Engine) -> tuple[dict[str, list[MapTask]], dict[str, Result]]:
+        """The tasks of map nodes, and the result of every phase. Where some documents of a source are asked for and its
+        partitions have too few, more are read."""
+        tasks: dict[str, list[MapTask]] = {}
         results: dict[str, Result] = {}
-        ever: dict[str, set[str]] = {leg.name: set() for leg in legs}  # those that gave way to others are done too
-        short = legs  # whose parts have too few documents, or were not worked on yet
+        ever: dict[str, set[str]] = {node.name: set() for node in nodes}  # those that gave way to others are done too
+        short = nodes  # whose partitions have too few documents, or were not worked on yet
         while short:
-            for leg in short:
-                tasks[leg.name] = tasks_of_leg(leg, self.recipe, self.journal, self.inputs, self.fed(leg))
-                ever[leg.name].update(task["task"] for task in tasks[leg.name])
-                self.ui.begins(leg, len(ever[leg.name]))
-            counted = [
+            for node in short:
+                tasks[node.name] = tasks_of_node(node, self.recipe, self.store, self.inputs, self.fed(node))
+                ever[node.name].update(task["task"] for task in tasks[node.name])
+                self.ui.begins(node, len(ever[node.name]))
+            counted = {
                 task["task"]
-                for of_leg in tasks.values()
-                for task in of_leg
+                for of_node in tasks.values()
+                for task in of_node
                 if documents_of(task) in engine.journal.done
-            ]
-            results |= self.results(engine, tasks, {*results, *counted})
+            }
+            results |= self.results(engine, tasks, counted)
             short = [
-                leg
-                for leg in legs
-                if leg.source is not None and self.takes_more(leg.source.name, tasks[leg.name], results, engine.journal)
+                node
+                for node in nodes
+                if node.source is not None
+                and self.takes_more(node.source.name, tasks[node.name], results, engine.journal)
             ]
-        return tasks, results | self.results(engine, tasks, results)
+        return tasks, results | self.results(engine, tasks, set())
 
-    def takes_more(self, source: str, tasks: list[LegTask], results: dict[str, Result], journal: Journal) -> bool:
-        """Have the parts of a source given fewer documents than are asked for, and are there more? How many they gave
-        stays known when those files are not used, so that the same command finds the same parts again without reading.
-        """
+    def takes_more(self, source: str, tasks: list[MapTask], results: dict[str, Result], journal: Journal) -> bool:
+        """Have the partitions of a source given fewer documents than are asked for, and are there more? How many they
+        gave stays known when those files are not used, so that the same command finds the same partitions again without
+        reading."""
         given = {}
         for task in tasks:
-            result = results.get(task["task"])
+            result = results.get(task["phases"][0]["task"])
             given[task["key"]] = (
                 journal.done[documents_of(task)]["documents"]
                 if result is None
@@ -290,57 +301,95 @@ class Execution:
         return True
 
     def results(
-        self, engine: Engine, tasks: Mapping[str, Sequence[LegTask | RulesTask]], done: Container[str] = ()
+        self, engine: Engine, tasks: Mapping[str, Sequence[MapTask]], without: Container[str]
     ) -> dict[str, Result]:
-        """Of the tasks of some legs, less those that are `done`."""
-        self.at_work = {task["task"]: task for of_leg in tasks.values() for task in of_leg}
-        return engine.run(task for name, task in self.at_work.items() if name not in done)
+        """The result of every phase of the tasks of some nodes, less tasks `without`."""
+        self.at_work = {task["task"]: task for of_node in tasks.values() for task in of_node}
+        return engine.run(task for name, task in self.at_work.items() if name not in without)
 
-    def publish_sinks(self, leg: Leg) -> None:
-        """The sinks of a leg appear, each when the last leg that writes into it has been worked."""
-        for sink in [step.called for step in leg.works if isinstance(step.stage, Sink)]:
+    def take(self, task: MapTask, results: Mapping[str, Result]) -> None:
+        """Note the results of a task: its account, and its partition as each segment left it."""
+        self.at_work.pop(task["task"], None)
+        key, part = task["key"], task["part"]
+        for phase in task["phases"]:
+            segment, result = self.segments[phase["segment"]], results.get(phase["task"])
+            if result is not None:
+                self.findings.take(task["source"], result)
+                for role, facts in result["files"].items():
+                    if role.startswith("sink/"):
+                        self.sinks.setdefault(role.removeprefix("sink/"), {})[facts["path"]] = phase["task"]
+            if phase["rules"] and part is not None:
+                segment.measured[key] = part
+                if result is not None:
+                    segment.ruled.append((phase, part, result))
+            if result is not None:
+                part = result["part"]
+            elif not phase["rules"] or part is None:
+                return  # a run that was broken off
+            segment.parts[key] = part
+            segment.measured.setdefault(key, part)
+
+    def finish_segment(self, segment: Segment, engine: Engine) -> None:
+        """All partitions of a segment are done: its sinks appear, and its manifest is written."""
+        found = self.segments[segment.name]
+        parts = [found.parts[key] for key in sorted(found.parts)]
+        self.publish_sinks(segment, engine)
+        self.note_rules(segment, sorted(found.ruled, key=lambda ruled: str(ruled[1]["key"])))
+        self.finish(segment, parts, segment.fingerprint_with_rules(self.recipe))
+        self.look_at_pages(segment, parts, engine)
+        for step in segment.works:
+            self.findings.note_scores(step.called, step, [found.measured[key] for key in sorted(found.measured)])
+
+    def publish_sinks(self, segment: Segment, engine: Engine) -> None:
+        """The sinks of a segment appear, each when the last segment that writes into it is done."""
+        for sink in [step.called for step in segment.works if isinstance(step.stage, Sink)]:
             others = [
-                n
-                for n in self.plan.nodes
-                if isinstance(n, Leg) and n is not leg and sink in [step.called for step in n.works]
+                other
+                for other in self.plan.segments
+                if other is not segment and sink in [step.called for step in other.works]
             ]
-            if all(n.name in self.documents for n in others):
+            if all(other.name in self.documents for other in others):
+                self.conform(sink, engine)
                 wanted = {path for path in self.findings.sink_files if path.startswith(f"{sink}/")}
                 if publish(self.store, sink, wanted):
                     self.journal.named(wanted)
 
-    def look_at_pages(self, leg: Leg, parts: list[Part], engine: Engine) -> None:
-        """Have some pages, extracted and whole, looked at for the report, of a leg that extracts what it reads."""
-        stages = [s.called for s in leg.steps if isinstance(s.stage, Map) and s.stage.shows_pages]
-        if leg.source is not None and stages:
-            files = {file.path: file for file in self.inputs[leg.source.name].files}
-            task = task_of_pages(leg, self.recipe, self.store, parts, files)
+    def conform(self, sink: str, engine: Engine) -> None:
+        """Give all files of a sink the same columns."""
+        done, phases = self.journal.done, self.sinks.get(sink, {})
+        files = {path: done[phase]["files"][f"sink/{sink}"] for path, phase in sorted(phases.items())}
+        tasks = conform_tasks(self.store, sink, list(files.values()))
+        results = engine.run(tasks)
+        for task in tasks:
+            rewritten = results[task["task"]]["files"]
+            phase = phases[task["key"]]
+            self.journal.add(phase, {**done[phase], "files": done[phase]["files"] | rewritten})
+            self.findings.take_files(rewritten)
+
+    def look_at_pages(self, segment: Segment, parts: list[Part], engine: Engine) -> None:
+        """Have some pages, extracted and whole, looked at for the report, of a segment that extracts what it reads."""
+        stages = [s.called for s in segment.steps if isinstance(s.stage, Map) and s.stage.shows_pages]
+        if segment.source is not None and stages:
+            files = {file.path: file for file in self.inputs[segment.source.name].files}
+            task = task_of_pages(segment, self.recipe, self.store, parts, files)
             if task is not None and (task["task"] in engine.journal.done or self.is_there(task["part"])):
                 self.findings.pages.setdefault(stages[0], []).append(task)
                 engine.along(task)
 
-    def note_rules(self, leg: Leg, tasks: list[RulesTask], results: dict[str, Result]) -> None:
-        """What the rules of a leg decide on, and where it lies, for `tune` and the report: no documents that killed
-        a rule."""
-        path = f"legs/{leg.name}/rules.json"
-        if tasks and self.recipe.head.keep != "nothing":
-            parts = [without_condemned(task["part"], results[task["task"]]) for task in tasks]
+    def note_rules(self, segment: Segment, ruled: Sequence[tuple[Phase, Part, Result]]) -> None:
+        """What the rules of a segment decide on, and where it is stored, for `tune` and the report: without documents
+        that killed a rule."""
+        path = f"legs/{segment.name}/rules.json"
+        if ruled and self.recipe.head.keep != "nothing":
+            parts = [without_poison(part, result) for _, part, result in ruled]
             if self.recipe.head.keep == "all" and (
                 gone := {documents_path(part) for part in parts if not self.is_there(part)}
             ):
                 raise RetiredFiles(gone)  # the last run kept less
-            parts = [self.as_it_stays(part) for part in parts]
-            rules: LegRules = {"rules": tasks[0]["rules"], "parts": parts}
+            rules: LegRules = {"rules": ruled[0][0]["rules"], "parts": [self.as_it_stays(part) for part in parts]}
             self.journal.keep(path, json_bytes(rules))
         elif self.store.exists(path):
             self.store.remove([path])
-
-    def taken(self, tasks: Sequence[LegTask | RulesTask], results: Mapping[str, Result]) -> list[Part]:
-        """The parts of some tasks' results, which are noted."""
-        for task in tasks:
-            self.at_work.pop(task["task"], None)
-            self.findings.take(task, results[task["task"]])
-        return [results[task["task"]]["part"] for task in tasks]
 
     def work_global(self, node: GlobalNode, engine: Engine) -> None:
         docs = StoredDocuments(tuple(self.fed(node)))
@@ -349,14 +398,15 @@ class Execution:
         partial = not self.portion.whole
         after = run_global_stage(node, docs, self.recipe, self.store, engine, self.findings, partial)
         self.finish(node, list(after.parts), node.fingerprint(self.recipe))
+        self.ui.ends(node)
 
     def fed(self, node: Node) -> list[Part]:
         return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p["key"]))
 
     def why_again(self) -> list[str]:
-        """Nodes that run again because of what changed since, in one line for each reason."""
+        """What runs again because of what changed since, in one line for each reason."""
         again: dict[str, list[str]] = {}
-        for node in self.plan.nodes:
+        for node in self.plan.stored:
             path = f"legs/{node.name}/manifest.json"
             before: Manifest | None = self.store.read_json_if_whole(path) if self.journal.is_as_written(path) else None
             now = node.made_of(self.recipe)
@@ -365,12 +415,11 @@ class Execution:
                 again.setdefault(changes(then, now), []).append(node.name)
         return [f"runs again: {', '.join(names)}; {reason}" for reason, names in again.items()]
 
-    def finish(self, node: Node, parts: list[Part], node_fingerprint: str) -> None:
-        """A node is done: its manifest is written."""
+    def finish(self, node: Stored, parts: list[Part], node_fingerprint: str) -> None:
+        """Write the manifest of a segment or global stage that is done."""
         self.documents[node.name] = StoredDocuments(tuple(parts))
         manifest = manifest_of(node, parts, node_fingerprint, node.made_of(self.recipe))
         self.journal.keep(f"legs/{node.name}/manifest.json", json_bytes(manifest))
-        self.ui.ends(node)
 
     def is_there(self, part: Part) -> bool:
         return documents_path(part) not in self.journal.retired
@@ -387,9 +436,9 @@ class Execution:
         if self.recipe.head.keep != "signals":
             return
         parts = {p["documents"]["path"]: p for d in self.documents.values() for p in d.parts if p["documents"]}
-        for leg in self.plan.nodes:  # rules that read texts need them whenever they are asked again
-            if isinstance(leg, Leg) and any({"text"} & set(step.needs or ["text"]) for step in leg.decides):
-                for path in [p["documents"]["path"] for p in self.documents[leg.name].parts if p["documents"]]:
+        for segment in self.plan.segments:  # rules that read texts need them whenever they are asked again
+            if any({"text"} & set(step.needs or ["text"]) for step in segment.decides):
+                for path in [p["documents"]["path"] for p in self.documents[segment.name].parts if p["documents"]]:
                     parts.pop(path, None)
         tasks = {path: task_of_numbers(self.store, p, p["documents"]) for path, p in parts.items() if p["documents"]}
         results = engine.run(tasks.values())
@@ -410,16 +459,13 @@ class Execution:
     def retire(self) -> None:
         """Remove them; `tune` finds the numbers that stay."""
         paths = self.to_retire()
-        there = [self.findings.written[path] for path in paths - self.journal.retired]
-        by_schema = {facts["schema"]: facts for facts in there if "schema" in facts}
-        schemas = {schema: as_text(schema_of(self.store, facts)) for schema, facts in by_schema.items()}
         for path in self.store.files("legs") if self.numbers else ():
             if path.endswith("/rules.json"):
                 rules: LegRules = self.store.read_json(path)
                 parts = [with_numbers(part, self.numbers) for part in rules["parts"]]
                 self.journal.keep(path, json_bytes({**rules, "parts": parts}))
         if paths:
-            self.journal.retire(paths, schemas)
+            self.journal.retire(paths, {})
 
     def record(self, status: str = "done", error: str | None = None, more_alarms: Sequence[str] = ()) -> RunRecord:
         """run.json."""

@@ -18,11 +18,10 @@ from gristmill.pipeline.store.packed import Packed
 from gristmill.pipeline.store.records import (
     FileFacts,
     Files,
-    LegTask,
+    MapTask,
     PagesTask,
     Part,
     Result,
-    RulesTask,
     StageMetrics,
     counts_by_stage,
 )
@@ -53,9 +52,9 @@ class Findings:
     # By stage that scores or cuts by scores, the documents that it had.
     scored: dict[str, tuple[Step, list[Part]]] = field(default_factory=dict)
 
-    def take(self, task: LegTask | RulesTask, result: Result) -> None:
-        """The result of a leg, or of its rules, on one part."""
-        self.account.add(task["source"], counts_by_stage(result), result["peak_memory"])
+    def take(self, source: str, result: Result) -> None:
+        """The result of a phase on one partition."""
+        self.account.add(source, counts_by_stage(result), result["peak_memory"])
         self.slowest.add(result.get("slowest", {}))
         self.log += result["log"]
         self.take_files(result["files"])
@@ -78,10 +77,10 @@ class Findings:
         if readme is not None:
             self.cards.add(readme)
 
-    def extrapolate(self, source: str, inputs: Inputs, tasks: Iterable[LegTask], results: Mapping[str, Result]) -> None:
+    def extrapolate(self, source: str, inputs: Inputs, tasks: Iterable[MapTask], results: Mapping[str, Result]) -> None:
         """Of a run on some parts of a source: how many documents the whole has."""
         if inputs.halves is not None:
-            parts = [PartRead.of(task, counts_by_stage(results[task["task"]])[source]) for task in tasks]
+            parts = [PartRead.of(task, counts_by_stage(results[task["phases"][0]["task"]])[source]) for task in tasks]
             self.inputs[source]["estimate"] = documents_in_all(parts, inputs.halves).plain()
 
     def note_scores(self, called: str, step: Step, parts: list[Part]) -> None:

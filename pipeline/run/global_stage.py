@@ -15,7 +15,7 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.flow import DaskFlow
-from gristmill.pipeline.run.leg_tasks import begun_of, global_task, rejects_settings
+from gristmill.pipeline.run.map_tasks import begun_of, global_task, rejects_settings
 from gristmill.pipeline.run.outcomes import keep_outcome, settled
 from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.parts import StoredDocuments

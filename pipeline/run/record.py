@@ -17,7 +17,7 @@ import psutil
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.plan.changes import MadeOf
-from gristmill.pipeline.plan.plan import Leg, Node, Plan
+from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.recipe import Prices, Recipe, Source
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.store.counts import RunAccount
@@ -200,10 +200,10 @@ def kind_of(stage: Stage) -> str:
     return "rewrite"
 
 
-def manifest_of(node: Node, parts: list[Part], node_fingerprint: str, made_of: MadeOf) -> Manifest:
+def manifest_of(node: Stored, parts: list[Part], node_fingerprint: str, made_of: MadeOf) -> Manifest:
     return {
         "leg": node.name,
-        "stages": [step.called for step in node.in_order_of_work] if isinstance(node, Leg) else [node.name],
+        "stages": [step.called for step in node.in_order_of_work] if isinstance(node, Segment) else [node.name],
         "feeds": list(node.feeds),
         "fingerprint": node_fingerprint,
         "made_of": made_of,

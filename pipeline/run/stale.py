@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.json_types import JSON
-from gristmill.pipeline.plan.plan import Leg, Plan
+from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe.recipe import FOLDERS, Step
 from gristmill.pipeline.store.journal import Journal, files_of
 from gristmill.pipeline.store.parts import OF_A_PART
@@ -37,10 +37,11 @@ def stale_files(store: Store, plan: Plan, journal: Journal, own_files: set[str])
     stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - own_files
     stale |= {path for path in present if owner_of_set(path) is not None} - own_files
     names = {name for name, _ in plan.stage_order()}
-    used = {f"legs/{node.name}/manifest.json" for node in plan.nodes} | {f"stages/{name}/report.json" for name in names}
-    for node in plan.nodes:  # a stage that began a leg before may now stand within one
-        if isinstance(node, Leg):
-            used |= {f"legs/{node.name}/rules.json", f"legs/{node.name}/survey.json"}
+    used = {f"legs/{node.name}/manifest.json" for node in plan.stored} | {
+        f"stages/{name}/report.json" for name in names
+    }
+    for segment in plan.segments:  # a stage that began a segment before may now stand within one
+        used |= {f"legs/{segment.name}/rules.json", f"legs/{segment.name}/survey.json"}
     stale |= {path for path in present if OF_A_FOLDER.fullmatch(path)} - used
     unused = {path for paths in unused_results(present, names).values() for path in paths}
     return sorted(stale - unused)

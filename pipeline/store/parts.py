@@ -75,15 +75,16 @@ def identity(part: Part) -> str:
 
 def parts_of(task: Task) -> list[Part]:
     """The parts that a task reads."""
-    if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "pages":
+    if task["kind"] == "partition" or task["kind"] == "pages":
         return [task["part"]] if task["part"] is not None else []
-    return [] if task["kind"] == "numbers" or task["kind"] == "look" else task.get("parts", [])
+    if task["kind"] == "numbers" or task["kind"] == "look" or task["kind"] == "conform":
+        return []
+    return task.get("parts", [])
 
 
-def resting_on(result: Result, task: Task) -> Result:
-    """The result of an earlier run on the files that the parts of its task have now. Their contents are the same, but
-    an earlier stage may have been done anew since, and files are named by the task that wrote them."""
-    given = parts_of(task)
+def resting_on(result: Result, given: Sequence[Part]) -> Result:
+    """The result of an earlier run on the files that the given parts of its task have now. Their contents are the same,
+    but an earlier stage may have been done again since, and files are named by the task that wrote them."""
     if not given or not {"part", "parts"} & result.keys():
         return result
     beneath = {part["key"]: part for part in given}

@@ -37,6 +37,7 @@ class FileFacts(FilePath):
     store: NotRequired[str]  # the address of the folder, of a file outside the run's (a saved index)
     cells: NotRequired[tuple[int, int, int]]  # of rows of some buckets: the first, how many, of how many in all
     run: NotRequired[str]  # of a saved index: the earlier run, for the column of that name
+    own_columns: NotRequired[str]  # of a file of a sink that was given the columns of others: those that it had
     was: NotRequired[FileBefore]  # before documents were forgotten, as later tasks still know the file
 
 
@@ -190,7 +191,7 @@ class RejectsSettings(TypedDict):
 
 
 class RuleSpec(TypedDict):
-    """A rule of a leg, and where it finds what it looks at (`plan.signals.seen_by`)."""
+    """A rule, and where it finds what it looks at (`plan.signals.seen_by`)."""
 
     stage: StageSpec
     columns: dict[str, str]
@@ -213,16 +214,25 @@ class HeldTask(TaskHead):
     lease: NotRequired[str]  # the token of that lease
 
 
-class LegTask(TaskHead):
-    """The working stages of a leg on one part."""
+class Phase(TypedDict):
+    """What a map task does with a partition and stores: the stages of a segment, or its rules. It is journaled by itself,
+    so that a later run resumes behind it."""
 
-    kind: Literal["leg"]
-    leg: str
-    stages: list[StageSpec]
-    documents: bool  # does anything read the documents that it leaves?
-    beside: bool  # does it only lay signals beside the documents that it reads?
+    task: str  # a fingerprint of the inputs and of all phases up to this one
+    segment: str
+    stages: list[StageSpec]  # empty where `rules` are not
+    rules: list[RuleSpec]
+    documents: bool  # store documents, for later nodes or runs
+    beside: bool  # store signals alone, beside the documents that are read
     measured_again: dict[str, list[str]]
     texts_kept: list[str]
+
+
+class MapTask(TaskHead):
+    """A partition through the phases of a map node that are not done yet."""
+
+    kind: Literal["partition"]
+    phases: list[Phase]
     rejects: RejectsSettings
     batch_bytes: int
     reader: StageSpec | None
@@ -232,19 +242,16 @@ class LegTask(TaskHead):
     inputs: list[PartInput]
     limit: int | None
     gpu: bool
-    columns: NotRequired[str]  # of every file of a sink, as `sink_columns.as_text` writes them
     forgotten: NotRequired[str]  # the checksum of the list of documents that a reader leaves out
 
 
-class RulesTask(TaskHead):
-    """The rules of a leg on one part."""
+class ConformTask(TaskHead):
+    """A file of a sink that lacks columns which other files of the sink have."""
 
-    kind: Literal["decide"]
-    leg: str
-    rules: list[RuleSpec]
-    source: str
-    part: Part
-    rejects: RejectsSettings
+    kind: Literal["conform"]
+    file: FileFacts
+    columns: str  # a schema, as text
+    own_columns: str  # those that a map task wrote
 
 
 class PagesFile(TypedDict):
@@ -319,8 +326,9 @@ class RoundTask(TaskHead, RoundInputs):
     round: int
 
 
-Task: TypeAlias = LegTask | RulesTask | PagesTask | NumbersTask | LookTask | RoundTask
+Task: TypeAlias = MapTask | ConformTask | PagesTask | NumbersTask | LookTask | RoundTask
 FOR_REPORTS = ("pages", "look")  # kinds of tasks that only the report needs: a failure of one does not fail the run
+NOT_JOURNALED = ("look", "conform")  # whoever needs them asks again
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -329,17 +337,18 @@ FOR_REPORTS = ("pages", "look")  # kinds of tasks that only the report needs: a 
 class Result(TypedDict, total=False):
     """What came of a task, as a worker answers and as the journal keeps it; which keys it has depends on the kind."""
 
-    part: Part  # leg, decide
+    phases: list[Result]  # partition; one for each phase, empty for rules that no document came to
+    part: Part  # of a phase
     parts: list[Part]  # mark, drop, rewrite
     rows: int  # of the other rounds
     published: list[FileFacts]  # publish; with what the stage says of each file
     pages: list[PageSample]  # pages
     seen: Any  # look; plain data, a few kilobytes
     files: Files
-    counts: CountsByStage | CountsBySource  # leg and decide; mark, drop and rewrite
+    counts: CountsByStage | CountsBySource  # of a phase; mark, drop and rewrite
     log: list[str]
     peak_memory: int
-    slowest: dict[str, list[SlowDocument]]  # leg
+    slowest: dict[str, list[SlowDocument]]  # of a phase
     seconds: float
     requests: dict[str, int]  # to object stores: by kind, retries, bytes in and out
     failed: str  # why there is no result
@@ -354,14 +363,15 @@ class Result(TypedDict, total=False):
 
 
 def counts_by_stage(result: Result) -> CountsByStage:
-    """The counts of a leg or its rules."""
+    """The counts of a phase."""
     return cast(CountsByStage, result.get("counts", {}))
 
 
 def counts_by_source(task: Task, result: Result) -> CountsBySource:
     """The counts of any task."""
-    if task["kind"] == "leg" or task["kind"] == "decide":
-        return {task["source"]: counts_by_stage(result)}
+    if task["kind"] == "partition":
+        phases = result.get("phases", [])
+        return {task["source"]: {name: count for phase in phases for name, count in counts_by_stage(phase).items()}}
     return cast(CountsBySource, result.get("counts") or {})
 
 

@@ -6,15 +6,37 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
+from numpy.typing import NDArray
 
-from gristmill.kernels.base.columns import value_bytes
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store.records import FileFacts
 from gristmill.pipeline.store.store import HashingFile, Store
 from gristmill.stages.documents import BATCH_BYTES, BATCH_ROWS
+
+
+def schema_hash(schema: pa.Schema) -> str:
+    """A hash of names and types of columns."""
+    return xxhash.xxh3_64_hexdigest(schema.remove_metadata().serialize().to_pybytes())
+
+
+def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """About how many bytes each row takes: a function of the row alone, so that row groups do not depend on batches."""
+    size = np.full(len(batch), 8 * batch.num_columns, dtype=np.int64)
+    for column in batch.columns:
+        kind = column.type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+            lengths = pc.binary_length(column)
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            lengths = pc.multiply(pc.list_value_length(column), 4)
+        else:
+            continue
+        size += pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return size
 
 
 class PartWriter:
@@ -34,14 +56,20 @@ class PartWriter:
         self._waiting_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        if len(batch) == 0:
-            return
-        self._waiting.append(batch)
-        self.rows += len(batch)
-        self._waiting_rows += len(batch)
-        self._waiting_bytes += value_bytes(batch)
-        if self._waiting_rows >= BATCH_ROWS or self._waiting_bytes >= BATCH_BYTES:
-            self._flush()
+        """Add rows. A row group is full at so many rows or bytes, wherever batches end."""
+        ends = np.cumsum(row_bytes(batch))
+        start = 0
+        while start < len(batch):
+            before = int(ends[start - 1]) if start else 0
+            full = int(np.searchsorted(ends, before + BATCH_BYTES - self._waiting_bytes)) + 1
+            end = min(len(batch), start + BATCH_ROWS - self._waiting_rows, full)
+            self._waiting.append(batch.slice(start, end - start))
+            self.rows += end - start
+            self._waiting_rows += end - start
+            self._waiting_bytes += int(ends[end - 1]) - before
+            if self._waiting_rows >= BATCH_ROWS or self._waiting_bytes >= BATCH_BYTES:
+                self._flush()
+            start = end
 
     def _flush(self) -> None:
         if not self._waiting:
@@ -68,7 +96,7 @@ class PartWriter:
             "bytes": self._file.length,
             "checksum": self._file.checksum,
             "rows": self.rows,
-            "schema": xxhash.xxh3_64_hexdigest(self._schema.remove_metadata().serialize().to_pybytes()),
+            "schema": schema_hash(self._schema),
         }
 
     def abandon(self, error: BaseException) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.kernels.base.types import Bytes, Floats, Mask
-from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, outcome_of
+from gristmill.pipeline.leg.bound_rule import BROKE, KEPT, BoundRule, outcome_of
 from gristmill.pipeline.survey.histogram_edges import edges_of
 from gristmill.pipeline.survey.thresholds import RuleThreshold, is_number
 from gristmill.stages.stage import Signals
@@ -21,7 +21,7 @@ NOT_SIGNALS = {"uid", "text", "url", "id", "date", "meta", "source"}
 class SurveyPlan:
     """What is counted in every part."""
 
-    rules: list[Deciding]
+    rules: list[BoundRule]
     cuts: list[list[RuleThreshold]]  # by rule
     edges: dict[str, Floats]  # by signal
     decades: set[str]  # signals whose edges lie evenly by their logarithms
@@ -31,7 +31,7 @@ class SurveyPlan:
 
 
 def plan_survey(
-    rules: list[Deciding],
+    rules: list[BoundRule],
     cuts: list[list[RuleThreshold]],
     sample: pa.RecordBatch,
     columns: list[str],

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Hashes, Integers
-from gristmill.pipeline.leg.rules import Deciding
+from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.store.parts import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.store import Store
@@ -54,7 +54,9 @@ def rows_of(store: Store, part: Part, columns: Sequence[str], rows: Integers) ->
     return pa.concat_tables(tables) if tables else pa.table({})
 
 
-def kept_samples(store: Store, parts: Sequence[Part], rules: Sequence[Deciding], there: list[str]) -> list[SampleEntry]:
+def kept_samples(
+    store: Store, parts: Sequence[Part], rules: Sequence[BoundRule], there: list[str]
+) -> list[SampleEntry]:
     """Documents that stay: the first by uid of the first rows of the first part that has any."""
     for part in sorted(parts, key=lambda part: (part["home"], part["key"]))[:8]:
         samples = next(first_that_stay(store, part, rules, there), [])
@@ -64,7 +66,7 @@ def kept_samples(store: Store, parts: Sequence[Part], rules: Sequence[Deciding],
 
 
 def first_that_stay(
-    store: Store, part: Part, rules: Sequence[Deciding], there: list[str]
+    store: Store, part: Part, rules: Sequence[BoundRule], there: list[str]
 ) -> Iterator[list[SampleEntry]]:
     columns = list(dict.fromkeys(["uid", "url", "text", *(name for d in rules for name in d.reads(there))]))
     for batch in read_part(store, part, columns, numbered=True) if "text" in columns_of(store, part) else ():

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.errors import STAGE_ERRORS, DamagedFile, RetiredFiles
-from gristmill.pipeline.leg.rules import Deciding
+from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.parts import columns_of
 from gristmill.pipeline.store.records import Part, RuleSpec
@@ -87,7 +87,7 @@ def survey(
     parts = [part for part in parts if part["rows"] and part["documents"] is not None]
     if not parts:
         return None
-    deciding = [Deciding.of(rule) for rule in rules]
+    deciding = [BoundRule.of(rule) for rule in rules]
     there = sorted({name for part in parts[:64] for name in columns_of(store, part)})
     weight = next((name for name in WEIGHTS if name in there), None)
     groups = groups_of(parts)
@@ -206,7 +206,7 @@ def survey_record(
     }
 
 
-def recipe_lines(deciding: Deciding, rule: RuleSpec) -> RuleLines:
+def recipe_lines(deciding: BoundRule, rule: RuleSpec) -> RuleLines:
     """What a recipe has to say to have this rule: its name there, and the settings that are no defaults."""
     return {"stage": rule["stage"]["stage"], "settings": deciding.rule.model_dump(mode="json", exclude_defaults=True)}
 

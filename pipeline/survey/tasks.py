@@ -21,7 +21,7 @@ import xxhash
 from gristmill.kernels.base.types import Integers
 from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.fingerprint import digest
-from gristmill.pipeline.leg.rules import Deciding
+from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.records import FileFacts, LookTask, Part, Result, RuleSpec
@@ -238,7 +238,7 @@ def plan_of(store: Store, question: Question) -> SurveyPlan:
 def _planned(address: str, question_as_text: str) -> SurveyPlan:
     question: Question = json.loads(question_as_text)
     sample = read_table(Store(address), question["sample"]).to_batches()[0]
-    rules = [Deciding.of(rule) for rule in question["rules"]]
+    rules = [BoundRule.of(rule) for rule in question["rules"]]
     cuts = [
         [] if number in question["odd"] else thresholds_of(d.rule, d.view(sample)) for number, d in enumerate(rules)
     ]

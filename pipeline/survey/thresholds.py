@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.kernels.base.types import Array, Bytes, Floats, Mask
-from gristmill.pipeline.leg.rules import KEPT, outcome_of
+from gristmill.pipeline.leg.bound_rule import KEPT, outcome_of
 from gristmill.stages.limits import Limit, setting_at
 from gristmill.stages.stage import Rule, Settings, Signals
 

@@ -41,6 +41,6 @@ def test_work_whose_files_were_not_kept_is_not_called_up_to_date(
     said = why()
     assert said["b"] == "1 new part"
     _, anew = go(recipe, out)
-    assert (said["a"] == "up to date") == (anew["a", "leg"] == 0) == (keep == "all")
+    assert (said["a"] == "up to date") == (anew["a", "stages"] == 0) == (keep == "all")
     assert "not kept" in said["a"] or keep == "all"
     assert len(written(out)) == 2 * 5 + 3 + 1  # files of b begin with texts of a

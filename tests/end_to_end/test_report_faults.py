@@ -108,7 +108,7 @@ def test_a_page_that_does_not_survive_its_second_reading_costs_the_report_alone(
     again, anew = go(file, out, workers=2)  # tries again, but not what nothing survives
     assert again.record["status"] == "done"
     assert sorted(name for name, kind in anew if kind == "pages") == ["s0", "s1", "s4"]
-    assert {kind for _, kind in anew} == {"pages", "decide"}  # a rule's file is written again
+    assert {kind for _, kind in anew} == {"pages", "rules"}  # a rule's file is written again
 
 
 def test_a_survey_that_fails_costs_the_report_its_thresholds_alone(

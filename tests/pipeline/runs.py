@@ -23,13 +23,16 @@ WORDS = (
 
 
 class Counting(Quiet):
-    """How many tasks were done anew, by node and kind."""
+    """How many tasks were done, by node and kind; of map tasks each phase counts, by its segment and "stages" or "rules"."""
 
     def __init__(self) -> None:
         self.anew: Counter[tuple[str, str]] = Counter()
 
     def finished(self, task: dict[str, Any], result: dict[str, Any], anew: bool) -> None:
-        if anew:
+        if anew and task["kind"] == "partition":
+            for phase in task["phases"]:
+                self.anew[phase["segment"], "rules" if phase["rules"] else "stages"] += 1
+        elif anew:
             self.anew[task["node"], task["kind"]] += 1
 
 

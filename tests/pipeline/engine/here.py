@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.work import run_tasks
+from gristmill.pipeline.leg.resume import by_name
 from gristmill.pipeline.store.records import Result, Task
 
 Work = Callable[[Engine, list[Task], dict[str, Result]], None]
@@ -15,7 +16,7 @@ Work = Callable[[Engine, list[Task], dict[str, Result]], None]
 def work_here(engine: Engine, left: list[Task], results: dict[str, Result]) -> None:
     """In place of `Engine._work`."""
     for task in left:
-        results[task["task"]] = run_tasks([task])[0]
+        results |= by_name(task, run_tasks([task])[0])
         engine.accept(task, results[task["task"]])
         engine.worked += 1
         engine.ui.finished(task, results[task["task"]], anew=True)

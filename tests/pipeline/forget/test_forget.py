@@ -100,7 +100,7 @@ def test_a_run_from_the_beginning_leaves_them_out(out: Path) -> None:
     recipe.write_text(recipe.read_text().replace("min_words: 12", "min_words: 11"))
     shutil.rmtree(out / "legs")
     summary, anew = go(recipe, out)
-    assert anew["a", "leg"] and documents(out) == left
+    assert anew["a", "stages"] and documents(out) == left
     dropped = [stage["dropped"].get("forgotten", 0) for stage in summary.record["stages"]]
     assert dropped[:2] != [0, 0] and dropped[2:] == [0] * len(dropped[2:])
     rejects = pq.ParquetDataset(sorted((out / "stages/a/rejects").glob("*.parquet"))).read().to_pylist()

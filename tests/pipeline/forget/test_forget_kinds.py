@@ -48,7 +48,9 @@ def test_a_run_of_an_earlier_version_is_settled_by_its_next_run(out: Path) -> No
     assert receipt["done_again"] == ["exact_dedup", "minhash_dedup", "pack", "tokenize"]
     _, anew = go(out.parent / "r.yaml", out)
     left = {row["uid"] for row in rows} - {row["uid"] for row in rows[::5]}
-    assert anew and ("a", "leg") not in anew and {row["uid"] for row in documents(out)} == left == set(tokens_of(out))
+    assert (
+        anew and ("a", "stages") not in anew and {row["uid"] for row in documents(out)} == left == set(tokens_of(out))
+    )
 
 
 @pytest.mark.parametrize("keep", ["signals", "nothing"])

@@ -14,7 +14,7 @@ import pytest
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.tune import tune
-from gristmill.pipeline.plan.plan import Leg, make_plan
+from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.run.dry_run import foresee
 from tests.pipeline.runs import go, save, written
@@ -136,7 +136,7 @@ def test_a_new_threshold_measures_nothing_again(tmp_path: Path, calls) -> None:
     _, anew = go(changed, out)
     again = calls()
     assert again["measure"] == again["rewrite"] == 0 and again["decide"] > 0
-    assert anew["a", "leg"] == 0 and anew["a", "decide"] == 3
+    assert anew["a", "stages"] == 0 and anew["a", "rules"] == 3
     assert sorted(len(t) for _, t in written(out)) == sorted([25, 40, 35] * 3)
     fresh = tmp_path / "fresh"
     go(changed, fresh)
@@ -265,11 +265,8 @@ def test_the_plan_cuts_where_text_should_lie_on_disk(tmp_path: Path, calls) -> N
         "name: w\nsources:\n  a: {warc: {path: in}}\nstages:\n  - sample: {rate: 0.5}\n  - extract\n  - s.py:Length\n  - s.py:LongEnough\n  - write\n",
     )
     plan = make_plan(recipes.load(tmp_path / "w.yaml"))
-    legs = [
-        (n.name, [s.called for s in n.works], [s.called for s in n.decides], n.beside)
-        for n in plan.nodes
-        if isinstance(n, Leg)
-    ]
+    legs = [(n.name, [s.called for s in n.works], [s.called for s in n.decides], n.beside) for n in plan.segments]
+    assert [node.name for node in plan.nodes] == ["a"]
     assert legs == [
         ("a", ["sample", "extract"], [], False),
         ("length", ["length"], ["long_enough"], True),

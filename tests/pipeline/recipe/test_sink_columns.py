@@ -8,13 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gristmill.pipeline.leg.conform import columns_of_all, conformed, filled
 from gristmill.pipeline.plan.plan import make_plan
-from gristmill.pipeline.plan.sink_columns import as_text, columns_of_all, filled, from_text
 from gristmill.pipeline.recipe import recipe as recipes
-from gristmill.pipeline.store.parts import new_part
-from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import write_table
-from tests.pipeline.runs import go, lines, save
+from tests.pipeline.runs import go, lines, save, tree
 
 OWN = """
 from typing import ClassVar
@@ -55,41 +52,46 @@ def test_parts_without_duplicates_and_sources_without_a_signal_have_the_columns_
     }
 
 
-@pytest.mark.parametrize(("own", "legs"), [("", ["a", "b"]), (", stages: [own.py:Marked]", ["a", "b", "write"])])
-def test_sources_that_are_measured_alike_are_written_where_they_are_read(
-    tmp_path: Path, own: str, legs: list[str]
-) -> None:
+@pytest.mark.parametrize("own", ["", ", stages: [own.py:Marked]"])
+def test_sources_are_written_where_they_are_read(tmp_path: Path, own: str) -> None:
     save(tmp_path / "own.py", OWN)
     recipe = save(
         tmp_path / "r.yaml",
         f"name: r\nsources:\n  a: {{jsonl: {{path: in}}}}\n  b: {{jsonl: {{path: in}}{own}}}\nstages: [write]\n",
     )
-    assert [node.name for node in make_plan(recipes.load(recipe)).nodes] == legs
+    assert [node.name for node in make_plan(recipes.load(recipe)).nodes] == ["a", "b"]
 
 
-def test_types_are_those_that_hold_all_values(tmp_path: Path) -> None:
-    store, parts = Store(str(tmp_path)), []
-    for name, values in (("x", pa.array([1], pa.int32())), ("y", pa.array([0.5])), ("z", pa.array(["text"]))):
-        table = pa.table(
-            {
-                "uid": pa.array([1], pa.uint64()),
-                "text": ["t"],
-                "both": values if name != "z" else pa.array([None]),
-                "odd": values,
-            }
-        )
-        parts.append(new_part(name, "s", 1, 1, write_table(store, f"{name}.parquet", table), []))
-    columns = columns_of_all(store, parts, {})
-    assert columns == pa.schema([("both", pa.float64())])  # of `odd` nothing holds texts and numbers
-    assert columns == from_text(as_text(columns)) == columns_of_all(store, parts[::-1], {})
-    batch = filled(pa.RecordBatch.from_pydict({"both": pa.array([1], pa.int32()), "odd": [1]}), columns)
-    assert (
-        batch.schema.names == ["both", "odd"]
-        and batch.column("both").to_pylist() == [1.0]
-        and batch.schema.field("both").type == pa.float64()
+def test_a_column_that_nobody_adds_any_more_leaves_the_files_of_other_sources(tmp_path: Path) -> None:
+    lines(tmp_path / "in" / "a.jsonl", ["one text", "a second"])
+    lines(tmp_path / "more" / "c.jsonl", ["a third"])
+    save(tmp_path / "own.py", OWN)
+    recipe, out = tmp_path / "r.yaml", tmp_path / "out"
+    text = "name: r\nsources:\n  a: {jsonl: {path: in}}\n  b: {jsonl: {path: more}OWN}\nstages: [write]\n"
+    trees = []
+    for own in ("", ", stages: [own.py:Marked]", ""):
+        save(recipe, text.replace("OWN", own))
+        go(recipe, out)
+        columns = {tuple(pq.read_schema(file).names) for file in (out / "write").glob("*.parquet")}
+        assert len(columns) == 1 and ("mark" in columns.pop()) == bool(own)
+        trees.append(tree(out, "write"))
+        assert go(recipe, out)[0].worked == 0 and tree(out, "write") == trees[-1]
+    assert trees[0] == trees[2] != trees[1]
+
+
+def test_types_are_those_that_hold_all_values() -> None:
+    own = [pa.schema([("uid", pa.uint64()), ("both", pa.int32()), ("odd", pa.int32())])]
+    own += [pa.schema([("uid", pa.uint64()), ("odd", pa.float64()), ("both", pa.float64())])]
+    own += [pa.schema([("both", pa.null()), ("odd", pa.string()), ("more", pa.string())])]
+    columns = columns_of_all(own)
+    assert columns == pa.schema([("both", pa.float64()), ("more", pa.string()), ("uid", pa.uint64())])
+    assert columns == columns_of_all(own[::-1])  # of `odd` nothing holds texts and numbers
+    wanted = conformed(own[0], columns)
+    assert wanted == pa.schema(
+        [("uid", pa.uint64()), ("both", pa.float64()), ("odd", pa.int32()), ("more", pa.string())]
     )
-    parts[0]["kept"] = parts[1]["kept"] = 0
-    assert columns_of_all(store, parts, {}).names == ["both", "odd"]
+    batch = pa.RecordBatch.from_pylist([{"uid": 1, "both": 2, "odd": 3}], schema=own[0])
+    assert filled(batch, wanted).to_pylist() == [{"uid": 1, "both": 2.0, "odd": 3, "more": None}]
 
 
 def test_tokens_of_a_text_that_was_masked_since_are_not_written(tmp_path: Path) -> None:

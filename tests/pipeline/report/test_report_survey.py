@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.leg.rules import Deciding
+from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.look.volume import Volume
@@ -242,7 +242,7 @@ def test_only_limits_of_one_setting_on_one_signal_have_a_slider() -> None:
 
 @pytest.mark.parametrize("rule", [Mixed(), Odd()])
 def test_a_verdict_that_does_not_do_what_its_limits_say_is_noticed(rule: Rule) -> None:
-    deciding, batch = Deciding(rule, {}, ()), view()
+    deciding, batch = BoundRule(rule, {}, ()), view()
     plan = plan_survey([deciding], [thresholds_of(rule, batch)], batch, ["a", "b", "c"], None, {"s": 0})
     apart = Decomposition.of(plan, batch)
     assert apart.odd == ({0} if isinstance(rule, Odd) else set())

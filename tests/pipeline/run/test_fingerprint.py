@@ -21,7 +21,7 @@ from gristmill.pipeline.ablate.plan import load
 from gristmill.pipeline.ablate.run import PreparedAblation
 from gristmill.pipeline.ablate.workers import Crew
 from gristmill.pipeline.engine import work
-from gristmill.pipeline.plan.plan import GlobalNode, Leg, make_plan as plan_of
+from gristmill.pipeline.plan.plan import GlobalNode, Segment, make_plan as plan_of
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.registry import spec_of
 from gristmill.pipeline.run.dry_run import foresee
@@ -37,8 +37,7 @@ RECIPE = (
 
 # Of a task's kind: the modules where it begins, and the lists that hold its code.
 KINDS = {
-    "leg": (("gristmill.pipeline.leg.leg",), ("leg", "sink")),
-    "rules": (("gristmill.pipeline.leg.rules",), ("rules",)),
+    "map": (("gristmill.pipeline.leg.map_task", "gristmill.pipeline.leg.conform"), ("map", "sink")),
     "flow": (
         ("gristmill.pipeline.run.flow", "gristmill.pipeline.flow.rounds", "gristmill.pipeline.flow.verdicts"),
         ("flow",),
@@ -64,12 +63,11 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.fingerprint",
     "gristmill.pipeline.inputs.files",  # files are known by their contents; bytes are handed on as they are
     "gristmill.pipeline.inputs.opened",  # the same, wherever they are fetched from
-    "gristmill.pipeline.leg.leg",  # to rules it counts; of rounds it knows how much memory they took
+    "gristmill.pipeline.leg.resume",  # which results are there already
     "gristmill.pipeline.processes.lifetime",
     "gristmill.pipeline.plan.plan",  # what it makes are tasks, which are hashed
     "gristmill.pipeline.recipe.recipe",  # the same
     "gristmill.pipeline.recipe.registry",  # names to stages, which are hashed
-    "gristmill.pipeline.plan.sink_columns",  # counts in legs with a sink
     "gristmill.pipeline.store.sinks",  # when files get their names
     "gristmill.pipeline.leg.slowest",  # for the report
     "gristmill.pipeline.store.store",  # bytes in and out, held against checksums
@@ -123,9 +121,9 @@ def prints(recipe: Path) -> dict[str, str]:
     forget()
     loaded = recipes.load(recipe)
     found = {}
-    for node in plan_of(loaded).nodes:
+    for node in plan_of(loaded).stored:
         found[f"{node.name}, {'rounds' if isinstance(node, GlobalNode) else 'work'}"] = node.fingerprint(loaded)
-        if isinstance(node, Leg) and node.decides:
+        if isinstance(node, Segment) and node.decides:
             found[f"{node.name}, rules"] = node.fingerprint_of_rules(loaded)
     return found
 
@@ -145,14 +143,14 @@ ROUNDS = {"exact_dedup, rounds", "again, rounds"}
 @pytest.mark.parametrize(
     ("module", "touches"),
     [
-        ("gristmill.pipeline.leg.leg", "work rules"),
-        ("gristmill.pipeline.leg.rules", "rules"),
+        ("gristmill.pipeline.leg.map_task", "work rules"),
+        ("gristmill.pipeline.leg.bound_rule", "work rules"),
         ("gristmill.pipeline.run.flow", "rounds"),
         ("gristmill.pipeline.flow.verdicts", "rounds"),
         ("gristmill.pipeline.store.parts", "work rules rounds"),
         ("gristmill.pipeline.store.rejects", "work rules rounds"),
         ("gristmill.pipeline.store.writing", "work rules rounds"),
-        ("gristmill.pipeline.plan.sink_columns", "sink"),
+        ("gristmill.pipeline.leg.conform", "sink"),
         ("gristmill.pipeline.engine.engine", ""),
         ("gristmill.pipeline.progress.progress", ""),
         ("gristmill.stages.sample", "rules"),
@@ -189,13 +187,11 @@ def test_plan_and_run_agree_on_what_a_fix_of_the_engine_redoes(tmp_path: Path, e
         return foreseen, set(go(recipe, out)[1])
 
     _, first = go(recipe, out)
-    assert {("a", "leg"), ("sample", "decide"), ("exact_dedup", "map"), ("write", "leg")} <= set(first)
-    assert again("gristmill.pipeline.leg.rules", reworded) == (set(), set())
-    foreseen, done = again("gristmill.pipeline.leg.rules", with_a_statement)
-    assert done == {("sample", "decide")} and "sample" in foreseen and "a" not in foreseen
-    foreseen, done = again("gristmill.pipeline.leg.leg", with_a_statement)
+    assert {("a", "stages"), ("sample", "rules"), ("exact_dedup", "map"), ("write", "stages")} <= set(first)
+    assert again("gristmill.pipeline.leg.bound_rule", reworded) == (set(), set())
+    foreseen, done = again("gristmill.pipeline.leg.map_task", with_a_statement)
     assert (
-        {("a", "leg"), ("write", "leg")} <= done
+        {("a", "stages"), ("write", "stages")} <= done
         and {"a", "sample"} <= foreseen
         and not {kind for _, kind in done} & {"map", "drop"}
     )
@@ -228,7 +224,7 @@ def test_every_module_that_a_task_imports_is_hashed_or_said_to_decide_nothing(ki
     assert set(files) >= DECIDES_NOTHING
 
 
-@pytest.mark.parametrize("kind", ["leg", "rules", "flow"])
+@pytest.mark.parametrize("kind", ["map", "flow"])
 def test_what_the_engine_takes_from_lower_floors_is_hashed_with_it_or_with_any_stage(kind: str) -> None:
     files = modules(ROOT)
     listed = {name for entry in KINDS[kind][1] for name in fingerprint.ENGINE[entry]}
@@ -247,8 +243,8 @@ def test_every_kind_of_task_is_looked_at() -> None:
     entries = {name for begins, _ in KINDS.values() for name in begins}
     assert {function.__module__ for function in work.ROUNDS.values()} | {
         work.run_pages.__module__,
-        work.grind.__module__,
-        work.run_decide.__module__,
+        work.run_map_task.__module__,
+        work.run_conform_task.__module__,
     } <= entries
     assert {name for _, lists in KINDS.values() for name in lists} == set(fingerprint.ENGINE)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.plan.plan import Leg, make_plan
+from gristmill.pipeline.plan.plan import Segment, make_plan
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.stages import OptOut, PageTerms, Warc
 from tests.pipeline.runs import go, save
@@ -103,9 +103,9 @@ def test_each_reservation_of_a_crawl_is_honoured_and_counted_by_language(tmp_pat
     assert "What opt-outs take of each language" in html
 
 
-def planned(folder: Path, stages: str, sources: str = "{crawl: {warc: {path: in}}}") -> list[Leg]:
+def planned(folder: Path, stages: str, sources: str = "{crawl: {warc: {path: in}}}") -> list[Segment]:
     text = f"name: r\nsources: {sources}\nstages: {stages}\n"
-    return [node for node in make_plan(recipes.load(save(folder / "r.yaml", text))).nodes if isinstance(node, Leg)]
+    return make_plan(recipes.load(save(folder / "r.yaml", text))).segments
 
 
 def test_pages_are_read_for_terms_only_where_a_stage_asks(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_second_run_does_nothing_and_a_new_file_only_its_share(tmp_path: Path)
     }
     first, anew = go(recipe, out)
     assert len(written(out)) == 6 * 5 + 3
-    assert first.worked == sum(anew.values()) > 0 and anew["a", "leg"] == 6
+    assert first.worked == sum(anew.values()) > 0 and anew["a", "stages"] == 6
     assert set(why(recipe, out).values()) == {"up to date"}
     before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file() and p.name != ".lock"}
     second, anew = go(recipe, out)
@@ -46,7 +46,7 @@ def test_a_second_run_does_nothing_and_a_new_file_only_its_share(tmp_path: Path)
     lines(tmp_path / "in" / "g.jsonl", ["shared 1 words", "a new text", "another"])
     assert why(recipe, out)["a"] == "1 new part"
     _, anew = go(recipe, out)
-    assert anew["a", "leg"] == 1
+    assert anew["a", "stages"] == 1
     assert anew["exact_dedup", "map"] == 1
     assert anew["exact_dedup", "exchange"] >= BUCKETS_FOR_WORK and anew["exact_dedup", "drop"] > 0
     assert len(written(out)) == 6 * 5 + 3 + 2
@@ -69,7 +69,7 @@ def test_a_changed_setting_leaves_nothing_stale_and_going_back_gives_the_same_by
         "sample": "changed: settings of sample",
     }
     _, anew = go(half, out)
-    assert set(anew) == {("sample", "leg")}
+    assert set(anew) == {("sample", "stages")}
     assert "runs again: sample; changed: settings of sample" in capsys.readouterr().err
     assert 0 < len(written(out)) < 33
     names = {n for n in first if n.startswith("write/")}
@@ -88,7 +88,7 @@ def test_what_is_kept_rests_on_files_that_were_made_anew_with_the_same_contents(
     go(recipe, out)
     lines(tmp_path / "in" / "g.jsonl", ["a new text", "a new text"])
     _, anew = go(recipe, out)
-    assert anew["exact_dedup", "drop"] > 1 and anew["sample", "decide"] == 1
+    assert anew["exact_dedup", "drop"] > 1 and anew["sample", "rules"] == 1
     assert set(why(recipe, out).values()) == {"up to date"}
     save(recipe, text.replace("PREFERRED", "earliest"))
     _, anew = go(recipe, out)
@@ -103,7 +103,7 @@ def test_a_part_that_was_deleted_is_made_again_and_no_other(tmp_path: Path) -> N
     sorted((out / "write").glob("*.parquet"))[0].unlink()
     assert why(recipe, out)["sample"] == "its files are gone (cleaned?)"
     _, anew = go(recipe, out)
-    assert dict(anew) == {("sample", "leg"): 1}
+    assert dict(anew) == {("sample", "stages"): 1}
     assert tree(out) == first and set(why(recipe, out).values()) == {"up to date"}
 
 

@@ -1,0 +1,132 @@
+"""Give all files of a sink the same columns.
+
+A signal may be there for some documents alone, since sources are measured differently, and a user's stage may answer
+with other types for other documents. Readers of many Parquet files take the columns of the first for those of all. Map
+tasks write what they have; where that differs, files that lack columns are rewritten before the sink is published.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gristmill.pipeline.fingerprint import digest
+from gristmill.pipeline.store.lock import store_of
+from gristmill.pipeline.store.records import ConformTask, FileFacts, Result
+from gristmill.pipeline.store.sinks import staged
+from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.writing import PartWriter, part_writers, schema_hash
+
+
+def conform_tasks(store: Store, sink: str, files: Sequence[FileFacts]) -> list[ConformTask]:
+    """A task for each file of a sink that has not the columns that it should have."""
+    if len({facts.get("schema") for facts in files}) < 2 and not any("own_columns" in facts for facts in files):
+        return []
+    own_by_hash: dict[str, pa.Schema] = {}
+    for facts in files:
+        if own_hash(facts) not in own_by_hash:
+            own_by_hash[own_hash(facts)] = own_columns(store, facts)
+    columns = columns_of_all(own_by_hash.values())
+    tasks: list[ConformTask] = []
+    for facts in files:
+        own = own_by_hash[own_hash(facts)]
+        wanted = conformed(own, columns)
+        if schema_hash(wanted) != facts.get("schema"):
+            tasks.append(
+                {
+                    "kind": "conform",
+                    "task": digest(["conform", facts["path"], facts["checksum"], as_text(wanted)]),
+                    "node": sink,
+                    "key": facts["path"],
+                    "cost": facts["bytes"],
+                    "out": store.anywhere,
+                    "file": facts,
+                    "columns": as_text(wanted),
+                    "own_columns": as_text(own),
+                }
+            )
+    return tasks
+
+
+def run_conform_task(task: ConformTask) -> Result:
+    """Rewrite a file with the columns of its task, row group by row group."""
+    store, facts, columns = store_of(task), task["file"], from_text(task["columns"])
+    with part_writers() as writers, store.open(where_it_is(store, facts)) as file:
+        writer = PartWriter(store, facts["path"], staged(facts["path"]))
+        writers.append(writer)
+        parquet = pq.ParquetFile(file, pre_buffer=False)
+        for group in range(parquet.num_row_groups):
+            for batch in parquet.read_row_group(group).combine_chunks().to_batches():
+                writer.write(filled(batch, columns))
+        rewritten = writer.close()
+    assert rewritten is not None
+    return {"files": {f"sink/{task['node']}": {**rewritten, "own_columns": task["own_columns"]}}}
+
+
+def where_it_is(store: Store, facts: FileFacts) -> str:
+    """A file of a sink, which may wait for the others of its sink."""
+    waiting = staged(facts["path"])
+    return waiting if store.exists(waiting) else facts["path"]
+
+
+def own_hash(facts: FileFacts) -> str:
+    return facts.get("own_columns") or facts.get("schema", facts["path"])
+
+
+def own_columns(store: Store, facts: FileFacts) -> pa.Schema:
+    """The columns that a map task wrote into a file."""
+    if "own_columns" in facts:
+        return from_text(facts["own_columns"])
+    with store.open(where_it_is(store, facts)) as file:
+        return pq.read_schema(file).remove_metadata()
+
+
+def columns_of_all(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """All columns by name, each of the type that holds all values. A column without such a type stays as it is."""
+    types: dict[str, list[pa.DataType]] = {}
+    for schema in schemas:
+        for field in schema:
+            types.setdefault(field.name, []).append(field.type)
+    columns = [(name, common_type(types[name])) for name in sorted(types)]
+    return pa.schema([(name, kind) for name, kind in columns if kind is not None])
+
+
+def common_type(kinds: list[pa.DataType]) -> pa.DataType | None:
+    """The type that holds values of all; None where there is none."""
+    try:
+        return (
+            pa.unify_schemas([pa.schema([("one", kind)]) for kind in kinds], promote_options="permissive")
+            .field("one")
+            .type
+        )
+    except pa.ArrowException:
+        return None
+
+
+def conformed(own: pa.Schema, columns: pa.Schema) -> pa.Schema:
+    """The columns of a file as they should be: its own in their order, then those that it lacks."""
+    types = {field.name: field.type for field in columns}
+    there = [(field.name, types.get(field.name, field.type)) for field in own]
+    return pa.schema([*there, *((name, kind) for name, kind in types.items() if name not in own.names)])
+
+
+def filled(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """A batch with exactly these columns, null where it had none."""
+    arrays = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(len(batch), field.type)
+        for field in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def as_text(columns: pa.Schema) -> str:
+    return base64.b64encode(columns.serialize()).decode("ascii")
+
+
+def from_text(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

@@ -1,0 +1,184 @@
+"""Which partitions a map node has, and the task for each, with what is stored of it already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NotRequired, TypedDict
+
+from gristmill.pipeline import fingerprint
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.inputs.cutting import contents_of, key_of
+from gristmill.pipeline.inputs.portion import Inputs, size_of
+from gristmill.pipeline.plan.plan import MapNode, Segment
+from gristmill.pipeline.plan.signals import measured_again, seen_by, texts_kept
+from gristmill.pipeline.recipe.recipe import Recipe, Source
+from gristmill.pipeline.store.forgotten import read_list, with_list
+from gristmill.pipeline.store.parts import identity
+from gristmill.pipeline.store.records import MapTask, Part, PartInput, Phase, RejectsSettings, RuleSpec
+from gristmill.pipeline.store.store import Store
+
+
+def rejects_settings(recipe: Recipe) -> RejectsSettings:
+    rejects = recipe.head.rejects
+    return {"keep": rejects.keep, "text": rejects.text}
+
+
+def tasks_of_node(
+    node: MapNode, recipe: Recipe, store: Store, inputs: Mapping[str, Inputs], parts: Iterable[Part]
+) -> list[MapTask]:
+    """One task for each partition of a map node, with all its phases."""
+    plan = PhasePlan.of(node, recipe)
+    if node.source is not None:
+        tasks = tasks_of_source(node, plan, node.source, recipe, store, inputs[node.source.name])
+    else:
+        tasks = [task_on_part(node, plan, recipe, store, part) for part in parts]
+    keys = [task["key"] for task in tasks]
+    if len(set(keys)) != len(keys):
+        raise RecipeError(f"{node.name}: two parts have the same name; give the sources names of their own")
+    return sorted(tasks, key=lambda task: task["key"])
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """The phases of a map node, each with the fingerprint of its own code and settings."""
+
+    phases: tuple[tuple[str, Phase], ...]
+
+    @classmethod
+    def of(cls, node: MapNode, recipe: Recipe) -> PhasePlan:
+        phases: list[tuple[str, Phase]] = []
+        for segment in node.segments:
+            phase: Phase = {
+                "task": "",
+                "segment": segment.name,
+                "stages": [step.spec for step in segment.works],
+                "rules": [],
+                "documents": segment.documents,
+                "beside": segment.beside,
+                "measured_again": measured_again(segment.steps),
+                "texts_kept": texts_kept(segment.steps, segment.decides),
+            }
+            if segment.works or segment.source is not None:
+                phases.append((segment.fingerprint(recipe), phase))
+            if segment.decides:
+                phases.append(
+                    (segment.fingerprint_of_rules(recipe), {**phase, "stages": [], "rules": rules_of(segment)})
+                )
+        return cls(tuple(phases))
+
+    def on(self, first: str) -> list[Phase]:
+        """The phases on a partition, each named by all before it. `first` names the first phase on this partition."""
+        phases: list[Phase] = []
+        name = first
+        for number, (fingerprint_, phase) in enumerate(self.phases):
+            name = fingerprint.digest([fingerprint_, name]) if number else name
+            phases.append({**phase, "task": name})
+        return phases
+
+    @property
+    def first(self) -> str:
+        return self.phases[0][0]
+
+
+def rules_of(segment: Segment) -> list[RuleSpec]:
+    rules: list[RuleSpec] = []
+    for step in segment.decides:
+        columns, texts = seen_by(segment.steps, segment.decides, step)
+        rules.append({"stage": step.spec, "columns": columns, "texts": texts})
+    return rules
+
+
+def tasks_of_source(
+    node: MapNode, plan: PhasePlan, source: Source, recipe: Recipe, store: Store, inputs: Inputs
+) -> list[MapTask]:
+    """Tasks that read spans of files."""
+    forgotten = read_list(store)
+    tasks: list[MapTask] = []
+    for spans, limit in inputs.parts:
+        key = key_of(source.name, spans)
+        first = fingerprint.digest([plan.first, key, contents_of(spans), limit])
+        phases = plan.on(first if forgotten is None else with_list(first, forgotten.checksum))
+        origin: list[PartInput] = [
+            {"source": source.name, "path": span.file.path, "start": span.start, "end": span.end} for span in spans
+        ]
+        task: MapTask = {
+            **task_head(node, recipe, store, phases),
+            "key": key,
+            "reader": source.reader.spec,
+            "source": source.name,
+            "part": None,
+            "files": [span.plain() for span in spans],
+            "inputs": origin,
+            "limit": limit,
+            "cost": size_of(spans),
+        }
+        if forgotten is not None:
+            task["forgotten"] = forgotten.checksum
+        tasks.append(task)
+    return tasks
+
+
+def task_on_part(node: MapNode, plan: PhasePlan, recipe: Recipe, store: Store, part: Part) -> MapTask:
+    """A task that reads a partition which an earlier node stored."""
+    phases = plan.on(fingerprint.digest([plan.first, identity(part)]))
+    return {
+        **task_head(node, recipe, store, phases),
+        "key": part["key"],
+        "reader": None,
+        "source": part["source"],
+        "part": part,
+        "files": [],
+        "inputs": [],
+        "limit": None,
+        "cost": part["text_bytes"],
+    }
+
+
+class MapTaskHead(TypedDict):
+    """What all tasks of a map node have in common."""
+
+    kind: Literal["partition"]
+    task: str
+    node: str
+    out: str
+    phases: list[Phase]
+    rejects: RejectsSettings
+    batch_bytes: int
+    gpu: bool
+    forgotten: NotRequired[str]
+
+
+def task_head(node: MapNode, recipe: Recipe, store: Store, phases: list[Phase]) -> MapTaskHead:
+    return {
+        "kind": "partition",
+        "task": phases[-1]["task"],
+        "node": node.name,
+        "out": store.anywhere,
+        "phases": phases,
+        "rejects": rejects_settings(recipe),
+        "batch_bytes": recipe.head.parts.batch_bytes,
+        "gpu": any(segment.gpu for segment in node.segments),
+    }
+
+
+def documents_of(task: MapTask) -> str:
+    """The name under which the journal knows how many documents a reading task gave, whether its files are there or
+    not."""
+    return counted_as(task["phases"][0]["task"])
+
+
+def counted_as(task: str) -> str:
+    return fingerprint.digest(["documents", task])
+
+
+def global_task(stage_fingerprint: str, parts: Iterable[Part], kept: list[str]) -> str:
+    """The fingerprint of a global stage on its documents and on what earlier runs have `kept` for it, under which the
+    journal knows that it is done."""
+    return fingerprint.digest(["global", stage_fingerprint, sorted(identity(p) for p in parts), *kept])
+
+
+def begun_of(task: str) -> str:
+    """The name under which the journal knows that a global stage was begun on its documents; once it has ended, as long
+    as the rows between its rounds are there."""
+    return fingerprint.digest(["begun", task])
