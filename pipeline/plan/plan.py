@@ -13,11 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gristmill.pipeline import fingerprint
-from gristmill.pipeline.errors import Mistakes, RecipeError
-from gristmill.pipeline.fingerprint import Identity
-from gristmill.pipeline.plan.changes import MadeOf, made_of
-from gristmill.pipeline.plan.final_stages import check_nothing_leaks
-from gristmill.pipeline.plan.page_signals import with_page_signals
+from gristmill.pipeline.errors import Mistakes
+from gristmill.pipeline.fingerprint import Identity, MadeOf, made_of
+from gristmill.pipeline.plan.plan_checks import (
+    check_nothing_leaks,
+    check_pages_become_text,
+    check_something_stays,
+    check_sources_see_documents,
+)
 from gristmill.pipeline.plan.signals import (
     decides_on_the_spot,
     measured_again,
@@ -25,10 +28,9 @@ from gristmill.pipeline.plan.signals import (
     seen_by,
     texts_kept,
     with_measures,
+    with_page_signals,
     with_rules_at_once,
 )
-from gristmill.pipeline.plan.stage_order import in_one_order
-from gristmill.pipeline.plan.text_first import check_pages_become_text
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
 from gristmill.stages.stage import Annotate, Global, Map, Reader, Rule, Sink, Stage
@@ -301,22 +303,6 @@ def names_of(node: Node) -> list[str]:
     return [segment.name for segment in node.segments] if isinstance(node, MapNode) else [node.name]
 
 
-def check_sources_see_documents(recipe: Recipe) -> None:
-    """Stages of one source work document by document."""
-    steps = [step for source in recipe.sources for step in source.steps if isinstance(step.stage, Global)]
-    if steps:
-        what = "needs the whole data set; it belongs under the shared stages"
-        raise RecipeError("\n".join(f"{recipe.path}:{step.line}: {step.called} {what}" for step in steps))
-
-
-def check_something_stays(recipe: Recipe) -> None:
-    """A run that keeps no intermediates has to write something."""
-    stages = [step.stage for step in (*(step for source in recipe.sources for step in source.steps), *recipe.steps)]
-    leaves = [s for s in stages if isinstance(s, Sink) or (isinstance(s, Global) and (s.final or s.saves))]
-    if recipe.head.keep == "nothing" and not leaves:
-        raise RecipeError(f"{recipe.path}: keep: nothing, and no stage writes anything; add `write` or `pack`")
-
-
 def _segments_of(source: Source, shared: tuple[Step, ...]) -> list[Segment]:
     """The segments of a source up to where it has met the others; the shared stages belong to its last one, if no cut
     lies between."""
@@ -332,3 +318,17 @@ def _segments_of(source: Source, shared: tuple[Step, ...]) -> list[Segment]:
 def _writes(segment: Segment) -> bool:
     """Whether a segment ends in a stage that writes its documents for others. A second copy for nobody is not made."""
     return bool(segment.steps) and isinstance(segment.steps[-1].stage, Sink)
+
+
+def in_one_order(legs: Sequence[Sequence[str]]) -> list[str]:
+    """Names of stages, each once; of those that nothing orders, the one that was named first. Legs come in an order of
+    work."""
+    before: dict[str, set[str]] = {}
+    for names in legs:
+        for place, name in enumerate(names):
+            before.setdefault(name, set()).update(names[:place])
+    order: dict[str, None] = {}
+    while len(order) < len(before):
+        waiting = [name for name in before if name not in order]
+        order[next((name for name in waiting if before[name] <= order.keys()), waiting[0])] = None
+    return list(order)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from gristmill.pipeline.errors import Mistakes, RecipeError
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
 from gristmill.stages.checks import OF_LICENSES, nearest
 from gristmill.stages.documents import BASE, PAGE
-from gristmill.stages.stage import Annotate, Global, Map, Rewrite, Rule, Sink, Stage
+from gristmill.stages.stage import Annotate, Global, Map, Reader, Rewrite, Rule, Sink, Stage
 
 READ = {*BASE.names, *PAGE.names}  # columns that a reader fills
 KNOWN_BEFORE_TEXT = READ - {"text", "html"}
@@ -43,6 +44,24 @@ def _at_once(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 def changes_text(stage: Stage) -> bool:
     return isinstance(stage, Rewrite) or (isinstance(stage, Global) and stage.rewrites)
+
+
+def on_its_way(recipe: Recipe, source: Source) -> tuple[Step, ...]:
+    """The stages that a source's documents meet, in order."""
+    names = [step.called for step in recipe.steps]
+    return (*source.steps, *recipe.steps[names.index(source.join) if source.join else 0 :])
+
+
+def makes_text(stage: Stage) -> bool:
+    """A stage that writes text and reads html, or says nothing of what it reads, as stages from outside may."""
+    read = (
+        stage.needs
+        if isinstance(stage, Rewrite)
+        else stage.columns
+        if isinstance(stage, Global) and stage.rewrites
+        else None
+    )
+    return read is not None and (not read or "html" in read)
 
 
 # --- putting measuring stages in -------------------------------------------------------------------------------------
@@ -276,3 +295,68 @@ def pieces(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
             cut.append([])
         cut[-1].append(step)
     return [tuple(piece) for piece in cut]
+
+
+# --- signals that are measured on pages, not on their text -----------------------------------------------------------
+# Who measures them stands before the stage that makes text of pages, and readers keep headers for those that look at
+# them.
+
+
+def with_page_signals(recipe: Recipe) -> Recipe:
+    """The recipe with stages that measure pages where any stage needs what they add: before pages become text, and of
+    texts at the end of their source's own stages."""
+    pages_first = sorted(recipe.sources, key=lambda source: not cast(Reader, source.reader.stage).gives_pages)
+    for name in [source.name for source in pages_first]:
+        recipe = _with_gauges(recipe, next(source for source in recipe.sources if source.name == name))
+    return replace(recipe, sources=tuple(_with_headers(recipe, source) for source in recipe.sources))
+
+
+def _with_gauges(recipe: Recipe, source: Source) -> Recipe:
+    way = on_its_way(recipe, source)
+    wanted = _wanted(recipe, way)
+    if not wanted:
+        return recipe
+    needing = min(place for step_places in wanted.values() for place in step_places.values())
+    own = len(source.steps)
+    pages = cast(Reader, source.reader.stage).gives_pages
+    text = next((place for place, step in enumerate(way) if makes_text(step.stage)), len(way))
+    place = min(needing, text) if pages else min(needing, own)
+    taken = {step.called for step in recipe.all_steps} | {each.name for each in recipe.sources}
+    gauges = [_gauge(kind, tuple(places), way[needing], taken) for kind, places in wanted.items()]
+    if place < own or (place == own and (source.join is not None or not pages)):
+        steps = (*source.steps[:place], *gauges, *source.steps[place:])
+        sources = [replace(each, steps=steps) if each is source else each for each in recipe.sources]
+        return replace(recipe, sources=tuple(sources))
+    place += len(recipe.steps) - (len(way) - own) - own
+    return replace(recipe, steps=(*recipe.steps[:place], *gauges, *recipe.steps[place:]))
+
+
+def _wanted(recipe: Recipe, way: Sequence[Step]) -> dict[type[Annotate], dict[str, int]]:
+    """Stages that look at pages, with the signals that nobody adds before the place where they are needed first."""
+    added = {name for step in way for name in step.stage.added}
+    wanted: dict[type[Annotate], dict[str, int]] = {}
+    for place, step in enumerate(way):
+        for name in step.needs:
+            if name in added or name in BASE.names or name in PAGE.names:
+                continue
+            kind = registry.adds(name)
+            if kind is not None and issubclass(kind, Annotate) and "html" in kind.needs:
+                wanted.setdefault(kind, {}).setdefault(name, place)
+    return wanted
+
+
+def _gauge(kind: type[Annotate], names: tuple[str, ...], asks: Step, taken: set[str]) -> Step:
+    called, number = kind.recipe_name(), 2
+    while called in taken:
+        called, number = f"{kind.recipe_name()}_{number}", number + 1
+    taken.add(called)
+    stage: Stage = kind(**{"name": called, "only": tuple(name for name in kind.adds if name in names)})
+    return Step(stage, kind.recipe_name(), asks.folder, asks.line, asks.at_once)
+
+
+def _with_headers(recipe: Recipe, source: Source) -> Source:
+    steps = on_its_way(recipe, source)
+    if not any(isinstance(step.stage, Annotate) and step.stage.reads_headers for step in steps):
+        return source
+    reader = cast(Reader, source.reader.stage).with_headers()
+    return source if reader == source.reader.stage else replace(source, reader=replace(source.reader, stage=reader))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from gristmill.pipeline.plan.stage_order import in_one_order
+from gristmill.pipeline.plan.plan import in_one_order
 from gristmill.pipeline.progress.progress_file import PATH, state_of
 from gristmill.pipeline.store.counts import Count, RunAccount
 

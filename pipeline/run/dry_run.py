@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from gristmill.pipeline.errors import Mistakes
+from gristmill.pipeline.fingerprint import MadeOf, changes, made_before
 from gristmill.pipeline.flow.saved import kept_before, saved_is_gone
 from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.notes import (
@@ -19,7 +20,6 @@ from gristmill.pipeline.inputs.notes import (
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
 from gristmill.pipeline.leg.resume import resume
-from gristmill.pipeline.plan.changes import MadeOf, changes, made_before
 from gristmill.pipeline.plan.plan import GlobalNode, Node, make_plan, names_of
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.forecast import asked_of_models

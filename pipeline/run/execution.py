@@ -12,6 +12,7 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.work import look_here
 from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles, in_words
+from gristmill.pipeline.fingerprint import changes, made_before
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.inputs.notes import (
@@ -28,7 +29,6 @@ from gristmill.pipeline.leg.conform import conform_tasks
 from gristmill.pipeline.leg.numbers import task_of_numbers, with_numbers
 from gristmill.pipeline.leg.resume import resume
 from gristmill.pipeline.leg.side_by_side import task_of_pages
-from gristmill.pipeline.plan.changes import changes, made_before
 from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, Plan, Segment, Stored, make_plan, names_of
 from gristmill.pipeline.progress.progress_file import OnRecord, words_of
 from gristmill.pipeline.progress.ui import UI

@@ -15,8 +15,8 @@ from typing import Any, TypedDict
 import psutil
 
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.fingerprint import MadeOf
 from gristmill.pipeline.leg.slowest import Slowest
-from gristmill.pipeline.plan.changes import MadeOf
 from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.recipe import Prices, Recipe, Source
 from gristmill.pipeline.run.findings import Findings

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gristmill.pipeline.plan.plan import make_plan
-from gristmill.pipeline.plan.stage_order import in_one_order
+from gristmill.pipeline.plan.plan import in_one_order, make_plan
 from gristmill.pipeline.progress.so_far import record_so_far
 from gristmill.pipeline.recipe import recipe as recipes
 from tests.pipeline.runs import save
