@@ -54,10 +54,8 @@ WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionD
 # kind import.
 _DOCUMENTS = (
     "gristmill.kernels.base.columns",
-    "gristmill.pipeline.store.counts",
-    "gristmill.pipeline.store.parts",
-    "gristmill.pipeline.store.rejects",
-    "gristmill.pipeline.store.writing",
+    "gristmill.pipeline.store.accounting",
+    "gristmill.pipeline.store.partitions",
 )
 _ABLATION = ("gristmill.pipeline.ablate.work",)
 ENGINE: dict[str, tuple[str, ...]] = {
@@ -77,7 +75,7 @@ ENGINE: dict[str, tuple[str, ...]] = {
         "gristmill.pipeline.flow.verdicts",
         *_DOCUMENTS,
     ),
-    "pages": ("gristmill.pipeline.leg.side_by_side", "gristmill.pipeline.store.parts"),  # for the report
+    "pages": ("gristmill.pipeline.leg.side_by_side", "gristmill.pipeline.store.partitions"),  # for the report
     "training": ("gristmill.pipeline.ablate.feeding", *_ABLATION),
     "measuring": ("gristmill.pipeline.ablate.evaluation", "gristmill.pipeline.judging.tables", *_ABLATION),
 }

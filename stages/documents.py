@@ -58,6 +58,8 @@ class Origin:
     start: int = 0
     end: int | None = None
     records: tuple[tuple[int, int], ...] | None = None
+    address: str = ""  # of the input, as it was listed
+    stamp: str = ""  # of the version that was listed, of an input that is no local file
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, BinaryIO, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.frames import ROW, names_in
+from gristmill.stages.inputs import InputAccess, InputFile, InputFiles
 from gristmill.stages.limits import Bound, Limit, above, below, setting_at, signals_bounded
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents, documents_in
 from gristmill.stages.settings import PLACEMENT, Range, SaysInOneLine, Settings, of_a_recipe, snake_case
@@ -333,7 +334,8 @@ class Sink(Map):
 
 
 class Reader(Stage):
-    """Turns one span of a file into batches of documents. Opening files is the engine's work."""
+    """Turns one span of an input into batches of documents. Inputs are the files that `path` names, unless a reader
+    lists and opens its own."""
 
     path: Annotated[
         str | list[str],
@@ -366,13 +368,28 @@ class Reader(Stage):
         """The reader as it also keeps headers that state terms of use."""
         return self
 
-    def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
-        """Byte ranges of about `target` bytes in which the file can be read apart; the whole file unless the format
-        allows more."""
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The files, folders and globs below which its inputs are."""
+        return (self.path,) if isinstance(self.path, str) else tuple(self.path)
+
+    def list_inputs(self, access: InputAccess) -> InputFiles:
+        """The inputs of the source, on the driver, before any work. Their names, sizes and contents must not depend on
+        the machine."""
+        return access.list_files(self.path, self.suffixes)
+
+    def open(self, origin: Origin, access: InputAccess) -> Any:
+        """What `spans` and `read` get for an input, on the worker: a binary file, or anything else that works in a
+        `with` statement."""
+        return access.open_file(origin)
+
+    def spans(self, file: Any, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
+        """Ranges of about `target` bytes that can be read separately; the whole input unless the format allows more. A
+        reader may count in something else than bytes: row groups, ids."""
         return [(0, None)]
 
     @abstractmethod
-    def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]: ...
+    def read(self, file: Any, origin: Origin) -> Iterator[Reading]: ...
 
 
 class Global(Stage):
@@ -470,7 +487,7 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Reco
 
 
 __all__ = [
-    "PLACEMENT", "Annotate", "Applied", "Bound", "CannotRun", "ContractBroken", "Dataset", "Flow", "Global", "Limit",
-    "Made", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rule", "Settings", "Signals", "Sink",
+    "PLACEMENT", "Annotate", "Applied", "Bound", "CannotRun", "ContractBroken", "Dataset", "Flow", "Global", "InputAccess",
+    "InputFile", "InputFiles", "Limit", "Made", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rule", "Settings", "Signals", "Sink",
     "Stage", "Verdict", "above", "below", "numbers_in", "of_a_recipe", "snake_case", "with_columns",
 ]  # fmt: skip

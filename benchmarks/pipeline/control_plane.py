@@ -188,7 +188,7 @@ def driver(folder: Path, how: dict[str, Any]) -> None:
     from gristmill.pipeline.engine.engine import Engine
     from gristmill.pipeline.fingerprint import digest
     from gristmill.pipeline.store.journal import Journal
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
 
     class Quiet:
         def __getattr__(self, name: str) -> Any:

@@ -26,10 +26,9 @@ from gristmill.pipeline.leg.bound_rule import run_decide
 from gristmill.pipeline.look.samples import legs_with_rules, run_samples, task_of_samples
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
-from gristmill.pipeline.store.counts import Count
-from gristmill.pipeline.store.parts import new_part
-from gristmill.pipeline.store.store import Store, json_bytes
-from gristmill.pipeline.store.writing import write_table
+from gristmill.pipeline.store.accounting import Count
+from gristmill.pipeline.store.partitions import new_part, write_table
+from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.pipeline.survey.survey import survey_legs
 from gristmill.stages import C4Quality, FinewebQuality, GopherQuality, GopherRepetition, KeepLanguages
 

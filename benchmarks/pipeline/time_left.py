@@ -92,7 +92,7 @@ def run_logged(recipe: str, out: str, log: str, workers: int) -> None:
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.earlier import known_before
     from gristmill.pipeline.run.run import run
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
 
     ui = Logged()
     loaded = recipes.load(recipe)

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.cli.upkeep import check_files
 from gristmill.pipeline.look.token_sets import faults_of
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.forget.forgetting import contents, documents, make_run, places, windows
 
 SLICE = 2

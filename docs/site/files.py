@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from gristmill.pipeline.recipe.recipe import FOLDERS
-from gristmill.pipeline.store import rejects, run_records
+from gristmill.pipeline.store import accounting, run_records
 from gristmill.shards import format as shard_format, index as shard_index
 from gristmill.stages import documents, write
 
@@ -72,7 +72,7 @@ def files_page() -> str:
         "## Columns of documents\n\nEvery document has these between stages, then its signals"
         " ([signals](signals.md)).\n\n" + columns(documents.BASE),
         "## Columns of write\n\nFirst these, then signals.\n\n" + columns(write.COLUMNS),
-        "## Columns of rejects\n\n" + columns(rejects.SCHEMA),
+        "## Columns of rejects\n\n" + columns(accounting.SCHEMA),
         "## run.json\n\n" + keys_of(run_records.RunRecord),
         "### A stage in run.json\n\n" + keys_of(run_records.StageRecord),
         "## Columns of token shards\n\nOf rows of 2,048 tokens of a vocabulary of 32,768.\n\n"

@@ -42,7 +42,7 @@ from gristmill.pipeline.ablate.workers import Crew, Team, Work
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.report.ablation_record import AblationRecord
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.trainer.evaluation.multiple_choice import BadQuestions, encode_questions, read_questions
 
 RECORD = "ablation.json"

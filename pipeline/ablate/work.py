@@ -29,7 +29,7 @@ from gristmill.pipeline.ablate.feeding import rows_and_order
 from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, Job, JobResult, Start, TrainingOutcome
 from gristmill.pipeline.errors import GristmillError, in_words
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 
 TRAINED, RESULT, ITEMS_FILE, JOB = "trained.json", "result.json", "items.parquet", "job.json"
 OF_TRAINING = ("run.json", "metrics.jsonl", "checkpoints", "model", "tensorboard", TRAINED)

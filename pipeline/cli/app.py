@@ -216,7 +216,7 @@ def guess_of(folder: str, where: Where) -> Estimate | None:
     """From the run on a part of the input that lies beside a run's folder, if there is one."""
     from gristmill.pipeline.inputs.estimate import estimate
     from gristmill.pipeline.store.run_records import RunRecord
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
 
     record: RunRecord | None = Store(folder).sample.read_json_if_whole("run.json")
     return estimate(record, where.count) if record and record.get("status") == "done" else None
@@ -226,7 +226,7 @@ def show_so_far(folder: str) -> None:
     """The stages that a failed run finished, and its alarms, which often say why."""
     from gristmill.pipeline.progress.progress import final_table
     from gristmill.pipeline.store.run_records import RunRecord
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
 
     try:
         record: RunRecord | None = Store(folder).read_json("run.json")

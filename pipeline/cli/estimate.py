@@ -53,7 +53,7 @@ def estimate(
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.recipe.memory_limit import check_memory
     from gristmill.pipeline.run.forecast import Shape, asked_of_models, forecast
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
 
     loaded = recipes.load(recipe)
     if memory is not None:
@@ -94,7 +94,7 @@ def estimate(
 
 def finished(folder: str, recipe: Recipe) -> RunRecord:
     """The record of a run on a part of what this recipe reads."""
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
 
     record: RunRecord | None = Store(folder).read_json("run.json")
     if not record or record.get("status") != "done":

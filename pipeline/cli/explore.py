@@ -68,7 +68,7 @@ def check_folder(out: str) -> None:
     """A folder in which something was run, or may be soon."""
     if "://" not in out and not Path(out).is_dir():
         raise RecipeError(f"{out}: no such folder; explore wants the output folder of a run")
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
 
     store = Store(out)
     if not any(store.exists(path) for path in ("run.json", "journal", "legs", "stages", "logs", ".lock")):

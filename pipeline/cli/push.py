@@ -50,7 +50,7 @@ def push(
 
 def documents_of(folder: Path) -> dict[str, Any]:
     """The files of each sink, and a card with which a hub's viewer opens them."""
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
     from gristmill.shards.card import StageFacts, dataset_card, with_configs
 
     record: RunRecord | None = Store(str(folder)).read_json("run.json")

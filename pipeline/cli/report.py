@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 
@@ -79,7 +79,7 @@ def report(
     """Rewrite report.html of a run or ablation.html of an ablation; with two runs, show what differs and write
     compare.html."""
     from gristmill.pipeline.look.run_folder import NotFound
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
 
     if other is None and (to or as_json):
         raise RecipeError("--to and --json are for two runs: gristmill report A B")
@@ -107,7 +107,7 @@ def report(
 def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
     from gristmill.pipeline.compare.compare import compare, plain
     from gristmill.pipeline.compare.sections import page_of, render
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
 
     comparison = compare(out, other)
     if as_json:

@@ -28,7 +28,7 @@ def verify(
     written."""
     from gristmill.pipeline.cli.upkeep import check_files
     from gristmill.pipeline.look.token_sets import faults_in_store, faults_of
-    from gristmill.pipeline.store.store import Store
+    from gristmill.pipeline.store.storage import Store
 
     show, count, store = console(), 0, Store(folder)
     told: set[Path] = set()  # files that are known to be damaged

@@ -22,8 +22,7 @@ from rich.text import Text
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import as_bytes
-from gristmill.pipeline.inputs.files import all_were_read, is_run, refuse_special, runs_above
-from gristmill.pipeline.inputs.listing import LOOP, Folders
+from gristmill.pipeline.inputs.files import LOOP, Folders, all_were_read, is_run, refuse_special, runs_above
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.processes.cores import cores_here
@@ -31,10 +30,9 @@ from gristmill.pipeline.processes.nodes import in_words as in_nodes, nodes_here
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.yaml_lines import load_with_lines
 from gristmill.pipeline.run.stale import stages_of, unused_results
-from gristmill.pipeline.store.checksums import hash_of_object
 from gristmill.pipeline.store.journal import READERS, Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store, hash_of_object
 from gristmill.pipeline.tables import Grid
 from gristmill.stages.checks import nearest
 from gristmill.stages.stage import Reader, Settings

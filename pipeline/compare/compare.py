@@ -22,7 +22,7 @@ from gristmill.pipeline.look.funnel import SourceLevel
 from gristmill.pipeline.look.recipe_differences import Difference, StagePair
 from gristmill.pipeline.look.run_folder import NotFound
 from gristmill.pipeline.look.volume import READ, Volume
-from gristmill.pipeline.store.parts import TOP
+from gristmill.pipeline.store.partitions import TOP
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from gristmill.pipeline.look.legs import legs_of, sinks_of
 from gristmill.pipeline.look.overview import Overview, overview_of, reports_of
 from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun, record_in
-from gristmill.pipeline.store.parts import TOP
+from gristmill.pipeline.store.partitions import TOP
 from gristmill.stages.blend.copies import COPIES
 
 PILE = 1 << 20  # documents in a pile

@@ -22,7 +22,7 @@ from gristmill.classifiers.llm.http import proxy_for, retry_after
 from gristmill.classifiers.llm.model import LanguageModelError
 from gristmill.pipeline.errors import RunFailed, code_of, refusal
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.store.objects import REQUESTS, file_system, patiently
+from gristmill.pipeline.store.storage import REQUESTS, file_system, with_retries
 
 PIECE = 8 << 20  # bytes of one answer that a file system holds in memory
 RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
@@ -277,7 +277,7 @@ class StoreWire:
         fetch: Callable[[int, int], bytes] = lambda at, to: self._fs.cat_file(path, at, to)  # noqa: E731
         for at in range(start, end, PIECE):
             to = min(at + PIECE, end)
-            data = patiently(lambda at=at, to=to: fetch(at, to), path)  # type: ignore[misc]
+            data = with_retries(lambda at=at, to=to: fetch(at, to), path)  # type: ignore[misc]
             if len(data) != to - at:
                 raise Interrupted(f"{len(data):,} bytes came of {to - at:,}")
             yield data

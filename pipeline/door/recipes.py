@@ -20,7 +20,7 @@ from gristmill.pipeline.errors import RecipeError, RunFailed, in_words
 from gristmill.pipeline.forget.outside import blank, rows_of_table, tables_folder
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.store.forgotten import Forgotten, read_list
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.frames import as_arrow, as_column
 from gristmill.stages.stage import Reader, Stage
 

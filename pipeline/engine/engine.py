@@ -36,7 +36,7 @@ from gristmill.pipeline.processes.kernel_packs import Offer, offer_in
 from gristmill.pipeline.progress.facts import WorkerMemory
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.store.journal import FOLDER, Journal
-from gristmill.pipeline.store.parts import parts_of, resting_on
+from gristmill.pipeline.store.partitions import parts_of, resting_on
 from gristmill.pipeline.store.records import FOR_REPORTS, NOT_JOURNALED, LookTask, PagesTask, Result, RowsHandle, Task
 
 if TYPE_CHECKING:

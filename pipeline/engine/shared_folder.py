@@ -21,10 +21,9 @@ from typing import TypedDict
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.fingerprint import DATA, OURS, PRODUCT, file_of
-from gristmill.pipeline.store.checksums import hash_of_content
 from gristmill.pipeline.store.journal import FOLDER
 from gristmill.pipeline.store.records import Task
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store, hash_of_content
 
 READS, PAUSE = 5, 0.2  # a shared file system may be a moment late
 

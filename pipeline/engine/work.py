@@ -45,9 +45,9 @@ from gristmill.pipeline.processes.lifetime import (
 from gristmill.pipeline.processes.memory import forget_peak
 from gristmill.pipeline.processes.nodes import bind
 from gristmill.pipeline.processes.template import LOADS
-from gristmill.pipeline.store.objects import REQUESTS, since
-from gristmill.pipeline.store.parts import parts_of
+from gristmill.pipeline.store.partitions import parts_of
 from gristmill.pipeline.store.records import FOR_REPORTS, HeldTask, LookTask, Result, Task
+from gristmill.pipeline.store.storage import REQUESTS, requests_since
 from gristmill.pipeline.survey.tasks import run_survey
 from gristmill.stages.stage import CannotRun, Map
 
@@ -136,7 +136,7 @@ def run_tasks(
             with no_way_back_for_forks():
                 result = run_task(task, care, careful, place)
             done.append({**result, "seconds": round(time.perf_counter() - start, 4)})
-            if requests := since(sent):
+            if requests := requests_since(sent):
                 done[-1]["requests"] = requests
             if "failed" in done[-1] and ("damaged" in done[-1] or task["kind"] not in FOR_REPORTS):
                 break

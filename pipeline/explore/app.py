@@ -39,7 +39,7 @@ from gristmill.pipeline.explore.reading_turns import Busy, Turn, Turns
 from gristmill.pipeline.explore.search import READ_ERRORS, Searcher
 from gristmill.pipeline.explore.snapshot import READ_WRONG, Snapshot, Snapshots
 from gristmill.pipeline.formatting import for_machines, uids_meant
-from gristmill.pipeline.inputs.again import NoOriginal
+from gristmill.pipeline.inputs.files import NoOriginal
 from gristmill.pipeline.look.run_folder import NotFound
 
 SEARCHING = 4.0  # seconds of one search

@@ -19,8 +19,7 @@ import numpy as np
 
 from gristmill.pipeline.explore.reading_turns import Turn
 from gristmill.pipeline.explore.snapshot import Snapshot
-from gristmill.pipeline.inputs.again import NoOriginal, addresses_of, reader_of
-from gristmill.pipeline.inputs.files import REMEMBERED, open_input, remembered_in
+from gristmill.pipeline.inputs.files import REMEMBERED, NoOriginal, addresses_of, open_input, reader_of, remembered_in
 from gristmill.pipeline.look.history import FileSpan, Story
 from gristmill.stages.read.charset import decode_page
 from gristmill.stages.read.payload import is_pdf

@@ -8,8 +8,8 @@ from typing import TypedDict
 
 from gristmill.pipeline.look.records import LegManifest, PartFiles
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
+from gristmill.pipeline.store.partitions import staged
 from gristmill.pipeline.store.records import Part
-from gristmill.pipeline.store.sinks import staged
 
 LARGEST_JOURNAL = 256 << 20  # bytes; beyond that a page would wait too long for parts that the manifests will name
 

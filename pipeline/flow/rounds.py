@@ -20,9 +20,9 @@ from gristmill.pipeline.flow.rows import files_of_rows, read_rows, write_range, 
 from gristmill.pipeline.processes.memory import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.lock import store_of
-from gristmill.pipeline.store.parts import read_part
+from gristmill.pipeline.store.partitions import read_part
 from gristmill.pipeline.store.records import FileFacts, Files, Part, Result, RoundTask
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.shards.writer import write_shard
 from gristmill.stages.contract import ContractBroken, check_rows, check_same_types, kind_of
 from gristmill.stages.flow import JoinFunction, MeetFunction, MergeFunction, Published, ScanFunction

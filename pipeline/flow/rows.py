@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from gristmill.kernels.base.columns import widened
 from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.fingerprint import digest
-from gristmill.pipeline.store.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch, is_whole
-from gristmill.pipeline.store.parts import bucket_of
+from gristmill.pipeline.store.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch
+from gristmill.pipeline.store.partitions import bucket_of
 from gristmill.pipeline.store.records import FileFacts, RowsHandle
-from gristmill.pipeline.store.store import HashingFile, Store
+from gristmill.pipeline.store.storage import HashingFile, Store, is_whole
 
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
 

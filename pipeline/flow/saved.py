@@ -20,10 +20,9 @@ from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.flow.rows import StoredRows, rows_schema, write_without
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Recipe, Step
-from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import EarlierRun, FileFacts, SavedIndex
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.stages.paths import located
 from gristmill.stages.stage import Global
 
@@ -98,7 +97,7 @@ def load_all(address: str, step: Step, named: bool) -> tuple[StoredRows, JSONObj
             )
         facts = saved["facts"]
         rows = StoredRows(rows.files + more.files, max(rows.buckets, more.buckets), more.by)
-        run = cast(JSONObject, saved.get("run", {"name": saved["of"].partition("/")[0], "rows": more.count}))
+        run = cast(JSONObject, saved["run"])
         saved_at = kept.store.modified("index.json").isoformat(timespec="seconds")
         earlier.append({"index": kept.name, "address": kept.store.address, "saved": saved_at, **run})
     return rows, facts or {}, earlier
@@ -220,8 +219,7 @@ def forget_in_index(kept: Store, uids: NDArray[np.uint64], known: bool) -> int:
     if went:
         before = known_as(index)
         changed = cast(SavedIndex, {**undigested(index), "files": files})
-        if "run" in changed:
-            changed["run"] = {**changed["run"], "rows": sum(facts["rows"] for facts in files)}
+        changed["run"] = {**changed["run"], "rows": sum(facts["rows"] for facts in files)}
         if known:
             changed["was"] = {name: value for name, value in before.items() if name != "was"}
         write_index(kept, changed)
@@ -249,7 +247,4 @@ def read_index(store: Store) -> SavedIndex | None:
 
 
 def is_as_written(index: SavedIndex) -> bool:
-    """Indexes of earlier versions have no checksum."""
-    return "checksum" not in index or index["checksum"] == digest(
-        {name: value for name, value in index.items() if name != "checksum"}
-    )
+    return index.get("checksum") == digest({name: value for name, value in index.items() if name != "checksum"})

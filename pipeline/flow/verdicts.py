@@ -18,14 +18,19 @@ from gristmill.pipeline.flow.rounds import rows_of, set_out
 from gristmill.pipeline.flow.rows import read_rows
 from gristmill.pipeline.processes.memory import peak_memory
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.store.checksums import open_checked
-from gristmill.pipeline.store.counts import Count
+from gristmill.pipeline.store.accounting import Count, RejectsWriter
 from gristmill.pipeline.store.lock import store_of
-from gristmill.pipeline.store.parts import kept_mask, read_part, text_length, with_text_lengths
+from gristmill.pipeline.store.partitions import (
+    kept_mask,
+    part_writers,
+    read_part,
+    text_length,
+    with_text_lengths,
+    write_every_row,
+    write_table,
+)
 from gristmill.pipeline.store.records import FileFacts, Files, Part, Result, RoundTask
-from gristmill.pipeline.store.rejects import RejectsWriter
-from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import part_writers, write_every_row, write_table
+from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.stages.contract import ContractBroken, check_documents, check_same_types, check_texts, check_verdicts
 from gristmill.stages.flow import JoinFunction
 from gristmill.stages.stage import Global

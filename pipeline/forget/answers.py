@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from gristmill.pipeline.store.run_records import RunRecord
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.edits.editor import Editor
 from gristmill.stages.edits.refine import Refine
 from gristmill.stages.edits.rephrase import Rephrase

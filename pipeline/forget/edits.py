@@ -22,11 +22,10 @@ from gristmill.pipeline.forget.folder import batches, columns_of, string_columns
 from gristmill.pipeline.forget.passages import Passages
 from gristmill.pipeline.forget.plan import TableEdit
 from gristmill.pipeline.forget.search import REJECTS, Search, has_document
-from gristmill.pipeline.store.checksums import hash_of_content
+from gristmill.pipeline.store.accounting import SCHEMA
 from gristmill.pipeline.store.forgotten import Forgotten
-from gristmill.pipeline.store.rejects import SCHEMA
-from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import PartWriter, part_writers
+from gristmill.pipeline.store.partitions import PartWriter, part_writers
+from gristmill.pipeline.store.storage import Store, hash_of_content
 
 ROWS_OF_LINES = 8192
 HIDDEN = ("url", "id", "detail")  # of rejects that are no documents: what may name one

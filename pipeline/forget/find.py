@@ -17,7 +17,7 @@ from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look.history import FileSpan, history
 from gristmill.pipeline.look.run_folder import NotFound
 from gristmill.pipeline.look.token_sets import sets_in
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.shards.format import BadShards
 from gristmill.shards.passages import LENGTH, SPREAD, Hit, find, folded, is_index_of, make_index
 from gristmill.shards.reader import open_shards

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from gristmill.classifiers.artifact import DESCRIPTION as JUDGE
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.summary.files import CROISSANT, FOLDER as SUMMARY
 from gristmill.shards.index import FORMAT, NAME
 

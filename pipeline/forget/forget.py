@@ -33,12 +33,11 @@ from gristmill.pipeline.look.samples import legs_with_rules, task_of_samples
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.run.outcomes import FOLDER as OUTCOMES, Outcome
 from gristmill.pipeline.run.reports import card_again
-from gristmill.pipeline.store.checksums import hash_of_content
 from gristmill.pipeline.store.forgotten import KINDS, LIST, WORK, Forgotten, read_list
-from gristmill.pipeline.store.journal import JOURNAL, Journal
+from gristmill.pipeline.store.journal import JOURNAL, Journal, Work, from_json, to_json
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.records import FileFacts
-from gristmill.pipeline.store.store import Store, json_bytes
+from gristmill.pipeline.store.storage import Store, hash_of_content, json_bytes
 from gristmill.pipeline.survey.survey import survey_legs
 from gristmill.shards.forget import forget_in_set
 from gristmill.shards.index import NAME, read_index
@@ -101,7 +100,7 @@ def forget_in(
         if dry_run or prepared.is_done:
             return receipt_of(prepared.plan, "")
         prepared.plan["asked"] = asked or ""
-        store.write(DRAFT, b"".join(json.dumps(entry).encode() + b"\n" for entry in prepared.entries))
+        store.write(DRAFT, b"".join(json.dumps(to_json(entry)).encode() + b"\n" for entry in prepared.entries))
         store.write(NEW_LIST, prepared.forgotten.plain())
         store.write(WORK, json.dumps(prepared.plan).encode())
         return Forgetting(store, note).carry_out()
@@ -178,7 +177,9 @@ class Forgetting:
         """The journal of the run without the documents, in one step."""
         if hash_of_content(self.store.at(JOURNAL)) != self.plan["journal"]:
             return
-        entries = [with_facts(json.loads(line), facts) for line in self.store.read(DRAFT).splitlines()]
+        entries = [
+            cast(Work, from_json(with_facts(json.loads(line), facts))) for line in self.store.read(DRAFT).splitlines()
+        ]
         changed = {*facts, *self.plan["remove"], *self.plan["json"], *self.plan["lines"]}
         gone = {*self.plan["remove"], *(path for path, new in facts.items() if new is None)}
         self.store.write(JOURNAL, Journal(self.store, looks_only=True).replaced(entries, changed, gone))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.flow.rows import rows_schema
 from gristmill.pipeline.flow.saved import read_index
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 
 
 def saved_by(store: Store, outcomes: Iterable[Mapping[str, Any]]) -> list[str]:

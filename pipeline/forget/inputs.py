@@ -11,21 +11,24 @@ import numpy as np
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.forget.ledger import reads_inputs
-from gristmill.pipeline.inputs.again import NoOriginal, addresses_of, reader_of, sources_of
 from gristmill.pipeline.inputs.files import (
     REMEMBERED,
-    InputFile,
+    Folders,
+    NoOriginal,
     Remembered,
+    addresses_of,
     open_input,
+    reader_of,
     remembered_in,
+    sources_of,
     with_contents,
 )
-from gristmill.pipeline.inputs.listing import Folders
 from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.run_records import RunRecord
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.documents import Origin
+from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.cc import Cc
 from gristmill.stages.text.personal_data import PersonalData
 

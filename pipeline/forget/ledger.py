@@ -13,11 +13,10 @@ from typing import Any, cast
 
 from gristmill.pipeline.forget.plan import Document
 from gristmill.pipeline.forget.scrub import Scrubber
-from gristmill.pipeline.run.map_tasks import counted_as
+from gristmill.pipeline.store.accounting import QUARANTINED
 from gristmill.pipeline.store.forgotten import COPY, FORGOTTEN, with_list
-from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import CountsBySource, CountsByStage, FileFacts, JournalEntry, Part, Result
-from gristmill.pipeline.store.rejects import QUARANTINED
+from gristmill.pipeline.store.journal import DocumentsCounted, Journal, StageEnded, TaskDone, Work
+from gristmill.pipeline.store.records import CountsBySource, CountsByStage, FileFacts, Part, Result
 from gristmill.pipeline.store.run_records import Manifest, RunRecord
 from gristmill.stages.edits.made import REPHRASE
 
@@ -161,27 +160,30 @@ class Ledger:
     def count_of(self, stage: str, source: str, count: Mapping[str, Any]) -> dict[str, Any]:
         return changed(count, self.of_source(stage, source))
 
-    def entries(self, scrubber: Scrubber, checksum: str) -> Iterable[JournalEntry]:
+    def entries(self, scrubber: Scrubber, checksum: str) -> Iterable[Work]:
         """The journal's entries of tasks, with the facts of files as they were. Rows between rounds are gone, and so is
         what the journal knows of those rounds."""
-        done = self.journal.done
-        for task, result in done.items():
-            paths = {facts["path"] for facts in result.get("files", {}).values()}
-            if "ended" in result:
-                yield {"task": task, "result": {**result, "files": {}} if "files" in result else result}
-            elif not any(path.startswith("flow/") for path in paths):
-                yield from self.result_entries(task, self.result(result, scrubber), checksum)
+        for entry in self.journal.entries_of_work():
+            match entry:
+                case TaskDone(task, result):
+                    paths = {facts["path"] for facts in result.get("files", {}).values()}
+                    if not any(path.startswith("flow/") for path in paths):
+                        yield from self.result_entries(task, self.result(result, scrubber), checksum)
+                case StageEnded(task, parts, files):
+                    yield StageEnded(task, [self.part(part) for part in parts], files, {})
+                case _:
+                    yield entry
 
-    def result_entries(self, task: str, result: Result, checksum: str) -> Iterable[JournalEntry]:
+    def result_entries(self, task: str, result: Result, checksum: str) -> Iterable[Work]:
         if not reads_inputs(result):
-            yield {"task": task, "result": result}
+            yield TaskDone(task, result)
             return
         plain = result.get("read_as", task)
         new = with_list(plain, checksum)
-        yield {"task": new, "result": {**result, "read_as": plain}}
-        if (given := self.journal.done.get(counted_as(task))) is not None:
+        yield TaskDone(new, {**result, "read_as": plain})
+        if (given := self.journal.documents_of(task)) is not None:
             went = sum(not document["made"] for _, document in self.by_part.get(result["part"]["key"], []))
-            yield {"task": counted_as(new), "result": {"documents": max(0, given["documents"] - went)}}
+            yield DocumentsCounted(new, max(0, given - went))
 
     def result(self, result: Result, scrubber: Scrubber) -> Result:
         new: Result = {**result}

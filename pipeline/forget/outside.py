@@ -17,13 +17,18 @@ from gristmill.pipeline.crawls.dumps import facts_in
 from gristmill.pipeline.crawls.remote import facts_path, folder_of
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.forget.plan import OutsideEdit
-from gristmill.pipeline.inputs.again import NoOriginal, reader_of, sources_of
-from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in, sum_of
-from gristmill.pipeline.inputs.listing import Folders
-from gristmill.pipeline.store.checksums import hash_of_content
+from gristmill.pipeline.inputs.files import (
+    REMEMBERED,
+    Folders,
+    NoOriginal,
+    reader_of,
+    remembered_in,
+    sources_of,
+    sum_of,
+)
 from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten, holds_strings
 from gristmill.pipeline.store.run_records import RunRecord
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store, hash_of_content
 from gristmill.stages.documents import uid_of
 from gristmill.stages.read.cc import Cc
 

@@ -25,13 +25,11 @@ from gristmill.pipeline.forget.search import REJECTS, Search, copies_listed, hex
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.look.exports import exports_of
 from gristmill.pipeline.run.outcomes import FOLDER as OUTCOMES
-from gristmill.pipeline.store.checksums import hash_of_content
 from gristmill.pipeline.store.forgotten import COPY, FORGOTTEN, Forgotten, read_list
-from gristmill.pipeline.store.journal import JOURNAL, Journal
-from gristmill.pipeline.store.parts import TOP
-from gristmill.pipeline.store.records import JournalEntry
+from gristmill.pipeline.store.journal import JOURNAL, Journal, Work
+from gristmill.pipeline.store.partitions import TOP
 from gristmill.pipeline.store.run_records import RunRecord
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store, hash_of_content
 from gristmill.shards.forget import held_in_set
 from gristmill.stages.extract.views import other_uids
 
@@ -47,7 +45,7 @@ REBUILT = ("/manifest.json", "/rules.json", "/survey.json", "/report.json")
 class Prepared(NamedTuple):
     plan: Plan
     forgotten: Forgotten
-    entries: Iterator[JournalEntry]  # of the journal, with the facts of files as they were
+    entries: Iterator[Work]  # of the journal, with the facts of files as they were
     is_done: bool  # there is nothing of it, and the run's list names it already
 
 

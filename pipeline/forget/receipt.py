@@ -13,10 +13,16 @@ from gristmill.pipeline.forget.answers import askers_of, can_be_known
 from gristmill.pipeline.forget.folder import Files
 from gristmill.pipeline.forget.outside import crawls_of, tables_folder
 from gristmill.pipeline.forget.plan import Plan
-from gristmill.pipeline.inputs.again import NoOriginal, is_below, reader_of, roots_of, sources_of
-from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
+from gristmill.pipeline.inputs.files import (
+    REMEMBERED,
+    NoOriginal,
+    is_below,
+    reader_of,
+    remembered_in,
+    sources_of,
+)
 from gristmill.pipeline.store.run_records import RunRecord
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 
 NAMED = 20
 WIDTH = 79
@@ -81,9 +87,9 @@ def inputs(store: Store, record: RunRecord) -> Iterator[tuple[str, str]]:
     remembered = remembered_in(store.read(REMEMBERED)) if store.exists(REMEMBERED) else {}
     for source in sources_of(record):
         try:
-            roots = roots_of(reader_of(record, source))
+            roots = reader_of(record, source).roots
         except NoOriginal:
-            roots = []
+            roots = ()
         files = sorted(address for address in remembered if any(is_below(address, root) for root in roots))
         if not files or not all(Path(file).parent == tables_folder(store.root) for file in files):
             more = f" and {len(files) - 1:,} more files" if len(files) > 1 else ""

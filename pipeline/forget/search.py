@@ -15,8 +15,8 @@ from gristmill.pipeline.forget.copies import Copies, Copy
 from gristmill.pipeline.forget.folder import Files, batches, columns_of, text_columns, uids_of
 from gristmill.pipeline.forget.plan import Document
 from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten, holds_strings
-from gristmill.pipeline.store.parts import OF_A_PART, TEXT_BYTES
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.partitions import OF_A_PART, TEXT_BYTES
+from gristmill.pipeline.store.storage import Store
 from gristmill.shards.reader import open_shards
 from gristmill.stages.edits.made import MADE_FROM
 from gristmill.stages.extract.views import other_uids

@@ -1,4 +1,4 @@
-"""The input files of a source: found, and identified by content.
+"""Input files of a source: found, identified by content, opened, and read again after the run.
 
 Files of a run are no inputs of the next: files in a run's folder count only where a path leads into that folder by
 name.
@@ -8,45 +8,54 @@ from __future__ import annotations
 
 import glob as globbing
 import json
+import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, TypeAlias, TypedDict, cast
+from typing import Any, BinaryIO, TypeAlias, TypedDict, cast
 
 import xxhash
+from fsspec.implementations.local import LocalFileSystem
 
-from gristmill.pipeline.crawls.listing import crawl_of
+from gristmill.pipeline.crawls.listing import crawl_of, plan_of, unpacked
+from gristmill.pipeline.crawls.remote import Place, RemoteFile, stretches_of
 from gristmill.pipeline.crawls.wires import tag_of
-from gristmill.pipeline.errors import RecipeError, RunFailed, of_storage, refusal
-from gristmill.pipeline.inputs.listing import LOOP, SPECIAL, Folders, is_hidden, may_hold
+from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RecipeError, RunFailed, of_storage, refusal
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.json_types import JSON
+from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Source
-from gristmill.pipeline.store.objects import file_system, open_object
-from gristmill.pipeline.store.records import FileStretch
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.records import FileStretch, PagesFile
+from gristmill.pipeline.store.run_records import FetchRecord
+from gristmill.pipeline.store.storage import Store, file_system, hash_of_stream, open_object
+from gristmill.stages.contract import kind_of
+from gristmill.stages.documents import Origin
+from gristmill.stages.inputs import InputFile, InputFiles
 from gristmill.stages.paths import located
 from gristmill.stages.read.cc import Cc
+from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Reader
 
 REMEMBERED = "journal/inputs.json"
 PROTOCOLS = "inputs lie on this machine, or behind s3://, gs://, hf://, https:// or another address that fsspec opens"
+S3 = ("s3://", "s3a://")
+LOOP = "loop"  # the kind of a linked folder that is not entered
+SPECIAL = "special"  # the kind of what is neither file nor folder: opening it could wait for ever, or fail
+KINDS = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+UNREAD = "only regular files are read; save what it gives to a file first"
+NOWHERE = "which is not there or cannot be reached; mend the link or remove it"
+OF_THE_SYSTEM = "lost+found"  # lies on many a disk, for nobody to read
 
-
-@dataclass(frozen=True)
-class InputFile:
-    """One file of a source; `path` is below the source's root and is its name for good."""
-
-    address: str
-    path: str
-    size: int
-    # of a local file `listing.stamp_of`, else what the object store says; only tells whether a known hash still holds
-    stamp: str
-    content: str = ""
-    identity: str = ""  # equal where two addresses lead to one file
-    records: str = ""  # those that are wanted, if not all are (crawls/listing.py)
+# --- files of a source ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -90,70 +99,119 @@ def fetched(file: InputFile) -> Fetched:
     return more
 
 
+@dataclass(frozen=True, kw_only=True)
+class CrawlFiles(InputFiles):
+    """Files of dumps by their names in lists."""
+
+    reader: Cc
+    asked: tuple[int, int]  # requests and bytes that listing them took
+
+    def fetch_plan(self, spans: Iterable[tuple[InputFile, int, int | None]]) -> FetchRecord | None:
+        remote = [(file, start, end) for file, start, end in spans if "://" in file.address]
+        if not remote:
+            return None
+        stretches = ((file.address, file.stamp, file.size, file.records, start, end) for file, start, end in remote)
+        return plan_of(self.reader, stretches, self.asked)
+
+
 @dataclass(frozen=True)
-class Listing:
-    """The files that a path names, and those passed over beside them."""
+class Access:
+    """What the engine does for readers (`stages.inputs.InputAccess`)."""
 
-    files: list[InputFile]
-    passed_over: dict[str, int] = field(
-        default_factory=dict
-    )  # address -> size; their endings are none that the reader takes
-    asked: tuple[int, int] = (0, 0)  # requests and bytes that a crawl was listed with
+    folder: Path = Path()  # of the recipe
+    who: str = ""  # what wants the files; messages begin with it
+
+    def located(self, address: str) -> str:
+        return located(address, self.folder)
+
+    def list_files(self, addresses: str | Sequence[str], suffixes: tuple[str, ...]) -> InputFiles:
+        addresses = [addresses] if isinstance(addresses, str) else list(addresses)
+        if not addresses or not all(addresses):
+            raise RecipeError(
+                f"{self.who}: the path is empty; a file, a folder or a glob was expected "
+                "(`.` for the recipe's own folder)"
+            )
+        files: list[InputFile] = []
+        passed_over: dict[str, int] = {}
+        for address in addresses:
+            listing = list_at(address, self.folder, suffixes, self.who)
+            passed_over |= listing.passed_over
+            files += listing.files
+        return InputFiles(files, passed_over)
+
+    def list_crawl(self, reader: Cc) -> InputFiles:
+        crawl = crawl_of(reader, self.folder, self.who)
+        here, files = Folders(), []
+        for file in crawl.files:
+            address = f"{crawl.root}/{file.name}"
+            if "://" in address:
+                files.append(InputFile(address, file.name, file.size, file.tag, file.content, address, file.records))
+                continue
+            try:
+                facts = here.info(address)
+            except FileNotFoundError as error:
+                raise RecipeError(f"{self.who}: {address}: no such file, though the dump's list names it") from error
+            refuse_special(self.who, address, facts)
+            stamp, identity = str(facts["stamp"]), str(facts["identity"])
+            files.append(InputFile(address, file.name, file.size, stamp, "", identity, file.records))
+        return CrawlFiles(files, reader=reader, asked=crawl.asked)
+
+    def open_file(self, origin: Origin) -> BinaryIO:
+        if origin.address.startswith(S3):
+            return open_listed(origin.address, origin.stamp)
+        return open_input(origin.address)
+
+    def open_crawl(self, reader: Cc, origin: Origin) -> BinaryIO:
+        root = origin.address.removesuffix(f"/{origin.path}")
+        wanted = stretches_of(origin.size, origin.start, origin.end, origin.records, reader.gap)
+        size = origin.size if origin.records is None else None
+        return cast(BinaryIO, RemoteFile(reader, Place(root, origin.path, origin.stamp), wanted, size))
 
 
-def find_files(source: Source, folder: Path, who: str) -> Listing:
-    """Every file that a source names, in order of path; RecipeError, which begins with `who` asks, where a path leads
+def find_files(source: Source, folder: Path, who: str) -> InputFiles:
+    """Every input of a source, in order of path; RecipeError, which begins with `who` asks, where a path leads
     nowhere."""
     reader = cast(Reader, source.reader.stage)
-    if isinstance(reader, Cc):
-        return list_crawl(reader, folder, who)
-    addresses = [reader.path] if isinstance(reader.path, str) else list(reader.path)
-    if not addresses or not all(addresses):
-        raise RecipeError(
-            f"{who}: the path is empty; a file, a folder or a glob was expected (`.` for the recipe's own folder)"
-        )
+    try:
+        listing = reader.list_inputs(Access(folder, who))
+    except (GristmillError, OSError):
+        raise
+    except STAGE_ERRORS as error:
+        if of_storage(error):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise RunFailed(f"{who}: {registry.named(reader)} cannot list its inputs: {what}") from error
+    if not isinstance(listing, InputFiles):
+        raise RunFailed(f"{who}: list_inputs() answered with {kind_of(listing)}; InputFiles was expected")
     files: dict[str, InputFile] = {}
-    passed_over: dict[str, int] = {}
-    for address in addresses:
-        listing = list_at(address, folder, reader.suffixes, who)
-        passed_over |= listing.passed_over
-        for file in listing.files:
-            other = files.get(file.path)
-            if other is not None and other.address != file.address:
-                raise RecipeError(
-                    f"{who}: {file.address} and {other.address} have the same path {file.path} below their roots; "
-                    "make them two sources"
-                )
-            files[file.path] = file
-    return Listing([files[path] for path in sorted(files)], passed_over)
+    for file in listing.files:
+        other = files.setdefault(file.path, file)
+        if other.address != file.address:
+            raise RecipeError(
+                f"{who}: {file.address} and {other.address} have the same path {file.path} below their roots; "
+                "make them two sources"
+            )
+    return replace(listing, files=[_completed(files[path], who) for path in sorted(files)])
 
 
-def list_crawl(reader: Cc, folder: Path, who: str) -> Listing:
-    """Files of dumps by their names in lists."""
-    crawl = crawl_of(reader, folder, who)
-    here, files = Folders(), []
-    for file in crawl.files:
-        address = f"{crawl.root}/{file.name}"
-        if "://" in address:
-            files.append(InputFile(address, file.name, file.size, file.tag, file.content, address, file.records))
-            continue
+def _completed(file: InputFile, who: str) -> InputFile:
+    """An input with what its reader left out."""
+    if "://" not in file.address and not file.stamp:
         try:
-            facts = here.info(address)
-        except FileNotFoundError as error:
-            raise RecipeError(f"{who}: {address}: no such file, though the dump's list names it") from error
-        refuse_special(who, address, facts)
-        stamp, identity = str(facts["stamp"]), str(facts["identity"])
-        files.append(InputFile(address, file.name, file.size, stamp, "", identity, file.records))
-    return Listing(files, asked=crawl.asked)
+            facts = Folders().info(file.address)
+        except OSError as error:
+            raise RecipeError(f"{who}: {file.address}: {error.strerror or error}") from error
+        file = replace(file, stamp=str(facts["stamp"]))
+    return file if file.identity else replace(file, identity=f"{file.address} {file.path}")
 
 
 def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> list[InputFile]:
     """Of a file, a folder or a glob, in order of path; RecipeError, which begins with `who` asks, where it leads
     nowhere."""
-    return list_at(address, folder, suffixes, who).files
+    return list(list_at(address, folder, suffixes, who).files)
 
 
-def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> Listing:
+def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> InputFiles:
     """The same, with the files of a folder that are passed over for their ending. A glob passes nothing over: it names
     what is wanted."""
     address = located(address, folder)
@@ -257,7 +315,7 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
         )
         for name, facts in sorted(chosen.items())
     ]
-    return Listing(inputs, {prefix + name: size for name, size in passed_over.items()})
+    return InputFiles(inputs, {prefix + name: size for name, size in passed_over.items()})
 
 
 def not_reached(error: OSError, address: str, who: str) -> RunFailed:
@@ -310,8 +368,6 @@ def _steps_below(folder: str, name: str) -> list[str]:
 
 
 def _readable(folder: str) -> bool:
-    import os
-
     return os.access(folder, os.R_OK | os.X_OK)
 
 
@@ -323,6 +379,91 @@ def _fixed_part(path: str) -> str:
             break
         steps.append(step)
     return "/".join(steps) or "/"
+
+
+# --- folders of this machine ------------------------------------------------------------------------------------------
+
+
+class Folders(LocalFileSystem):  # type: ignore[misc]
+    """What `find` and `glob` see. A link is not entered where it leads around itself, nor, where all below `whole` is
+    taken, back below it: those files are found in their own place."""
+
+    cachable = False
+
+    def __init__(self, whole: str | None = None) -> None:
+        super().__init__()
+        self.whole = None if whole is None else Path(whole).resolve()
+        self.unread: list[OSError] = []  # folders that could not be looked into
+
+    def info(self, path: str | os.DirEntry[str], **options: JSON) -> dict[str, JSON]:
+        facts: dict[str, JSON] = super().info(path, **options)
+        entry = path if isinstance(path, os.DirEntry) else Path(str(facts["name"]))
+        there = entry.stat(follow_symlinks=False)
+        if facts["islink"]:
+            link = Path(str(facts["name"]))
+            try:
+                there = link.stat()
+            except OSError:
+                return {**facts, "type": SPECIAL, "kind": f"a link to {link.readlink()}, {NOWHERE}"}
+            if stat.S_ISDIR(there.st_mode):
+                is_listed = isinstance(path, os.DirEntry)  # and not named by whoever asks
+                facts["type"] = LOOP if is_listed and self.is_loop(link) else "directory"
+            elif stat.S_ISREG(there.st_mode):
+                facts["type"] = "file"
+        facts["stamp"] = stamp_of(there)
+        facts["identity"] = f"{there.st_dev} {there.st_ino} {there.st_size}"
+        if facts["type"] == "other":
+            facts["type"] = SPECIAL
+            facts["kind"] = f"{next((kind for is_kind, kind in KINDS if is_kind(there.st_mode)), 'no file')}; {UNREAD}"
+        return facts
+
+    def is_loop(self, link: Path) -> bool:
+        target = link.resolve()
+        if self.whole is not None and target.is_relative_to(self.whole):
+            return True
+        return any(above.resolve().is_relative_to(target) for above in link.parents)
+
+    def walk(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        topdown: bool = True,
+        on_error: Callable[[OSError], None] | None = None,
+        **options: JSON,
+    ) -> Iterator[tuple[str, Mapping[str, JSON], Mapping[str, JSON]]]:
+        walked: Iterator[tuple[str, Mapping[str, JSON], Mapping[str, JSON]]] = super().walk(
+            path, maxdepth, topdown, on_error or self.note, **options
+        )
+        return walked
+
+    def note(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError) and Path(str(error.filename)).name != OF_THE_SYSTEM:
+            self.unread.append(error)
+
+
+def stamp_of(facts: os.stat_result) -> str:
+    """Differs once a file was written to or replaced, even if its modification time was set back; the first word is
+    that time."""
+    return f"{facts.st_mtime_ns} {facts.st_ctime_ns} {facts.st_ino}"
+
+
+def is_hidden(root: str, name: str) -> bool:
+    """As of macOS's `._a.jsonl`, and of what other programs keep beside their data."""
+    return "/." in name[len(root.rstrip("/")) :]
+
+
+def may_hold(folder: str, glob: str) -> bool:
+    """Could a folder have files that match?"""
+    steps, wanted = folder.split("/"), glob.split("/")[:-1]
+    for step, pattern in zip(steps, wanted, strict=False):
+        if pattern == "**":
+            return True
+        if not fnmatchcase(step, pattern):
+            return False
+    return len(steps) <= len(wanted)
+
+
+# --- contents ---------------------------------------------------------------------------------------------------------
 
 
 Remembered: TypeAlias = "list[int | str]"  # size, stamp and content hash of a file
@@ -342,18 +483,9 @@ def remembered_in(data: bytes) -> dict[str, Remembered]:
         record = json.loads(data)
     except (ValueError, RecursionError):
         return {}
-    if isinstance(record, dict) and record.keys() == {"sum", "files"}:
-        return (
-            dict(record["files"])
-            if isinstance(record["files"], dict) and record["sum"] == sum_of(record["files"])
-            else {}
-        )
-    # an earlier version wrote it, without a sum; its stamps match no file of today's, so no run relies on it
-    return (
-        {a: facts for a, facts in record.items() if isinstance(facts, list) and len(facts) == 3}
-        if isinstance(record, dict)
-        else {}
-    )
+    if not isinstance(record, dict) or not isinstance(files := record.get("files"), dict):
+        return {}
+    return files if record.get("sum") == sum_of(files) else {}
 
 
 def sum_of(files: Mapping[str, Remembered]) -> str:
@@ -390,7 +522,7 @@ def with_contents(
     return done
 
 
-def not_in(store: Store, listing: Listing, who: str) -> Listing:
+def not_in(store: Store, listing: InputFiles, who: str) -> InputFiles:
     """The files outside the folder of the run that is to read them: else each run would read what the one before it
     wrote."""
     own = f"{store.root}/"
@@ -431,14 +563,46 @@ def without_protocol(address: str) -> str:
 
 
 def _content_hash(file: InputFile, who: str) -> str:
-    state = xxhash.xxh3_128()
     try:
         with open_input(file.address) as stream:
-            while data := stream.read(1 << 20):
-                state.update(data)
+            return hash_of_stream(stream)
     except OSError as error:
         raise RunFailed(f"sources.{who}: {file.address} cannot be read: {error.strerror or error}") from error
-    return str(state.hexdigest())
+    except (ValueError, ImportError) as error:  # no file: its reader lists it
+        raise RunFailed(f"sources.{who}: {file.address}: {error}; what is no file needs `content`") from error
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def origin_of(source: str, stretch: FileStretch | PagesFile, end: int | None = None) -> Origin:
+    """What a reader is told of a stretch of a file, which may be read up to an earlier end."""
+    start, end = stretch["start"], stretch["end"] if end is None else end
+    records = unpacked(stretch["records"], start, end) if "records" in stretch else None
+    return Origin(
+        source, stretch["path"], stretch["size"], start, end, records, stretch["address"], stretch.get("stamp", "")
+    )
+
+
+def open_stretch(reader: Reader, stretch: FileStretch | PagesFile, end: int | None = None) -> Any:
+    """The input that a stretch is of, opened by its reader."""
+    return reader.open(origin_of("", stretch, end), Access())
+
+
+def position_of(file: Any, stretch: FileStretch) -> int:
+    """How far an opened input was read; all of its stretch, of what is no file and cannot tell."""
+    return int(file.tell()) if hasattr(file, "tell") else stretch["start"] + stretch["bytes"]
+
+
+def open_listed(address: str, tag: str) -> BinaryIO:
+    """Open an object on s3:// in the version that was listed; RunFailed if it was replaced."""
+    for _ in range(2):
+        file: Any = open_input(address)
+        if tag_of(file.details) == tag:
+            return cast(BinaryIO, file)
+        file.close()
+        file.fs.invalidate_cache()  # this process may remember an older one
+    raise RunFailed(f"{address}: the object was replaced since it was listed; run the same command again")
 
 
 def open_input(address: str) -> BinaryIO:
@@ -447,3 +611,52 @@ def open_input(address: str) -> BinaryIO:
         return Path(address).open("rb")
     fs, path = file_system(address)
     return cast(BinaryIO, open_object(fs, path, block_size=8 << 20, cache_type="readahead"))
+
+
+# --- inputs of a finished run -----------------------------------------------------------------------------------------
+
+
+class NoOriginal(LookupError):
+    """An original cannot be read; the message says why."""
+
+
+def sources_of(record: Mapping[str, Any]) -> list[str]:
+    """Names of a run's sources."""
+    recipe = record.get("recipe")
+    return list(recipe.get("sources") or {}) if isinstance(recipe, dict) else []
+
+
+def reader_of(record: Mapping[str, Any], source: str) -> Reader:
+    """The reader of a source, as run.json has it; only readers that come with Gristmill."""
+    recipe = record.get("recipe") or {}
+    settings = (recipe.get("sources") or {}).get(source) if isinstance(recipe, dict) else None
+    named = [name for name in settings or {} if name in registry.names()]
+    readers = [name for name in named if issubclass(registry.find(name), Reader)]
+    if not isinstance(settings, dict) or len(readers) != 1:
+        raise NoOriginal(f"run.json does not name a reader of ours for the source {source}")
+    chosen = settings[readers[0]]
+    if not isinstance(chosen, dict):
+        raise NoOriginal(f"run.json: the reader of {source} is not as the mill writes it")
+    try:
+        return cast(Reader, registry.build({"stage": readers[0], "settings": chosen, "code": None}))
+    except (SettingsError, TypeError) as error:
+        raise NoOriginal(f"run.json: the reader of {source} is not as the mill writes it") from error
+
+
+def addresses_of(remembered: Mapping[str, Remembered], path: str, reader: Reader) -> Iterator[tuple[str, int]]:
+    """Input files that the run has read and that a path below a source's root may stand for, with their sizes then."""
+    for address, facts in remembered.items():
+        below = address == path or address.endswith(f"/{path}")
+        if below and any(is_below(address, root) for root in reader.roots):
+            yield address, int(facts[0])
+
+
+def is_below(address: str, root: str) -> bool:
+    """Can an address come from this file, folder or glob? Of a relative one only the end is compared."""
+    root = root.removeprefix("./").rstrip("/")
+    if not root or root == ".":
+        return True
+    tail = f"*/{root.removeprefix('~/')}" if not root.startswith("/") and "://" not in root else root
+    while tail.startswith("*/../"):
+        tail = "*/" + tail.removeprefix("*/../")
+    return fnmatchcase(address, tail) or fnmatchcase(address, f"{tail}/*")

@@ -20,10 +20,10 @@ from gristmill.pipeline.formatting import as_bytes, as_money, one_line
 from gristmill.pipeline.inputs.files import changed_since, open_input
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.inputs.portion import Inputs
-from gristmill.pipeline.store.faults import LONGEST_PATH, NAMED, few, files, shortened
+from gristmill.pipeline.store.accounting import LONGEST_PATH, NAMED, few, files, shortened
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.run_records import FetchRecord, InputRecord, Manifest
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.read.rows import RowReader, missing_field
 
 FIRST_RECORD = 16 << 20  # bytes of it at most

@@ -1,36 +1,130 @@
-"""How much of its inputs a run takes: all, some documents of each source (`--limit`), or a share of its bytes
-(`--sample`).
+"""Parts of the inputs: how files are split and grouped, and how many of the parts a run takes.
 
-What is taken hangs on the inputs alone, never on the workers. Parts are taken in the order of a hash, which makes them
-a fair sample. How many documents a part has is known once it is read: where the first parts had too few, more are taken
+Large files are split, small ones grouped. Groups end where the hash of a path says so, not by counting: one file more
+changes the group it falls into and no other.
+
+A run takes all of its inputs, some documents of each source (`--limit`), or a share of its bytes (`--sample`). What is
+taken depends on the inputs alone, never on the workers: parts are taken in the order of a hash, which makes them a fair
+sample. How many documents a part has is known once it is read: where the first parts had too few, more are taken
 (`Inputs.topped_up`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import cast
+from pathlib import Path, PurePosixPath
+from typing import TypedDict, cast
 
 import xxhash
 
-from gristmill.pipeline.crawls.listing import plan_of
-from gristmill.pipeline.errors import Mistakes
-from gristmill.pipeline.inputs.cutting import cut_into_parts, key_of
+from gristmill.pipeline.crawls.listing import cut_by_records
+from gristmill.pipeline.errors import Mistakes, RunFailed
 from gristmill.pipeline.inputs.estimate import Halves, halves_of
-from gristmill.pipeline.inputs.files import InputFile, Listing, Span, find_files, not_in, with_contents
+from gristmill.pipeline.inputs.files import Span, find_files, not_in, open_stretch, with_contents
 from gristmill.pipeline.recipe.recipe import Parts, Prices, Recipe, Source
 from gristmill.pipeline.store.run_records import FetchRecord
-from gristmill.pipeline.store.store import Store
-from gristmill.stages.read.cc import Cc
+from gristmill.pipeline.store.storage import Store
+from gristmill.stages.inputs import InputFile, InputFiles
 from gristmill.stages.stage import Reader
 
+SMALL_FILES = 64  # of a part, on average
+FULL_WEIGHT = 64 << 10  # bytes; a smaller file counts for less, down to a sixteenth
 LARGEST_PART, SMALLEST_PART = 8 << 20, 64 << 10  # bytes, of a run on a part of its inputs
 FIRST_PARTS = 16  # from which documents are taken to begin with
 PIECES = 8  # of which a share of a source is made, where its files can be cut so small
 
 Chosen = tuple[list[Span], int | None]  # what a part reads, and how many documents of it at most
+
+
+# --- splitting --------------------------------------------------------------------------------------------------------
+
+
+class FileContent(TypedDict):
+    """A stretch of a file as fingerprints know it. Which records of it are read is told by its content."""
+
+    path: str
+    content: str
+    start: int
+    end: int | None
+
+
+def cut_into_parts(files: Sequence[InputFile], reader: Reader, parts: Parts, who: str) -> Iterator[list[Span]]:
+    """The spans of each part: a large file gives several, small files share one."""
+    waiting: list[Span] = []
+    waiting_bytes = 0
+    for file in files:
+        if file.records and file.size > parts.max_bytes:
+            cuts = cut_by_records(file.records, parts.max_bytes)
+            yield from ([Span(file, start, end, size)] for start, end, size in cuts)
+        elif file.size > parts.max_bytes:
+            try:
+                stretch = spans_of(file)[0].plain()
+                with open_stretch(reader, stretch) as stream:
+                    spans = reader.spans(stream, file.path, file.size, parts.max_bytes)
+            except OSError as error:
+                raise RunFailed(f"sources.{who}: {file.address} cannot be read: {error.strerror or error}") from error
+            yield from ([span] for span in spans_of(file, spans))
+        elif file.size >= parts.small_file or parts.files == 1:
+            yield spans_of(file)
+        else:
+            if waiting and waiting_bytes + file.size > parts.max_bytes:
+                yield waiting
+                waiting, waiting_bytes = [], 0
+            waiting += spans_of(file)
+            waiting_bytes += file.size
+            if ends_group(file, parts.files):
+                yield waiting
+                waiting, waiting_bytes = [], 0
+    if waiting:
+        yield waiting
+
+
+def ends_group(file: InputFile, files: int | None) -> bool:
+    """Whether a part of small files ends after this one. `files` None: a tiny file counts for less, because a part
+    costs as much as a hundred of them."""
+    draw = xxhash.xxh3_64_intdigest(file.path.encode("utf-8", "surrogateescape"))
+    if files is not None:
+        return draw % files == 0
+    sixteenths = min(16, max(1, 16 * file.size // FULL_WEIGHT))
+    return draw % (16 * SMALL_FILES) < sixteenths
+
+
+def spans_of(file: InputFile, spans: Sequence[tuple[int, int | None]] = ((0, None),)) -> list[Span]:
+    """The spans of a file with the bytes of each, in proportion where a format counts in something else than bytes."""
+    whole = spans[-1][1] or file.size
+    ends = [file.size * (whole if end is None else end) // max(1, whole) for _, end in spans]
+    return [
+        Span(file, start, end, until - since)
+        for (start, end), since, until in zip(spans, [0, *ends], ends, strict=False)
+    ]
+
+
+def key_of(source: str, spans: list[Span]) -> str:
+    """A name for a part that stays as long as it reads the same stretches: what a person recognises, then a hash."""
+    facts = json.dumps([source, [[s.file.path, s.start, s.end] for s in spans]], ensure_ascii=True)
+    stem = "".join(
+        c if c.isascii() and c.isalnum() else "-" for c in PurePosixPath(spans[0].file.path).name.split(".")[0]
+    )[:40]
+    return f"{stem or 'part'}-{xxhash.xxh3_64_hexdigest(facts.encode())[:12]}"
+
+
+def contents_of(spans: list[Span]) -> list[FileContent]:
+    return [
+        {
+            "path": s.file.path,
+            "content": f"{s.file.content} {xxhash.xxh3_128_hexdigest(s.file.records.encode())}"
+            if s.file.records
+            else s.file.content,
+            "start": s.start,
+            "end": s.end,
+        }
+        for s in spans
+    ]
+
+
+# --- how much a run takes ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -55,7 +149,7 @@ class Portion:
         )
         return parts.model_copy(update={"max_bytes": min(parts.max_bytes, piece), "files": 1})
 
-    def of(self, source: Source, files: list[InputFile], cut: list[list[Span]]) -> Inputs:
+    def of(self, source: Source, files: Sequence[InputFile], cut: list[list[Span]]) -> Inputs:
         """The inputs of a source, of its files and how they are cut."""
         if self.whole:
             return Inputs(source, tuple(files), tuple((spans, None) for spans in cut))
@@ -127,10 +221,10 @@ class Inputs:
         return replace(self, parts=tuple(parts)) if tuple(parts) != self.parts else None
 
 
-def listings_of(recipe: Recipe, store: Store) -> dict[str, Listing]:
+def listings_of(recipe: Recipe, store: Store) -> dict[str, InputFiles]:
     """The files of every source, found and not read; RecipeError names every path that leads nowhere."""
     mistakes, folder = Mistakes(), Path(recipe.path).resolve().parent
-    listings: dict[str, Listing] = {}
+    listings: dict[str, InputFiles] = {}
     for source in recipe.sources:
         who = f"{recipe.path}:{source.reader.line}: sources.{source.name}"
         for listing in mistakes.noted(find_files, source, folder, who):
@@ -188,16 +282,12 @@ def find_inputs(
     return inputs
 
 
-def fetch_of(inputs: Inputs, listing: Listing, prices: Prices | None) -> FetchRecord | None:
-    """What it takes to fetch the parts of a crawl that lies elsewhere."""
-    reader = inputs.source.reader.stage
-    spans = [span for part, _ in inputs.parts for span in part if "://" in span.file.address]
-    if not isinstance(reader, Cc) or not spans:
-        return None
-    stretches = ((s.file.address, s.file.stamp, s.file.size, s.file.records, s.start, s.end) for s in spans)
-    record = plan_of(reader, stretches, listing.asked)
-    if prices is not None:
-        gets, size = record["requests"] + listing.asked[0], record["bytes"] + listing.asked[1]
+def fetch_of(inputs: Inputs, listing: InputFiles, prices: Prices | None) -> FetchRecord | None:
+    """What it takes to fetch the parts of a source that is elsewhere, and what that costs."""
+    spans = [(span.file, span.start, span.end) for part, _ in inputs.parts for span in part]
+    record = cast(FetchRecord | None, listing.fetch_plan(spans))
+    if record is not None and prices is not None:
+        gets, size = record["requests"] + record["listing_requests"], record["bytes"] + record["listing_bytes"]
         amount = prices.of_requests(0, gets) + prices.of_bytes(size)
         record["cost"] = {"amount": round(amount, 6), "currency": prices.currency}
     return record

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from gristmill.kernels.base.files import whole_folder
 from gristmill.pipeline.interchange.signatures import write_datasketch, write_datatrove_minhash
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.shards.export.export import Exported, Options, Progress
 from gristmill.shards.export.rows import ExportError
 

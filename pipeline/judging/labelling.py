@@ -29,9 +29,9 @@ from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts
 from gristmill.classifiers.rating.taxonomy import NONE, ByTaxonomy, Labelled
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import as_number, nearest
-from gristmill.pipeline.inputs.files import InputFile
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.judging.tables import LABELLED_BY, as_words, column_names, pieces_of, with_texts
+from gristmill.stages.inputs import InputFile
 
 CARRIED = ("uid", "id", "url", "source", "language")  # columns that stay beside a text
 REASONED_TOKENS = 80  # of a usual answer, for the estimate

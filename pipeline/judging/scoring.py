@@ -20,8 +20,8 @@ from gristmill.classifiers.judge import Judge, scores_of
 from gristmill.kernels.base.files import whole_file
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import nearest
-from gristmill.pipeline.inputs.files import InputFile
 from gristmill.pipeline.judging.tables import as_words, column_names, pieces_of, with_texts
+from gristmill.stages.inputs import InputFile
 
 Scores = npt.NDArray[np.float32]
 

@@ -19,8 +19,9 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.inputs.files import InputFile, files_at, open_input
+from gristmill.pipeline.inputs.files import files_at, open_input
 from gristmill.pipeline.json_types import JSON, JSONObject
+from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.charset import decode_text
 from gristmill.stages.read.rows import string_of
 from gristmill.stages.read.tables import is_binary, is_string, sound

@@ -23,7 +23,7 @@ from gristmill.pipeline.judging.judge_plan import Distil, Fasttext, Iterate, Jud
 from gristmill.pipeline.judging.lessons import BAD, GOOD, LABEL, TEXT, Lesson, Loaded
 from gristmill.pipeline.judging.plans import of_options
 from gristmill.pipeline.judging.tables import encoder_folder
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.device import on_device
 from gristmill.stages.judge.judge import card_at
 from gristmill.stages.stage import CannotRun

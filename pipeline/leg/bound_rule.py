@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.leg.care import Care
 from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.store.accounting import error_detail
 from gristmill.pipeline.store.records import Part, Result, RuleSpec
-from gristmill.pipeline.store.rejects import error_detail
 from gristmill.stages.stage import CannotRun, NoSuchSignal, Rule, Verdict, with_columns
 
 # When all of so many documents fail, it is the stage that is broken and not the documents.

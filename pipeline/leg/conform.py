@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.store.lock import store_of
+from gristmill.pipeline.store.partitions import PartWriter, part_writers, schema_hash, staged
 from gristmill.pipeline.store.records import ConformTask, FileFacts, Result
-from gristmill.pipeline.store.sinks import staged
-from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import PartWriter, part_writers, schema_hash
+from gristmill.pipeline.store.storage import Store
 
 
 def conform_tasks(store: Store, sink: str, files: Sequence[FileFacts]) -> list[ConformTask]:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from gristmill.kernels.base.columns import value_bytes, widened
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.inputs.opened import open_stretch, origin_of
+from gristmill.pipeline.inputs.files import open_stretch, origin_of, position_of
 from gristmill.pipeline.leg.bound_rule import (
     BROKE,
     ENOUGH_TO_BLAME_THE_STAGE,
@@ -39,27 +39,26 @@ from gristmill.pipeline.leg.care import Care, SearchEnded
 from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.processes.memory import peak_memory
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.store.checksums import open_checked
-from gristmill.pipeline.store.counts import Count, check_chain
-from gristmill.pipeline.store.faults import Faults
+from gristmill.pipeline.store.accounting import QUARANTINED, Count, Faults, RejectsWriter, check_chain, error_detail
 from gristmill.pipeline.store.forgotten import COPY, FORGOTTEN, Forgotten, read_list
 from gristmill.pipeline.store.lock import store_of
-from gristmill.pipeline.store.parts import (
+from gristmill.pipeline.store.partitions import (
     ROW,
     TEXT_BYTES,
+    PartWriter,
     columns_of,
     new_part,
+    part_writers,
     read_part,
+    staged,
     text_length,
     text_lengths,
     texts_with_replacements,
     with_text_lengths,
+    write_every_row,
 )
 from gristmill.pipeline.store.records import Files, MapTask, Part, PartInput, Phase, Result
-from gristmill.pipeline.store.rejects import QUARANTINED, RejectsWriter, error_detail
-from gristmill.pipeline.store.sinks import staged
-from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import PartWriter, part_writers, write_every_row
+from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.stages.contract import check_same_types, check_table
 from gristmill.stages.documents import Reading, gather, rebatch
 from gristmill.stages.read.markup import MARKUP, rows_of_markup
@@ -220,8 +219,9 @@ class _Reading:
                     self.rejects.unread(self.source, reading)
                     count.seconds += time.perf_counter() - start
                     yield documents
-                    stored = reading.stored if reading.stored is not None else max(0, file.tell() - begun)
-                    begun = file.tell()
+                    at = position_of(file, span)
+                    stored = reading.stored if reading.stored is not None else max(0, at - begun)
+                    begun = at
                     if limit is not None and count.kept >= limit:
                         taken = len(documents) / max(1, len(reading.documents))
                         count.bytes_in += min(span["bytes"], round(passed + stored * taken))

@@ -8,12 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.fingerprint import digest
-from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.lock import store_of
-from gristmill.pipeline.store.parts import known_as
+from gristmill.pipeline.store.partitions import PartWriter, known_as, part_writers
 from gristmill.pipeline.store.records import FileFacts, NumbersTask, Part, Result
-from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import PartWriter, part_writers
+from gristmill.pipeline.store.storage import Store, open_checked
 
 TEXTS = ("text", "html")
 DOCUMENTS, NUMBERS = ".documents.parquet", ".signals.parquet"

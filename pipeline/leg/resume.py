@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from gristmill.pipeline.store.parts import resting_on
+from gristmill.pipeline.store.partitions import resting_on
 from gristmill.pipeline.store.records import MapTask, Part, Result, Task
 
 

@@ -14,15 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.pipeline import fingerprint
-from gristmill.pipeline.inputs.files import InputFile, fetched
-from gristmill.pipeline.inputs.opened import open_stretch, origin_of
+from gristmill.pipeline.inputs.files import fetched, open_stretch, origin_of
 from gristmill.pipeline.plan.plan import Segment
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
-from gristmill.pipeline.store.parts import identity, read_part
+from gristmill.pipeline.store.partitions import as_lying, identity, read_part
 from gristmill.pipeline.store.records import PageSample, PagesFile, PagesTask, Part, Result
-from gristmill.pipeline.store.sinks import as_lying
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
+from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.payload import is_pdf
 from gristmill.stages.stage import Map, Reader
 

@@ -11,8 +11,8 @@ from typing import Any, NotRequired, TypedDict
 
 from gristmill.kernels.base.files import whole_folder
 from gristmill.pipeline.interchange.documents import FORMATS as DOCUMENTS, export_documents
-from gristmill.pipeline.store.sinks import swap
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.partitions import swap
+from gristmill.pipeline.store.storage import Store
 from gristmill.shards.export.export import Options, export
 
 LEDGER = "journal/exports.json"

@@ -23,7 +23,7 @@ from gristmill.pipeline.look.why import (
 )
 from gristmill.pipeline.store.records import LookTask, Part, Result
 from gristmill.pipeline.store.run_records import LegRules
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 
 FILES = 32
 EACH = 5

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.json_types import JSONObject, StageSpec
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.store.parts import identity, read_part
+from gristmill.pipeline.store.partitions import as_lying, identity, read_part
 from gristmill.pipeline.store.records import LookTask, Part, Result
-from gristmill.pipeline.store.sinks import as_lying
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.documents import BATCH_ROWS
 
 MOST_ROWS = 1_000_000

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.interchange.documents import FORMATS as DOCUMENTS, export_documents, files_in
 from gristmill.pipeline.look.exports import remember
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.shards.export.export import Exported, Options, Progress, check_format, export, given_in
 from gristmill.shards.export.rows import ExportError
 from gristmill.shards.format import BadShards

@@ -27,7 +27,7 @@ from gristmill.kernels.base.compiled import KERNELS, PACKS, cache_folder, folder
 from gristmill.kernels.base.files import whole_folder
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store.journal import FOLDER
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 
 MEMBER = re.compile(r"kernels-[0-9a-f]{16}/[\w.<>-]+\.nb[ic]|table-[\w.-]+\.npy")
 MOST_BYTES = 1 << 30  # unpacked

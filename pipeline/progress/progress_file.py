@@ -27,10 +27,10 @@ from gristmill.pipeline.progress.tally import Tally
 from gristmill.pipeline.progress.time_left import TimeLeft
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.progress.usual import Known
-from gristmill.pipeline.store.counts import RunAccount
+from gristmill.pipeline.store.accounting import RunAccount
 from gristmill.pipeline.store.records import NOT_JOURNALED, Result, Task, counts_by_source
 from gristmill.pipeline.store.run_records import NodeProgress
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 
 PATH = "logs/progress.json"
 EVERY, EVERY_REMOTE = 1.0, 10.0  # seconds

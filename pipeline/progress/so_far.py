@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from gristmill.pipeline.plan.plan import in_one_order
 from gristmill.pipeline.progress.progress_file import PATH, state_of
-from gristmill.pipeline.store.counts import Count, RunAccount
+from gristmill.pipeline.store.accounting import Count, RunAccount
 
 
 class RecordFolder(Protocol):

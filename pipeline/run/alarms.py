@@ -11,7 +11,7 @@ from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.volume import volumes
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe.recipe import Source
-from gristmill.pipeline.store.counts import Count, RunAccount
+from gristmill.pipeline.store.accounting import Count, RunAccount
 from gristmill.pipeline.store.records import StageMetrics
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.stages.read.markup import MARKUP

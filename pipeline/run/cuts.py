@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from gristmill.pipeline.flow.rows import StoredRows
-from gristmill.pipeline.store.parts import StoredDocuments, bucket_of, buckets_for, identity
+from gristmill.pipeline.store.partitions import StoredDocuments, bucket_of, buckets_for, identity
 from gristmill.pipeline.store.records import Part
 
 ROWS_A_BUCKET = 1_000_000

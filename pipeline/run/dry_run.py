@@ -23,11 +23,11 @@ from gristmill.pipeline.leg.resume import resume
 from gristmill.pipeline.plan.plan import GlobalNode, Node, make_plan, names_of
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.forecast import asked_of_models
-from gristmill.pipeline.run.map_tasks import begun_of, global_task, tasks_of_node
+from gristmill.pipeline.run.map_tasks import global_task, tasks_of_node
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import MapTask, Part
 from gristmill.pipeline.store.run_records import Manifest, RunRecord
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.tables import Grid
 from gristmill.stages.judge.cost import Asks
 from gristmill.stages.tokens.folders import owner_of_set
@@ -127,7 +127,8 @@ def foresee(
         if isinstance(node, GlobalNode):
             kept = kept_before(node.step)
             task = global_task(node_fingerprint, fed, kept)
-            done, begun = journal.done.get(task), journal.done.get(begun_of(task))
+            stage = journal.stage(task)
+            done, begun = stage.parts is not None, stage.begun
             if done and begun and saved_is_gone(node.step):
                 why = "what it keeps for later runs is gone: it is saved again"
             elif done and begun and node.name in missed:
@@ -135,7 +136,7 @@ def foresee(
             elif done:
                 why = UP_TO_DATE if begun else "what its rounds handed on is gone (cleaned?): they are done again"
             elif begun:
-                why = GONE[journal.gone.get(task, False)] if begun["ended"] else "begun, not finished"
+                why = GONE[journal.gone.get(task, False)] if stage.ended else "begun, not finished"
             else:
                 why = changed or (
                     GONE[journal.gone[task]]
@@ -156,7 +157,7 @@ def foresee(
                     why,
                 )
             )
-            after[node.name] = done["parts"] if done else None
+            after[node.name] = None if stage.parts is None else list(stage.parts)
             continue
         tasks = tasks_of_node(node, recipe, store, inputs, fed)
         rests = [rest for task in tasks if (rest := resume(task, journal.done)[1]) is not None]

@@ -11,7 +11,7 @@ from gristmill.pipeline.progress.time_left import HOMES
 from gristmill.pipeline.progress.usual import HOME_TASK, Known, Usual, usual_of
 from gristmill.pipeline.recipe.recipe import Source
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 
 ENOUGH = 1000  # documents of a stage, of which its time can be told
 MOST_TIMES = 3.0  # the usual time

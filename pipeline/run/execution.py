@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import cast
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
@@ -37,7 +38,7 @@ from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.global_stage import run_global_stage
-from gristmill.pipeline.run.map_tasks import documents_of, tasks_of_node
+from gristmill.pipeline.run.map_tasks import first_of, tasks_of_node
 from gristmill.pipeline.run.record import (
     Stopwatch,
     manifest_of,
@@ -47,14 +48,12 @@ from gristmill.pipeline.run.record import (
 )
 from gristmill.pipeline.run.reports import SUMMARY, remove_stale_summary, write_reports
 from gristmill.pipeline.run.stale import alarms_of_unused, stale_files
-from gristmill.pipeline.store.faults import NAMED, few
+from gristmill.pipeline.store.accounting import NAMED, few
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.objects import REQUESTS, since
-from gristmill.pipeline.store.parts import StoredDocuments
+from gristmill.pipeline.store.partitions import StoredDocuments, publish
 from gristmill.pipeline.store.records import FileFacts, MapTask, PageSample, Part, Phase, Result, counts_by_stage
 from gristmill.pipeline.store.run_records import InputRecord, LegRules, Manifest, RunRecord
-from gristmill.pipeline.store.sinks import publish
-from gristmill.pipeline.store.store import Store, json_bytes
+from gristmill.pipeline.store.storage import REQUESTS, Store, json_bytes, requests_since
 from gristmill.pipeline.survey.tasks import Look
 from gristmill.stages.stage import Map, Sink
 
@@ -134,7 +133,7 @@ class Execution:
         journal.gather()
         if journal.damaged:
             self.ui.note(
-                f"changed or damaged since it was written: {few(journal.damaged[:NAMED], len(journal.damaged))}; "
+                f"changed or damaged requests_since it was written: {few(journal.damaged[:NAMED], len(journal.damaged))}; "
                 "the work behind it is repeated"
             )
         for line in self.why_again():
@@ -268,7 +267,7 @@ class Execution:
                 task["task"]
                 for of_node in tasks.values()
                 for task in of_node
-                if documents_of(task) in engine.journal.done
+                if engine.journal.documents_of(first_of(task)) is not None
             }
             results |= self.results(engine, tasks, counted)
             short = [
@@ -285,18 +284,16 @@ class Execution:
         reading."""
         given = {}
         for task in tasks:
-            result = results.get(task["phases"][0]["task"])
-            given[task["key"]] = (
-                journal.done[documents_of(task)]["documents"]
-                if result is None
-                else counts_by_stage(result)[source]["kept"]
+            result = results.get(first_of(task))
+            counted = (
+                journal.documents_of(first_of(task)) if result is None else counts_by_stage(result)[source]["kept"]
             )
+            given[task["key"]] = cast(int, counted)
         more = self.inputs[source].topped_up(self.portion.documents, given)
         if more is None:
             return False
         for task in tasks:
-            if documents_of(task) not in journal.done:
-                journal.add(documents_of(task), {"documents": given[task["key"]]})
+            journal.count_documents(first_of(task), given[task["key"]])
         self.inputs[source] = more.with_contents(self.store, check=self.check_inputs)
         return True
 
@@ -404,7 +401,7 @@ class Execution:
         return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p["key"]))
 
     def why_again(self) -> list[str]:
-        """What runs again because of what changed since, in one line for each reason."""
+        """What runs again because of what changed requests_since, in one line for each reason."""
         again: dict[str, list[str]] = {}
         for node in self.plan.stored:
             path = f"legs/{node.name}/manifest.json"
@@ -483,7 +480,7 @@ class Execution:
                 "status": status,
                 "error": error,
                 **self.stopwatch.times(),
-                "requests": dict(self.sent_by_tasks + Counter(since(self.sent))) or None,
+                "requests": dict(self.sent_by_tasks + Counter(requests_since(self.sent))) or None,
                 "disk_bytes": disk_bytes,
                 "bytes_written": written_by_use(findings.written.values()),
                 "inputs": findings.inputs,

@@ -13,8 +13,8 @@ from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.recipe.recipe import Step
 from gristmill.pipeline.run.flow import DaskFlow
-from gristmill.pipeline.store.counts import RunAccount
-from gristmill.pipeline.store.packed import Packed
+from gristmill.pipeline.store.accounting import RunAccount
+from gristmill.pipeline.store.journal import Packed
 from gristmill.pipeline.store.records import (
     FileFacts,
     Files,

@@ -22,8 +22,8 @@ from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Step
 from gristmill.pipeline.run.cuts import by_bucket, bytes_of, cut_for, cut_of, files_saved, groups, of_files, of_parts
-from gristmill.pipeline.store.counts import RunAccount
-from gristmill.pipeline.store.parts import StoredDocuments
+from gristmill.pipeline.store.accounting import RunAccount
+from gristmill.pipeline.store.partitions import StoredDocuments
 from gristmill.pipeline.store.records import (
     FileFacts,
     Files,
@@ -37,7 +37,7 @@ from gristmill.pipeline.store.records import (
     StageMetrics,
     counts_by_source,
 )
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.flow import (
     Beside,
     Dataset,

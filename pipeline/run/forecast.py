@@ -18,7 +18,7 @@ from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Prices, Recipe
 from gristmill.pipeline.run.cuts import BYTES_A_HOME, HOMES, MOST_BUCKETS, ROWS_A_BUCKET, cut_of
 from gristmill.pipeline.run.record import puts_and_gets
-from gristmill.pipeline.store.parts import buckets_for
+from gristmill.pipeline.store.partitions import buckets_for
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 from gristmill.stages.judge.cost import Asks, Cost
 

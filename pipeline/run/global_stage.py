@@ -15,12 +15,11 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.flow import DaskFlow
-from gristmill.pipeline.run.map_tasks import begun_of, global_task, rejects_settings
+from gristmill.pipeline.run.map_tasks import global_task, rejects_settings
 from gristmill.pipeline.run.outcomes import keep_outcome, settled
-from gristmill.pipeline.store.counts import RunAccount
-from gristmill.pipeline.store.parts import StoredDocuments
-from gristmill.pipeline.store.records import Result
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.accounting import RunAccount
+from gristmill.pipeline.store.partitions import StoredDocuments
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.contract import kind_of
 from gristmill.stages.stage import CannotRun, Global
 
@@ -37,8 +36,7 @@ def run_global_stage(
     """The documents after a global stage. `partial`: they are not all that the inputs hold."""
     stage_fingerprint = node.fingerprint(recipe)
     task = global_task(stage_fingerprint, docs.parts, kept_before(node.step))
-    if not {task, begun_of(task)} & engine.journal.done.keys():
-        engine.journal.add(begun_of(task), {"ended": False})
+    engine.journal.begin_stage(task)
     if (documents := settled(task, node, store, engine, findings)) is not None:
         return documents
     flow = DaskFlow(
@@ -61,7 +59,8 @@ def run_global_stage(
     for files in flow.files:
         findings.take_files(files)
     findings.own_files |= flow.other_paths
-    note_the_end(task, after, flow, engine)
+    added = [facts for part in after.parts for facts in [*part["verdicts"], *part["signals"]]]
+    engine.journal.end_stage(task, after.parts, {facts["path"]: facts for facts in added}, flow.between_rounds)
     keep_outcome(task, node, flow, store, findings)
     return after
 
@@ -114,16 +113,3 @@ def check_account(
             f"{name} dropped {count.docs_in - count.kept:,} documents, "
             "and it declares that it drops none (`drops = False`)"
         )
-
-
-def note_the_end(task: str, after: StoredDocuments, flow: DaskFlow, engine: Engine) -> None:
-    """In the journal, for `plan`, which looks a global stage up without going through its rounds."""
-    done = engine.journal.done
-    beside = [facts for part in after.parts for facts in [*part["verdicts"], *part["signals"]]]
-    ended: Result = {"parts": list(after.parts), "files": {facts["path"]: facts for facts in beside}}
-    if done.get(task) != ended:
-        retired = engine.journal.retired & ended["files"].keys()  # of parts that nobody needed anew
-        engine.journal.add(task, ended)
-        engine.journal.retire(retired, {})
-    if not done.get(begun_of(task), {}).get("ended"):
-        engine.journal.add(begun_of(task), {"ended": True, "files": flow.between_rounds})

@@ -8,15 +8,14 @@ from typing import Literal, NotRequired, TypedDict
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.inputs.cutting import contents_of, key_of
-from gristmill.pipeline.inputs.portion import Inputs, size_of
+from gristmill.pipeline.inputs.portion import Inputs, contents_of, key_of, size_of
 from gristmill.pipeline.plan.plan import MapNode, Segment
 from gristmill.pipeline.plan.signals import measured_again, seen_by, texts_kept
 from gristmill.pipeline.recipe.recipe import Recipe, Source
 from gristmill.pipeline.store.forgotten import read_list, with_list
-from gristmill.pipeline.store.parts import identity
+from gristmill.pipeline.store.partitions import identity
 from gristmill.pipeline.store.records import MapTask, Part, PartInput, Phase, RejectsSettings, RuleSpec
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 
 
 def rejects_settings(recipe: Recipe) -> RejectsSettings:
@@ -162,23 +161,12 @@ def task_head(node: MapNode, recipe: Recipe, store: Store, phases: list[Phase]) 
     }
 
 
-def documents_of(task: MapTask) -> str:
-    """The name under which the journal knows how many documents a reading task gave, whether its files are there or
-    not."""
-    return counted_as(task["phases"][0]["task"])
-
-
-def counted_as(task: str) -> str:
-    return fingerprint.digest(["documents", task])
+def first_of(task: MapTask) -> str:
+    """The name of its first phase, which reads."""
+    return task["phases"][0]["task"]
 
 
 def global_task(stage_fingerprint: str, parts: Iterable[Part], kept: list[str]) -> str:
     """The fingerprint of a global stage on its documents and on what earlier runs have `kept` for it, under which the
     journal knows that it is done."""
     return fingerprint.digest(["global", stage_fingerprint, sorted(identity(p) for p in parts), *kept])
-
-
-def begun_of(task: str) -> str:
-    """The name under which the journal knows that a global stage was begun on its documents; once it has ended, as long
-    as the rows between its rounds are there."""
-    return fingerprint.digest(["begun", task])

@@ -15,9 +15,9 @@ from gristmill.pipeline.flow.saved import kept_at
 from gristmill.pipeline.plan.plan import GlobalNode
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.flow import DaskFlow
-from gristmill.pipeline.store.parts import StoredDocuments
+from gristmill.pipeline.store.partitions import StoredDocuments
 from gristmill.pipeline.store.records import CountsByStage, Files, StageMetrics
-from gristmill.pipeline.store.store import Store, json_bytes
+from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.stages.stage import Global
 
 FOLDER = "journal/outcomes"
@@ -65,7 +65,8 @@ def settled(task: str, node: GlobalNode, store: Store, engine: Engine, findings:
     """The documents after a stage out of whose results documents were forgotten; None where its rounds can be gone
     through."""
     outcome: Outcome | None = store.read_json_if_whole(path_of(node.name)) if store.local else None
-    if outcome is None or outcome["task"] != task or not outcome.get("forgotten") or task not in engine.journal.done:
+    parts = engine.journal.stage(task).parts
+    if outcome is None or outcome["task"] != task or not outcome.get("forgotten") or parts is None:
         return None
     if any(not kept_at(address, node.step).exists("index.json") for address in cast(Global, node.step.stage).saves):
         return None
@@ -75,4 +76,4 @@ def settled(task: str, node: GlobalNode, store: Store, engine: Engine, findings:
     findings.take_told(node.name, stage, outcome["metrics"], outcome["shared"])
     findings.take_files(outcome["files"])
     findings.own_files |= set(outcome["others"])
-    return StoredDocuments(tuple(engine.journal.done[task]["parts"]))
+    return StoredDocuments(tuple(parts))

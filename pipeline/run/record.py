@@ -20,7 +20,7 @@ from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.recipe import Prices, Recipe, Source
 from gristmill.pipeline.run.findings import Findings
-from gristmill.pipeline.store.counts import RunAccount
+from gristmill.pipeline.store.accounting import RunAccount
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import FileFacts, Part
 from gristmill.pipeline.store.run_records import (
@@ -32,7 +32,7 @@ from gristmill.pipeline.store.run_records import (
     RunRecord,
     StageRecord,
 )
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
 from gristmill.trainer.run.energy import Machine
 

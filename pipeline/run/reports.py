@@ -19,7 +19,7 @@ from gristmill.pipeline.run.record import record_up_to, without_times
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import PageSample, StageMetrics
 from gristmill.pipeline.store.run_records import RunRecord
-from gristmill.pipeline.store.store import Store, json_bytes
+from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.pipeline.survey.tasks import Look
 from gristmill.stages.stage import Global, Stage
 

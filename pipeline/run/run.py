@@ -22,7 +22,7 @@ from gristmill.pipeline.run.record import (
 from gristmill.pipeline.store.forgotten import WORK
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 
 
 def run(

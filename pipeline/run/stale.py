@@ -14,9 +14,9 @@ from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe.recipe import FOLDERS, Step
-from gristmill.pipeline.store.journal import Journal, files_of
-from gristmill.pipeline.store.parts import OF_A_PART
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.partitions import OF_A_PART
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.stage import Sink, snake_case
 from gristmill.stages.tokens.folders import owner_of_set
 
@@ -33,7 +33,7 @@ def stale_files(store: Store, plan: Plan, journal: Journal, own_files: set[str])
         "flow/",
         *(f"{x.called}/" for _, x in plan.stage_order() if isinstance(x, Step) and isinstance(x.stage, Sink)),
     )
-    stale = {path for result in journal.done.values() for path, _ in files_of(result)} - own_files
+    stale = journal.made.keys() - own_files
     stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - own_files
     stale |= {path for path in present if owner_of_set(path) is not None} - own_files
     names = {name for name, _ in plan.stage_order()}

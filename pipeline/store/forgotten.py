@@ -27,7 +27,7 @@ from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.urls.keys import names_of, url_keys
 from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.fingerprint import OURS, code_of_module, digest
-from gristmill.pipeline.store.store import Store, json_bytes
+from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.stages.documents import strings_in
 from gristmill.stages.extract.views import other_uids
 from gristmill.stages.text.sites import hosts_of

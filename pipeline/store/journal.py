@@ -1,9 +1,9 @@
-"""What is done: one line of JSON for each finished task, by the task's fingerprint. Append-only; each line begins with
-its own checksum, and one that was torn or changed is no line.
+"""Journal of a run: finished tasks by fingerprint, global stages, and the content of files. Append-only, one JSON line
+an entry; each line begins with its own checksum, and a line that does not match it is damaged and holds nothing.
 
 The journal also knows the content of files: a checksum for each, and the stamp that the file had with that content. A
-run looks at the stamps of all its files; one whose stamp is another is hashed, and one whose content is another counts
-as gone, so that whoever made it makes it anew.
+run compares the stamps of all its files; one whose stamp changed is hashed, and one whose content changed counts as
+gone, so that its task runs again.
 
 On object stores, which cannot append, each flush is an object of its own, named so that no other process writes the
 same; a run that finds many makes one of them.
@@ -15,26 +15,199 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast, get_args
 
 import xxhash
 
-from gristmill.pipeline.errors import DamagedFile, RunFailed
-from gristmill.pipeline.store.checksums import hash_of_content
-from gristmill.pipeline.store.packed import Packed
-from gristmill.pipeline.store.records import FileFacts, Files, JournalEntry, Result, StampRecord
-from gristmill.pipeline.store.sinks import staged, waiting_for_names
-from gristmill.pipeline.store.store import Stamp, Store
+from gristmill.pipeline.errors import DamagedFile, RecipeError, RunFailed
+from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.store.partitions import staged, waiting_for_names
+from gristmill.pipeline.store.records import FileFacts, Files, Part, Result
+from gristmill.pipeline.store.storage import Stamp, Store, hash_of_content
 
 FOLDER = "journal"
 JOURNAL = f"{FOLDER}/tasks.jsonl"  # on local disks
+LAYOUT = 3  # of the folder of a run; another one is refused
 FLUSH_SECONDS, FLUSH_SECONDS_REMOTE = 1.0, 10.0
 MANY_SEGMENTS = 32
 BETWEEN = ("legs/", "flow/", "stages/", "journal/", "logs/")  # what `clean` may take, and what is no result
 READERS = 16
 LINE_STARTS, LENGTH_OF_CHECKSUM = b'{"checksum":"', 16
+
+# --- entries ----------------------------------------------------------------------------------------------------------
+
+StampRecord: TypeAlias = tuple[Stamp, str]  # the stamp of a file, and the checksum of the content that it had with it
+
+
+@dataclass(frozen=True)
+class LayoutIs:
+    """The layout of the folder, first of all entries."""
+
+    kind: ClassVar[str] = "layout"
+    version: int
+
+
+@dataclass(frozen=True)
+class TaskDone:
+    """A task and its result, with the stamps of the files that it wrote."""
+
+    kind: ClassVar[str] = "task"
+    task: str
+    result: Result
+    stamps: Mapping[str, StampRecord] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DocumentsCounted:
+    """How many documents the part of a task gave, whether its files are there or not."""
+
+    kind: ClassVar[str] = "documents"
+    task: str
+    documents: int
+
+
+@dataclass(frozen=True)
+class StageBegun:
+    """A global stage has begun on its documents; `task` is its fingerprint on them."""
+
+    kind: ClassVar[str] = "stage begun"
+    task: str
+
+
+@dataclass(frozen=True)
+class StageEnded:
+    """A global stage has ended: the parts that it left, the files that it added to them, and the rows that its rounds
+    left for one another, without which they run again."""
+
+    kind: ClassVar[str] = "stage ended"
+    task: str
+    parts: Sequence[Part]
+    files: Files
+    between_rounds: Files
+
+
+@dataclass(frozen=True)
+class FileWritten:
+    """A file that the run itself wrote: a record, a manifest, a report."""
+
+    kind: ClassVar[str] = "file"
+    file: FileFacts
+    stamps: Mapping[str, StampRecord] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StampsSeen:
+    """Contents of files by path and stamp."""
+
+    kind: ClassVar[str] = "stamps"
+    stamps: Mapping[str, StampRecord]
+
+
+@dataclass(frozen=True)
+class FilesRetired:
+    """Files that the run removed itself because nobody has to read them again."""
+
+    kind: ClassVar[str] = "retired"
+    paths: Sequence[str]
+    schemas: Mapping[str, str] = field(default_factory=dict)  # columns of these, by `FileFacts.schema`
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """The results that a run left; none while a run is at work. `damaged`: lines of the journal, by then."""
+
+    kind: ClassVar[str] = "ended"
+    results: Sequence[str]
+    damaged: int
+
+
+Work: TypeAlias = TaskDone | DocumentsCounted | StageBegun | StageEnded
+Entry: TypeAlias = Work | LayoutIs | FileWritten | StampsSeen | FilesRetired | RunEnded
+KINDS: Mapping[str, type[Entry]] = {each.kind: each for each in get_args(Entry)}
+
+
+class OtherLayout(ValueError):
+    """An entry that this version does not write."""
+
+
+def to_json(entry: Entry) -> JSONObject:
+    """An entry as plain data, without mappings that are empty."""
+    facts = {name: value for name, value in vars(entry).items() if value != {} or name not in ("stamps", "schemas")}
+    return {"kind": entry.kind, **facts}
+
+
+def from_json(data: Mapping[str, Any]) -> Entry:
+    facts = dict(data)
+    kind = KINDS.get(str(facts.pop("kind", "")))
+    if kind is None:
+        raise OtherLayout
+    try:
+        return kind(**facts)
+    except TypeError as error:
+        raise OtherLayout from error
+
+
+def line_of(entry: Entry) -> bytes:
+    facts = json.dumps(to_json(entry), ensure_ascii=True, separators=(",", ":")).encode()[1:]
+    return b'%s%s",%s\n' % (LINE_STARTS, xxhash.xxh3_64_hexdigest(facts).encode(), facts)
+
+
+def entry_in(line: bytes) -> Entry | None:
+    """The entry of a line; None if the line was cut off by a kill or changed since."""
+    start = len(LINE_STARTS) + LENGTH_OF_CHECKSUM
+    checksum, facts = line[len(LINE_STARTS) : start], line[start + 2 :]
+    if (
+        not line.startswith(LINE_STARTS)
+        or line[start : start + 2] != b'",'
+        or xxhash.xxh3_64_hexdigest(facts).encode() != checksum
+    ):
+        return None
+    return from_json(json.loads(b"{" + facts))
+
+
+# --- the journal ------------------------------------------------------------------------------------------------------
+
+Value = TypeVar("Value")
+
+
+class Packed(MutableMapping[str, Value]):
+    """A dictionary that holds its values as JSON, for records that are many and seldom read: that of a file takes 700
+    bytes as Python's objects and 150 as text, that of a task 7.5 kB and 1.4. Values are plain data, and each access
+    makes a copy."""
+
+    def __init__(self) -> None:
+        self._packed: dict[str, bytes] = {}
+
+    def __getitem__(self, key: str) -> Value:
+        return cast(Value, json.loads(self._packed[key]))
+
+    def __setitem__(self, key: str, value: Value) -> None:
+        self._packed[key] = json.dumps(value, separators=(",", ":")).encode()
+
+    def __delitem__(self, key: str) -> None:
+        del self._packed[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._packed
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+
+@dataclass(frozen=True)
+class StageState:
+    """What is known of a global stage on its documents."""
+
+    parts: Sequence[Part] | None  # that it left; None unless it has ended and its files are there
+    begun: bool  # and, if it has ended, the rows between its rounds are there
+    ended: bool
 
 
 class Journal:
@@ -42,23 +215,29 @@ class Journal:
 
     def __init__(self, store: Store, looks_only: bool = False) -> None:
         self.store = store
-        self.looks_only = looks_only  # a look at a run changes nothing in its folder
+        self.looks_only = looks_only  # changes nothing in the run's folder
         self.done: Packed[Result] = Packed()
+        self._documents: dict[str, int] = {}  # by task, of parts whose files may be gone
+        self._begun: set[str] = set()  # global stages that have not ended
+        self._ended: Packed[Result] = Packed()  # global stages: `parts`, and `files` that they added
+        self._rounds: Packed[Result] = Packed()  # of these: `files` of rows between rounds
         # Tasks that were done and whose files went; is one still there, with another content?
         self.gone: dict[str, bool] = {}
         self.damaged: list[str] = []  # files that are gone or are not what was written
-        self._made_anew: set[str] = set()
+        self._made_again: set[str] = set()
         self.suspects: set[str] = set()  # files that a worker found damaged, whatever their stamps say
         self.retired: set[str] = set()  # files that the run removed itself
         self.schemas: dict[str, str] = {}  # columns of these, as text, by the hash that the files' facts have
         self._of_the_run: dict[str, FileFacts] = {}  # files that the run itself wrote: its record and reports
-        self.results: list[str] = []  # that a run which came to its end left
-        self.torn, self._known_torn = 0, 0  # lines; and when the run ended
-        self._stamps: Packed[StampRecord] = Packed()  # by path: stamp and checksum of a content that was seen
+        self.results: list[str] = []  # of a run that came to its end
+        self.damaged_lines, self._known_damaged = 0, 0  # now, and when the run ended
+        self._stamps: Packed[StampRecord] = Packed()  # by path
         self._waiting: list[bytes] = []
         self._flushed = time.monotonic()
         self._segments: list[str] = []
         self._load()
+
+    # --- lines --------------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
         self._segments = sorted(path for path in self.store.files(FOLDER) if path.endswith(".jsonl"))
@@ -66,209 +245,94 @@ class Journal:
             for segment in self._segments:
                 with self.store.open(segment) as file:
                     for line in file:
-                        self._take(_entry(line.removesuffix(b"\n")))
+                        self._take(line.removesuffix(b"\n"), segment)
             return
         with ThreadPoolExecutor(READERS) as threads:
             for first in range(0, len(self._segments), READERS):
-                for data in threads.map(self.store.read, self._segments[first : first + READERS]):
+                some = self._segments[first : first + READERS]
+                for segment, data in zip(some, threads.map(self.store.read, some), strict=True):
                     for line in data.removesuffix(b"\n").split(b"\n"):
-                        self._take(_entry(line))
+                        self._take(line, segment)
 
-    def _take(self, entry: JournalEntry | None) -> None:
-        if entry is None:
-            self.torn += 1
-            return
-        if "results" in entry:
-            self.results, self._known_torn = list(entry["results"]), entry["torn"]
-        if "task" in entry and "result" in entry:
-            self.done[entry["task"]] = entry["result"]
-            self.retired -= {path for path, _ in files_of(entry["result"])}
-        if "file" in entry:
-            self._of_the_run[entry["file"]["path"]] = entry["file"]
-        self._stamps.update(entry.get("stamps", {}))
-        self.retired |= set(entry.get("retired", ()))
-        self.schemas |= entry.get("schemas", {})
+    def _take(self, line: bytes, segment: str) -> None:
+        try:
+            entry = entry_in(line)
+            if isinstance(entry, LayoutIs) and entry.version != LAYOUT:
+                raise OtherLayout
+        except OtherLayout as error:
+            raise RecipeError(
+                f"{self.store.at(segment)} is of another version of Gristmill; give the run a new folder (--out)"
+            ) from error
+        match entry:
+            case None:
+                self.damaged_lines += 1
+            case TaskDone(task, result):
+                self.done[task] = result
+                self.retired -= {path for path, _ in files_of(result)}
+                self._stamps.update(entry.stamps)
+            case DocumentsCounted(task, documents):
+                self._documents[task] = documents
+            case StageBegun(task):
+                self._begun.add(task)
+            case StageEnded():
+                self._take_ended(entry)
+            case FileWritten(file):
+                self._of_the_run[file["path"]] = file
+                self._stamps.update(entry.stamps)
+            case StampsSeen(stamps):
+                self._stamps.update(stamps)
+            case FilesRetired(paths):
+                self.retired |= set(paths)
+                self.schemas |= entry.schemas
+            case RunEnded(results):
+                self.results, self._known_damaged = list(results), entry.damaged
+
+    def _take_ended(self, entry: StageEnded) -> None:
+        self._begun.discard(entry.task)
+        self._ended[entry.task] = {"parts": list(entry.parts), "files": entry.files}
+        self._rounds[entry.task] = {"files": entry.between_rounds}
+        self.retired -= {facts["path"] for files in (entry.files, entry.between_rounds) for facts in files.values()}
+
+    def entries_of_work(self) -> Iterator[Work]:
+        """Entries of tasks and global stages, as far as their files are there."""
+        for task, result in self.done.items():
+            yield TaskDone(task, result)
+        for task, documents in self._documents.items():
+            yield DocumentsCounted(task, documents)
+        for task in sorted(self._begun):
+            yield StageBegun(task)
+        for task in dict.fromkeys([*self._ended, *self._rounds]):
+            if task in self._ended and task in self._rounds:
+                ended = self._ended[task]
+                yield StageEnded(task, ended["parts"], ended["files"], self._rounds[task]["files"])
 
     def gather(self) -> None:
         """Many objects into one, which is there before they go."""
         if self.store.local or len(self._segments) <= MANY_SEGMENTS:
             return
         before, self._segments = self._segments, []
-        lines = [line_of({"task": task, "result": result}) for task, result in self.done.items()]
-        lines += [line_of({"file": facts}) for facts in self._of_the_run.values()]
-        lines += [line_of({"retired": sorted(self.retired), "schemas": self.schemas})]
-        self.torn, self._known_torn = 0, 0  # torn lines are left behind
-        lines += [line_of({"results": self.results, "torn": 0})]
-        self._add_segment(b"".join(lines), after=before[-1])
+        self.damaged_lines, self._known_damaged = 0, 0  # damaged lines are left behind
+        entries: list[Entry] = [LayoutIs(LAYOUT), *self.entries_of_work()]
+        entries += [FileWritten(facts) for facts in self._of_the_run.values()]
+        entries += [FilesRetired(sorted(self.retired), self.schemas), RunEnded(self.results, 0)]
+        self._add_segment(b"".join(map(line_of, entries)), after=before[-1])
         self.store.remove(before)
 
-    def check(self, present: Mapping[str, Stamp]) -> int:
-        """Forget results whose files are not there with the content that they were written with; says how many."""
-        lying = {path: path for path in present} | waiting_for_names(present)
-        present = {path: present[where] for path, where in lying.items()}
-        files = self.files
-        there = {path: facts for path, facts in files.items() if path in present and present[path][0] == facts["bytes"]}
-        self._look_into(
-            lying,
-            {path: present[path] for path, facts in there.items() if not self._is_known(path, present[path], facts)},
-        )
-        lost = {
-            path for path, facts in files.items() if path not in there or not self._is_known(path, present[path], facts)
-        } - (self.retired - present.keys())
-        self.damaged = sorted(lost & present.keys())
-        self.gone = {}
-        for task, result in self.done.items() if lost else ():
-            if paths := [path for path, _ in files_of(result) if path in lost]:
-                self.gone[task] = not present.keys().isdisjoint(paths)
-        for task in self.gone:
-            del self.done[task]
-        self._of_the_run = {path: facts for path, facts in self._of_the_run.items() if path not in lost}
-        return len(self.gone)
-
-    @property
-    def files(self) -> Files:
-        """Every file that is known to be of the run, with its length and checksum."""
-        return {path: facts for result in self.done.values() for path, facts in files_of(result)} | self._of_the_run
-
-    def _is_known(self, path: str, stamp: Stamp, facts: FileFacts) -> bool:
-        """Is this the content that was written? Object stores, whose listings tell no more than lengths, keep checksums
-        of their own."""
-        return not self.store.local or (path not in self.suspects and self._seen(path) == (stamp, facts["checksum"]))
-
-    def _seen(self, path: str) -> StampRecord:
-        """The stamp of a file and the checksum of the content that it had with it."""
-        stamp, checksum = self._stamps.get(path, ((), ""))
-        return tuple(stamp), checksum
-
-    def _look_into(self, lying: Mapping[str, str], files: Mapping[str, Stamp]) -> None:
-        """Hash files whose stamps are news; what their content is is remembered."""
-        with ThreadPoolExecutor(READERS) as threads:  # xxh3 lets go of the GIL
-            hashes = threads.map(lambda path: hash_of_content(self.store.at(lying[path])), files, chunksize=64)
-            self._remember(
-                {path: (stamp, content) for (path, stamp), content in zip(files.items(), hashes, strict=True)}
-            )
-        self.suspects -= files.keys()
-
-    def _remember(self, stamps: dict[str, StampRecord]) -> None:
-        self._stamps.update(stamps)
-        if stamps:
-            self._write({"stamps": stamps})
-
-    def tell_the_next_run(self) -> None:
-        """Of damaged files, what they hold now: a run, which trusts stamps, then makes them anew."""
-        seen = {path: self._stamps[path] for path in self.damaged if path in self._stamps}
-        self._waiting.append(line_of({"stamps": seen}))
-        self.flush()
-
-    def suspect(self, error: DamagedFile) -> None:
-        """A worker found a file damaged, whatever its stamp says: it is hashed when files are looked at next, and made
-        anew, once."""
-        if error.path in self._made_anew:
-            raise RunFailed(
-                f"{self.store.at(error.path)}: damaged again after it was made anew; "
-                "look at the disk and the memory of this machine"
-            ) from error
-        self._made_anew.add(error.path)
-        self.suspects.add(error.path)
-
-    def holds(self, store: Store, path: str, checksum: str) -> bool:
-        """Has a file, which may be of another folder, this content? It is not read again while its stamp stays."""
-        stamp, name = store.stamp(path), path if store is self.store else store.at(path)
-        if stamp is None:
-            return not store.local and store.exists(path)
-        if self._seen(name)[0] != stamp:
-            self._remember({name: (stamp, hash_of_content(store.at(path)))})
-        return self._seen(name)[1] == checksum
-
-    def add(self, task: str, result: Result) -> None:
-        self.done[task] = result
-        self.retired -= {path for path, _ in files_of(result)}
-        self._write(self._with_stamps({"task": task, "result": result}, files_of(result)))
-
-    def retire(self, paths: Iterable[str], schemas: Mapping[str, str]) -> None:
-        """Remove files that nobody has to read again. What made them counts as done all the same, until somebody asks
-        for one."""
-        gone = sorted(set(paths) - self.retired)
-        if gone:
-            self.retired |= set(gone)
-            self.schemas |= schemas
-            self._write({"retired": gone, "schemas": schemas})
-            self.flush()
-        self.store.remove(gone)
-
-    def bring_back(self, paths: Iterable[str]) -> None:
-        """Files that were retired are needed: what made them is to be done again."""
-        needed = self.retired & set(paths)
-        for task in [task for task, result in self.done.items() if any(path in needed for path, _ in files_of(result))]:
-            del self.done[task]
-        self.retired -= needed
-
-    def keep(self, path: str, content: bytes) -> None:
-        """A file that the run itself writes: a record, a manifest, a report. One that is there with this content stays
-        as it is."""
-        checksum = self.store.write_if_other(path, content)
-        facts: FileFacts = {"path": path, "bytes": len(content), "checksum": checksum}
-        if self._of_the_run.get(path) != facts:
-            self._of_the_run[path] = facts
-            self._write(self._with_stamps({"file": facts}, [(path, facts)]))
-
-    def settle(self, own_files: Iterable[str]) -> None:
-        """Keeps which of a run's own files are its results, for when it has ended: one that goes later is missed. A run
-        that begins has none yet."""
-        results = sorted(path for path in own_files if not path.startswith(BETWEEN))
-        if (results, self.torn) != (self.results, self._known_torn):
-            self.results, self._known_torn = results, self.torn
-            self._write({"results": results, "torn": self.torn})
-
-    @property
-    def changed_lines(self) -> int:
-        """Lines that are torn or were changed since the run came to its end."""
-        return max(0, self.torn - self._known_torn) if self.results else 0
-
-    def is_as_written(self, path: str) -> bool:
-        """Is a file of the run itself what was written, as far as anything is known of it?"""
-        facts = self._of_the_run.get(path)
-        if facts is None:
-            return path not in self.damaged
-        return self.store.exists(path) and xxhash.xxh3_128_hexdigest(self.store.read(path)) == facts["checksum"]
-
-    def replaced(self, entries: Iterable[JournalEntry], changed: Container[str], gone: Container[str]) -> bytes:
-        """The journal as a file with these entries of tasks, and with all else that it knows but of the files that were
+    def replaced(self, entries: Iterable[Work], changed: Container[str], gone: Container[str]) -> bytes:
+        """The journal as a file with these entries of work, and with all else that it knows but of the files that were
         `changed`: those are hashed when they are looked at next. Files that are `gone` are not missed."""
-        lines = [line_of(entry) for entry in entries]
-        lines += [line_of({"file": facts}) for path, facts in self._of_the_run.items() if path not in changed]
         stamps = {path: seen for path, seen in self._stamps.items() if path not in changed}
         retired = sorted(path for path in self.retired if path not in changed)
-        lines += [line_of({"stamps": stamps, "retired": retired, "schemas": self.schemas})]
-        return b"".join([*lines, line_of({"results": [path for path in self.results if path not in gone], "torn": 0})])
+        results = [path for path in self.results if path not in gone]
+        rest: list[Entry] = [FileWritten(facts) for path, facts in self._of_the_run.items() if path not in changed]
+        rest += [StampsSeen(stamps), FilesRetired(retired, self.schemas), RunEnded(results, 0)]
+        return b"".join(map(line_of, [LayoutIs(LAYOUT), *entries, *rest]))
 
-    def named(self, paths: Iterable[str]) -> None:
-        """Files of a sink have got their names, which changes their stamps and, where they are the same files, nothing
-        else."""
-        stamps = {path: (stamp, self._seen(path)) for path in paths if (stamp := self.store.stamp(path)) is not None}
-        self._remember(
-            {
-                path: (stamp, checksum if is_renamed(before, stamp) else hash_of_content(self.store.at(path)))
-                for path, (stamp, (before, checksum)) in stamps.items()
-                if stamp != before
-            }
-        )
-
-    def _with_stamps(self, entry: JournalEntry, files: Iterable[tuple[str, FileFacts]]) -> JournalEntry:
-        """An entry with the stamps of files that have just been written. The first stamp of a content holds: what
-        changes it later is looked into."""
-        new = {path: facts["checksum"] for path, facts in files if self._seen(path)[1] != facts["checksum"]}
-        stamps = {path: (stamp, checksum) for path, checksum in new.items() if (stamp := self._stamp(path)) is not None}
-        self._stamps.update(stamps)
-        return {**entry, "stamps": stamps} if stamps else entry
-
-    def _stamp(self, path: str) -> Stamp | None:
-        """Of a file of a sink, where it waits for the others."""
-        return self.store.stamp(staged(path)) or self.store.stamp(path)
-
-    def _write(self, entry: JournalEntry) -> None:
+    def _write(self, entry: Entry) -> None:
         if self.looks_only:
             return
+        if not self._segments and not self._waiting:
+            self._waiting.append(line_of(LayoutIs(LAYOUT)))
         self._waiting.append(line_of(entry))
         if time.monotonic() - self._flushed > (FLUSH_SECONDS if self.store.local else FLUSH_SECONDS_REMOTE):
             self.flush()
@@ -287,6 +351,7 @@ class Journal:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            self._segments = self._segments or [JOURNAL]
         else:
             self._add_segment(data, after=self._segments[-1] if self._segments else None)
 
@@ -295,32 +360,215 @@ class Journal:
         self._segments.append(f"{FOLDER}/tasks-{number:08d}-{uuid.uuid4().hex[:8]}.jsonl")
         self.store.write(self._segments[-1], data)
 
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    def add(self, task: str, result: Result) -> None:
+        files = files_of(result)
+        self.done[task] = result
+        self.retired -= {path for path, _ in files}
+        self._write(TaskDone(task, result, self._stamps_of(files)))
+
+    def documents_of(self, task: str) -> int | None:
+        """How many documents the part of a task gave, if that was counted (`count_documents`)."""
+        return self._documents.get(task)
+
+    def count_documents(self, task: str, documents: int) -> None:
+        """Keep how many documents the part of a task gave, for runs that take some and not its files."""
+        if task not in self._documents:
+            self._documents[task] = documents
+            self._write(DocumentsCounted(task, documents))
+
+    def stage(self, task: str) -> StageState:
+        ended = task in self._rounds
+        parts = self._ended[task]["parts"] if task in self._ended else None
+        return StageState(parts, begun=ended or task in self._begun, ended=ended)
+
+    def begin_stage(self, task: str) -> None:
+        """Note that a global stage begins, unless it is known."""
+        if task not in self._ended and not self.stage(task).begun:
+            self._begun.add(task)
+            self._write(StageBegun(task))
+
+    def end_stage(self, task: str, parts: Sequence[Part], files: Files, between_rounds: Files) -> None:
+        """Note that a global stage has ended, for `plan`, which looks it up without going through its rounds."""
+        entry = StageEnded(task, list(parts), files, between_rounds)
+        if self._ended.get(task) == {"parts": list(parts), "files": files} and task in self._rounds:
+            return
+        retired = self.retired & files.keys()  # of parts that nobody needed again
+        self._take_ended(entry)
+        self._write(entry)
+        self.retire(retired, {})
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    @property
+    def made(self) -> Files:
+        """Every file that tasks are known to have written, with its length and checksum."""
+        return {path: facts for of in self._work() for result in of.values() for path, facts in files_of(result)}
+
+    @property
+    def files(self) -> Files:
+        """The same, and files of the run itself."""
+        return self.made | self._of_the_run
+
+    def _work(self) -> tuple[Packed[Result], ...]:
+        return self.done, self._ended, self._rounds
+
+    def check(self, present: Mapping[str, Stamp]) -> int:
+        """Forget results whose files are not there with the content that they were written with; returns how many."""
+        lying = {path: path for path in present} | waiting_for_names(present)
+        present = {path: present[where] for path, where in lying.items()}
+        files = self.files
+        there = {path: facts for path, facts in files.items() if path in present and present[path][0] == facts["bytes"]}
+        self._look_into(
+            lying,
+            {path: present[path] for path, facts in there.items() if not self._is_known(path, present[path], facts)},
+        )
+        lost = {
+            path for path, facts in files.items() if path not in there or not self._is_known(path, present[path], facts)
+        } - (self.retired - present.keys())
+        self.damaged = sorted(lost & present.keys())
+        self.gone = {}
+        forgotten = 0
+        for of in self._work() if lost else ():
+            incomplete = {
+                task: paths
+                for task, result in of.items()
+                if (paths := [path for path, _ in files_of(result) if path in lost])
+            }
+            for task, paths in incomplete.items():
+                if of is not self._rounds:
+                    self.gone[task] = not present.keys().isdisjoint(paths)
+                del of[task]
+            forgotten += len(incomplete)
+        self._of_the_run = {path: facts for path, facts in self._of_the_run.items() if path not in lost}
+        return forgotten
+
+    def _is_known(self, path: str, stamp: Stamp, facts: FileFacts) -> bool:
+        """Is this the content that was written? Object stores, whose listings tell no more than lengths, keep checksums
+        of their own."""
+        return not self.store.local or (path not in self.suspects and self._seen(path) == (stamp, facts["checksum"]))
+
+    def _seen(self, path: str) -> StampRecord:
+        stamp, checksum = self._stamps.get(path, ((), ""))
+        return tuple(stamp), checksum
+
+    def _look_into(self, lying: Mapping[str, str], files: Mapping[str, Stamp]) -> None:
+        """Hash files whose stamps are new, and remember their contents."""
+        with ThreadPoolExecutor(READERS) as threads:  # xxh3 releases the GIL
+            hashes = threads.map(lambda path: hash_of_content(self.store.at(lying[path])), files, chunksize=64)
+            self._remember(
+                {path: (stamp, content) for (path, stamp), content in zip(files.items(), hashes, strict=True)}
+            )
+        self.suspects -= files.keys()
+
+    def _remember(self, stamps: dict[str, StampRecord]) -> None:
+        self._stamps.update(stamps)
+        if stamps:
+            self._write(StampsSeen(stamps))
+
+    def tell_the_next_run(self) -> None:
+        """Note what damaged files hold now: a run, which trusts stamps, then makes them again."""
+        seen = {path: self._stamps[path] for path in self.damaged if path in self._stamps}
+        self._waiting.append(line_of(StampsSeen(seen)))
+        self.flush()
+
+    def suspect(self, error: DamagedFile) -> None:
+        """A worker found a file damaged, whatever its stamp says: it is hashed when files are looked at next, and made
+        again, once."""
+        if error.path in self._made_again:
+            raise RunFailed(
+                f"{self.store.at(error.path)}: damaged again after it was made anew; "
+                "look at the disk and the memory of this machine"
+            ) from error
+        self._made_again.add(error.path)
+        self.suspects.add(error.path)
+
+    def holds(self, store: Store, path: str, checksum: str) -> bool:
+        """Has a file, which may be of another folder, this content? It is not read again while its stamp stays."""
+        stamp, name = store.stamp(path), path if store is self.store else store.at(path)
+        if stamp is None:
+            return not store.local and store.exists(path)
+        if self._seen(name)[0] != stamp:
+            self._remember({name: (stamp, hash_of_content(store.at(path)))})
+        return self._seen(name)[1] == checksum
+
+    def retire(self, paths: Iterable[str], schemas: Mapping[str, str]) -> None:
+        """Remove files that nobody has to read again. Their tasks count as done all the same, until a reader asks for
+        one."""
+        gone = sorted(set(paths) - self.retired)
+        if gone:
+            self.retired |= set(gone)
+            self.schemas |= schemas
+            self._write(FilesRetired(gone, schemas))
+            self.flush()
+        self.store.remove(gone)
+
+    def bring_back(self, paths: Iterable[str]) -> None:
+        """Retired files are needed: the work that wrote them is to be done again."""
+        needed = self.retired & set(paths)
+        for of in self._work():
+            for task in [task for task, result in of.items() if any(path in needed for path, _ in files_of(result))]:
+                del of[task]
+        self.retired -= needed
+
+    def keep(self, path: str, content: bytes) -> None:
+        """A file that the run itself writes: a record, a manifest, a report. One that is there with this content stays
+        as it is."""
+        checksum = self.store.write_if_other(path, content)
+        facts: FileFacts = {"path": path, "bytes": len(content), "checksum": checksum}
+        if self._of_the_run.get(path) != facts:
+            self._of_the_run[path] = facts
+            self._write(FileWritten(facts, self._stamps_of([(path, facts)])))
+
+    def settle(self, own_files: Iterable[str]) -> None:
+        """Keep which of a run's own files are its results, for when it has ended: one that goes later is missed. A run
+        that begins has none yet."""
+        results = sorted(path for path in own_files if not path.startswith(BETWEEN))
+        if (results, self.damaged_lines) != (self.results, self._known_damaged):
+            self.results, self._known_damaged = results, self.damaged_lines
+            self._write(RunEnded(results, self.damaged_lines))
+
+    @property
+    def changed_lines(self) -> int:
+        """Lines that were damaged since the run came to its end."""
+        return max(0, self.damaged_lines - self._known_damaged) if self.results else 0
+
+    def is_as_written(self, path: str) -> bool:
+        """Is a file of the run itself what was written, as far as anything is known of it?"""
+        facts = self._of_the_run.get(path)
+        if facts is None:
+            return path not in self.damaged
+        return self.store.exists(path) and xxhash.xxh3_128_hexdigest(self.store.read(path)) == facts["checksum"]
+
+    def named(self, paths: Iterable[str]) -> None:
+        """Files of a sink have got their names, which changes their stamps and, where they are the same files, nothing
+        else."""
+        stamps = {path: (stamp, self._seen(path)) for path in paths if (stamp := self.store.stamp(path)) is not None}
+        self._remember(
+            {
+                path: (stamp, checksum if is_renamed(before, stamp) else hash_of_content(self.store.at(path)))
+                for path, (stamp, (before, checksum)) in stamps.items()
+                if stamp != before
+            }
+        )
+
+    def _stamps_of(self, files: Iterable[tuple[str, FileFacts]]) -> dict[str, StampRecord]:
+        """Stamps of files that have just been written, where the content is new. The first stamp of a content holds:
+        a later change is looked into."""
+        new = {path: facts["checksum"] for path, facts in files if self._seen(path)[1] != facts["checksum"]}
+        stamps = {path: (stamp, checksum) for path, checksum in new.items() if (stamp := self._stamp(path)) is not None}
+        self._stamps.update(stamps)
+        return stamps
+
+    def _stamp(self, path: str) -> Stamp | None:
+        """Of a file of a sink, where it waits for the others."""
+        return self.store.stamp(staged(path)) or self.store.stamp(path)
+
 
 def is_renamed(before: Stamp, now: Stamp) -> bool:
-    """The same file of the same length and time of writing; that it was changed in some way is what a new name or link
-    does."""
+    """The same file of the same length and time of writing; a new name or link changes only the time of change."""
     return bool(before) and (before[0], before[1], before[3]) == (now[0], now[1], now[3])
-
-
-def line_of(entry: JournalEntry) -> bytes:
-    facts = json.dumps(entry, ensure_ascii=True, separators=(",", ":")).encode()[1:]
-    return b'%s%s",%s\n' % (LINE_STARTS, xxhash.xxh3_64_hexdigest(facts).encode(), facts)
-
-
-def _entry(line: bytes) -> JournalEntry | None:
-    """What a line says; None, if it was torn by a kill or changed since: the task will be done again. Earlier versions
-    wrote no checksum."""
-    start = len(LINE_STARTS) + LENGTH_OF_CHECKSUM
-    if (
-        line.startswith(LINE_STARTS)
-        and xxhash.xxh3_64_hexdigest(line[start + 2 :]).encode() != line[len(LINE_STARTS) : start]
-    ):
-        return None
-    try:
-        entry: JournalEntry = json.loads(line)
-    except ValueError:
-        return None
-    return entry if isinstance(entry, dict) else None
 
 
 def _ends_line(path: Path) -> bool:

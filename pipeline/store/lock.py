@@ -33,9 +33,8 @@ from fsspec.asyn import sync
 
 from gristmill.pipeline.errors import RunFailed, code_of, of_storage
 from gristmill.pipeline.process_id import is_alive, this_process
-from gristmill.pipeline.store.objects import patiently
 from gristmill.pipeline.store.records import HeldTask, TaskHead
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store, with_retries
 
 NAME = ".lock"
 LEASE, RENEWAL = 60.0, 15.0  # seconds
@@ -322,7 +321,7 @@ def read_lease(store: Store) -> tuple[Mapping[str, Any], str, float]:
             return None
         return answer, sync(store.fs.loop, answer["Body"].read)
 
-    fetched = patiently(fetch, store.at(NAME))  # botocore does not send a request again whose answer was cut off
+    fetched = with_retries(fetch, store.at(NAME))  # botocore does not send a request again whose answer was cut off
     if fetched is None:
         return {}, "", 0.0
     answer, body = fetched

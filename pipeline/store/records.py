@@ -1,4 +1,4 @@
-"""Plain data of a run by kind: tasks, results, parts, counts, journal entries, manifests and the record.
+"""Plain data of a run by kind: tasks, results, parts and counts.
 
 Tasks and results travel to workers and back as they are. Parts, results and counts lie in the journal and in JSON files
 of the run's folder. The keys here are those on the wire and on disk.
@@ -6,7 +6,7 @@ of the run's folder. The keys here are those on the wire and on disk.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, cast, final
 
 from gristmill.pipeline.json_types import JSONObject, StageSpec
@@ -82,7 +82,7 @@ class SavedIndex(TypedDict):
     by: str | None
     buckets: int
     files: list[FileFacts]
-    run: NotRequired[EarlierRun]  # none of indexes of earlier versions
+    run: EarlierRun
     was: NotRequired[JSONObject]  # what it held before documents were forgotten, by which later runs still know it
     checksum: NotRequired[str]
 
@@ -357,8 +357,6 @@ class Result(TypedDict, total=False):
     trace: str
     searched: bool  # of a child that searched a batch: all its rows live
     died: bool  # of a worker that was given what one before it died over
-    documents: int  # an entry of the driver's: how many documents a part gave
-    ended: bool  # an entry of the driver's: has a global stage that was begun come to its end?
     read_as: str  # of a leg that reads: its task's fingerprint without the list of forgotten documents
 
 
@@ -373,26 +371,6 @@ def counts_by_source(task: Task, result: Result) -> CountsBySource:
         phases = result.get("phases", [])
         return {task["source"]: {name: count for phase in phases for name, count in counts_by_stage(phase).items()}}
     return cast(CountsBySource, result.get("counts") or {})
-
-
-# --- what lies in the run's folder ------------------------------------------------------------------------------------
-
-StampRecord: TypeAlias = tuple[
-    tuple[int, ...], str
-]  # the stamp of a file, and the checksum of the content it stands for
-
-
-class JournalEntry(TypedDict, total=False):
-    """One line of the journal: a task that is done, a file that the run itself wrote, or contents by stamp."""
-
-    task: str
-    result: Result
-    file: FileFacts
-    stamps: Mapping[str, StampRecord]
-    retired: Sequence[str]  # files that the run removed itself, for nobody has to read them again
-    schemas: Mapping[str, str]  # of these, by `FileFacts.schema`
-    results: Sequence[str]  # files that a run which came to its end left for others to read
-    torn: int  # lines that were torn by then
 
 
 # What a global stage has for its report and for later stages, by name; each stage has keys of its own.

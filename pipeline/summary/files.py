@@ -14,7 +14,7 @@ import xxhash
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.overview import reports_of
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun, record_in
-from gristmill.pipeline.store.store import Store, json_bytes
+from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.pipeline.summary.card import card_of
 from gristmill.pipeline.summary.content import Content, content_of
 from gristmill.pipeline.summary.croissant import croissant_of

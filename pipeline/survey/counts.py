@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.kernels.base.types import Floats, Integers, Mask
-from gristmill.pipeline.store.parts import read_part
+from gristmill.pipeline.store.partitions import read_part
 from gristmill.pipeline.store.records import Part
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.survey.decomposition import Decomposition, SurveyPlan, finite
 
 LANGUAGE = "language"

@@ -14,9 +14,9 @@ import pyarrow as pa
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Hashes, Integers
 from gristmill.pipeline.leg.bound_rule import BoundRule
-from gristmill.pipeline.store.parts import ROW, columns_of, read_part
+from gristmill.pipeline.store.partitions import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Part
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.survey.records import SampleEntry
 from gristmill.pipeline.survey.thresholds import goes
 

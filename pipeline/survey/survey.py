@@ -22,11 +22,10 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.errors import STAGE_ERRORS, DamagedFile, RetiredFiles
 from gristmill.pipeline.leg.bound_rule import BoundRule
-from gristmill.pipeline.store.checksums import open_checked
-from gristmill.pipeline.store.parts import columns_of
+from gristmill.pipeline.store.partitions import columns_of
 from gristmill.pipeline.store.records import Part, RuleSpec
 from gristmill.pipeline.store.run_records import LegRules
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.pipeline.survey.counts import LANGUAGE, SurveyCounts, weights_of
 from gristmill.pipeline.survey.decomposition import NOT_SIGNALS, Decomposition, SurveyPlan
 from gristmill.pipeline.survey.histogram_edges import places_of

@@ -22,11 +22,10 @@ from gristmill.kernels.base.types import Integers
 from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.leg.bound_rule import BoundRule
-from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.lock import store_of
+from gristmill.pipeline.store.partitions import write_table
 from gristmill.pipeline.store.records import FileFacts, LookTask, Part, Result, RuleSpec
-from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import write_table
+from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.pipeline.survey.counts import PlainCounts, SurveyCounts, count_part, sum_of
 from gristmill.pipeline.survey.decomposition import SurveyPlan, plan_survey
 from gristmill.pipeline.survey.sample import SAMPLE, mixed, quotas, rows_of, uids_of

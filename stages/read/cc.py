@@ -19,7 +19,7 @@ from gristmill.stages.read.records import Broken, Record
 from gristmill.stages.read.warc import Archived, Warc
 from gristmill.stages.settings import Settings
 from gristmill.stages.sizes import Bytes
-from gristmill.stages.stage import PLACEMENT, Origin
+from gristmill.stages.stage import PLACEMENT, InputAccess, InputFiles, Origin
 
 COMMON_CRAWL = "https://data.commoncrawl.org/"
 NEWS = re.compile(r"CC-NEWS-\d{4}-\d{2}")
@@ -148,6 +148,16 @@ class Cc(Warc):
     @property
     def instead_for_text(self) -> str:
         return "texts that Common Crawl has extracted are read with `kind: wet`"
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        return (self.root,)
+
+    def list_inputs(self, access: InputAccess) -> InputFiles:
+        return access.list_crawl(self)
+
+    def open(self, origin: Origin, access: InputAccess) -> BinaryIO:
+        return access.open_crawl(self, origin) if "://" in origin.address else access.open_file(origin)
 
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
         """By size alone: to look into a file would cost a request."""

@@ -39,7 +39,7 @@ LARGE_MODELS = (
     ("meta-llama/Llama-3.1-8B, revision: d04e592b, bos: true", "tokenizer.json, eos_token: </s>"),
     ("swh_Latn", "sw"),
 )  # not at hand
-OLD = ROOT / "tests" / "fixtures" / "v0.1"
+FIXTURES = ROOT / "tests" / "fixtures"
 
 
 def looks_like_recipe(text: str) -> Any:
@@ -94,9 +94,9 @@ def files_for(block: Block, folder: Path) -> None:
         if stage == "label":
             train_linear(three_topics((20, 20, 20)), TOPIC, LinearRecipe(bits=8)).save(folder / name)
         else:
-            shutil.copytree(OLD / "judges" / "linear", folder / name)
+            shutil.copytree(FIXTURES / "linear_judge", folder / name)
     for name in ("tokenizer.json", *re.findall(r"tokenizer: ([\w/]+\.json)", block.text)):
-        facts = json.loads((OLD / "tokenizer.json").read_text())
+        facts = json.loads((FIXTURES / "tokenizer.json").read_text())
         token = {"id": len(facts["model"]["vocab"]), "content": "</s>", "special": True}
         plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         save_at(folder / name, json.dumps({**facts, "added_tokens": [*facts["added_tokens"], {**token, **plain}]}))

@@ -14,7 +14,7 @@ import pytest
 
 from gristmill.pipeline.store import lock
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import lines, save
 from tests.pipeline.store.object_store import Proxy, proxy_before, s3_server, settings
 

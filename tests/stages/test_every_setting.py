@@ -19,7 +19,7 @@ from gristmill.pipeline import fingerprint
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.alarms import alarms_of_stages
-from gristmill.pipeline.store.counts import Count, RunAccount
+from gristmill.pipeline.store.accounting import Count, RunAccount
 from gristmill.stages.others.blocks import OtherBlock
 from gristmill.stages.stage import CannotRun, Reader, snake_case
 from tests.stages.settings_of_edits import EDITS

@@ -19,7 +19,7 @@ from gristmill.pipeline.leg.care import Care, Last, SearchEnded, Trail
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import Result, Task
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import go, lines, save, written
 
 DEADLY = """

@@ -12,9 +12,8 @@ import pytest
 
 from gristmill.pipeline.engine.careful import command, grind_carefully
 from gristmill.pipeline.recipe.registry import spec_of
-from gristmill.pipeline.store.parts import new_part
-from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import write_table
+from gristmill.pipeline.store.partitions import new_part, write_table
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages import Sample
 
 THEIRS = ("pipeline", "stages", "kernels")

@@ -26,7 +26,7 @@ from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.records import Result, Task
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.engine.elsewhere import Noting
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import lines, save, written

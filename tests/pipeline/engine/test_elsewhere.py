@@ -24,7 +24,7 @@ from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.crawls import RUN
 from tests.pipeline.engine.elsewhere import Noting, certificates, elsewhere, slow_recipe
 from tests.pipeline.engine.here import work_here

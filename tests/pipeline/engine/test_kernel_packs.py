@@ -23,7 +23,7 @@ from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.processes import kernel_packs
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.engine.elsewhere import Noting, elsewhere
 from tests.pipeline.runs import lines, save
 

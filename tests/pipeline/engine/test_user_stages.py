@@ -22,7 +22,7 @@ from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.contract import ContractBroken
 from gristmill.stages.stage import Signals, Verdict
 from tests.pipeline.engine.here import work_here

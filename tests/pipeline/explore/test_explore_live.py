@@ -21,7 +21,7 @@ from gristmill.pipeline.process_id import this_process
 from gristmill.pipeline.progress import progress_file
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.progress.progress_file import SILENT, OnRecord, on_record, state_of
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.explore.explore_runs import Asker, Reply, finished, hashes, served
 from tests.pipeline.look.outfolder import make
 from tests.pipeline.runs import go, lines, save

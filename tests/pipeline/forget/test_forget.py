@@ -23,7 +23,7 @@ from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.token_sets import exported, faults_of
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.summary.files import write_summary
 from gristmill.shards.export.export import Options
 from tests.pipeline.forget.forgetting import ask, contents, documents, places, tokens_of, windows

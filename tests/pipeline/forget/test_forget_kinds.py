@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gristmill.pipeline.forget.indexes import rows_in_index
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of
 from tests.pipeline.forget.forgetting import RECIPE, ask, contents, documents, places, tokens_of, windows
 from tests.pipeline.runs import go, lines, save

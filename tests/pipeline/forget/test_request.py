@@ -13,7 +13,7 @@ import pytest
 from gristmill.pipeline.errors import DamagedFile, RecipeError, RunFailed
 from gristmill.pipeline.forget.request import entry_of, kind_of, read_request
 from gristmill.pipeline.store.forgotten import LIST, Forgotten, emails_in, read_list
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,11 @@ from gristmill.pipeline.crawls.listing import cut_by_records, packed, unpacked
 from gristmill.pipeline.crawls.pace import Pace
 from gristmill.pipeline.crawls.spool import joined, missing
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.inputs.cutting import contents_of, cut_into_parts
-from gristmill.pipeline.inputs.files import Listing, find_files
-from gristmill.pipeline.inputs.opened import open_stretch, origin_of
-from gristmill.pipeline.inputs.portion import Portion, find_inputs
+from gristmill.pipeline.inputs.files import CrawlFiles, find_files, open_stretch, origin_of
+from gristmill.pipeline.inputs.portion import Portion, contents_of, cut_into_parts, find_inputs
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Parts
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.read.cc import Cc
 from tests.pipeline.inputs.false_crawl import DUMP, FREE, NEWS, Crawl, Server, make_crawl, serving, write_list
 from tests.pipeline.runs import go, tree
@@ -50,7 +48,7 @@ def server(crawl: Crawl) -> Iterator[Server]:
 class Read:
     """What a source gave, and how it was listed."""
 
-    listing: Listing
+    listing: CrawlFiles
     rows: list[dict[str, Any]] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)

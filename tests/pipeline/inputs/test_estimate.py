@@ -16,14 +16,13 @@ import zstandard
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.inputs.cutting import cut_into_parts
 from gristmill.pipeline.inputs.estimate import PartRead, Whole, documents_in_all, estimate, halves_of
-from gristmill.pipeline.inputs.files import InputFile
-from gristmill.pipeline.inputs.portion import Portion
+from gristmill.pipeline.inputs.portion import Portion, cut_into_parts
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Parts
 from gristmill.pipeline.run.run import run
+from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.arrow import Arrow
 from gristmill.stages.read.jsonl import Jsonl
 from gristmill.stages.read.parquet import Parquet

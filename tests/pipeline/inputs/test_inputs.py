@@ -19,7 +19,7 @@ from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.records import Result, Task
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import go, lines, save, written
 

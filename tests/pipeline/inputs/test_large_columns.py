@@ -18,9 +18,8 @@ from gristmill.pipeline.engine import work
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.flow import rounds as flow_tasks
 from gristmill.pipeline.flow.rows import keep_table, one_batch, read_rows, write_rows
-from gristmill.pipeline.store.parts import new_part
-from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import write_table
+from gristmill.pipeline.store.partitions import new_part, write_table
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import go, lines, save, written
 
 
@@ -129,7 +128,7 @@ def test_only_documents_that_rows_name_are_held(tmp_path: Path, low: None) -> No
 
 def test_of_many_named_documents_some_are_held_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_tasks, "MOST_HELD", 1)
-    monkeypatch.setattr("gristmill.pipeline.store.parts.BATCH_ROWS", 10)
+    monkeypatch.setattr("gristmill.pipeline.store.partitions.BATCH_ROWS", 10)
     store = Store(str(tmp_path))
     part = part_of(store, [f"text {i}" for i in range(30)])
     named = pa.array([[25, 3], [4], [], [12, 13, 3]], pa.list_(pa.uint64()))

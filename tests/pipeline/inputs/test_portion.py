@@ -10,12 +10,11 @@ import pytest
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.inputs import files as inputs
-from gristmill.pipeline.inputs.cutting import key_of
-from gristmill.pipeline.inputs.portion import Portion, find_inputs
+from gristmill.pipeline.inputs.portion import Portion, find_inputs, key_of
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import lines, save, written
 

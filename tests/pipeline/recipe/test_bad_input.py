@@ -16,7 +16,7 @@ import pytest
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.crawls import (
     RUN,
     Said,

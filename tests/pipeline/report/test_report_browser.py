@@ -17,7 +17,7 @@ import pytest
 
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.report import build_report
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.survey import sample
 from gristmill.pipeline.survey.survey import survey_legs
 from tests.pipeline.report import surveyed

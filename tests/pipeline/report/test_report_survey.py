@@ -23,7 +23,7 @@ from gristmill.pipeline.look.volume import Volume
 from gristmill.pipeline.look.why import cuts_of
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.sliders import bar_starts, chart_of, in_words, is_flat, tokens_a_unit, until
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.survey import sample
 from gristmill.pipeline.survey.decomposition import Decomposition, plan_survey
 from gristmill.pipeline.survey.histogram_edges import MOST, edges_of, places_of

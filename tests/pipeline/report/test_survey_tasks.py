@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gristmill.pipeline.store.records import LookTask, Result
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.survey import sample, tasks
 from gristmill.pipeline.survey.survey import survey_legs
 from tests.pipeline.runs import go, lines, save, sentences, tree

@@ -29,7 +29,7 @@ from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.engine.here import interrupted_after, work_here
 from tests.pipeline.runs import go, lines, save
 

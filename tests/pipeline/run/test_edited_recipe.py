@@ -11,7 +11,7 @@ import pytest
 
 from gristmill.pipeline.cli.upkeep import check_files
 from gristmill.pipeline.look.tune import tune
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import go, lines, save, sentences
 
 HEAD = "name: edited\nsources:\n  a: {jsonl: {path: in}}\nstages:\n"

@@ -59,18 +59,15 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.store.checksums",  # what is read is what was written, or nothing is read
     "gristmill.pipeline.engine.engine",  # sends tasks, takes results
     "gristmill.pipeline.errors",
-    "gristmill.pipeline.store.faults",  # which files to blame, for alarms
     "gristmill.pipeline.fingerprint",
     "gristmill.pipeline.inputs.files",  # files are known by their contents; bytes are handed on as they are
-    "gristmill.pipeline.inputs.opened",  # the same, wherever they are fetched from
     "gristmill.pipeline.leg.resume",  # which results are there already
     "gristmill.pipeline.processes.lifetime",
     "gristmill.pipeline.plan.plan",  # what it makes are tasks, which are hashed
     "gristmill.pipeline.recipe.recipe",  # the same
     "gristmill.pipeline.recipe.registry",  # names to stages, which are hashed
-    "gristmill.pipeline.store.sinks",  # when files get their names
     "gristmill.pipeline.leg.slowest",  # for the report
-    "gristmill.pipeline.store.store",  # bytes in and out, held against checksums
+    "gristmill.pipeline.store.storage",  # bytes in and out, held against checksums
     "gristmill.pipeline.formatting",
     "gristmill.pipeline.json_types",  # types alone
     "gristmill.pipeline.store.records",  # the same
@@ -147,9 +144,9 @@ ROUNDS = {"exact_dedup, rounds", "again, rounds"}
         ("gristmill.pipeline.leg.bound_rule", "work rules"),
         ("gristmill.pipeline.run.flow", "rounds"),
         ("gristmill.pipeline.flow.verdicts", "rounds"),
-        ("gristmill.pipeline.store.parts", "work rules rounds"),
-        ("gristmill.pipeline.store.rejects", "work rules rounds"),
-        ("gristmill.pipeline.store.writing", "work rules rounds"),
+        ("gristmill.pipeline.store.partitions", "work rules rounds"),
+        ("gristmill.pipeline.store.accounting", "work rules rounds"),
+        ("gristmill.pipeline.store.partitions", "work rules rounds"),
         ("gristmill.pipeline.leg.conform", "sink"),
         ("gristmill.pipeline.engine.engine", ""),
         ("gristmill.pipeline.progress.progress", ""),

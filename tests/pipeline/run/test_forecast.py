@@ -18,7 +18,7 @@ from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.forecast import Forecast, Shape, Work, forecast, makespan
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.run_records import RunRecord
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import WORDS, Counting, lines, save
 

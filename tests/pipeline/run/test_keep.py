@@ -18,7 +18,7 @@ from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.plan.signals import pieces
 from gristmill.pipeline.recipe.recipe import Step, load
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages import Extract, GopherQuality, KeepWhere, TextSignals, Write
 from gristmill.stages.stage import Annotate
 from tests.pipeline.runs import go, lines, save, sentences

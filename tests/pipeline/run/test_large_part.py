@@ -59,7 +59,7 @@ def test_a_large_part_in_batches_is_the_file_in_many_parts(tmp_path: Path, monke
     assert parts == 1 and whole == split
     monkeypatch.setattr(rounds, "MOST_HELD", 10_000)
     monkeypatch.setattr("gristmill.stages.documents.BATCH_ROWS", 50)
-    monkeypatch.setattr("gristmill.pipeline.store.parts.BATCH_ROWS", 50)
+    monkeypatch.setattr("gristmill.pipeline.store.partitions.BATCH_ROWS", 50)
     calls: list[int] = []
     files: list[int] = []
     given, made = rounds.with_documents, DaskFlow.run

@@ -19,7 +19,7 @@ from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run import cuts
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.dedup import components
 from tests.pipeline.runs import Counting, go, save, written
 

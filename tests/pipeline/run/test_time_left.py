@@ -21,7 +21,7 @@ from gristmill.pipeline.progress.usual import Known, Usual
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.earlier import known_before
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import save, shared_texts
 

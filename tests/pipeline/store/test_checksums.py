@@ -24,7 +24,7 @@ from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store import checksums
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.crawls import inside, jsonl
 from tests.pipeline.runs import go, tree
 

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import xxhash
 
-from gristmill.pipeline.store.journal import MANY_SEGMENTS, Journal
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.store.journal import (
+    JOURNAL,
+    KINDS,
+    LAYOUT,
+    MANY_SEGMENTS,
+    DocumentsCounted,
+    Entry,
+    FilesRetired,
+    FileWritten,
+    Journal,
+    LayoutIs,
+    RunEnded,
+    StageBegun,
+    StageEnded,
+    StageState,
+    StampsSeen,
+    TaskDone,
+    entry_in,
+    line_of,
+)
+from gristmill.pipeline.store.storage import Store
 
 
 @pytest.fixture
@@ -45,3 +69,74 @@ def test_many_objects_become_one_and_what_was_said_last_holds(far: Store) -> Non
     assert after.done == before.done and len(after.done) == MANY_SEGMENTS + 2 and after.done["task 0"]["of"] == "again"
     after.gather()
     assert len(far.files("journal")) == 2  # few are left as they are
+
+
+def test_each_kind_of_entry_is_read_as_it_was_written(tmp_path: Path) -> None:
+    part: Any = {"key": "a", "documents": None, "verdicts": [], "signals": []}
+    facts = {"path": "legs/a/f.parquet", "bytes": 0, "checksum": ""}
+    entries: list[Entry] = [
+        LayoutIs(LAYOUT), TaskDone("t", {"rows": 3}, {"a": [[1, 2], "b"]}), DocumentsCounted("t", 7), StageBegun("s"),
+        StageEnded("s", [part], {"f": facts}, {}), FileWritten(facts), StampsSeen({"a": [[1], "c"]}),
+        FilesRetired(["a"], {"s": "t"}), RunEnded(["write/a"], 1),
+    ]  # fmt: skip
+    assert {type(entry) for entry in entries} == set(KINDS.values())
+    for entry in entries:
+        assert entry_in(line_of(entry).removesuffix(b"\n")) == entry
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"task":"t","result":{"rows":1}}', b"{}", b"", line_of(DocumentsCounted("t", 7))[:-3], b"\xff" * 40]
+)
+def test_a_line_without_its_checksum_holds_nothing(line: bytes, tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / JOURNAL).write_bytes(line + b"\n" + line_of(TaskDone("kept", {"rows": 1})))
+    journal = Journal(Store(str(tmp_path)))
+    assert (journal.damaged_lines, dict(journal.done), journal.documents_of("t")) == (1, {"kept": {"rows": 1}}, None)
+
+
+def with_checksum(facts: dict[str, Any]) -> bytes:
+    text = json.dumps(facts, separators=(",", ":")).encode()[1:]
+    return b'{"checksum":"%s",%s\n' % (xxhash.xxh3_64_hexdigest(text).encode(), text)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"task": "t", "result": {}},
+        {"kind": "layout", "version": LAYOUT + 1},
+        {"kind": "new", "of": 1},
+        {"kind": "task", "task": "t", "result": {}, "more": 1},
+        {"kind": "task", "task": "t"},
+    ],
+)
+def test_a_journal_of_another_version_is_refused_in_one_line(facts: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / JOURNAL).write_bytes(with_checksum(facts))
+    with pytest.raises(RecipeError, match=r"tasks.jsonl is of another version of Gristmill; give the run a new folder"):
+        Journal(Store(str(tmp_path)))
+
+
+def test_a_global_stage_is_known_by_what_is_left_of_it(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    journal = Journal(store)
+    for path in ("stages/s/verdicts.parquet", "flow/s/rows.arrow"):
+        journal.keep(path, path.encode())
+    verdicts, rows = ({path: facts} for path, facts in sorted(journal.files.items(), reverse=True))
+    part: Any = {"key": "a"}
+    assert journal.stage("t") == StageState(None, begun=False, ended=False)
+    journal.begin_stage("t")
+    assert journal.stage("t") == StageState(None, begun=True, ended=False)
+    journal.end_stage("t", [part], verdicts, rows)
+    journal.flush()
+    whole = store.stamps("")
+
+    def left(*without: str) -> StageState:
+        again = Journal(store, looks_only=True)
+        again.check({path: stamp for path, stamp in whole.items() if path not in without})
+        assert again.gone == ({"t": False} if next(iter(verdicts)) in without else {})
+        return again.stage("t")
+
+    assert left() == StageState([part], begun=True, ended=True)
+    assert left(*rows) == StageState([part], begun=False, ended=False)
+    assert left(*verdicts) == StageState(None, begun=True, ended=True)
+    assert left(*rows, *verdicts) == StageState(None, begun=False, ended=False)

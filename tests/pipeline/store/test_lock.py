@@ -17,13 +17,13 @@ import pytest
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store import lock
 from gristmill.pipeline.store.lock import Lease, one_run_at_a_time
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.store.object_store import Proxy
 
 HOLDS = """
 import time
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 with one_run_at_a_time(Store("s3://mill/out")):
     print("held", flush=True)
     time.sleep(600)

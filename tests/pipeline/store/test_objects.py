@@ -16,9 +16,8 @@ import pytest
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.inputs.files import open_input
-from gristmill.pipeline.store import objects
-from gristmill.pipeline.store.objects import REQUESTS, since
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store import storage
+from gristmill.pipeline.store.storage import REQUESTS, Store, requests_since
 from gristmill.stages.read.parquet import Parquet
 from gristmill.stages.stage import Origin
 from tests.pipeline.store.object_store import Proxy, settings
@@ -36,7 +35,7 @@ def test_what_is_read_and_written_through_faults_is_whole(proxied: Proxy) -> Non
     for number in range(6):
         assert store.read(f"a/{number}") == CONTENT + bytes([number])
     assert store.files("a") == {f"a/{number}": len(CONTENT) + 1 for number in range(6)}
-    sent = since(before)
+    sent = requests_since(before)
     assert [proxied.met[kind] for kind in of_gets] == [1, 1, 1, 3, 3, 3]
     # what aiohttp sends again by itself, where a connection that was kept open has ended, nobody sees
     assert 2 + 3 <= sent["retries"] <= 4 + 2 + 5
@@ -49,7 +48,7 @@ def test_what_is_read_and_written_through_faults_is_whole(proxied: Proxy) -> Non
 def test_a_body_that_never_comes_whole_is_no_shorter_file(
     fault: str, proxied: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "PAUSE", 0.0)
+    monkeypatch.setattr(storage, "PAUSE", 0.0)
     store = Store("s3://mill/out")
     store.write("x", CONTENT)
     Store("s3://mill/in").write("t.parquet", parquet())
@@ -67,7 +66,7 @@ def parquet() -> bytes:
 
 
 def test_an_object_that_was_listed_is_looked_for_again(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "PAUSE", 0.0)
+    monkeypatch.setattr(storage, "PAUSE", 0.0)
     store = Store("s3://mill/out")
     store.write("x", CONTENT)
     missing = [2]
@@ -115,12 +114,12 @@ def test_a_person_hears_of_a_store_that_does_not_answer(
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         for name, value in settings(f"http://127.0.0.1:{taken.getsockname()[1]}").items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(objects, "SILENCE", 0)
-        monkeypatch.setitem(objects.S3["config_kwargs"]["retries"], "total_max_attempts", 3)
-        objects.fsspec.get_filesystem_class("s3").clear_instance_cache()
+        monkeypatch.setattr(storage, "SILENCE", 0)
+        monkeypatch.setitem(storage.S3["config_kwargs"]["retries"], "total_max_attempts", 3)
+        storage.fsspec.get_filesystem_class("s3").clear_instance_cache()
         with pytest.raises(RunFailed, match="mill/out: cannot be reached: Could not connect"):
             Store("s3://mill/out").make_root()
-        objects.fsspec.get_filesystem_class("s3").clear_instance_cache()
+        storage.fsspec.get_filesystem_class("s3").clear_instance_cache()
     assert capsys.readouterr().err.count("waiting: Could not connect") == 1
 
 

@@ -12,9 +12,9 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store import sinks
+from gristmill.pipeline.store import partitions
 from gristmill.pipeline.store.records import Result, Task
-from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.crawls import jsonl
 from tests.pipeline.runs import go
 
@@ -100,20 +100,20 @@ def test_a_sink_holds_what_is_wanted_on_any_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     if kind == "no swap":
-        monkeypatch.setattr(sinks, "swap", lambda left, right: False)
+        monkeypatch.setattr(partitions, "swap", lambda left, right: False)
     if kind == "no links":
-        monkeypatch.setattr(sinks.os, "link", lambda *_: (_ for _ in ()).throw(OSError("no links here")))
+        monkeypatch.setattr(partitions.os, "link", lambda *_: (_ for _ in ()).throw(OSError("no links here")))
     store = Store(f"memory://{uuid.uuid4().hex}" if kind == "remote" else str(tmp_path))
     old, stays, new = (f"a-{n}23456789abc.0000000{n}.parquet" for n in range(3))
     for name in (old, stays):
         store.write(f"write/{name}", name.encode())
     store.write("write/README", b"mine")
-    store.write(sinks.staged(f"write/{new}"), b"new")
-    store.write(sinks.staged("write/b-023456789abc.00000000.parquet"), b"left by another version")
-    assert sinks.publish(store, "write", {f"write/{stays}", f"write/{new}"})
+    store.write(partitions.staged(f"write/{new}"), b"new")
+    store.write(partitions.staged("write/b-023456789abc.00000000.parquet"), b"left by another version")
+    assert partitions.publish(store, "write", {f"write/{stays}", f"write/{new}"})
     assert sorted(store.files("")) == sorted(["write/README", f"write/{stays}", f"write/{new}"])
     assert store.read(f"write/{new}") == b"new" and store.read(f"write/{stays}") == stays.encode()
-    assert not sinks.publish(store, "write", {f"write/{stays}", f"write/{new}"})
+    assert not partitions.publish(store, "write", {f"write/{stays}", f"write/{new}"})
 
 
 def test_folders_that_were_half_exchanged_get_their_names_back(tmp_path: Path) -> None:
@@ -121,5 +121,5 @@ def test_folders_that_were_half_exchanged_get_their_names_back(tmp_path: Path) -
     store = Store(str(tmp_path))
     name = "a-023456789abc.00000000.parquet"
     store.write(f".write.old/{name}", b"old")
-    assert not sinks.publish(store, "write", {f"write/{name}"})
+    assert not partitions.publish(store, "write", {f"write/{name}"})
     assert store.read(f"write/{name}") == b"old" and [*store.files("")] == [f"write/{name}"]

@@ -1,0 +1,503 @@
+"""Partitions: the Parquet files of a data set; how they are written, read with what was added since, and published.
+
+A part is plain data, for it goes to workers and into the journal: its key (its name for good), home (the key's hash, by
+which rows of a global stage find their way back), rows in its documents file, and the verdict and signal files that
+were added since, row by row.
+
+Parquet is written with zstd, in row groups whose length depends on the rows alone, so that files are equal byte for
+byte.
+
+Files of a sink appear together, once all are there, so that a reader of `write/*.parquet` never sees two versions of a
+part. Workers write into a hidden folder beside the sink's (`.write.new/`). When the last part is done, the parts that
+stay are linked into it and the two folders are exchanged in one step of the file system. Until then, and after a run
+that failed, the sink holds all files of the run before. Object stores have no such step: there the files of the run
+before go first, and then the new ones get their names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+from numpy.typing import NDArray
+
+from gristmill.kernels.base.columns import text_column
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.fingerprint import digest
+from gristmill.pipeline.store.records import FileFacts, Part, PartInput, Result, Task
+from gristmill.pipeline.store.storage import HashingFile, Store, open_checked
+from gristmill.stages.documents import BATCH_BYTES, BATCH_ROWS
+
+TOP = 1 << 64
+# Names of files of parts, and of rows that one round of a global stage leaves for another.
+OF_A_PART = re.compile(
+    r"-[0-9a-f]{12}\.[0-9a-f]{8}(\.documents|\.verdicts|\.signals|\.quarantined)?\.parquet$|-[0-9a-f]{16}\.arrow$"
+)
+
+ROW = "@row"  # the place of a document in its part, where a reader asks for it
+# Length of its text, so that the account of a rule need not read texts; a column of documents files.
+TEXT_BYTES = "@text_bytes"
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # file systems that cannot, such as some of clusters
+
+
+def home_of(key: str) -> int:
+    return xxhash.xxh3_64_intdigest(key.encode())
+
+
+def new_part(
+    key: str, source: str, rows: int, text_bytes: int, documents: FileFacts | None, origin: Sequence[PartInput]
+) -> Part:
+    return {
+        "key": key,
+        "source": source,
+        "home": home_of(key),
+        "rows": rows,
+        "kept": rows,
+        "text_bytes": text_bytes,
+        "documents": documents,
+        "verdicts": [],
+        "signals": [],
+        "inputs": origin,
+    }
+
+
+def known_as(facts: FileFacts) -> str:
+    """The checksum by which tasks know a file. Where documents were forgotten it is that of the file before: what was
+    made of it has lost the same documents and need not be made again."""
+    return facts["was"]["checksum"] if "was" in facts else facts["checksum"]
+
+
+def identity(part: Part) -> str:
+    """What a stage that reads the part depends on: contents, never where or when they were made."""
+    sums = [
+        None if part["documents"] is None else known_as(part["documents"]),
+        [known_as(v) for v in part["verdicts"]],
+        [known_as(s) for s in part["signals"]],
+    ]
+    documents = part["documents"]
+    rows = documents["was"]["rows"] if documents is not None and "was" in documents else part["rows"]
+    return digest([part["key"], part["source"], rows, sums])
+
+
+def parts_of(task: Task) -> list[Part]:
+    """The parts that a task reads."""
+    if task["kind"] == "partition" or task["kind"] == "pages":
+        return [task["part"]] if task["part"] is not None else []
+    if task["kind"] == "numbers" or task["kind"] == "look" or task["kind"] == "conform":
+        return []
+    return task.get("parts", [])
+
+
+def resting_on(result: Result, given: Sequence[Part]) -> Result:
+    """The result of an earlier run on the files that the given parts of its task have now. Their contents are the same,
+    but an earlier stage may have been done again since, and files are named by the task that wrote them."""
+    if not given or not {"part", "parts"} & result.keys():
+        return result
+    beneath = {part["key"]: part for part in given}
+    own = {facts["path"] for facts in result["files"].values()}
+
+    def rebased(files: list[FileFacts], under: list[FileFacts]) -> list[FileFacts]:
+        return [facts if facts["path"] in own else under[i] for i, facts in enumerate(files)]
+
+    def rebase(part: Part) -> Part:
+        under = beneath[part["key"]]
+        if part["documents"] is None or part["documents"]["path"] in own:  # written anew, with nothing beneath
+            return part
+        verdicts, signals = under["verdicts"], under["signals"]
+        stays = part["verdicts"][: len(verdicts)] == verdicts and part["signals"][: len(signals)] == signals
+        if part["documents"] == under["documents"] and stays:
+            return part
+        return {
+            **under,
+            "verdicts": rebased(part["verdicts"], verdicts),
+            "signals": rebased(part["signals"], signals),
+            "kept": part["kept"],
+            "text_bytes": part["text_bytes"],
+        }
+
+    if "part" in result:
+        return {**result, "part": rebase(result["part"])}
+    return {**result, "parts": [rebase(part) for part in result["parts"]]}
+
+
+@dataclass(frozen=True)
+class StoredDocuments:
+    """A data set as a global stage sees it."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(int(p["kept"]) for p in self.parts)
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(int(p["text_bytes"]) for p in self.parts)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_part(
+    store: Store, part: Part, columns: Sequence[str] | None = None, numbered: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The documents of a part that are still in, in batches; `columns` None reads all and adds the signals laid beside,
+    but leaves out what was kept of earlier versions of the text (`words@c4_lines`). `numbered` adds the place of each
+    in the part."""
+    if part["documents"] is None or part["rows"] == 0:
+        return
+    keep = kept_mask(store, part)
+    with contextlib.ExitStack() as open_files:
+        beside = [
+            _SideColumns(open_files.enter_context(open_checked(store, signals)), columns) for signals in part["signals"]
+        ]
+        file = open_files.enter_context(open_checked(store, part["documents"]))
+        documents = pq.ParquetFile(file, pre_buffer=False)
+        there = documents.schema_arrow.names
+        wanted = [c for c in there if "@" not in c] if columns is None else [c for c in columns if c in there]
+        row = 0
+        for batch in documents.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+            mask = keep[row : row + len(batch)]
+            for name, values in [pair for signals in beside for pair in signals.next(len(batch))]:
+                index = batch.schema.get_field_index(name)
+                batch = batch.append_column(name, values) if index < 0 else batch.set_column(index, name, values)
+            if numbered:
+                batch = batch.append_column(ROW, pa.array(np.arange(row, row + len(batch), dtype=np.int64)))
+            row += len(batch)
+            if not mask.all():
+                batch = batch.filter(pa.array(mask))
+            if len(batch):
+                yield batch
+
+
+def text_length(batch: pa.RecordBatch | pa.Table) -> int:
+    """Bytes of all texts."""
+    return int(pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0)
+
+
+def texts_with_replacements(batch: pa.RecordBatch) -> int:
+    """How many texts hold U+FFFD."""
+    data, offsets = text_column(batch.column("text"))
+    texts = data[offsets[0] : offsets[-1]].tobytes()
+    lost = "\ufffd".encode()
+    places = [match.start() for match in re.finditer(lost, texts)] if lost in texts else []
+    return len(set(np.searchsorted(offsets - offsets[0], places, side="right").tolist()))
+
+
+def text_lengths(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """Bytes of each text, of stored documents."""
+    lengths: NDArray[np.int64] = batch.column(TEXT_BYTES).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
+
+
+def with_text_lengths(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Documents as they are written: beside each text its length."""
+    lengths = pc.fill_null(pc.binary_length(batch.column("text")), 0)
+    return batch.append_column(TEXT_BYTES, lengths.cast(pa.int64()))
+
+
+def columns_of(store: Store, part: Part) -> list[str]:
+    """Names of all columns of a part and of what is laid beside it."""
+    names: dict[str, None] = {}
+    for facts in [part["documents"], *part["signals"]]:
+        if facts is not None:
+            with open_checked(store, facts) as file:
+                names |= dict.fromkeys(pq.read_schema(file).names)
+    return list(names)
+
+
+def kept_mask(store: Store, part: Part) -> NDArray[np.bool_]:
+    keep = np.ones(part["rows"], dtype=bool)
+    for verdict in part["verdicts"]:
+        with open_checked(store, verdict) as file:
+            keep &= pq.read_table(file, columns=["kept"]).column("kept").to_numpy()
+    return keep
+
+
+class _SideColumns:
+    """A file of signals, read along with the documents that it lies beside; of its columns those that are asked for."""
+
+    def __init__(self, file: IO[bytes], columns: Sequence[str] | None) -> None:
+        signals = pq.ParquetFile(file, pre_buffer=False)
+        self.names = [
+            name for name in signals.schema_arrow.names if name != "uid" and (columns is None or name in columns)
+        ]
+        self.batches = signals.iter_batches(batch_size=BATCH_ROWS, columns=self.names) if self.names else iter(())
+        self.waiting: list[pa.RecordBatch] = []
+
+    def next(self, rows: int) -> Iterator[tuple[str, pa.Array]]:
+        """The next so many rows, by column."""
+        if not self.names:
+            return
+        while sum(len(batch) for batch in self.waiting) < rows:
+            self.waiting.append(next(self.batches))
+        table = pa.Table.from_batches(self.waiting)
+        self.waiting = table.slice(rows).to_batches()
+        taken = table.slice(0, rows).combine_chunks()
+        for name in self.names:
+            column = taken.column(name)
+            yield name, column.chunk(0) if column.num_chunks else pa.nulls(0, column.type)
+
+
+def buckets_for(amount: int, each: int, most: int = 4096) -> int:
+    """A power of two: how many buckets of about `each` hold the amount. It depends on the data alone, never on
+    workers."""
+    buckets = 1
+    while buckets < most and buckets * each < amount:
+        buckets *= 2
+    return buckets
+
+
+def bucket_of(values: NDArray[np.uint64], buckets: int) -> NDArray[np.uint64]:
+    """The bucket of each uint64 by its top bits."""
+    if buckets == 1:
+        return np.zeros(len(values), dtype=np.uint64)
+    return values >> np.uint64(64 - (buckets.bit_length() - 1))
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def schema_hash(schema: pa.Schema) -> str:
+    """A hash of names and types of columns."""
+    return xxhash.xxh3_64_hexdigest(schema.remove_metadata().serialize().to_pybytes())
+
+
+def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """About how many bytes each row takes: a function of the row alone, so that row groups do not depend on batches."""
+    size = np.full(len(batch), 8 * batch.num_columns, dtype=np.int64)
+    for column in batch.columns:
+        kind = column.type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+            lengths = pc.binary_length(column)
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            lengths = pc.multiply(pc.list_value_length(column), 4)
+        else:
+            continue
+        size += pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return size
+
+
+class PartWriter:
+    """Writes one Parquet file; small batches are gathered into a row group. No rows, no file."""
+
+    def __init__(self, store: Store, path: str, written_at: str | None = None) -> None:
+        self.store = store
+        self.path = path
+        self.written_at = written_at or path  # until it gets its name
+        self.rows = 0
+        self._stack = contextlib.ExitStack()
+        self._file: HashingFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._schema = pa.schema([])
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows. A row group is full at so many rows or bytes, wherever batches end."""
+        ends = np.cumsum(row_bytes(batch))
+        start = 0
+        while start < len(batch):
+            before = int(ends[start - 1]) if start else 0
+            full = int(np.searchsorted(ends, before + BATCH_BYTES - self._waiting_bytes)) + 1
+            end = min(len(batch), start + BATCH_ROWS - self._waiting_rows, full)
+            self._waiting.append(batch.slice(start, end - start))
+            self.rows += end - start
+            self._waiting_rows += end - start
+            self._waiting_bytes += int(ends[end - 1]) - before
+            if self._waiting_rows >= BATCH_ROWS or self._waiting_bytes >= BATCH_BYTES:
+                self._flush()
+            start = end
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        table = pa.Table.from_batches(self._waiting).combine_chunks()
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        if self._writer is None:
+            self._file = self._stack.enter_context(self.store.commit(self.written_at))
+            self._schema = table.schema
+            self._writer = pq.ParquetWriter(
+                self._file, table.schema, compression="zstd", compression_level=1, write_page_index=True
+            )
+        self._writer.write_table(table, row_group_size=len(table))
+
+    def close(self) -> FileFacts | None:
+        """Commit the file; its facts, or None if there was nothing to write."""
+        self._flush()
+        if self._writer is None or self._file is None:
+            return None
+        self._writer.close()
+        self._stack.close()
+        return {
+            "path": self.path,
+            "bytes": self._file.length,
+            "checksum": self._file.checksum,
+            "rows": self.rows,
+            "schema": schema_hash(self._schema),
+        }
+
+    def abandon(self, error: BaseException) -> None:
+        """Leave nothing behind."""
+        if self._writer is not None:
+            with contextlib.suppress(Exception):
+                self._writer.close()
+        self._stack.__exit__(type(error), error, error.__traceback__) if self._file is not None else None
+
+
+@contextlib.contextmanager
+def part_writers() -> Iterator[list[PartWriter]]:
+    """A list to put writers in; if the block fails, none of those still open leaves a file."""
+    writers: list[PartWriter] = []
+    try:
+        yield writers
+    except BaseException as error:
+        for writer in writers:
+            with contextlib.suppress(Exception):
+                writer.abandon(error)
+        raise
+
+
+def write_table(store: Store, path: str, table: pa.Table) -> FileFacts | None:
+    """One small table as a part file."""
+    with part_writers() as writers:
+        writer = PartWriter(store, path)
+        writers.append(writer)
+        for batch in table.combine_chunks().to_batches():
+            writer.write(batch)
+        return writer.close()
+
+
+def write_every_row(store: Store, path: str, table: pa.Table) -> FileFacts:
+    """A table of rows that lie beside documents: RunFailed if not all are written."""
+    facts = write_table(store, path, table)
+    if facts is None or facts["rows"] != len(table):
+        raise RunFailed(f"{path}: of {len(table):,} rows {facts['rows'] if facts else 0:,} were written")
+    return facts
+
+
+# --- sinks ------------------------------------------------------------------------------------------------------------
+
+
+def staged(path: str) -> str:
+    """Where a file of a sink lies until all of its sink are there."""
+    sink, _, name = path.rpartition("/")
+    return f".{sink}.new/{name}"
+
+
+def as_lying(store: Store, path: str) -> str:
+    """Where a file of a sink lies now."""
+    return path if store.exists(path) else staged(path)
+
+
+def waiting_for_names(present: Iterable[str]) -> dict[str, str]:
+    """Of the files of a run's folder, those that wait for the others of their sink: by the name that each will have."""
+    waiting = {}
+    for path in present:
+        folder, _, name = path.rpartition("/")
+        if folder.startswith(".") and folder.endswith(".new"):
+            waiting[f"{folder[1 : -len('.new')]}/{name}"] = path
+    return waiting
+
+
+def publish(store: Store, sink: str, wanted: Collection[str]) -> bool:
+    """Make a sink hold the `wanted` files, and those of others that are in its folder; was there anything to do?"""
+    waiting = names_in(store, PurePosixPath(staged(f"{sink}/x")).parent.name)
+    if store.local:
+        bring_back(Path(store.at(sink)))
+    there = names_in(store, sink)
+    names = {PurePosixPath(path).name for path in wanted}
+    if not waiting and names >= {name for name in there if is_ours(name)}:
+        return False
+    stay = (there - waiting) & names | {name for name in there if not is_ours(name)}
+    if store.local:
+        _exchange(Path(store.at(sink)), Path(store.at(staged(f"{sink}/x"))).parent, stay, unwanted=waiting - names)
+    else:
+        store.remove([f"{sink}/{name}" for name in there - stay])
+        store.remove([staged(f"{sink}/{name}") for name in waiting - names])
+        for name in sorted(waiting & names):
+            store.check_lease()
+            store.fs.mv(store.at(staged(f"{sink}/{name}")), store.at(f"{sink}/{name}"))
+    return True
+
+
+def names_in(store: Store, folder: str) -> set[str]:
+    return {path[len(folder) + 1 :] for path in store.files(folder)}
+
+
+def is_ours(name: str) -> bool:
+    """Does a file bear the name of a part? Others may lie beside them (`_SUCCESS`, a README)."""
+    return bool(OF_A_PART.search(name))
+
+
+def _exchange(sink: Path, new: Path, stay: Collection[str], unwanted: Collection[str]) -> None:
+    new.mkdir(parents=True, exist_ok=True)
+    for name in unwanted:
+        (new / name).unlink()
+    for name in stay:
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(sink / name, new / name)
+    if not any(new.iterdir()):  # no part has a document: no file, no folder
+        new.rmdir()
+        shutil.rmtree(sink, ignore_errors=True)
+        return
+    if not sink.exists():
+        new.rename(sink)
+        return
+    if not swap(sink, new):
+        old = old_of(sink)
+        sink.rename(old)
+        new.rename(sink)
+        new = old
+    shutil.rmtree(new)
+
+
+def link_or_copy(file: Path, to: Path) -> None:
+    """The same file under another name; a copy where the file system has no links."""
+    try:
+        os.link(file, to)
+    except OSError:
+        shutil.copy2(file, to)
+
+
+def swap(left: Path, right: Path) -> bool:
+    """Let two folders change places in one step; False where the file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    if renameat2(AT_FDCWD, os.fsencode(left), AT_FDCWD, os.fsencode(right), RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in NO_EXCHANGE:
+        return False
+    raise OSError(code, os.strerror(code), str(left))
+
+
+def old_of(sink: Path) -> Path:
+    return sink.with_name(f".{sink.name}.old")
+
+
+def bring_back(sink: Path) -> None:
+    """Where folders cannot change places in one step, a run may have been killed between the two: the old files have
+    their name again."""
+    old = old_of(sink)
+    if old.exists():
+        if sink.exists():
+            shutil.rmtree(old)
+        else:
+            old.rename(sink)
