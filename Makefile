@@ -46,13 +46,7 @@ wheel: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2
 
-# mypy cannot follow an editable install that maps folders: it reads links that have the import names.
-LINKS := .links/gristmill
-$(LINKS): setup.py
-	@mkdir -p $@ && ln -sfn ../../gristmill/__init__.py $@/__init__.py && ln -sfn ../../gristmill/py.typed $@/py.typed
-	@for room in kernels mixing shards trainer classifiers stages pipeline; do ln -sfn ../../$$room $@/$$room; done
-
-lint: $(VENV)/.installed-dev $(LINKS)
+lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

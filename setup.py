@@ -1,5 +1,8 @@
-"""Where the packages of `gristmill` lie: the folders at the top of the repository are its rooms (docs/design.md), and
-recipes lie among them."""
+"""Map the folders at the top of the repository to the packages of `gristmill`, recipes among them.
+
+The links in `gristmill/` say the same to tools that read the source. A build does not rely on them: pip unpacks a .zip
+without links, and so does Git on Windows.
+"""
 
 from setuptools import find_namespace_packages, setup
 

@@ -40,7 +40,6 @@ import pytest
 from hypothesis import Phase, settings
 
 ROOT = Path(__file__).resolve().parents[1]
-LAYERS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages", "pipeline", "recipes")
 TESTS, SECONDS = 20, 10.0  # at most, for one mutant
 ONE_TEST = 20  # seconds of the processor that a test may take while lines are noted; slower ones are left out
 EXAMPLES = 15  # of hypothesis, where kernels run uncompiled
@@ -297,19 +296,16 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 def copy_of_checkout(folder: Path, areas: list[str]) -> Path:
-    """Copy the committed and changed files; `gristmill/` gets links to the layers, so that the copy imports itself."""
+    """Copy the committed and changed files and links, so that the copy imports itself."""
     copy = folder / f"checkout-{'-'.join(areas)}" / "gristmill"
     shutil.rmtree(copy.parent, ignore_errors=True)
     files = subprocess.run(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
     for name in files.split("\0"):
-        if name and (ROOT / name).is_file():
+        if name and ((ROOT / name).is_file() or (ROOT / name).is_symlink()):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, copy / name)
-    for layer in LAYERS:
-        if not (copy / "gristmill" / layer).exists():
-            (copy / "gristmill" / layer).symlink_to(Path("..") / layer)
+            shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
     return copy
 
 

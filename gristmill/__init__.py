@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gristmill.pipeline.door.runs import Run, open_run, run
     from gristmill.shards.loader import Loader
     from gristmill.shards.reader import open_shards
-    from gristmill.stages.extract import extract
+    from gristmill.stages.extract.engines import extract
 
 __all__ = [
     "Ablation", "Loader", "Recipe", "Run", "Source", "TrainedJudge", "Verdict", "ablate", "demo_crawl", "extract",
@@ -49,7 +49,7 @@ HOMES = {
     "Verdict": "gristmill.mixing.verdicts.verdict",
     "ablate": "gristmill.pipeline.door.ablations",
     "demo_crawl": "gristmill.pipeline.door.recipes",
-    "extract": "gristmill.stages.extract",
+    "extract": "gristmill.stages.extract.engines",
     "open_ablation": "gristmill.pipeline.door.ablations",
     "open_judge": "gristmill.pipeline.door.judges",
     "open_run": "gristmill.pipeline.door.runs",

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gristmill.stages as stages
-from gristmill.kernels.base.compiled import cache_folder
+from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.kernels.base.files import write_whole
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import StageSpec
@@ -433,7 +433,8 @@ def file_of(module: str) -> Path | None:
     if not rest and spec.origin is not None and spec.origin.endswith(".py"):
         return Path(spec.origin)
     for folder in spec.submodule_search_locations or []:
-        for path in (Path(folder, *rest).with_suffix(".py"), Path(folder, *rest, "__init__.py")):
+        place = "/".join([folder, *rest])
+        for path in (Path(f"{place}.py"), Path(f"{place}/__init__.py")):
             if path.is_file():
                 return path
     return None
@@ -441,11 +442,17 @@ def file_of(module: str) -> Path | None:
 
 def package_of(module: str) -> str:
     """The package that the relative imports of a module start from."""
+    return module if is_package(module) else module.rpartition(".")[0]
+
+
+@cache
+def is_package(module: str) -> bool:
     file = file_of(module)
-    return module if file is not None and file.name == "__init__.py" else module.rpartition(".")[0]
+    return file is not None and file.name == "__init__.py"
 
 
-def imported_names(source: str, package: str, everything: bool) -> list[str]:
+@cache
+def imported_names(source: str, package: str, everything: bool) -> tuple[str, ...]:
     """Modules that a source in a package imports, by their full names, and what it takes from modules of others.
     `everything`: all of a lazy package counts where the source may ask it for any name."""
     code = code_in(source)
@@ -457,7 +464,7 @@ def imported_names(source: str, package: str, everything: bool) -> list[str]:
     names |= set(code.names)
     ours = {name for name in names if is_below(name, (PRODUCT,))}
     reached = {module for name in ours for module in modules_behind(name, everything)}
-    return sorted((names - ours | reached) - {""})
+    return tuple(sorted((names - ours | reached) - {""}))
 
 
 def modules_behind(name: str, everything: bool) -> set[str]:
@@ -471,7 +478,7 @@ def modules_behind(name: str, everything: bool) -> set[str]:
             return found
         if step in LAZY.get(module, {}):
             module = LAZY[module][step]
-        elif file_of(f"{module}.{step}") is not None:
+        elif is_package(module) and file_of(f"{module}.{step}") is not None:
             module = f"{module}.{step}"
         else:
             break
@@ -488,7 +495,12 @@ def version_of(module: str) -> dict[str, str]:
         return {"python": f"{VERSION}{sys.version_info.major}.{sys.version_info.minor}"}
     if module == PRODUCT:  # its code itself counts
         return {}
-    return {package: f"{VERSION}{importlib.metadata.version(package)}" for package in packages_of(module)}
+    return {package: f"{VERSION}{installed_version(package)}" for package in packages_of(module)}
+
+
+@cache
+def installed_version(package: str) -> str:
+    return importlib.metadata.version(package)
 
 
 @cache
@@ -498,7 +510,7 @@ def packages_of(module: str) -> tuple[str, ...]:
     for package in (module, OTHERWISE_NAMED.get(module)):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             if package is not None:
-                importlib.metadata.version(package)
+                installed_version(package)
                 return (package,)
     return () if spec_of_top(module) is None else tuple(_distributions().get(module, ()))
 

@@ -21,6 +21,7 @@ import xxhash
 
 BATCH_BYTES = 32 << 20
 BATCH_ROWS = 8192
+MAX_RECORD = 64 << 20  # bytes of a page or text that readers take, unless a recipe says otherwise
 EMPTY = "the file is empty"
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, which no file can hold
 

@@ -237,3 +237,25 @@ def test_kernels_are_all_in_kernels() -> None:
         if not name.startswith("gristmill.kernels.")
     ]
     assert elsewhere == []
+
+
+def test_every_import_of_ours_is_a_file_below_the_root() -> None:
+    """Editors and type checkers look there, in a clone on which nothing was run: they follow no `package_dir`."""
+    links = {path.name: path.readlink() for path in (ROOT / "gristmill").iterdir() if path.is_symlink()}
+    assert links == {name: Path("..", name) for name in (*FLOORS[:-1], "recipes")}
+    sources = [path for folder in ("tests", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")]
+    wanted: dict[str, Path] = {}
+    for path in (*modules(ROOT).values(), *sources):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                wanted |= {alias.name: path for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                wanted[node.module] = path
+    ours = {name: path for name, path in wanted.items() if name.split(".")[0] in ("gristmill", "tests", "benchmarks")}
+    places = {name: ROOT.joinpath(*name.split(".")) for name in ours}
+    assert len(ours) > 500
+    assert [
+        f"{ours[name]}: {name}"
+        for name, place in places.items()
+        if not (place.is_dir() or place.with_suffix(".py").is_file())
+    ] == []

@@ -41,20 +41,16 @@ def call(*words: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout: a build writes into the folder that it builds."""
-    folder = tmp_path_factory.mktemp("source")
+def copy_checkout(folder: Path) -> Path:
+    """A build writes into the folder that it builds."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / name)
     for name in (*FLOORS, "recipes"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
-@pytest.fixture(scope="module")
-def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def build_wheel(source: Path, folder: Path) -> Path:
     call(
         *(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation"),
         *("-w", folder, source),
@@ -62,6 +58,35 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     [path] = folder.glob("*.whl")
     return path
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_checkout(tmp_path_factory.mktemp("source"))
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(source, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.mark.slow
+def test_a_checkout_that_lost_its_links_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """pip unpacks a .zip of the repository with small text files in the place of links, and so does Git on Windows."""
+    for name in ("source", "wheel"):
+        (tmp_path / name).mkdir()
+    source = copy_checkout(tmp_path / "source")
+    links = [path for path in (source / "gristmill").iterdir() if path.is_symlink()]
+    assert len(links) == len(FLOORS)
+    for link in links:
+        target = str(link.readlink())
+        link.unlink()
+        link.write_text(target)
+    again = build_wheel(source, tmp_path / "wheel")
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
+        assert {(each.filename, each.CRC) for each in one.infolist()} == {
+            (each.filename, each.CRC) for each in other.infolist()
+        }
 
 
 def test_the_wheel_has_one_name_and_all_files(wheel: Path) -> None:

@@ -26,7 +26,6 @@ from unittest.mock import patch
 
 from benchmarks.paired import on_one_core
 from benchmarks.soak.flips import Quieter, in_this_process
-from benchmarks.soak.killed_runs import make_crawl
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.flow import rows as flow_rows
@@ -34,6 +33,7 @@ from gristmill.pipeline.processes import template
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store import checksums
+from tests.pipeline.run.killed_runs import make_crawl
 
 STAGES = """\
   - extract

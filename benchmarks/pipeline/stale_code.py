@@ -66,7 +66,7 @@ USERS: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "lazily": (
         "import gristmill",
         "len(gristmill.extract(text).text) if text.startswith('<html') else 0",
-        ["gristmill.stages.extract"],
+        ["gristmill.stages.extract.engines"],
     ),
     "by_class": (
         "from gristmill import stages as ours",

@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -31,9 +32,17 @@ from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages", "pipeline")
+OURS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages", "pipeline", "gristmill")
 SENTENCE = "The old mill stood at the end of the valley, and the people of the village brought their grain to it."
 PAGE = "<html><head><title>{0}</title></head><body><article><h1>{0}</h1>{1}</article></body></html>"
+
+
+@cache
+def our_file(path: str) -> str:
+    """A file of ours by its place in the repository, whatever link it was imported through; empty for other files."""
+    file = Path(path).resolve()
+    place = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else ""
+    return place if place.split("/")[0] in OURS else ""
 
 
 class Trace:
@@ -44,11 +53,8 @@ class Trace:
         self.depth = 0
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        path = frame.f_code.co_filename
-        if not path.startswith(str(ROOT)):
-            return
-        path = path[len(str(ROOT)) + 1 :]
-        if path.split("/")[0] not in OURS:
+        path = our_file(frame.f_code.co_filename)
+        if not path:
             return
         if event == "call":
             self.calls.append((path, frame.f_code.co_qualname, self.depth))

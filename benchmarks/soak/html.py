@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from gristmill.pipeline.demo.crawl import Truth, pages
-from gristmill.stages.extract import extract
+from gristmill.stages.extract.engines import extract
 
 SLICE = 20
 PAGES = 50

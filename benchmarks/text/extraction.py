@@ -36,10 +36,9 @@ import pyarrow.parquet as pq
 from benchmarks.paired import on_one_core
 from gristmill.classifiers.blocks.model import BlockModel, load, save
 from gristmill.classifiers.blocks.training import folds_of, train, word_f1, words_of
-from gristmill.stages.extract import extract
-from gristmill.stages.extract.engines import markup, resiliparse, trafilatura
+from gristmill.stages.extract.choices import Form
+from gristmill.stages.extract.engines import extract, markup, resiliparse, trafilatura
 from gristmill.stages.extract.gristmill import look_at, main_text, utf8
-from gristmill.stages.extract.render import Form
 from gristmill.stages.extract.train import FOLDS, examples_of
 from gristmill.stages.extract.training_pages import known_pages, site_of
 

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from gristmill.kernels.html.segment import segment
-from gristmill.stages.extract import extract
+from gristmill.stages.extract.engines import extract
 
 MILLION = 1_000_000
 HOSTILE: dict[str, Callable[[], bytes]] = {

@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from benchmarks.text.extraction import models_of
 from gristmill.classifiers.blocks.training import folds_of, word_f1, words_of
 from gristmill.stages.dedup.site_boilerplate import SiteBoilerplate
-from gristmill.stages.extract import extract
+from gristmill.stages.extract.engines import extract
 from gristmill.stages.extract.gristmill import look_at, main_text, utf8, visible_text
 from gristmill.stages.extract.train import FOLDS
 from gristmill.stages.extract.training_pages import site_of

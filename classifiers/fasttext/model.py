@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from gristmill.kernels.base.compiled import cache_folder
+from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.language.fasttext_bytes import END, LABEL_PREFIX
 from gristmill.kernels.language.labels import HIERARCHICAL, ONE_VS_ALL

@@ -12,7 +12,8 @@ from functools import cache
 
 import numpy as np
 
-from gristmill.kernels.base.compiled import cache_folder, hash_of_code, helper
+from gristmill.kernels.base.code_cache import cache_folder, hash_of_code
+from gristmill.kernels.base.compiled import helper
 from gristmill.kernels.base.files import whole_file
 from gristmill.kernels.base.types import Array
 

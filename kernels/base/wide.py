@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
+from gristmill.kernels.base.compiled import intrinsic, ir, types
 
 
 def _loaded(context, builder, signature, arguments, kind):
     """The vector in array `arguments[0]` from byte `arguments[1]` on."""
-    array = make_array(signature.args[0])(context, builder, arguments[0])
+    array = context.make_array(signature.args[0])(context, builder, arguments[0])
     address = builder.bitcast(builder.gep(array.data, [arguments[1]]), kind.as_pointer())
     return builder.load(address, align=1)
 

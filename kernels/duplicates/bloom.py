@@ -15,12 +15,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from gristmill.kernels.base.bare import inlined, kernel
+from gristmill.kernels.base.compiled import intrinsic, ir, types
 from gristmill.kernels.base.types import Array, Offsets
 
 BLOCK_BITS = 512
@@ -134,7 +131,7 @@ def _ask_for(typing_context: Any, words: Any, i: Any) -> Any:
     """Prefetches the cache line of word i."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = make_array(signature.args[0])(context, builder, arguments[0]).data
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])

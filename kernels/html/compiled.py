@@ -11,12 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from llvmlite import ir
-from numba import types
-from numba.core.typing import Signature
-from numba.extending import intrinsic
-
-from gristmill.kernels.base.compiled import helper
+from gristmill.kernels.base.compiled import helper, intrinsic, ir, types
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,11 +22,11 @@ def inner(function: F) -> F:
 
 
 @intrinsic
-def first_of_32(_context: Any, data: types.Array, at: types.Integer, byte: types.Integer) -> tuple[Signature, Any]:
+def first_of_32(_context: Any, data: Any, at: Any, byte: Any) -> tuple[Any, Any]:
     """The distance from `at` (uint64) to the first such byte (uint8) of the next 32, which must be in the array; 32:
     none."""
 
-    def make(context: Any, builder: ir.IRBuilder, signature: Signature, arguments: Any) -> Any:
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         lanes = ir.VectorType(ir.IntType(8), 32)
         place = builder.bitcast(builder.gep(array.data, [arguments[1]]), lanes.as_pointer())
@@ -52,8 +47,8 @@ def first_of_words(*words: bytes) -> Any:
     the longest word has."""
 
     @intrinsic
-    def first(_context: Any, data: types.Array, at: types.Integer) -> tuple[Signature, Any]:
-        def make(context: Any, builder: ir.IRBuilder, signature: Signature, arguments: Any) -> Any:
+    def first(_context: Any, data: Any, at: Any) -> tuple[Any, Any]:
+        def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             array = context.make_array(signature.args[0])(context, builder, arguments[0])
             begin = builder.gep(array.data, [arguments[1]])
             lanes = ir.VectorType(ir.IntType(8), 32)

@@ -9,12 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from gristmill.kernels.base.bare import inlined
-from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.base.compiled import helper, intrinsic, ir, kernel, types
 
 FNV_START, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 WORD_NGRAM_FACTOR = np.uint64(116049371)

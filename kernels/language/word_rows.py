@@ -12,11 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from gristmill.kernels.base.bare import helper, inlined, kernel
+from gristmill.kernels.base.compiled import intrinsic, ir, types
 from gristmill.kernels.language.fasttext_bytes import END, LABEL_PREFIX, begins, equal, is_space, spelt
 from gristmill.kernels.language.vocabulary import FNV_PRIME, FNV_START, WORD_NGRAM_FACTOR, float_at
 

@@ -8,10 +8,9 @@ Letters are those of Unicode properties, where spaCy lists ranges. `gristmill.ke
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import regex
 
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import POINTS, kept_table, mark_all
@@ -120,6 +119,8 @@ def marks() -> Array:
 
 def english_words_plain(text: str) -> list[str]:
     """The same by regular expressions."""
+    import regex
+
     special, out = exceptions(), []
     front_of, back_of, inside, address = _patterns()
     for chunk in regex.split(f"{_CLASSES[BLANK]}+", text):
@@ -158,7 +159,9 @@ def english_words_plain(text: str) -> list[str]:
 
 
 @cache
-def _patterns() -> tuple[regex.Pattern[str], ...]:
+def _patterns() -> tuple[Any, ...]:
+    import regex
+
     c = _CLASSES
     hosts = rf"(?:{c[HOST_EDGE]}(?:[{c[HOST][1:-3]}\-]{{0,62}}{c[HOST_EDGE]})?\.)+{c[LOWER]}{{2,63}}"
     front = rf"\.\.+|\+(?![0-9])|US\$|[CA]\$|{c[OPENS]}"

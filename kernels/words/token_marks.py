@@ -12,12 +12,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from gristmill.kernels.base.bare import code_point, inlined
+from gristmill.kernels.base.compiled import intrinsic, ir, types
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import DENSE, LETTER, MARK, NUMBER, POINTS, kept_table, properties
 from gristmill.kernels.base.wide import lowest
@@ -31,8 +28,6 @@ PAGE = 64  # code points that share an entry of the first table
 INSIDE, IS_MARK, IS_DENSE = 1, 2, 4
 
 ONE, ALL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
-
-_BYTES, _BITS = ir.VectorType(ir.IntType(8), BLOCK), ir.IntType(BLOCK)
 
 
 @cache
@@ -60,17 +55,21 @@ def character_tables() -> tuple[Array, Array]:
     return places, table[POINTS // PAGE :]
 
 
+def _bytes() -> Any:
+    return ir.VectorType(ir.IntType(8), BLOCK)
+
+
 def _loaded(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> tuple[Any, Any]:
     """The address of 64 bytes of an array, and the bytes."""
     place = builder.bitcast(
-        builder.gep(make_array(array_type)(context, builder, array).data, [at]), _BYTES.as_pointer()
+        builder.gep(context.make_array(array_type)(context, builder, array).data, [at]), _bytes().as_pointer()
     )
     return place, builder.load(place, align=1)
 
 
 def _between(builder: Any, loaded: Any, first: int, last: int) -> Any:
-    shifted = builder.sub(loaded, ir.Constant(_BYTES, [first] * BLOCK))
-    return builder.icmp_unsigned("<=", shifted, ir.Constant(_BYTES, [last - first] * BLOCK))
+    shifted = builder.sub(loaded, ir.Constant(_bytes(), [first] * BLOCK))
+    return builder.icmp_unsigned("<=", shifted, ir.Constant(_bytes(), [last - first] * BLOCK))
 
 
 @intrinsic
@@ -79,8 +78,8 @@ def ascii_inside(typing_context: Any, data: Any, i: Any) -> Any:
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, loaded = _loaded(context, builder, signature.args[0], *arguments)
-        letter = _between(builder, builder.or_(loaded, ir.Constant(_BYTES, [0x20] * BLOCK)), 0x61, 0x7A)
-        return builder.bitcast(builder.or_(letter, _between(builder, loaded, 0x30, 0x39)), _BITS)
+        letter = _between(builder, builder.or_(loaded, ir.Constant(_bytes(), [0x20] * BLOCK)), 0x61, 0x7A)
+        return builder.bitcast(builder.or_(letter, _between(builder, loaded, 0x30, 0x39)), ir.IntType(BLOCK))
 
     return types.uint64(data, types.int64), make
 
@@ -91,7 +90,7 @@ def beyond_ascii(typing_context: Any, data: Any, i: Any) -> Any:
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, loaded = _loaded(context, builder, signature.args[0], *arguments)
-        return builder.bitcast(builder.icmp_signed("<", loaded, ir.Constant(_BYTES, [0] * BLOCK)), _BITS)
+        return builder.bitcast(builder.icmp_signed("<", loaded, ir.Constant(_bytes(), [0] * BLOCK)), ir.IntType(BLOCK))
 
     return types.uint64(data, types.int64), make
 
@@ -103,8 +102,8 @@ def write_lower(typing_context: Any, data: Any, i: Any, out: Any, at: Any) -> An
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, loaded = _loaded(context, builder, signature.args[0], *arguments[:2])
         place, _ = _loaded(context, builder, signature.args[2], *arguments[2:])
-        capital = builder.zext(_between(builder, loaded, 0x41, 0x5A), _BYTES)
-        builder.store(builder.add(loaded, builder.shl(capital, ir.Constant(_BYTES, [5] * BLOCK))), place, align=1)
+        capital = builder.zext(_between(builder, loaded, 0x41, 0x5A), _bytes())
+        builder.store(builder.add(loaded, builder.shl(capital, ir.Constant(_bytes(), [5] * BLOCK))), place, align=1)
         return context.get_dummy_value()
 
     return types.void(data, types.int64, out, types.int64), make

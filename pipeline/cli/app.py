@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import shlex
 import signal
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,6 +102,8 @@ Strict = Annotated[bool, typer.Option("--strict", help="treat alarms as errors (
 
 def print_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         print(f"gristmill {version('gristmill')}")
         raise typer.Exit
 
@@ -392,7 +394,9 @@ def main() -> None:
 
 
 def command() -> None:
-    """`main` as a process of its own, without the 0.2 s that Python takes to unload modules."""
+    """`main` as a process of its own, without the 0.2 s that Python takes to unload modules, and with less of the
+    collector: nothing of modules that are loaded is garbage, and looking for it takes a tenth of `gristmill plan`."""
+    gc.set_threshold(50_000)
     code: object = 0
     try:
         main()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-import yaml
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
@@ -124,6 +123,8 @@ def medu_facts(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def advise(command: str, facts: Mapping[str, Any]) -> None:
     """One line: the same as a plan."""
+    import yaml
+
     written = yaml.safe_dump(dict(facts), default_flow_style=True, sort_keys=False, allow_unicode=True, width=2**20)
     console(stderr=True).print(
         f"[yellow]options[/yellow]  those of {command} go in the next version; `gristmill {command} PLAN.yaml` with this"

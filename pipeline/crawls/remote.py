@@ -17,7 +17,7 @@ from pathlib import Path
 
 import xxhash
 
-from gristmill.kernels.base.compiled import cache_folder
+from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.pipeline.crawls.fetch import Facts, Fetcher, Stopped
 from gristmill.pipeline.crawls.pace import Pace
 from gristmill.pipeline.crawls.spool import STRETCH, Spool, joined, make_room, missing

@@ -22,7 +22,7 @@ from gristmill.classifiers.llm.http import proxy_for, retry_after
 from gristmill.classifiers.llm.model import LanguageModelError
 from gristmill.pipeline.errors import RunFailed, code_of, refusal
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.store.storage import REQUESTS, file_system, with_retries
+from gristmill.pipeline.store.storage import REQUESTS, file_system, tag_of, with_retries
 
 PIECE = 8 << 20  # bytes of one answer that a file system holds in memory
 RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
@@ -283,13 +283,3 @@ class StoreWire:
             yield data
 
     def close(self) -> None: ...
-
-
-def tag_of(facts: Mapping[str, Any]) -> str:
-    """What a file system knows that differs between versions of a file."""
-    return str(
-        next(
-            (facts[key] for key in ("ETag", "etag", "blob_id", "mtime", "LastModified", "created") if facts.get(key)),
-            "",
-        )
-    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as pads
+import pyarrow.compute as pc
 from rich.console import Console
 
 from gristmill.pipeline.door.scripts import refuse_in_a_worker
@@ -93,7 +93,7 @@ class Run:
     def dropped(self, stage: str, reason: str | None = None) -> Iterator[dict[str, Any]]:
         """The documents that a stage dropped, with `reason` and `detail`; as many as the recipe's `rejects` keep."""
         RecordedRun.of(self.record).stage(stage)  # raises where there is none
-        where = None if reason is None else pads.field("reason") == reason
+        where = None if reason is None else pc.field("reason") == reason
         for batch in self._batches(self._files(f"stages/{stage}/rejects"), None, where):
             yield from batch.to_pylist()
 
@@ -101,8 +101,10 @@ class Run:
         return [f"{path}/{name}" for name in self._folder.names(path) if name.endswith(".parquet")]
 
     def _batches(
-        self, paths: Sequence[str], columns: Sequence[str] | None, where: pads.Expression | None = None
+        self, paths: Sequence[str], columns: Sequence[str] | None, where: pc.Expression | None = None
     ) -> Iterator[pa.RecordBatch]:
+        import pyarrow.dataset as pads  # with pandas
+
         for path in paths:
             dataset = pads.dataset(self._folder.full(path), filesystem=self._folder.fs, format="parquet")
             names = None if columns is None else list(columns)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as pads
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.explore.reading_turns import Turn
@@ -109,7 +109,7 @@ def reject_rows(snapshot: Snapshot, uid: int, turn: Turn, troubles: list[str]) -
                 f"{as_hex(uid)} is in no part of this run; time was up before all rejects were looked through"
             )
         if holds(snapshot, file, uid, troubles):
-            rows = snapshot.folder.rows(file.path, RejectRow, pads.field("uid") == pa.scalar(uid, pa.uint64()), 1)
+            rows = snapshot.folder.rows(file.path, RejectRow, pc.field("uid") == pa.scalar(uid, pa.uint64()), 1)
             return [(file.stage, row) for row in rows]
     return []
 
@@ -124,7 +124,7 @@ def told(snapshot: Snapshot, uid: int, number: int, troubles: list[str]) -> Foun
         troubles.append(f"its story is not whole: {type(error).__name__}: {error}"[:400])
         story = Story(as_hex(uid), file.source)
         for stage, row in rejected(
-            snapshot.folder, snapshot.run, pads.field("uid") == pa.scalar(uid, pa.uint64()), file.key
+            snapshot.folder, snapshot.run, pc.field("uid") == pa.scalar(uid, pa.uint64()), file.key
         ):
             story = refused(stage, row, snapshot.run)
     versions = [

@@ -16,14 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypedDict, cast
 
 import xxhash
 from fsspec.implementations.local import LocalFileSystem
 
-from gristmill.pipeline.crawls.listing import crawl_of, plan_of, unpacked
-from gristmill.pipeline.crawls.remote import Place, RemoteFile, stretches_of
-from gristmill.pipeline.crawls.wires import tag_of
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RecipeError, RunFailed, of_storage, refusal
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.json_types import JSON
@@ -31,14 +28,16 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Source
 from gristmill.pipeline.store.records import FileStretch, PagesFile
 from gristmill.pipeline.store.run_records import FetchRecord
-from gristmill.pipeline.store.storage import Store, file_system, hash_of_stream, open_object
+from gristmill.pipeline.store.storage import Store, file_system, hash_of_stream, open_object, tag_of
 from gristmill.stages.contract import kind_of
 from gristmill.stages.documents import Origin
 from gristmill.stages.inputs import InputFile, InputFiles
 from gristmill.stages.paths import located
-from gristmill.stages.read.cc import Cc
 from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Reader
+
+if TYPE_CHECKING:
+    from gristmill.stages.read.cc import Cc
 
 REMEMBERED = "journal/inputs.json"
 PROTOCOLS = "inputs lie on this machine, or behind s3://, gs://, hf://, https:// or another address that fsspec opens"
@@ -111,6 +110,8 @@ class CrawlFiles(InputFiles):
         if not remote:
             return None
         stretches = ((file.address, file.stamp, file.size, file.records, start, end) for file, start, end in remote)
+        from gristmill.pipeline.crawls.listing import plan_of  # with an HTTP client
+
         return plan_of(self.reader, stretches, self.asked)
 
 
@@ -140,6 +141,8 @@ class Access:
         return InputFiles(files, passed_over)
 
     def list_crawl(self, reader: Cc) -> InputFiles:
+        from gristmill.pipeline.crawls.listing import crawl_of
+
         crawl = crawl_of(reader, self.folder, self.who)
         here, files = Folders(), []
         for file in crawl.files:
@@ -163,6 +166,8 @@ class Access:
 
     def open_crawl(self, reader: Cc, origin: Origin) -> BinaryIO:
         root = origin.address.removesuffix(f"/{origin.path}")
+        from gristmill.pipeline.crawls.remote import Place, RemoteFile, stretches_of
+
         wanted = stretches_of(origin.size, origin.start, origin.end, origin.records, reader.gap)
         size = origin.size if origin.records is None else None
         return cast(BinaryIO, RemoteFile(reader, Place(root, origin.path, origin.stamp), wanted, size))
@@ -578,7 +583,11 @@ def _content_hash(file: InputFile, who: str) -> str:
 def origin_of(source: str, stretch: FileStretch | PagesFile, end: int | None = None) -> Origin:
     """What a reader is told of a stretch of a file, which may be read up to an earlier end."""
     start, end = stretch["start"], stretch["end"] if end is None else end
-    records = unpacked(stretch["records"], start, end) if "records" in stretch else None
+    records = None
+    if "records" in stretch:
+        from gristmill.pipeline.crawls.listing import unpacked
+
+        records = unpacked(stretch["records"], start, end)
     return Origin(
         source, stretch["path"], stretch["size"], start, end, records, stretch["address"], stretch.get("stamp", "")
     )

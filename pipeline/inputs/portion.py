@@ -19,7 +19,6 @@ from typing import TypedDict, cast
 
 import xxhash
 
-from gristmill.pipeline.crawls.listing import cut_by_records
 from gristmill.pipeline.errors import Mistakes, RunFailed
 from gristmill.pipeline.inputs.estimate import Halves, halves_of
 from gristmill.pipeline.inputs.files import Span, find_files, not_in, open_stretch, with_contents
@@ -56,6 +55,8 @@ def cut_into_parts(files: Sequence[InputFile], reader: Reader, parts: Parts, who
     waiting_bytes = 0
     for file in files:
         if file.records and file.size > parts.max_bytes:
+            from gristmill.pipeline.crawls.listing import cut_by_records  # with an HTTP client
+
             cuts = cut_by_records(file.records, parts.max_bytes)
             yield from ([Span(file, start, end, size)] for start, end, size in cuts)
         elif file.size > parts.max_bytes:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 
 from gristmill.pipeline.formatting import as_hex, one_line, uids_meant
 from gristmill.pipeline.look.legs import PartName, legs_of, parents, row_of, sinks_of, url_of
@@ -138,7 +137,7 @@ def history(out: str, uid: int | str | None = None, url: str | None = None, id: 
         story = follow(folder, run, legs, uids[0])
         setattr(story, f"same_{column}", [f"{other:016x}" for other in uids[1:]])
         return story
-    for stage, row in rejected(folder, run, pads.field(column) == value, column=column):
+    for stage, row in rejected(folder, run, pc.field(column) == value, column=column):
         return refused(stage, row, run)
     name = "URL" if column == "url" else "id"
     raise NotFound(f"no document or skipped record of this run has the {name} {one_line(value)}")
@@ -149,7 +148,7 @@ def history(out: str, uid: int | str | None = None, url: str | None = None, id: 
 
 def with_value(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], column: str, value: str) -> list[int]:
     """uids of the documents that have it in this column, those that were dropped too."""
-    where = pads.field(column) == value
+    where = pc.field(column) == value
     uids: dict[int, None] = {}
     for leg in legs:
         for part in leg["parts"]:
@@ -163,7 +162,7 @@ def with_value(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], co
 
 
 def rejected(
-    folder: Folder, run: RecordedRun, where: pads.Expression, key: str | None = None, column: str = "uid"
+    folder: Folder, run: RecordedRun, where: pc.Expression, key: str | None = None, column: str = "uid"
 ) -> Iterator[tuple[str, RejectRow]]:
     """Rejects that satisfy a filter of a column, by stage; with a key, those of one part."""
     for stage in run.stages:
@@ -234,7 +233,7 @@ def follow(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], uid: i
             if part.get("from"):  # a global stage
                 story.clusters += cluster_of(folder, legs, leg, story)
             break
-    for stage, reject in rejected(folder, run, pads.field("uid") == pa.scalar(uid, pa.uint64()), key):
+    for stage, reject in rejected(folder, run, pc.field("uid") == pa.scalar(uid, pa.uint64()), key):
         if not story.passages:
             story = refused(stage, reject, run)
         elif story.verdicts[-1].verdict == "kept":  # quarantined: it is in no file of the leg that failed on it
@@ -359,7 +358,7 @@ def cluster_of(folder: Folder, legs: Sequence[LegManifest], leg: LegManifest, st
     for part in leg["parts"]:
         if "verdicts" not in part["files"]:
             continue
-        naming = pc.match_substring(pads.field("detail"), kept)
+        naming = pc.match_substring(pc.field("detail"), kept)
         for row in folder.rows(part["files"]["verdicts"], DroppedRow, naming):
             dropped.append(f"{row['uid']:016x}")
             reason = row["reason"]

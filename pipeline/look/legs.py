@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as pads
+import pyarrow.compute as pc
 
 from gristmill.pipeline.look.records import LegManifest, PartFiles, UrlRow
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
@@ -62,7 +62,7 @@ def row_of(folder: Folder, part: PartFiles, uid: int) -> int | None:
 def url_of(folder: Folder, legs: Sequence[LegManifest], leg: LegManifest, uid: int) -> str | None:
     """The URL of a document of which a global stage wrote signals or verdicts."""
     homes = {(part.get("from"), part["key"]) for part in leg["parts"]}
-    has_uid = pads.field("uid") == pa.scalar(uid, pa.uint64())
+    has_uid = pc.field("uid") == pa.scalar(uid, pa.uint64())
     for part in (part for home in legs for part in home["parts"] if (home["leg"], part["key"]) in homes):
         if "documents" in part["files"]:
             for row in folder.rows(part["files"]["documents"], UrlRow, has_uid, 1):

@@ -14,7 +14,7 @@ from typing import Any, TypedDict, TypeVar, cast
 
 import fsspec
 import pyarrow as pa
-import pyarrow.dataset as pads
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -101,9 +101,11 @@ class Folder:
         except (ValueError, RecursionError) as error:
             raise NotJson(self.full(path), error) from error
 
-    def rows(self, path: str, kind: type[Read], where: pads.Expression, limit: int | None = None) -> list[Read]:
+    def rows(self, path: str, kind: type[Read], where: pc.Expression, limit: int | None = None) -> list[Read]:
         """Rows of a Parquet file that satisfy a filter; read are the columns of this kind of row, as far as the file
         has them."""
+        import pyarrow.dataset as pads  # with pandas
+
         columns = list(kind.__annotations__)
         dataset = pads.dataset(self.full(path), filesystem=self.fs, format="parquet", partitioning=None)
         scanner = dataset.scanner(columns=[name for name in columns if name in dataset.schema.names], filter=where)
@@ -345,7 +347,7 @@ def samples_of(
         return samples[:limit]
     rejected: list[SampleDocument] = []
     for name in folder.names(f"stages/{stage}/rejects"):
-        path, of_reason = f"stages/{stage}/rejects/{name}", pads.field("reason") == reason
+        path, of_reason = f"stages/{stage}/rejects/{name}", pc.field("reason") == reason
         for row in folder.rows(path, RejectRow, of_reason, limit - len(rejected)):
             rejected.append(
                 SampleDocument(reason, as_hex(row["uid"]), row["url"], row["source"], row["detail"], row.get("text"))

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TypedDict
 
 import zstandard
-from numba.core.registry import cpu_target
 
 import gristmill.kernels
-from gristmill.kernels.base.compiled import KERNELS, PACKS, cache_folder, folder_name
+from gristmill.kernels.base.code_cache import KERNELS, PACKS, cache_folder, folder_name
 from gristmill.kernels.base.files import whole_folder
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store.journal import FOLDER
@@ -53,6 +52,8 @@ def folders() -> list[str]:
 @cache
 def kind() -> str:
     """Of machines that can use each other's compiled kernels. `folders` are hashes of sources and versions."""
+    from numba.core.registry import cpu_target  # slow to import
+
     triple, processor, features = cpu_target.target_context.codegen().magic_tuple()
     facts = [platform.python_implementation(), triple, processor, features, *folders()]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]

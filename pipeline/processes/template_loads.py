@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.processes.lifetime import (
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 MODULES = (
     "gristmill.pipeline.engine.work",
+    "gristmill.pipeline.crawls.listing",
+    "gristmill.kernels.base.compiler",
     "distributed.nanny",
     "distributed.worker",
     "typer",
@@ -48,6 +52,7 @@ def load(recipe: str | None) -> None:
     with ending_with_parent():
         for name in MODULES:
             import_module(name)
+        pa.array([])  # pyarrow imports pandas here, where it is installed, and not in each worker
         if recipe is not None:
             load_stages(Path(recipe))
 

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 import gristmill.stages as stages
-from gristmill.kernels.base.compiled import cache_folder
+from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed, in_words
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.stages.checks import OF_LICENSES

@@ -506,3 +506,13 @@ def hash_of_stream(file: IO[bytes]) -> str:
     while data := file.read(READ_AT_ONCE):
         state.update(data)
     return str(state.hexdigest())
+
+
+def tag_of(facts: Mapping[str, Any]) -> str:
+    """What a file system knows that differs between versions of a file."""
+    return str(
+        next(
+            (facts[key] for key in ("ETag", "etag", "blob_id", "mtime", "LastModified", "created") if facts.get(key)),
+            "",
+        )
+    )

@@ -137,11 +137,11 @@ class Order(Curriculum, Global):
         )
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        sample = NO_SAMPLE
+        sample = no_sample()
         if self.wants:
             bottom = flow.tree(self.bottom, flow.map(self.sampled, docs, columns=self.read, by="key"), by="key")
             drawn_documents = flow.gather(bottom)
-            sample = drawn_documents if len(drawn_documents) else NO_SAMPLE
+            sample = drawn_documents if len(drawn_documents) else no_sample()
         edges = self.edges(docs.rows)
         curves = self.curves(sample)
         if not flow.partial:
@@ -200,7 +200,7 @@ class Order(Curriculum, Global):
                 -signals[curriculum.by][rows_of_group] if curriculum.turned else signals[curriculum.by][rows_of_group]
             )
         if not names:
-            return NO_SAMPLE
+            return no_sample()
         rows = np.concatenate(chosen)
         return pa.table(
             {
@@ -317,15 +317,16 @@ class Order(Curriculum, Global):
         }
 
 
-NO_SAMPLE = pa.table(
-    {
-        "key": pa.array([], pa.uint64()),
-        "uid": pa.array([], pa.uint64()),
-        "group": pa.array([], pa.string()),
-        "value": pa.array([], pa.float64()),
-        "weight": pa.array([], pa.float64()),
-    }
-)
+def no_sample() -> pa.Table:
+    return pa.table(
+        {
+            "key": pa.array([], pa.uint64()),
+            "uid": pa.array([], pa.uint64()),
+            "group": pa.array([], pa.string()),
+            "value": pa.array([], pa.float64()),
+            "weight": pa.array([], pa.float64()),
+        }
+    )
 
 
 def smallest(keys: Array, uids: Array, most: int) -> Array:

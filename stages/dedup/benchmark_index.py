@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from gristmill.kernels.base.code_cache import cache_folder, hash_of_code
 from gristmill.kernels.base.columns import TextColumn, text_column
-from gristmill.kernels.base.compiled import cache_folder, hash_of_code
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.ngrams import NgramIndex, index_of
 from gristmill.kernels.words.tokens import Tokens, token_column

@@ -40,7 +40,6 @@ NO_CLUSTER = 0
 EXAMPLES = 6
 SKETCH_ROWS = 100  # a sketch weighs as much as so many rows of other rounds
 SHOWN = 20_000  # characters of an example
-TWO_TEXTS = pa.table({"text": ["one of two texts", "the other of two texts"]})
 SAVED = 0  # the home of a document that an earlier run kept: it stays, and has no part here
 
 
@@ -94,8 +93,9 @@ class NearDuplicates:
         flow.release(edges)
         return members
 
-    def prepare(self, docs: pa.Table = TWO_TEXTS) -> None:
-        sketches = self.stage.sketches(docs)
+    def prepare(self, docs: pa.Table | None = None) -> None:
+        two_texts = {"text": ["one of two texts", "the other of two texts"]}
+        sketches = self.stage.sketches(pa.table(two_texts) if docs is None else docs)
         edge = np.array([0]), np.array([1])
         lists = neighbours(*edge, self.stage.similarities(sketches, *edge), 2)
         proposals(*lists, self.at_least, keepers(*lists, self.at_least))

@@ -8,8 +8,6 @@ readers wrote is what the page is about, and it stays.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from gristmill.classifiers.blocks.model import MeasuredPage
@@ -17,7 +15,6 @@ from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks.columns import BIT_NAMES, FAR, KIND, KNOWN, SAYS, TO_BIT, TO_KIND
 from gristmill.kernels.blocks.text import WORDS
 
-Comments = Literal["drop", "keep", "apart"]
 LEAST_TEXT = 100  # words beside the comments, or they are the text
 
 TO_COMMENT, TO_FORUM, TO_REVIEW = (TO_BIT + BIT_NAMES.index(name) for name in ("comment", "forum", "review"))

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
-from gristmill.stages.extract.comments import Comments
+from gristmill.stages.extract.choices import OURS, Comments, EngineName, Form, check_engine
 from gristmill.stages.extract.gristmill import (
     TextBlock,
     TooManyBlocks,
@@ -29,15 +28,12 @@ from gristmill.stages.extract.gristmill import (
 )
 from gristmill.stages.extract.metadata import absolute, metadata
 from gristmill.stages.extract.pages import no_page
-from gristmill.stages.extract.render import Form
 from gristmill.stages.extract.views import View
-from gristmill.stages.pdf.files import USUAL, Limits
-from gristmill.stages.pdf.pages import MOST_UNREAD, PdfFacts, read_page
+from gristmill.stages.pdf.files import MOST_UNREAD, USUAL, Limits
+from gristmill.stages.pdf.pages import PdfFacts, read_page
 from gristmill.stages.read.charset import decode_html
 from gristmill.stages.read.payload import is_pdf
 
-EngineName = Literal["gristmill", "resiliparse", "trafilatura", "plain"]
-OURS: EngineName = "gristmill"
 DATES = ("article:published_time", "datepublished", "date", "dc.date", "dcterms.date")
 AUTHORS = ("author", "article:author", "dc.creator")
 
@@ -55,11 +51,9 @@ class Extracted:
     kind: str | None = None  # article, product, forum, listing, website...
     comments: str | None = None  # what readers wrote, where it is asked for apart
     precise: str | None = None  # the precise view beside the full one, where it is asked for and has less
-    no_page: str | None = (
-        # why this is no page with text of its own, where it is none: one of gristmill.stages.extract.pages.REASONS, or
-        # of gristmill.stages.pdf.files.REASONS
-        None
-    )
+    # why this is no page with text of its own, where it is none: one of gristmill.stages.extract.choices.REASONS, or of
+    # gristmill.stages.pdf.files.REASONS
+    no_page: str | None = None
     pdf: PdfFacts | None = None  # what only a PDF file has
 
 
@@ -143,19 +137,6 @@ def pdf_page(data: bytes, form: Form, limits: Limits = USUAL, most_unread: float
         no_page=no_page,
         pdf=facts,
     )
-
-
-def check_engine(engine: EngineName) -> None:
-    """Raise where an engine is missing, with what to install; better once at the start than for each document."""
-    if engine != "trafilatura":
-        return
-    try:
-        import_module("trafilatura")
-    except ImportError as error:  # it fails so too where a package that it needs is missing
-        raise ImportError(
-            f"the engine trafilatura cannot be loaded here ({error}); it is an extra: pip install "
-            "gristmill[trafilatura]"
-        ) from error
 
 
 def markup(html: bytes | str, charset: str | None = None) -> str:
@@ -245,6 +226,6 @@ def first_of(values: dict[str, str], names: tuple[str, ...]) -> str | None:
 
 
 __all__ = [
-    "ENGINES", "OURS", "TextBlock", "EngineName", "Extracted", "Form", "absolute", "check_engine", "compare",
-    "extract", "extract_blocks", "gristmill", "markup", "pdf_page", "utf8",
+    "ENGINES", "TextBlock", "Extracted", "absolute", "compare", "extract", "extract_blocks", "gristmill", "markup",
+    "pdf_page", "utf8",
 ]  # fmt: skip

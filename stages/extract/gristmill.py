@@ -20,12 +20,13 @@ from gristmill.kernels.blocks.text import CHARACTERS, FROM_JSON, FROM_META, FROM
 from gristmill.kernels.html.hints import hints_of
 from gristmill.kernels.html.names import HEAD_JSON, HEAD_TITLE, TAGS
 from gristmill.kernels.html.segment import Page, segment
+from gristmill.stages.extract.choices import Comments, Form
 from gristmill.stages.extract.code import with_code
-from gristmill.stages.extract.comments import Comments, readers_comments
+from gristmill.stages.extract.comments import readers_comments
 from gristmill.stages.extract.formulas import with_formulas
 from gristmill.stages.extract.ingredients import with_ingredients
 from gristmill.stages.extract.metadata import PageHead, long_text, main_thing, read_head
-from gristmill.stages.extract.render import Form, languages, numbered, render
+from gristmill.stages.extract.render import languages, numbered, render
 from gristmill.stages.extract.views import View
 from gristmill.stages.extract.wholes import with_headings, with_structure
 from gristmill.stages.read.charset import decode_page, is_utf8 as is_utf8

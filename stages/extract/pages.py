@@ -14,8 +14,6 @@ from gristmill.kernels.blocks.text import CHARACTERS, WORDS
 from gristmill.kernels.html.names import TAGS
 from gristmill.stages.extract.gristmill import SegmentedPage, visible_text
 
-REASONS = ("too_many_blocks", "frames", "redirect", "not_found_page", "needs_script", "login_wall")
-
 FEW, SHORT = 60, 800  # words and characters on the whole page: a notice and some menu; a page with more is a page
 FEWEST = 12  # words: not even a notice
 SCRIPT_BYTES = 2000  # of markup at least, before its emptiness is laid to scripts
@@ -88,4 +86,4 @@ def needs_script(seen: SegmentedPage, words: int, text: str) -> bool:
     return words <= FEWEST and len(seen.data) >= SCRIPT_BYTES and STAGE.search(seen.data) is not None
 
 
-__all__ = ["REASONS", "no_page"]
+__all__ = ["no_page"]

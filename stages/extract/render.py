@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,8 @@ from gristmill.kernels.html.names import HEAD_LIST, HEAD_PRE, TAGS
 from gristmill.kernels.html.paragraphs import written_paragraphs
 from gristmill.kernels.html.places import Places, places_of
 from gristmill.kernels.html.segment import Page
+from gristmill.stages.extract.choices import Form
 from gristmill.stages.extract.tables import CellBlock, table_rows, written_table
-
-Form = Literal["text", "markdown"]
 
 LI, OL, DT, DD, PRE = (TAGS.index(name) for name in ["li", "ol", "dt", "dd", "pre"])
 LONGEST_TAG = 4096

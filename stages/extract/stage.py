@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,29 +16,19 @@ from pydantic import Field, field_validator, model_validator
 from gristmill.kernels.base.types import Array
 from gristmill.stages.checks import Complaint, RecipeContext
 from gristmill.stages.documents import PAGE, as_json, column_of
-from gristmill.stages.extract.comments import Comments
-from gristmill.stages.extract.engines import (
-    ENGINES,
-    OURS,
-    EngineName,
-    Extracted,
-    Form,
-    check_engine,
-    extract,
-    gristmill,
-    markup,
-    pdf_page,
-)
+from gristmill.stages.extract.choices import OURS, REASONS, Comments, EngineName, Form, check_engine
 from gristmill.stages.extract.nesting import nests_deeper
-from gristmill.stages.extract.pages import REASONS
 from gristmill.stages.extract.views import View, each_once, other_uids
 from gristmill.stages.figures import Block, FactList, PagePairs, Report, StageFigures
-from gristmill.stages.pdf.files import NEEDS_OCR, REASONS as PDF_REASONS, Limits
-from gristmill.stages.pdf.pages import MOST_UNREAD, PdfFacts
+from gristmill.stages.pdf.files import MOST_UNREAD, NEEDS_OCR, REASONS as PDF_REASONS, Limits
 from gristmill.stages.read.charset import Decoded, decode_page
 from gristmill.stages.read.markup import MARKUP, rows_of_markup
 from gristmill.stages.read.payload import is_pdf
 from gristmill.stages.stage import Applied, CannotRun, Made, Rewrite, Signals, Verdict, with_columns
+
+if TYPE_CHECKING:
+    from gristmill.stages.extract.engines import Extracted
+    from gristmill.stages.pdf.pages import PdfFacts
 
 PAGES = "pages"  # under which documents with html are counted
 
@@ -146,8 +136,9 @@ class Extract(Rewrite):
         return others if pdf else (*others, "pypdfium2")
 
     def prepare(self) -> None:
-        if self.engine == OURS:
-            extract(b"<title>a</title><p>a b c</p>")
+        from gristmill.stages.extract.engines import extract
+
+        extract(b"<title>a</title><p>a b c</p>", engine=self.engine)
 
     def rewrite(self, batch: pa.RecordBatch) -> Applied:
         if len(self.views) > 1 and "uid" not in batch.schema.names:
@@ -233,6 +224,8 @@ class Extract(Rewrite):
         return []
 
     def read_pdf(self, data: bytes) -> Extracted:
+        from gristmill.stages.extract.engines import pdf_page
+
         return pdf_page(data, self.form, Limits(self.max_pdf_seconds, self.max_pdf_pages), self.max_unread_share)
 
     def detail_of(self, pdf: PdfFacts, no_page: str | None) -> str:
@@ -244,6 +237,8 @@ class Extract(Rewrite):
 
     def read(self, page: Decoded, url: str | None) -> Extracted | None:
         """What the engine makes of one page; None where it is nested too deep for it."""
+        from gristmill.stages.extract.engines import ENGINES, gristmill, markup
+
         if self.engine == OURS:
             return gristmill(page.utf8, url, self.form, self.comments, self.views)
         html = markup(page.text)

@@ -42,6 +42,7 @@ ENCRYPTED, DAMAGED, TOO_SLOW, TOO_LARGE, CRASHED = (
     "pdf_crashed",
 )
 NEEDS_OCR = "needs_ocr"
+MOST_UNREAD = 0.2  # of the pages of a file; beyond, it needs OCR
 REASONS = (ENCRYPTED, DAMAGED, TOO_SLOW, TOO_LARGE, CRASHED, NEEDS_OCR)
 
 

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.stages.pdf.document import Form, PdfText, text_of
-from gristmill.stages.pdf.files import NEEDS_OCR, USUAL, Limits, Unreadable, read_pdf
-
-MOST_UNREAD = 0.2
+from gristmill.stages.pdf.files import MOST_UNREAD, NEEDS_OCR, USUAL, Limits, Unreadable, read_pdf
 
 
 @dataclass(frozen=True)

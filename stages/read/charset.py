@@ -17,7 +17,6 @@ from functools import cache
 
 import numpy as np
 import pyarrow as pa
-from resiliparse.parse.encoding import map_encoding_to_html5
 
 from gristmill.stages.read.charset_guess import guess_codec
 
@@ -269,6 +268,8 @@ def codec_of(label: str | None) -> str | None:
     """Python's codec for a WHATWG label; None for labels that no browser knows."""
     if not label or not label.isascii():
         return None
+    from resiliparse.parse.encoding import map_encoding_to_html5
+
     codec: str | None = map_encoding_to_html5(label.strip(" \t\r\n\"'").lower(), False)
     if not codec:
         return None

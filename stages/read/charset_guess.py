@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from resiliparse.parse.encoding import detect_encoding
 
 from gristmill.kernels.base.types import Array
 
@@ -129,6 +128,8 @@ IS_LETTER, IS_LATIN, IS_SMALL, IS_CAPITAL, IS_MARK, IS_SPACE, IS_CLOSING = (1 <<
 def guess_codec(data: bytes, declared: str | None, python_name: Callable[[str | None], str | None]) -> str | None:
     """Python's name of the encoding of bytes that are not UTF-8; None where nothing explains them. `declared` counts as
     a hint."""
+    from resiliparse.parse.encoding import detect_encoding
+
     sample = b"\n".join(part for part in TAG.split(data) if not part.isascii())[:SAMPLE]
     answer = detect_encoding(sample, html5_compatible=False)
     answer = (

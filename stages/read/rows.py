@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from gristmill.stages.documents import Collector, as_json, mended
+from gristmill.stages.documents import MAX_RECORD, Collector, as_json, mended
 from gristmill.stages.read.charset import decode_text
-from gristmill.stages.read.warc import MAX_RECORD
 from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import Reader
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any, BinaryIO, ClassVar, Self
 
 from pydantic import Field
 
-from gristmill.stages.documents import EMPTY, Collector, Reading
+from gristmill.stages.documents import EMPTY, MAX_RECORD, Collector, Reading
 from gristmill.stages.read.charset import charset_in, decode_text, is_utf8
 from gristmill.stages.read.members import (
     Chunks,
@@ -50,7 +50,6 @@ from gristmill.stages.read.zipped import WRONG_SUM, BrokenZip, Entry, archives_i
 from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import Origin, Reader
 
-MAX_RECORD = 64 << 20
 # What `warcinfo` records say of the crawler, which the public summary of a run names (gristmill summary).
 CRAWLER = "crawler"
 OF_CRAWLERS = ("software", "http-header-user-agent", "robots", "ispartof")

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import xxhash
 
-from gristmill.kernels.base.compiled import cache_folder
+from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.urls.urls import address, punycode
 from gristmill.stages.dedup.dates import moment

@@ -18,10 +18,10 @@ from gristmill.stages.figures import CountBars, FactList, Report, StageFigures
 from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.semantic.learning import (
     CANDIDATES,
-    NO_CENTRES,
     ROOT,
     Learning,
     assigned,
+    no_centres,
 )
 from gristmill.stages.semantic.vectors import vectors_in
 from gristmill.stages.stage import PLACEMENT, CannotRun, Global
@@ -94,7 +94,7 @@ class SemanticClusters(Global):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         wanted = {ROOT: (self.clusters or min(max(docs.rows // A_CLUSTER, 1), MOST), docs.rows)}
-        tree, used, cut = NO_CENTRES, 0, 0
+        tree, used, cut = no_centres(), 0, 0
         for level in range(LEVELS):
             table = self.wanted_table(wanted, used)
             used += sum(centres for centres, _ in wanted.values())
@@ -132,7 +132,7 @@ class SemanticClusters(Global):
     def assign(self, docs: pa.Table, tree: pa.Table | None) -> pa.Table:
         """Each document with its cluster, as `Flow.drop` takes rows that only bring signals."""
         vectors, there = vectors_in(docs, self.embedding)
-        leaf, cosine = assigned(vectors, NO_CENTRES if tree is None else tree, kernel_on(self.device))
+        leaf, cosine = assigned(vectors, no_centres() if tree is None else tree, kernel_on(self.device))
         none = pa.nulls(len(leaf), pa.string())
         return pa.table(
             {

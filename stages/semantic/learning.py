@@ -178,11 +178,12 @@ def centre_table(parent: int, first: int, vectors: Array) -> pa.Table:
 
 def sorted_by_cluster(table: pa.Table) -> pa.Table:
     if not len(table):
-        return NO_CENTRES
+        return no_centres()
     return table.select(["parent", "cluster", "vector"]).sort_by("cluster").combine_chunks()
 
 
-NO_CENTRES = pa.table({"parent": pa.array([], pa.int32()), "cluster": pa.array([], pa.int32()), "vector": []})
+def no_centres() -> pa.Table:
+    return pa.table({"parent": pa.array([], pa.int32()), "cluster": pa.array([], pa.int32()), "vector": []})
 
 
 def far_apart(vectors: Array, count: int, seed: int) -> Array:

@@ -22,7 +22,7 @@ import xxhash
 import zstandard
 from isal import igzip
 
-from gristmill.kernels.base.compiled import cache_folder, hash_of_code
+from gristmill.kernels.base.code_cache import cache_folder, hash_of_code
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.urls.lists import (
     ALLOWED,

@@ -13,12 +13,11 @@ import threading
 import unicodedata
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.types import Array
@@ -40,6 +39,9 @@ from gristmill.kernels.bpe.pieces import (
 )
 from gristmill.kernels.repair.normal_form import CHANGES, find_unnormal, normal_form
 from gristmill.stages.tokens.training import rules_of
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 FAMILIES = {pattern_of(rules): rules for rules in (GPT2, GPT4, QWEN2, QWEN3_5, *map(rules_of, (1, 2, 3)))}
 LARGEST_ID = (1 << 32) - 2
@@ -179,6 +181,8 @@ def classes() -> Array:
     """uint8[0x110000]: letter, mark, number, space, line end, as the regular expressions of the package have them."""
 
     def make() -> Array:
+        from tokenizers import Regex, pre_tokenizers
+
         points = [point for point in range(POINTS) if not 0xD800 <= point < 0xE000]
         text, place = "".join(map(chr, points)), np.array(points)
         table = np.zeros(POINTS, np.uint8)

@@ -18,17 +18,19 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tokenizers import Tokenizer
 
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.types import Array
 from gristmill.stages.tokens.byte_level import ByteLevel, Unfit
 from gristmill.stages.tokens.vocabulary import dtype_of, size_of, tokenizer_from
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 PIECE = 1 << 17  # characters; longer texts are cut
 AT_ONCE = 1 << 20  # characters handed over together

@@ -15,10 +15,12 @@ frequent are merged in order of their ids.
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from typing import TYPE_CHECKING
 
 from gristmill.kernels.bpe.pieces import LETTER, MARK, Rules, pattern_of
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 SPECIALS = {"eos": "<|endoftext|>", "bos": "<|begin_of_text|>", "pad": "<|pad|>"}  # ids 0, 1, 2
 LEAST = 256 + len(SPECIALS)  # every byte has a token, so that every text has
@@ -32,6 +34,8 @@ def rules_of(digits: int) -> Rules:
 
 
 def untrained(digits: int) -> Tokenizer:
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(pattern_of(rules_of(digits))), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -44,6 +48,8 @@ def untrained(digits: int) -> Tokenizer:
 def trained(texts: Iterable[str], vocab_size: int, digits: int, specials: list[str]) -> str:
     """The `tokenizer.json` of a vocabulary of `vocab_size` (fewer where the texts have no more pairs that come
     twice)."""
+    from tokenizers import pre_tokenizers, trainers
+
     tokenizer = untrained(digits)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,

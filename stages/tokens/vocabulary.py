@@ -15,13 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Tokenizer
 
 from gristmill.stages.stage import CannotRun
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 FILE = "tokenizer.json"
 SAYS_SPECIALS = ("tokenizer_config.json", "special_tokens_map.json")  # of two that speak, the first counts
@@ -81,6 +83,8 @@ def dtype_of(vocab_size: int) -> np.dtype[Any]:
 def tokenizer_from(text: str, name: str) -> Tokenizer:
     """The tokenizer as it encodes here: nothing is cut off or padded, and a special token that stands in a text is
     text."""
+    from tokenizers import Tokenizer
+
     try:
         tokenizer = Tokenizer.from_str(text)
     except Exception as error:  # the package raises nothing more precise

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gristmill.kernels.base.code_cache import cache_folder
+
 TESTED = "0.4.1"  # of quack-kernels: what is called here is no interface that it promises to keep
 HALVES = (torch.bfloat16, torch.float16)
 HOPPER = 9  # compute capability, and no other: the tiles that are asked for are Hopper's
@@ -66,8 +68,6 @@ def quack() -> Any:
     first."""
     import quack.gemm_interface  # type: ignore[import-not-found]
     from quack import cache_utils
-
-    from gristmill.kernels.base.compiled import cache_folder  # with numba, which training does not need otherwise
 
     if cache_utils.CACHE_DIR is None:
         cache_utils.CACHE_DIR = str(cache_folder() / "quack")

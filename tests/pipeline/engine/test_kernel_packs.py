@@ -17,7 +17,7 @@ import llvmlite.binding
 import pytest
 import zstandard
 
-from gristmill.kernels.base import compiled, portable
+from gristmill.kernels.base import code_cache, portable
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.processes import kernel_packs
@@ -203,7 +203,7 @@ def test_workers_of_a_scheduler_fetch_what_the_driver_has_compiled(tmp_path: Pat
         summary = run(recipes.load(recipe), str(tmp_path / "out"), Where(scheduler=machines.address), ui)
     assert summary.record["status"] == "done" and set(counted.read_text().split()) == {"begun"}
     theirs = tmp_path / "theirs/gristmill"
-    [pack] = (theirs / compiled.PACKS).iterdir()
+    [pack] = (theirs / code_cache.PACKS).iterdir()
     used = {path.name for path in theirs.glob("kernels-*/boilerplate*.nb*")}
     assert len(used) == 2 and used <= {path.name for path in pack.rglob("*.nb*")}
     assert not [note for note in ui.notes if "own kernels" in note] and not list((tmp_path / "out").rglob("*.zst"))

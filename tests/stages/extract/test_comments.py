@@ -11,7 +11,7 @@ import pytest
 
 from gristmill.classifiers.blocks.training import words_of
 from gristmill.stages import Extract
-from gristmill.stages.extract import extract
+from gristmill.stages.extract.engines import extract
 from gristmill.stages.extract.gristmill import look_at, visible_text
 from gristmill.stages.extract.training_pages import KnownPage, book, mark_snippets, recipe_lines, variant
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from gristmill.stages.documents import Collector
-from gristmill.stages.extract import Extract, Extracted, extract
-from gristmill.stages.extract.engines import absolute, trafilatura
+from gristmill.stages.extract.engines import Extracted, absolute, extract, trafilatura
 from gristmill.stages.extract.metadata import unescaped
 from gristmill.stages.extract.nesting import nests_deeper
+from gristmill.stages.extract.stage import Extract
 from gristmill.stages.text.repair import Repair
 
 BODY = "<p>" + "The mill grinds slowly but it grinds exceedingly fine. " * 5 + "</p>"

@@ -15,10 +15,12 @@ from hypothesis import given, settings, strategies as st
 
 from gristmill.classifiers.blocks.model import SHIPPED, BlockModelError, choose_blocks, load, save
 from gristmill.stages.documents import Collector
-from gristmill.stages.extract import Extract, compare, extract, extract_blocks
+from gristmill.stages.extract.choices import REASONS
+from gristmill.stages.extract.engines import compare, extract, extract_blocks
 from gristmill.stages.extract.gristmill import is_utf8, look_at, utf8
 from gristmill.stages.extract.metadata import PageHead, read_meta
-from gristmill.stages.extract.pages import REASONS, no_page
+from gristmill.stages.extract.pages import no_page
+from gristmill.stages.extract.stage import Extract
 
 PAGES = Path(__file__).parents[4] / "shared" / "data" / "pages.parquet"
 SENTENCE = "Die Mühle mahlt langsam, aber sie mahlt vortrefflich klein; niemand hat sie je eilen sehen. "

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from gristmill.stages.extract import extract
+from gristmill.stages.extract.engines import extract
 from gristmill.stages.extract.gristmill import look_at
 from gristmill.stages.extract.ingredients import with_ingredients
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.kernels.html.hints import BOX, CODE, HINTS, IMAGE, MATH, MJX, PRE, SCRIPT, STATED, SUP, hints_of
-from gristmill.stages.extract import extract
+from gristmill.stages.extract.engines import extract
 from gristmill.stages.extract.gristmill import look_at, written_blocks
 
 

@@ -13,7 +13,7 @@ import pytest
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.run_folder import stage_view
 from gristmill.stages import Extract, OneView
-from gristmill.stages.extract import extract
+from gristmill.stages.extract.engines import extract
 from gristmill.stages.extract.views import other_uids
 from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun, ContractBroken

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
 
-from gristmill.stages.extract import extract
+from gristmill.stages.extract.engines import extract
 from gristmill.stages.read.charset import (
     charset_in,
     charset_of,

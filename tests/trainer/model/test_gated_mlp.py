@@ -140,8 +140,6 @@ def test_without_a_gpu_or_the_package_nobody_asks_for_it(monkeypatch):
 
 
 def test_compiled_products_lie_in_this_users_own_folder(monkeypatch, tmp_path):
-    import gristmill.kernels.base.compiled
-
     quack = SimpleNamespace(gemm_interface=object(), cache_utils=SimpleNamespace(CACHE_DIR=None))
     for name, found in {
         "quack": quack,
@@ -149,7 +147,7 @@ def test_compiled_products_lie_in_this_users_own_folder(monkeypatch, tmp_path):
         "quack.cache_utils": quack.cache_utils,
     }.items():
         monkeypatch.setitem(sys.modules, name, found)
-    monkeypatch.setattr(gristmill.kernels.base.compiled, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(quack_products, "cache_folder", lambda: tmp_path)
     assert quack_products.quack() is quack.gemm_interface and str(tmp_path / "quack") == quack.cache_utils.CACHE_DIR
     quack.cache_utils.CACHE_DIR = "chosen"
     assert quack_products.quack() is quack.gemm_interface and quack.cache_utils.CACHE_DIR == "chosen"

@@ -1,0 +1,1 @@
+../../gristmill/__init__.py
