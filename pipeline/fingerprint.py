@@ -67,12 +67,10 @@ ENGINE: dict[str, tuple[str, ...]] = {
     ),
     "sink": ("gristmill.pipeline.leg.conform",),  # of a segment that has one
     "flow": (
-        "gristmill.pipeline.run.flow",
-        "gristmill.pipeline.run.cuts",
-        "gristmill.pipeline.flow.rows",
-        "gristmill.pipeline.flow.saved",
-        "gristmill.pipeline.flow.rounds",
-        "gristmill.pipeline.flow.verdicts",
+        "gristmill.pipeline.shuffle.shuffle",
+        "gristmill.pipeline.shuffle.spill",
+        "gristmill.pipeline.shuffle.saved_index",
+        "gristmill.pipeline.shuffle.verdicts",
         *_DOCUMENTS,
     ),
     "pages": ("gristmill.pipeline.leg.side_by_side", "gristmill.pipeline.store.partitions"),  # for the report

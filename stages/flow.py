@@ -1,14 +1,15 @@
-"""What a global stage may ask of the engine: rounds over documents and rows, by whoever carries them out
-(`pipeline/run/flow.py`).
+"""What a global stage asks of the engine: rounds over documents and rows (`Flow`), and what it leaves in the run
+(`RunContext`).
 
-Types alone, so that a stage that is written as a dataflow knows neither Dask nor files.
+Types alone, so that a stage that is written as a dataflow knows neither Dask nor files. Two classes implement them:
+`pipeline/shuffle/shuffle.py` on workers, `stages/local_flow.py` on a table in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -24,10 +25,14 @@ class Dataset(Protocol):
 
 
 class Rows(Protocol):
-    """Rows that a round of a global stage made, cut by bucket; they stay on disk."""
+    """The rows that a round made, cut into buckets; they stay on disk."""
 
     @property
     def count(self) -> int: ...
+
+    def __add__(self, more: Self) -> Self:
+        """Rows of one kind from two rounds."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -39,104 +44,25 @@ class Published:
     facts: dict[str, Any]
 
 
-Beside: TypeAlias = "pa.Table | Rows | None"
+Broadcast: TypeAlias = "pa.Table | Rows | None"
 MapFunction = Callable[[pa.Table], pa.Table] | Callable[[pa.Table, pa.Table], pa.Table]
-PublishFunction = Callable[[pa.Table], list[Published]] | Callable[[pa.Table, pa.Table], list[Published]]
+ReduceFunction = MapFunction | Callable[[pa.Table | None, pa.Table | None], pa.Table]
 JoinFunction = Callable[[pa.Table, pa.Table], pa.Table]
-MeetFunction = Callable[[pa.Table | None, pa.Table | None], pa.Table]
-MergeFunction = Callable[[list[pa.Table]], pa.Table]
+CombineFunction = Callable[[list[pa.Table]], pa.Table]
 ScanFunction = Callable[[Iterator[pa.Table]], Iterator[pa.Table]]
+PublishFunction = Callable[[pa.Table], list[Published]] | Callable[[pa.Table, pa.Table], list[Published]]
 
 
-class Flow(Protocol):
-    """All that a global stage knows of the engine. Functions are methods of the stage, pure, and never depend on the
-    order of rows; what they return is recorded, so that a run that was killed goes on in the round it was in.
-
-    A table that a round makes has a uint64 column of well-mixed values, named by `by`, that says where a row meets its
-    like (of few rows that are gathered, any value will do). The engine adds `home`, the part a row came from, to what
-    `map` makes; a function that wants rows to find their way home passes it on. Rows may be used in several steps. Of
-    the columns that it asks for, a function is given those that the documents have.
-    With `beside`, a small table or rows that make one, it is called with that table too, whole (None of rows of which
-    there are none).
-    """
+class RunContext(Protocol):
+    """What a global stage takes from the run around it and leaves there, besides documents and rows."""
 
     @property
     def partial(self) -> bool:
         """Is this a part of the input (`--limit`, `--sample`)?"""
         ...
 
-    def map(
-        self,
-        function: MapFunction,
-        docs: Dataset,
-        *,
-        columns: Sequence[str],
-        by: str,
-        fan: float = 1,
-        beside: Beside = None,
-        cut: int = 0,
-        gpu: bool = False,
-    ) -> Rows:
-        """Rows of each part's documents. `fan`: about how many rows a document makes, by which buckets are counted;
-        `cut`: into exactly so many (a power of two), where what comes after hangs on it. `gpu`: on the workers that
-        have a GPU, if any does (and `Stage.gpu` is true)."""
-        ...
-
-    def exchange(
-        self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None
-    ) -> Rows:
-        """Rows that met in a bucket, through a function. `fan`: about how many rows (of 50 bytes) it makes of one."""
-        ...
-
-    def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
-        """As `exchange`, of rows of two kinds that are cut by values of one kind; None where a bucket has none of
-        one."""
-        ...
-
-    def join(
-        self,
-        function: JoinFunction,
-        rows: Rows,
-        docs: Dataset,
-        *,
-        columns: Sequence[str],
-        by: str = "home",
-        fan: float = 1,
-        of: str | None = None,
-    ) -> Rows:
-        """Rows at home, with the documents of their part; with `of`, a column of uids or of lists of them, only with
-        those that it names, so that no others are held in memory. Of many the method gets some at a time, with the rows
-        that name them; a list has then only those of its uids. `fan` as in `exchange`."""
-        ...
-
-    def both(self, rows: Rows, more: Rows) -> Rows:
-        """Rows of one kind from two rounds."""
-        ...
-
-    def tree(self, function: MergeFunction, rows: Rows, *, by: str) -> Rows:
-        """All rows merged into one table, a few at a time; the function is associative, and is called at least once."""
-        ...
-
-    def scan(self, function: ScanFunction, rows: Rows, *, by: str = "home") -> Rows:
-        """All rows in one task, in order of the column they are cut by, a bucket at a time."""
-        ...
-
-    def release(self, rows: Rows) -> None:
-        """No later round asks for these rows: what they take on disk may be had back. Rows of `map` go only where the
-        recipe keeps no intermediates, for a later run maps nothing but the parts that changed."""
-        ...
-
-    def gather(self, rows: Rows) -> pa.Table:
-        """Rows, in the process that runs the stage; for a few. Where there are none, a table without columns."""
-        ...
-
-    def report(self, name: str, value: Any) -> None:
-        """A fact for the stage's report.json (run.json holds counts alone) and for later stages: plain data, and
-        little of it."""
-        ...
-
     def share(self, name: str, value: Any) -> None:
-        """Something for later stages alone: plain data."""
+        """Pass plain data to later stages, without a place in report.json."""
         ...
 
     def shared(self, name: str) -> Any:
@@ -153,16 +79,97 @@ class Flow(Protocol):
         share; no facts where nothing was saved yet. `named`: with a column `run`, who saved them."""
         ...
 
-    def publish(self, function: PublishFunction, rows: Rows, *, beside: Beside = None) -> list[dict[str, Any]]:
-        """Token rows for others to read: what a function makes of each bucket's rows becomes files of the run. Their
-        facts, in order of buckets, with `path`, `bytes` and `checksum`."""
-        ...
-
     def leave(self, path: str, text: str) -> None:
-        """A small file of the run that goes with what was published."""
+        """Write a small file of the run that goes with what was published."""
         ...
 
-    def mark(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], beside: Beside = None) -> Dataset:
+
+class Flow(Protocol):
+    """All that a global stage knows of the engine. Functions are methods of the stage, pure, and never depend on the
+    order of rows; what they return is recorded, so that a killed run resumes in the round it was in.
+
+    A table that a round makes has a uint64 column of well-mixed values, named by `by`: its top bits are the bucket in
+    which equal rows meet (for few rows that are gathered, any value will do). The engine adds `home`, the part that a
+    row came from, to what `map` makes; a function that sends rows back to their part passes it on. Rows may be used in
+    several rounds. A function gets those of the columns it asks for that the documents have. With `broadcast`, a small
+    table or rows that make one, it gets that table too, whole, as its last argument (None for no rows).
+
+    `fan` is the number of rows, of about 50 bytes, that a round makes of one; the number of buckets follows from it.
+    """
+
+    @property
+    def run(self) -> RunContext: ...
+
+    def map(
+        self,
+        function: MapFunction,
+        docs: Dataset,
+        *,
+        columns: Sequence[str],
+        by: str,
+        fan: float = 1,
+        broadcast: Broadcast = None,
+        buckets: int = 0,
+        gpu: bool = False,
+    ) -> Rows:
+        """Make rows of each part's documents. `buckets`: exactly so many (a power of two), where a result depends on
+        it. `gpu`: on the workers that have a GPU, if any does (and `Stage.gpu` is true)."""
+        ...
+
+    def reduce(
+        self, function: ReduceFunction, *rows: Rows, by: str = "home", fan: float = 1, broadcast: Broadcast = None
+    ) -> Rows:
+        """Make rows of all rows of a bucket. The function gets one table for each of the `rows`, which are cut by
+        values of one kind; of several, None where a bucket has none of one."""
+        ...
+
+    def join(
+        self,
+        function: JoinFunction,
+        rows: Rows,
+        docs: Dataset,
+        *,
+        columns: Sequence[str],
+        by: str = "home",
+        fan: float = 1,
+        uids: str | None = None,
+    ) -> Rows:
+        """Join rows (cut by `home`) with the documents of their part. `uids` names a column of uids, or of lists of
+        them: only those documents are held in memory, some at a time, with the rows that name them (a list keeps those
+        of its uids that are there)."""
+        ...
+
+    def combine(self, function: CombineFunction, rows: Rows, *, by: str) -> Rows:
+        """Merge all rows into one table, a few tables at a time; the function is associative, and is called at least
+        once."""
+        ...
+
+    def scan(self, function: ScanFunction, rows: Rows, *, by: str = "home") -> Rows:
+        """Pass all rows through one task, in order of the column they are cut by, a bucket at a time."""
+        ...
+
+    def gather(self, rows: Rows) -> pa.Table:
+        """Rows, in the process that runs the stage; for a few. Where there are none, a table without columns."""
+        ...
+
+    def release(self, rows: Rows) -> None:
+        """Free the disk space of rows that no later round reads. Rows of `map` go only where the recipe keeps no
+        intermediates, for a later run maps nothing but the parts that changed."""
+        ...
+
+    def report(self, name: str, value: Any) -> None:
+        """Record a fact in the stage's report.json and for later stages: plain data, and little of it (run.json has
+        counts alone)."""
+        ...
+
+    def publish(self, function: PublishFunction, rows: Rows, *, broadcast: Broadcast = None) -> list[dict[str, Any]]:
+        """Write token rows for others to read: what a function makes of each bucket's rows becomes files of the run.
+        Their facts, in order of buckets, with `path`, `bytes` and `checksum`."""
+        ...
+
+    def mark(
+        self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], broadcast: Broadcast = None
+    ) -> Dataset:
         """The documents with verdicts and signals, batch by batch: the function returns, row by row of the documents it
         is given, `uid`, `reason` (null keeps), `detail`, and signals."""
         ...

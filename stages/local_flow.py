@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from gristmill.stages.documents import BASE, BATCH_ROWS, PAGE, uid_of
 from gristmill.stages.flow import (
-    Beside,
+    Broadcast,
+    CombineFunction,
     Dataset,
     JoinFunction,
     MapFunction,
-    MeetFunction,
-    MergeFunction,
     PublishFunction,
+    ReduceFunction,
     Rows,
     ScanFunction,
 )
@@ -58,8 +58,14 @@ class LocalDocuments:
 class LocalRows:
     """Rows of a round, with what they are cut by."""
 
-    def __init__(self, tables: Iterable[pa.Table], by: str, cut: int = 0) -> None:
-        self.tables, self.by, self.cut = [table for table in tables if len(table)], by, cut
+    def __init__(self, tables: Iterable[pa.Table], by: str, buckets: int = 0) -> None:
+        self.tables, self.by = [table for table in tables if len(table)], by
+        self.buckets = buckets  # exactly so many, where a stage asked for it
+
+    def __add__(self, more: LocalRows) -> LocalRows:
+        if more.tables and self.by != more.by:
+            raise ValueError(f"rows cut by {self.by} and by {more.by} do not meet")
+        return LocalRows(self.tables + more.tables, self.by)
 
     @property
     def count(self) -> int:
@@ -70,8 +76,8 @@ class LocalRows:
 
 
 class LocalFlow:
-    """The flow of one global stage. `named` holds what the stage said of documents in its last step, `metrics`
-    what it reported."""
+    """The flow of one global stage, and its own `RunContext`. `named` holds the verdicts and signals of the last round,
+    `metrics` what the stage reported."""
 
     partial = False
 
@@ -80,7 +86,11 @@ class LocalFlow:
         self.shared_values: dict[str, Any] = {}
         self.named = pa.table({})
 
-    # How rows come together, which no result may hang on.
+    @property
+    def run(self) -> LocalFlow:
+        return self
+
+    # How rows come together, on which no result may depend.
 
     def in_any_order(self, table: pa.Table) -> pa.Table:
         return table
@@ -101,31 +111,21 @@ class LocalFlow:
         columns: Sequence[str],
         by: str,
         fan: float = 1,
-        beside: Beside = None,
-        cut: int = 0,
+        broadcast: Broadcast = None,
+        buckets: int = 0,
         gpu: bool = False,
     ) -> Rows:
-        run, parts = called_with(function, beside), cast(LocalDocuments, docs).tables
+        call, parts = called_with(function, broadcast), cast(LocalDocuments, docs).tables
         tables = [
-            with_home(run(batch), home) for home, table in parts for batch in self.batches(those_there(table, columns))
+            with_home(call(batch), home) for home, table in parts for batch in self.batches(those_there(table, columns))
         ]
-        return LocalRows(tables, by, cut)
+        return LocalRows(tables, by, buckets)
 
-    def exchange(
-        self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None
+    def reduce(
+        self, function: ReduceFunction, *rows: Rows, by: str = "home", fan: float = 1, broadcast: Broadcast = None
     ) -> Rows:
-        run = called_with(function, beside)
-        return LocalRows([run(bucket) for (bucket,) in self.buckets(cast(LocalRows, rows)) if bucket is not None], by)
-
-    def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
-        pairs = self.buckets(cast(LocalRows, left), cast(LocalRows, right))
-        return LocalRows([function(*pair) for pair in pairs if pair != [None, None]], by)
-
-    def both(self, rows: Rows, more: Rows) -> Rows:
-        these, others = cast(LocalRows, rows), cast(LocalRows, more)
-        if others.tables and these.by != others.by:
-            raise ValueError(f"rows cut by {these.by} and by {others.by} do not meet")
-        return LocalRows(these.tables + others.tables, these.by)
+        call, buckets = called_with(function, broadcast), self.buckets(*(cast(LocalRows, each) for each in rows))
+        return LocalRows([call(*tables) for tables in buckets if any(table is not None for table in tables)], by)
 
     def join(
         self,
@@ -136,15 +136,15 @@ class LocalFlow:
         columns: Sequence[str],
         by: str = "home",
         fan: float = 1,
-        of: str | None = None,
+        uids: str | None = None,
     ) -> Rows:
         tables = []
         for home, rows_here, table in self.at_home(rows, docs):
-            chosen = table if of is None else named_by(rows_here, of, table)
+            chosen = table if uids is None else named_by(rows_here, uids, table)
             tables.append(with_home(function(rows_here, self.in_any_order(those_there(chosen, columns))), home))
         return LocalRows(tables, by)
 
-    def tree(self, function: MergeFunction, rows: Rows, *, by: str) -> Rows:
+    def combine(self, function: CombineFunction, rows: Rows, *, by: str) -> Rows:
         tables = cast(LocalRows, rows).tables
         return LocalRows([function(tables)] if tables else [], by)
 
@@ -177,7 +177,7 @@ class LocalFlow:
     def load(self, address: str, *, named: bool = False) -> tuple[Rows, dict[str, Any]]:
         raise NeedsRun(f"it reads the saved index at {address}")
 
-    def publish(self, function: PublishFunction, rows: Rows, *, beside: Beside = None) -> list[dict[str, Any]]:
+    def publish(self, function: PublishFunction, rows: Rows, *, broadcast: Broadcast = None) -> list[dict[str, Any]]:
         raise NeedsRun("it writes files for others")
 
     def leave(self, path: str, text: str) -> None:
@@ -192,10 +192,12 @@ class LocalFlow:
             [with_fates(table, rows_by_home.get(home)) for home, table in cast(LocalDocuments, docs).tables]
         )
 
-    def mark(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], beside: Beside = None) -> Dataset:
-        run, marked, after = called_with(function, beside), [], []
+    def mark(
+        self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], broadcast: Broadcast = None
+    ) -> Dataset:
+        call, marked, after = called_with(function, broadcast), [], []
         for _, table in cast(LocalDocuments, docs).tables:
-            rows = pa.concat_tables([run(batch) for batch in self.batches(those_there(table, columns))])
+            rows = pa.concat_tables([call(batch) for batch in self.batches(those_there(table, columns))])
             after.append(row_by_row(table, rows))
             marked.append(rows)
         self.named = pa.concat_tables(marked) if marked else pa.table({})
@@ -308,9 +310,9 @@ def row_by_row(table: pa.Table, rows: pa.Table) -> pa.Table:
     return table.filter(pc.is_null(rows["reason"]))
 
 
-def named_by(rows: pa.Table, of: str, docs: pa.Table) -> pa.Table:
+def named_by(rows: pa.Table, uids: str, docs: pa.Table) -> pa.Table:
     """The documents that a column of uids, or of lists of them, names."""
-    column = rows[of]
+    column = rows[uids]
     named = np.unique((pc.list_flatten(column) if pa.types.is_nested(column.type) else column).to_numpy())
     chosen = docs.filter(pa.array(np.isin(docs["uid"].to_numpy(), named)))
     if len(chosen) != len(named):
@@ -322,11 +324,11 @@ def those_there(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     return table.select([name for name in columns if name in table.column_names])
 
 
-def called_with(function: Callable[..., Any], beside: Beside) -> Callable[..., Any]:
-    if beside is None:
+def called_with(function: Callable[..., Any], broadcast: Broadcast) -> Callable[..., Any]:
+    if broadcast is None:
         return function
-    table = beside if isinstance(beside, pa.Table) else cast(LocalRows, beside).table()
-    return lambda rows: function(rows, table)
+    table = broadcast if isinstance(broadcast, pa.Table) else cast(LocalRows, broadcast).table()
+    return lambda *tables: function(*tables, table)
 
 
 def with_home(rows: pa.Table, home: int) -> pa.Table:

@@ -84,7 +84,7 @@ def on_cpu(count: int, clusters: int) -> None:
     stage = SemanticDedup()
     columns = ("uid", "embedding", "cluster", "cluster_similarity")
     rows = flow.map(stage.sign, after, columns=columns, by="key")
-    pairs = flow.exchange(stage.nominate, rows)
+    pairs = flow.reduce(stage.nominate, rows)
     end = time.perf_counter()
     facts = {name: value for name, value in flow.metrics["semantic_clusters"].items() if name != "sizes"}
     show("k-means of vectors", vectors=count, width=WIDTH, centres=clusters, seconds=round(learned - start, 1), **facts)

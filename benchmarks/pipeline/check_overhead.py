@@ -28,10 +28,10 @@ from benchmarks.paired import on_one_core
 from benchmarks.soak.flips import Quieter, in_this_process
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.flow import rows as flow_rows
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
+from gristmill.pipeline.shuffle import spill
 from gristmill.pipeline.store import checksums
 from tests.pipeline.run.killed_runs import make_crawl
 
@@ -59,10 +59,10 @@ def seconds(recipe: Path, out: Path, checked: bool) -> float:
         if not checked:
             stack.enter_context(patch.object(checksums, "is_whole", lambda store, path, checksum: True))
             stack.enter_context(
-                patch.object(flow_rows, "checked_batch", lambda reader, schema, place, path: reader.get_batch(place))
+                patch.object(spill, "checked_batch", lambda reader, schema, place, path: reader.get_batch(place))
             )
-            stack.enter_context(patch.object(flow_rows, "batch_checksum", lambda batch, schema, place, count: ""))
-            stack.enter_context(patch.object(flow_rows, "as_in_a_file", lambda batch: batch))
+            stack.enter_context(patch.object(spill, "batch_checksum", lambda batch, schema, place, count: ""))
+            stack.enter_context(patch.object(spill, "as_in_a_file", lambda batch: batch))
         gc.collect()
         begin = time.process_time()
         run(recipes.load(recipe), str(out), Where(1), Quieter())

@@ -155,7 +155,7 @@ def workers(folder: Path, how: dict[str, Any]) -> None:
 
     from gristmill.pipeline.engine import work
 
-    work.ROUNDS["light"] = light  # type: ignore[index,assignment]
+    work.run_round = light  # type: ignore[assignment]
 
     async def serve() -> None:
         settings = {"nthreads": 1, "memory_limit": 0, "dashboard": False, "local_directory": str(folder)}

@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.pipeline.leg.bound_rule import run_decide
-from gristmill.pipeline.look.samples import legs_with_rules, run_samples, task_of_samples
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
+from gristmill.pipeline.report_data.samples import legs_with_rules, run_samples, task_of_samples
+from gristmill.pipeline.report_data.survey import survey_legs
 from gristmill.pipeline.store.accounting import Count
 from gristmill.pipeline.store.partitions import new_part, write_table
 from gristmill.pipeline.store.storage import Store, json_bytes
-from gristmill.pipeline.survey.survey import survey_legs
 from gristmill.stages import C4Quality, FinewebQuality, GopherQuality, GopherRepetition, KeepLanguages
 
 ROWS = 50_000  # of a part

@@ -236,7 +236,7 @@ def global_stages() -> Drawing:
             Box(10, y, 150, 50, f"part {name}|map: rows by hash"),
             Box(405, y, 145, 50, f"part {name}|verdicts", "file"),
         ]
-        shapes.append(Box(215, y, 140, 50, f"bucket {at}|exchange", "main"))
+        shapes.append(Box(215, y, 140, 50, f"bucket {at}|reduce", "main"))
         shapes += [arrow((160, y + 25), (215, 35 + 75 * to + 25)) for to in range(3)]
         shapes += [arrow((355, y + 25), (405, 35 + 75 * to + 25)) for to in range(3)]
     shapes += [
@@ -244,7 +244,7 @@ def global_stages() -> Drawing:
         note(285, 285, "one task reads its bucket of every file", "middle"),
         note(550, 265, "each part gets its own rows", "end"),
     ]
-    return Drawing("map, exchange, join", 300, tuple(shapes))
+    return Drawing("map, reduce, join", 300, tuple(shapes))
 
 
 def shards() -> Drawing:

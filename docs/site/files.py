@@ -24,7 +24,7 @@ PLACES = {
     "shards/LENGTH/tokenizer/*": "the tokenizer",
     "shards/README.md": "the dataset card",
     "legs/LEG/*": "documents, signals and verdicts between stages, with a manifest (intermediates)",
-    "flow/STAGE/**": "rows that global stages exchange between rounds (intermediates)",
+    "flow/STAGE/**": "rows that global stages shuffle between rounds (intermediates)",
     "index/STAGE/**": "the index of a run on a part of its inputs",
     "journal/**": "finished tasks, the list of inputs, outcomes of global stages",
     "logs/**": "run.log: documents that broke a stage, damaged records; progress.json while the run works",

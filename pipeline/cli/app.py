@@ -246,9 +246,9 @@ def show_so_far(folder: str) -> None:
 @app.command()
 def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = False, as_json: AsJson = False) -> None:
     """Show what would run, what is up to date, and why the rest is not."""
-    from gristmill.pipeline.flow.saved import check_saved
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.dry_run import foresee, render
+    from gristmill.pipeline.shuffle.saved_index import check_saved
 
     loaded = recipes.load(recipe)
     check_saved(loaded, whole=True)

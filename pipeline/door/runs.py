@@ -26,9 +26,8 @@ from gristmill.pipeline.look.show_history import render_history
 from gristmill.pipeline.progress.progress import LiveView, Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Recipe
+from gristmill.pipeline.report_data.histograms import SurveyRecord, cuts_of, merged_signal
 from gristmill.pipeline.run import run as runs
-from gristmill.pipeline.survey.merged import cuts_of, merged_signal
-from gristmill.pipeline.survey.records import SurveyRecord
 
 BATCH = 1024
 

@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 
 from gristmill.pipeline.formatting import as_number, as_short
 from gristmill.pipeline.look.run_folder import grid
-from gristmill.pipeline.survey.records import CutCounts, SignalCounts
+from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts
 
 WIDTH = 110  # characters of a notebook's cell
 ROWS, BAR = 20, 40  # of a histogram, and characters of its longest bar

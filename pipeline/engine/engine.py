@@ -26,7 +26,6 @@ from gristmill.pipeline.engine.shared_folder import install_here, nonce_in
 from gristmill.pipeline.engine.watch import EVERY, SchedulerLost, Sent, Watch, check_connection
 from gristmill.pipeline.engine.work import DIED, NOTES, answer, run_tasks
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
-from gristmill.pipeline.flow.rows import files_of_rows
 from gristmill.pipeline.formatting import one_line, plain
 from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.leg.care import Last
@@ -35,6 +34,7 @@ from gristmill.pipeline.processes.gpus import RESOURCE
 from gristmill.pipeline.processes.kernel_packs import Offer, offer_in
 from gristmill.pipeline.progress.facts import WorkerMemory
 from gristmill.pipeline.progress.ui import UI
+from gristmill.pipeline.shuffle.spill import files_of_rows
 from gristmill.pipeline.store.journal import FOLDER, Journal
 from gristmill.pipeline.store.partitions import parts_of, resting_on
 from gristmill.pipeline.store.records import FOR_REPORTS, NOT_JOURNALED, LookTask, PagesTask, Result, RowsHandle, Task

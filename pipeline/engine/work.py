@@ -27,14 +27,11 @@ from gristmill.pipeline.errors import (
     of_storage,
     refusal,
 )
-from gristmill.pipeline.flow import rounds as flow_tasks, verdicts as flow_verdicts
 from gristmill.pipeline.leg.care import Care, Last, Place, Trail
 from gristmill.pipeline.leg.conform import run_conform_task
 from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.leg.numbers import run_numbers
 from gristmill.pipeline.leg.side_by_side import run_pages
-from gristmill.pipeline.look.samples import run_samples
-from gristmill.pipeline.look.scores import run_scores
 from gristmill.pipeline.processes.kernel_packs import Offer, take
 from gristmill.pipeline.processes.lifetime import (
     end_descendants,
@@ -45,10 +42,13 @@ from gristmill.pipeline.processes.lifetime import (
 from gristmill.pipeline.processes.memory import forget_peak
 from gristmill.pipeline.processes.nodes import bind
 from gristmill.pipeline.processes.template import LOADS
+from gristmill.pipeline.report_data.samples import run_samples
+from gristmill.pipeline.report_data.scores import run_scores
+from gristmill.pipeline.report_data.survey import run_survey
+from gristmill.pipeline.shuffle.shuffle import run_round
 from gristmill.pipeline.store.partitions import parts_of
 from gristmill.pipeline.store.records import FOR_REPORTS, HeldTask, LookTask, Result, Task
 from gristmill.pipeline.store.storage import REQUESTS, requests_since
-from gristmill.pipeline.survey.tasks import run_survey
 from gristmill.stages.stage import CannotRun, Map
 
 if TYPE_CHECKING:
@@ -58,19 +58,6 @@ TOO_MUCH = ("offset overflow", "array cannot contain more than", "input array to
 
 DIED: Result = {"died": True}  # the answer of a worker that finds the trail of one that died before it
 NOTES = "gristmill"  # the topic under which workers say something for people
-ROUNDS = {
-    "map": flow_tasks.run_map,
-    "exchange": flow_tasks.run_exchange,
-    "join": flow_tasks.run_join,
-    "meet": flow_tasks.run_meet,
-    "merge": flow_tasks.run_merge,
-    "scan": flow_tasks.run_scan,
-    "regroup": flow_tasks.run_regroup,
-    "publish": flow_tasks.run_publish,
-    "mark": flow_verdicts.run_mark,
-    "drop": flow_verdicts.run_drop,
-    "rewrite": flow_verdicts.run_rewrite,
-}
 LOOKS = {"samples": run_samples, "scores": run_scores}  # all other steps are of surveys
 
 
@@ -164,7 +151,7 @@ def run_task(task: Task, care: Care, careful: bool, place: Place | None) -> Resu
         if task["kind"] == "look":
             with care.watching(Map.patience):
                 return LOOKS.get(task["step"], run_survey)(task)
-        return ROUNDS[task["kind"]](task)
+        return run_round(task)
     except CannotRun as error:
         return {"failed": f"{named_in(task)}: {error}", "error": "RunFailed"}
     except DamagedFile as error:

@@ -23,9 +23,9 @@ from gristmill.pipeline.formatting import as_hex, one_line
 from gristmill.pipeline.look.overview import overview_of, reports_of
 from gristmill.pipeline.look.run_folder import DocumentCounts, by_size
 from gristmill.pipeline.look.show_history import span_text
-from gristmill.pipeline.look.why import telling_digits
 from gristmill.pipeline.report.sections import environment as as_in_reports
-from gristmill.pipeline.survey.records import Row
+from gristmill.pipeline.report_data.histograms import Row
+from gristmill.pipeline.report_data.reasons import telling_digits
 
 HERE = Path(__file__).parent
 PALETTE = HERE.parent / "report" / "style.css"

@@ -19,7 +19,6 @@ from gristmill.kernels.base.types import Array
 from gristmill.pipeline.engine.work import look_here
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.fingerprint import digest
-from gristmill.pipeline.flow.saved import forget_in_index
 from gristmill.pipeline.forget.edits import edit_lines, edit_table
 from gristmill.pipeline.forget.indexes import index_at
 from gristmill.pipeline.forget.ledger import with_facts
@@ -29,16 +28,17 @@ from gristmill.pipeline.forget.prepare import Note, Preparation, finished_run
 from gristmill.pipeline.forget.receipt import in_words, receipt_of
 from gristmill.pipeline.forget.request import Request
 from gristmill.pipeline.look.exports import export_again
-from gristmill.pipeline.look.samples import legs_with_rules, task_of_samples
 from gristmill.pipeline.report.build import build_report
+from gristmill.pipeline.report_data.samples import legs_with_rules, task_of_samples
+from gristmill.pipeline.report_data.survey import survey_legs
 from gristmill.pipeline.run.outcomes import FOLDER as OUTCOMES, Outcome
 from gristmill.pipeline.run.reports import card_again
+from gristmill.pipeline.shuffle.saved_index import forget_in_index
 from gristmill.pipeline.store.forgotten import KINDS, LIST, WORK, Forgotten, read_list
 from gristmill.pipeline.store.journal import JOURNAL, Journal, Work, from_json, to_json
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.records import FileFacts
 from gristmill.pipeline.store.storage import Store, hash_of_content, json_bytes
-from gristmill.pipeline.survey.survey import survey_legs
 from gristmill.shards.forget import forget_in_set
 from gristmill.shards.index import NAME, read_index
 

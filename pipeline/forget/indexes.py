@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.kernels.base.types import Array
-from gristmill.pipeline.flow.rows import rows_schema
-from gristmill.pipeline.flow.saved import read_index
+from gristmill.pipeline.shuffle.saved_index import read_index, rows_schema
 from gristmill.pipeline.store.storage import Store
 
 

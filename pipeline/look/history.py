@@ -26,8 +26,9 @@ from gristmill.pipeline.look.records import (
     VerdictRow,
 )
 from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
-from gristmill.pipeline.look.why import Held, why_it_went
-from gristmill.pipeline.survey.records import Row, Value
+from gristmill.pipeline.look.why import why_it_went
+from gristmill.pipeline.report_data.histograms import Row, Value
+from gristmill.pipeline.report_data.reasons import Held
 from gristmill.stages.documents import BASE, PAGE, uid_of
 
 PREVIEW = 600  # characters of text, as in samples

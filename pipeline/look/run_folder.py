@@ -37,8 +37,8 @@ from gristmill.pipeline.formatting import (
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.look.records import CountEntry, PageEntry, ReadRunRecord, RecipeEntry, RejectRow, StageEntry
 from gristmill.pipeline.progress import so_far
+from gristmill.pipeline.report_data.histograms import Row, SampleEntry
 from gristmill.pipeline.store.storage import Store
-from gristmill.pipeline.survey.records import Row, SampleEntry
 from gristmill.pipeline.tables import Grid, cell
 from gristmill.stages.figures import StageFigures
 

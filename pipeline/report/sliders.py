@@ -1,8 +1,8 @@
 """Histograms of what rules decide on, with sliders on their thresholds; and the data by which the page's script moves
 them.
 
-All numbers come from legs/NAME/survey.json (`gristmill.pipeline.survey`), so they are `gristmill tune`'s: exact for one
-threshold, from a sample for several at once.
+All numbers come from legs/NAME/survey.json (`gristmill.pipeline.report_data`), so they are `gristmill tune`'s: exact
+for one threshold, from a sample for several at once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from gristmill.pipeline.look.run_folder import RecordedRun, StageCount
 from gristmill.pipeline.look.volume import Volume, Volumes
 from gristmill.pipeline.report.charts import TICKS, BarPiece, Histogram, ThresholdMark, histogram, round_step, row_bar
 from gristmill.pipeline.report.sections import Section, fragment, longest_of
-from gristmill.pipeline.survey.merged import side_by_side
-from gristmill.pipeline.survey.records import CutCounts, SignalCounts, SurveyRecord
-from gristmill.pipeline.survey.survey import OTHERS
+from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, SurveyRecord, side_by_side
+from gristmill.pipeline.report_data.survey import OTHERS
 
 BARS = 56
 PARTS_OF_DATA = ("leg", "weight", "sources", "reach", "stay", "rules", "sample")

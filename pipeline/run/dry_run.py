@@ -8,7 +8,6 @@ from typing import TypedDict
 
 from gristmill.pipeline.errors import Mistakes
 from gristmill.pipeline.fingerprint import MadeOf, changes, made_before
-from gristmill.pipeline.flow.saved import kept_before, saved_is_gone
 from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.notes import (
     alarms_of_inputs,
@@ -24,6 +23,7 @@ from gristmill.pipeline.plan.plan import GlobalNode, Node, make_plan, names_of
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.forecast import asked_of_models
 from gristmill.pipeline.run.map_tasks import global_task, tasks_of_node
+from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, saved_is_gone
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import MapTask, Part
 from gristmill.pipeline.store.run_records import Manifest, RunRecord
@@ -125,7 +125,7 @@ def foresee(
             after |= dict.fromkeys(names_of(node))
             continue
         if isinstance(node, GlobalNode):
-            kept = kept_before(node.step)
+            kept = identities_of_loaded(node.step)
             task = global_task(node_fingerprint, fed, kept)
             stage = journal.stage(task)
             done, begun = stage.parts is not None, stage.begun

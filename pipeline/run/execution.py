@@ -35,6 +35,7 @@ from gristmill.pipeline.progress.progress_file import OnRecord, words_of
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
+from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.global_stage import run_global_stage
@@ -54,7 +55,6 @@ from gristmill.pipeline.store.partitions import StoredDocuments, publish
 from gristmill.pipeline.store.records import FileFacts, MapTask, PageSample, Part, Phase, Result, counts_by_stage
 from gristmill.pipeline.store.run_records import InputRecord, LegRules, Manifest, RunRecord
 from gristmill.pipeline.store.storage import REQUESTS, Store, json_bytes, requests_since
-from gristmill.pipeline.survey.tasks import Look
 from gristmill.stages.stage import Map, Sink
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
@@ -179,7 +179,7 @@ class Execution:
             or before.get("status") != "done"
             or without_times(before) != without_times(record)
         ):
-            from gristmill.pipeline.survey.survey import survey_legs
+            from gristmill.pipeline.report_data.survey import survey_legs
 
             survey_legs(self.store, journal.keep, engine.look, self.not_shown)
             pages: dict[str, list[PageSample]] = {}

@@ -12,7 +12,7 @@ from gristmill.pipeline.inputs.estimate import PartRead, documents_in_all
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.recipe.recipe import Step
-from gristmill.pipeline.run.flow import DaskFlow
+from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.store.accounting import RunAccount
 from gristmill.pipeline.store.journal import Packed
 from gristmill.pipeline.store.records import (
@@ -64,10 +64,10 @@ class Findings:
         self.own_files |= {facts["path"] for facts in files.values()}
         self.written.update({facts["path"]: facts for facts in files.values()})
 
-    def take_flow(self, name: str, stage: Global, flow: DaskFlow) -> None:
+    def take_flow(self, name: str, stage: Global, flow: Shuffle) -> None:
         """What a global stage reported and shared."""
-        self.read_here |= flow.read_here
-        self.take_told(name, stage, flow.metrics, flow.shared_values)
+        self.read_here |= flow.gathered
+        self.take_told(name, stage, flow.metrics, flow.run.values)
 
     def take_told(self, name: str, stage: Global, metrics: StageMetrics, shared: StageMetrics) -> None:
         self.metrics[name] = metrics

@@ -16,8 +16,8 @@ from typing import cast
 from gristmill.pipeline.inputs.estimate import USUAL_START, Estimate, estimate
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Prices, Recipe
-from gristmill.pipeline.run.cuts import BYTES_A_HOME, HOMES, MOST_BUCKETS, ROWS_A_BUCKET, cut_of
 from gristmill.pipeline.run.record import puts_and_gets
+from gristmill.pipeline.shuffle.shuffle import BYTES_A_HOME, HOMES, MOST_BUCKETS, ROWS_A_BUCKET, first_cut
 from gristmill.pipeline.store.partitions import buckets_for
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 from gristmill.stages.judge.cost import Asks, Cost
@@ -249,7 +249,7 @@ def requests_of(record: RunRecord, work: Work, guess: Estimate) -> tuple[int, in
     for name, documents in work.documents.items():
         buckets = buckets_for(documents, ROWS_A_BUCKET, MOST_BUCKETS)
         rounds = 30 if name.startswith(("minhash", "simhash")) else 4
-        first = cut_of(many, buckets)
+        first = first_cut(many, buckets)
         slices = many * first if first == buckets else many * first + math.isqrt(many) * buckets
         puts += rounds * max(buckets, work.width) + many
         gets += 2 * slices + rounds * 2 * max(buckets, work.width) + many * FILES_A_PART

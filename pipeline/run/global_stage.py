@@ -1,4 +1,4 @@
-"""One global stage of a run: carried out, held to its account, and noted in the journal."""
+"""Run one global stage: its rounds, the check of its account, and its entry in the journal."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import cast
 
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, NotConserved, RunFailed, of_storage
-from gristmill.pipeline.flow.saved import kept_before, owner_of
-from gristmill.pipeline.flow.verdicts import untouched
 from gristmill.pipeline.formatting import plain
 from gristmill.pipeline.plan.plan import GlobalNode
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.findings import Findings
-from gristmill.pipeline.run.flow import DaskFlow
 from gristmill.pipeline.run.map_tasks import global_task, rejects_settings
 from gristmill.pipeline.run.outcomes import keep_outcome, settled
+from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, owner_of
+from gristmill.pipeline.shuffle.shuffle import Shuffle
+from gristmill.pipeline.shuffle.verdicts import untouched
 from gristmill.pipeline.store.accounting import RunAccount
 from gristmill.pipeline.store.partitions import StoredDocuments
 from gristmill.pipeline.store.storage import Store
@@ -35,11 +35,11 @@ def run_global_stage(
 ) -> StoredDocuments:
     """The documents after a global stage. `partial`: they are not all that the inputs hold."""
     stage_fingerprint = node.fingerprint(recipe)
-    task = global_task(stage_fingerprint, docs.parts, kept_before(node.step))
+    task = global_task(stage_fingerprint, docs.parts, identities_of_loaded(node.step))
     engine.journal.begin_stage(task)
     if (documents := settled(task, node, store, engine, findings)) is not None:
         return documents
-    flow = DaskFlow(
+    flow = Shuffle(
         engine,
         store,
         node.step,
@@ -47,13 +47,13 @@ def run_global_stage(
         stage_fingerprint,
         rejects_settings(recipe),
         findings.account,
-        findings.shared_values,
-        partial,
-        owner_of(recipe, node.step),
+        before=findings.shared_values,
+        partial=partial,
+        owner=owner_of(recipe, node.step),
         keeps_maps=recipe.head.keep == "all",
     )
     stage = cast(Global, node.step.stage)
-    after = carry_out(stage, docs, flow, store)
+    after = run_rounds(stage, docs, flow, store)
     findings.take_flow(node.name, stage, flow)
     check_account(node.name, stage, docs, after, flow, findings.account)
     for files in flow.files:
@@ -65,8 +65,8 @@ def run_global_stage(
     return after
 
 
-def carry_out(stage: Global, docs: StoredDocuments, flow: DaskFlow, store: Store) -> StoredDocuments:
-    """A stage's own program. Whatever it raises that is no error for people is put in words, with its trace."""
+def run_rounds(stage: Global, docs: StoredDocuments, flow: Shuffle, store: Store) -> StoredDocuments:
+    """Run a stage's own program. An error that is none for people is put in words, with its trace."""
     try:
         after = stage.run(docs, flow)
     except (GristmillError, OSError):
@@ -90,7 +90,7 @@ def failure_of(stage: Global, error: BaseException, store: Store) -> str:
 
 
 def check_account(
-    name: str, stage: Global, docs: StoredDocuments, after: StoredDocuments, flow: DaskFlow, account: RunAccount
+    name: str, stage: Global, docs: StoredDocuments, after: StoredDocuments, flow: Shuffle, account: RunAccount
 ) -> None:
     """Hold a stage to the law that every document is kept or dropped with a reason. All its rounds count into its time
     and memory."""

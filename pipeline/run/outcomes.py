@@ -11,10 +11,10 @@ import os
 from typing import NotRequired, TypedDict, cast
 
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.flow.saved import kept_at
 from gristmill.pipeline.plan.plan import GlobalNode
 from gristmill.pipeline.run.findings import Findings
-from gristmill.pipeline.run.flow import DaskFlow
+from gristmill.pipeline.shuffle.saved_index import saved_at
+from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.store.partitions import StoredDocuments
 from gristmill.pipeline.store.records import CountsByStage, Files, StageMetrics
 from gristmill.pipeline.store.storage import Store, json_bytes
@@ -41,17 +41,17 @@ def path_of(node: str) -> str:
     return f"{FOLDER}/{node}.json"
 
 
-def keep_outcome(task: str, node: GlobalNode, flow: DaskFlow, store: Store, findings: Findings) -> None:
+def keep_outcome(task: str, node: GlobalNode, flow: Shuffle, store: Store, findings: Findings) -> None:
     """Only the last outcome of a stage is kept: those of object stores cannot forget, and are not needed."""
     if not store.local:
         return
     account = findings.account
     written = {facts["path"]: facts for files in flow.files for facts in files.values()}
-    saved = [kept_at(address, node.step) for address in cast(Global, node.step.stage).saves]
+    saved = [saved_at(address, node.step) for address in cast(Global, node.step.stage).saves]
     outcome: Outcome = {
         "task": task,
         "metrics": flow.metrics,
-        "shared": flow.shared_values,
+        "shared": flow.run.values,
         "counts": {source: count.plain() for source, count in sorted(account.stages.get(node.name, {}).items())},
         "peak_memory": account.peak_memory.get(node.name, 0),
         "files": {path: facts for path, facts in sorted(written.items()) if not path.startswith("flow/")},
@@ -68,7 +68,7 @@ def settled(task: str, node: GlobalNode, store: Store, engine: Engine, findings:
     parts = engine.journal.stage(task).parts
     if outcome is None or outcome["task"] != task or not outcome.get("forgotten") or parts is None:
         return None
-    if any(not kept_at(address, node.step).exists("index.json") for address in cast(Global, node.step.stage).saves):
+    if any(not saved_at(address, node.step).exists("index.json") for address in cast(Global, node.step.stage).saves):
         return None
     for source, counts in outcome["counts"].items():
         findings.account.add(source, {node.name: counts}, outcome["peak_memory"])

@@ -8,11 +8,12 @@ from typing import Any, TypedDict, cast
 from gristmill.pipeline.figures import kept_figures
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.look.samples import legs_with_rules, task_of_samples
-from gristmill.pipeline.look.scores import ScoreRecord, task_of_scores
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
+from gristmill.pipeline.report_data.samples import legs_with_rules, task_of_samples
+from gristmill.pipeline.report_data.scores import ScoreRecord, task_of_scores
+from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.outcomes import FOLDER as OUTCOMES, Outcome, path_of
 from gristmill.pipeline.run.record import record_up_to, without_times
@@ -20,7 +21,6 @@ from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import PageSample, StageMetrics
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.storage import Store, json_bytes
-from gristmill.pipeline.survey.tasks import Look
 from gristmill.stages.stage import Global, Stage
 
 SUMMARY = "summary"  # the folder of the public summary

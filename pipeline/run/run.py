@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import DamagedFile, RetiredFiles, RunFailed
-from gristmill.pipeline.flow.saved import check_saved
 from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.inputs.portion import Portion
 from gristmill.pipeline.processes import template
@@ -19,6 +18,7 @@ from gristmill.pipeline.run.record import (
     check_folder,
     is_done,
 )
+from gristmill.pipeline.shuffle.saved_index import check_saved
 from gristmill.pipeline.store.forgotten import WORK
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time

@@ -295,7 +295,7 @@ class LookTask(TaskHead):
 
 
 RoundKind: TypeAlias = Literal[
-    "map", "exchange", "meet", "join", "merge", "scan", "regroup", "publish", "mark", "drop", "rewrite"
+    "map", "reduce", "join", "combine", "scan", "regroup", "publish", "mark", "drop", "rewrite"
 ]
 
 
@@ -304,13 +304,12 @@ class RoundInputs(TypedDict, total=False):
 
     parts: list[Part]  # map, join, mark, drop, rewrite
     columns: list[str]  # of the documents: map, join, mark, rewrite
-    rows: RowsHandle  # all but map and mark
-    others: RowsHandle  # meet
-    beside: RowsHandle  # of a table that the method is called with
+    rows: list[RowsHandle]  # all but map and mark; several of reduce
+    broadcast: RowsHandle  # of a table that the method is called with
     bucket: int
     buckets: int  # into how many the rows are cut
     order: str | None  # scan
-    of: str | None  # join
+    uids: str | None  # join: the column that names the documents to read
     by: str | None  # the column by which its rows are cut
     cut: int  # into how many buckets
     rejects: RejectsSettings  # mark, drop, rewrite

@@ -52,14 +52,14 @@ class CapDomains(Global):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         rows = flow.map(self.placed, docs, columns=("uid", "url", "tokens", *self.by), by="key")
-        sums = flow.gather(flow.tree(self.summed, flow.exchange(self.totals, rows, by="key"), by="key"))
+        sums = flow.gather(flow.combine(self.summed, flow.reduce(self.totals, rows, by="key"), by="key"))
         beside = pa.table({"cell": sums["cell"], "cell_tokens": sums["tokens"]}) if len(sums) else None
         if beside is None:
             return docs
-        over = flow.exchange(self.beyond, rows, by="key", beside=beside)
-        dropped = flow.gather(flow.tree(self.summed, flow.exchange(self.totals, over, by="key"), by="key"))
+        over = flow.reduce(self.beyond, rows, by="key", broadcast=beside)
+        dropped = flow.gather(flow.combine(self.summed, flow.reduce(self.totals, over, by="key"), by="key"))
         flow.report("domain_caps", self.account(sums, dropped))
-        return flow.drop(docs, flow.exchange(self.reasons, over))
+        return flow.drop(docs, flow.reduce(self.reasons, over))
 
     def placed(self, docs: pa.Table) -> pa.Table:
         """Documents by cell and domain."""

@@ -27,10 +27,10 @@ class CellExamples:
 
     def gather(self, docs: Dataset, flow: Flow, cells: pa.Table) -> dict[str, list[dict[str, Any]]]:
         """Documents by cell; `cells` has the cell of each group of `by`."""
-        rows = flow.map(self.first_of_part, docs, columns=("uid", *self.by), by="key", beside=cells)
-        chosen = flow.exchange(self.first_of_cell, rows, by="home")
+        rows = flow.map(self.first_of_part, docs, columns=("uid", *self.by), by="key", broadcast=cells)
+        chosen = flow.reduce(self.first_of_cell, rows, by="home")
         columns = ("uid", "url", "text")
-        shown = flow.gather(flow.join(self.with_text, chosen, docs, columns=columns, by="key", of="uid"))
+        shown = flow.gather(flow.join(self.with_text, chosen, docs, columns=columns, by="key", uids="uid"))
         examples: dict[str, list[dict[str, Any]]] = {}
         for row in shown.sort_by([("cell", "ascending"), ("hash", "ascending")]).to_pylist() if len(shown) else ():
             example = {"uid": f"{row['uid']:016x}", "url": row["url"], "text": row["text"]}

@@ -179,7 +179,7 @@ class Mix(Global):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         first = (*self.read, "copies", "bucket")
-        sums = flow.gather(flow.tree(self.summed, flow.map(self.counted, docs, columns=first, by="key"), by="key"))
+        sums = flow.gather(flow.combine(self.summed, flow.map(self.counted, docs, columns=first, by="key"), by="key"))
         if not len(sums):
             raise CannotRun("no document is left to mix")
         try:
@@ -196,7 +196,7 @@ class Mix(Global):
         wanted = self.budget or float(there_N.sum())
         try:
             tokens = dict(zip(names, there_N.tolist(), strict=True))
-            mix, budget = self.chosen(tokens, wanted, flow.partial, cell_of)
+            mix, budget = self.chosen(tokens, wanted, flow.run.partial, cell_of)
             self.check_proxy(names, mix.weights_N, table_GB)
             planned = draw.plan(table_GB, draw.tokens_wanted(mix.weights_N, budget))
         except (ValueError, ArithmeticError) as error:
@@ -205,7 +205,7 @@ class Mix(Global):
         cell = np.array([place_of[name] for name in cell_of.values()], np.int64)  # by group of `by`
         groups = pa.array(list(cell_of), pa.string())
         beside = pa.table({"group": groups, "bin": planned.bin_G[cell], "bits": [bits] * len(groups)})
-        at_cut = flow.gather(flow.map(self.at_the_cut, docs, columns=self.read, by="hash", beside=beside))
+        at_cut = flow.gather(flow.map(self.at_the_cut, docs, columns=self.read, by="hash", broadcast=beside))
         cuts = draw.exact_cuts(planned, *self.columns_of(at_cut, cell_of, place_of))
         facts = {**mix.facts, **self.account(planned, cuts, there_N), **self.facts_of_cells(cell_of, names)}
         nothing = [repr(names[n]) for n in np.flatnonzero((planned.wanted_G > 0) & (cuts.drawn_G == 0)).tolist()]
@@ -224,7 +224,7 @@ class Mix(Global):
             facts["examples"] = self.examples.gather(docs, flow, cells)
         flow.report("mix", facts)
         drawn = {name: column[cell] for name, column in asdict(cuts).items()}
-        return flow.mark(self.drawn, docs, columns=self.read, beside=pa.table({"group": groups, **drawn}))
+        return flow.mark(self.drawn, docs, columns=self.read, broadcast=pa.table({"group": groups, **drawn}))
 
     def cells(self, sums: pa.Table) -> dict[str, str]:
         """The cell of each group of `by`: its own name, or that of the small ones that it is joined with."""

@@ -139,15 +139,15 @@ class Order(Curriculum, Global):
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         sample = no_sample()
         if self.wants:
-            bottom = flow.tree(self.bottom, flow.map(self.sampled, docs, columns=self.read, by="key"), by="key")
+            bottom = flow.combine(self.bottom, flow.map(self.sampled, docs, columns=self.read, by="key"), by="key")
             drawn_documents = flow.gather(bottom)
             sample = drawn_documents if len(drawn_documents) else no_sample()
         edges = self.edges(docs.rows)
         curves = self.curves(sample)
-        if not flow.partial:
+        if not flow.run.partial:
             self.check_sources(curves, docs.rows)
         flow.report("order", self.account(sample, curves, edges))
-        return flow.mark(self.placed, docs, columns=self.read, beside=table_of(curves, edges))
+        return flow.mark(self.placed, docs, columns=self.read, broadcast=table_of(curves, edges))
 
     def check_sources(self, curves: dict[str, Ranks], documents: int) -> None:
         """A source with a curriculum that has no document is a name that was mistyped."""

@@ -32,33 +32,33 @@ class Components:
 
     def forest(self, flow: Flow, edges: Rows) -> Rows:
         """Each member of a component with the smallest, cut by `member`; the smallest has no row."""
-        pairs = flow.exchange(self.forest_of_bucket, edges, by="key")
+        pairs = flow.reduce(self.forest_of_bucket, edges, by="key")
         levels = []
         while pairs.count > IN_ONE_TASK:
-            links = flow.exchange(self.links, pairs, by="key")
-            levels.append(self.stars(flow, flow.exchange(self.hooks, pairs, by="key")))
+            links = flow.reduce(self.links, pairs, by="key")
+            levels.append(self.stars(flow, flow.reduce(self.hooks, pairs, by="key")))
             flow.release(pairs)
-            half = flow.meet(self.from_member, links, levels[-1], by="key")
-            pairs = flow.meet(self.from_root, half, levels[-1], by="key")
+            half = flow.reduce(self.from_member, links, levels[-1], by="key")
+            pairs = flow.reduce(self.from_root, half, levels[-1], by="key")
             for rows in (links, half):
                 flow.release(rows)
-        forest = flow.tree(self.merged, pairs, by="key" if levels else "member")
+        forest = flow.combine(self.merged, pairs, by="key" if levels else "member")
         flow.release(pairs)
         for stars in reversed(levels):
-            asking = flow.exchange(self.ask, stars, by="key")
-            forest = flow.both(flow.meet(self.told_last, asking, forest, by="key"), forest)
+            asking = flow.reduce(self.ask, stars, by="key")
+            forest = flow.reduce(self.told_last, asking, forest, by="key") + forest
             for rows in (stars, asking):
                 flow.release(rows)
-        return flow.exchange(self.by_member, forest, by="member") if levels else forest
+        return flow.reduce(self.by_member, forest, by="member") if levels else forest
 
     def stars(self, flow: Flow, pointers: Rows) -> Rows:
         """Pointers that end at members which point nowhere."""
         while True:
-            asking = flow.exchange(self.ask_if_open, pointers, by="key")
+            asking = flow.reduce(self.ask_if_open, pointers, by="key")
             if not asking.count:
                 return pointers
-            told = flow.meet(self.told, asking, pointers, by="key")
-            moved = flow.meet(self.moved, pointers, told, by="key")
+            told = flow.reduce(self.told, asking, pointers, by="key")
+            moved = flow.reduce(self.moved, pointers, told, by="key")
             for rows in (asking, told, pointers):
                 flow.release(rows)
             pointers = moved

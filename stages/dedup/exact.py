@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from operator import add
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -58,14 +59,14 @@ class ExactDedup(SurvivorPolicy):
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         keys = flow.map(self.sign, docs, columns=self.read, by="key")
         if self.against:
-            saved = reduce(flow.both, [self.saved_keys(flow, address) for address in self.loads])
-            found = flow.meet(self.duplicates_of_all, keys, saved)
+            saved = reduce(add, [self.saved_keys(flow, address) for address in self.loads])
+            found = flow.reduce(self.duplicates_of_all, keys, saved)
         else:
-            found = flow.exchange(self.duplicates, keys)
+            found = flow.reduce(self.duplicates, keys)
         kept = flow.drop(docs, self.report_clusters(found, flow))
         for address in self.saves:
             saved = flow.map(self.to_save, kept, columns=self.read, by="key")
-            flow.save(saved, address, self.index_facts, docs=kept)
+            flow.run.save(saved, address, self.index_facts, docs=kept)
         return kept
 
     @property
@@ -82,7 +83,7 @@ class ExactDedup(SurvivorPolicy):
         return {"format": INDEX_FORMAT, "normalise": int(self.normalise)}
 
     def saved_keys(self, flow: Flow, address: str) -> Rows:
-        rows, facts = flow.load(address, named=True)
+        rows, facts = flow.run.load(address, named=True)
         if facts and facts != self.index_facts:
             raise CannotRun(f"{address} was made with other settings ({facts} and not {self.index_facts})")
         return rows

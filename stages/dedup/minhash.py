@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import reduce
+from operator import add
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -162,8 +163,8 @@ class MinHashDedup(SurvivorPolicy):
         if self.save_index is not None:
             facts = self.index_facts
             saved = flow.map(self.saved_bands, kept, columns=("uid", "text"), by="key", fan=bands, gpu=self.gpu)
-            flow.save(saved, f"{self.save_index}/bands", facts, docs=kept)
-            flow.save(
+            flow.run.save(saved, f"{self.save_index}/bands", facts, docs=kept)
+            flow.run.save(
                 flow.map(self.saved_sketches, kept, columns=("uid", "text"), by="uid"),
                 f"{self.save_index}/sketches",
                 facts,
@@ -193,15 +194,15 @@ class MinHashDedup(SurvivorPolicy):
         bands = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=self.shape[0], gpu=self.gpu)
         edges = [self.near.compared(self.nominated(bands, flow), docs, flow, by="left")] if self.within else []
         if self.against:  # all at once: rounds do not grow with the number of indexes
-            met = reduce(flow.both, [bands, *saved_bands])
-            pairs = flow.exchange(self.nominate_saved, met, by="right", fan=1 / self.shape[0])
-            sketched = flow.meet(self.with_sketch, pairs, reduce(flow.both, sketches))
-            edges.append(flow.join(self.compare_saved, sketched, docs, columns=self.read, by="left", of="left"))
-        return reduce(flow.both, edges)
+            met = reduce(add, [bands, *saved_bands])
+            pairs = flow.reduce(self.nominate_saved, met, by="right", fan=1 / self.shape[0])
+            sketched = flow.reduce(self.with_sketch, pairs, reduce(add, sketches))
+            edges.append(flow.join(self.compare_saved, sketched, docs, columns=self.read, by="left", uids="left"))
+        return reduce(add, edges)
 
     def nominated(self, bands: Rows, flow: Flow) -> Rows:
         """Pairs, after which only indexes ask for bands."""
-        pairs = flow.exchange(self.nominate, bands, fan=1 / self.shape[0])
+        pairs = flow.reduce(self.nominate, bands, fan=1 / self.shape[0])
         if not self.against:
             flow.release(bands)
         return pairs
@@ -387,7 +388,7 @@ def band_hashes_on_gpu(column: TextColumn, **settings: Any) -> tuple[Array, Arra
 
 
 def load_index(flow: Flow, address: str, facts: dict[str, int], named: bool) -> Rows:
-    rows, saved_facts = flow.load(address, named=named)
+    rows, saved_facts = flow.run.load(address, named=named)
     differ = saved_facts and [
         f"{name} {saved_facts.get(name)} and not {value}"
         for name, value in facts.items()

@@ -89,7 +89,7 @@ class NearDuplicates:
         """The members of all clusters, by edges as `compared` makes them of nominated pairs, cut by `left`."""
         edges = self.settled(docs, flow, edges)
         self.tell_examples(docs, flow, edges)
-        members = flow.exchange(self.members, edges)
+        members = flow.reduce(self.members, edges)
         flow.release(edges)
         return members
 
@@ -104,24 +104,24 @@ class NearDuplicates:
     def settled(self, docs: Dataset, flow: Flow, edges: Rows) -> Rows:
         """Edges with their clusters, and what should be compared still, in up to ROUNDS."""
         forest = self.components.forest(flow, edges)
-        labelled = flow.meet(self.labelled, edges, forest, by="key")
+        labelled = flow.reduce(self.labelled, edges, forest, by="key")
         for rows in (edges, forest):
             flow.release(rows)
-        missing = flow.exchange(self.missing, labelled)
+        missing = flow.reduce(self.missing, labelled)
         for again in range(ROUNDS):
             if not missing.count:
                 break
             compared = self.compared(missing, docs, flow, by="key")
-            labelled = flow.both(labelled, compared)
+            labelled = labelled + compared
             if again < ROUNDS - 1:
-                missing = flow.meet(self.missing_again, labelled, compared)
+                missing = flow.reduce(self.missing_again, labelled, compared)
         return labelled
 
     def compared(self, pairs: Rows, docs: Dataset, flow: Flow, by: str) -> Rows:
         """Edges of pairs, which no round asks for again."""
-        sent = flow.join(self.fetch, pairs, docs, columns=self.stage.read, fan=SKETCH_ROWS, of="left")
+        sent = flow.join(self.fetch, pairs, docs, columns=self.stage.read, fan=SKETCH_ROWS, uids="left")
         flow.release(pairs)
-        edges = flow.join(self.compare, sent, docs, columns=self.stage.read, by=by, of="rights")
+        edges = flow.join(self.compare, sent, docs, columns=self.stage.read, by=by, uids="rights")
         flow.release(sent)
         return edges
 
@@ -257,25 +257,17 @@ class NearDuplicates:
 
     def tell_examples(self, docs: Dataset, flow: Flow, edges: Rows) -> None:
         """Some documents that go, beside those that stay for them, for the report."""
-        pairs = flow.tree(self.fewest, flow.exchange(self.that_go, edges), by="home")
-        for function, of in ((self.with_loser, "uid"), (self.with_keeper, "like")):
-            pairs = flow.join(function, pairs, docs, columns=("uid", "url", "text"), of=of)
-        examples = sorted(flow.gather(pairs).to_pylist(), key=lambda row: row["uid"])
-        named = [("uid", "url", "text"), ("like", "like_url", "like_text"), ("similarity",)]
-        flow.report(
-            "examples",
-            [
-                {
-                    name: f"{row[name]:016x}" if name in ("uid", "like") else row[name]
-                    for names in named
-                    for name in names
-                }
-                for row in examples
-            ],
-        )
+        ends = flow.combine(self.fewest, flow.reduce(self.that_go, edges), by="home")
+        ends = flow.join(self.with_text, ends, docs, columns=("uid", "url", "text"), uids="uid")
+        by_cluster: dict[int, dict[bool, dict[str, Any]]] = {}
+        for end in flow.gather(ends).to_pylist():
+            by_cluster.setdefault(end["cluster"], {})[end["goes"]] = end
+        pairs = sorted(by_cluster.values(), key=lambda pair: pair[True]["uid"])
+        flow.report("examples", [example_of(pair[True], pair[False]) for pair in pairs])
 
     def that_go(self, edges: pa.Table) -> pa.Table:
-        """The first document that goes of each of the first clusters in which no index has a part."""
+        """The first document that goes of each of the first clusters in which no index has a part, and the one that it
+        is like."""
         left_home, right_home, cluster = (edges[name].to_numpy() for name in ("left_home", "right_home", "cluster"))
         own = ~np.isin(cluster, cluster[(left_home == SAVED) | (right_home == SAVED)])
         names = np.unique(cluster[own])[:EXAMPLES]
@@ -285,32 +277,19 @@ class NearDuplicates:
         goes = np.flatnonzero(keeper >= 0)
         goes = goes[np.lexsort((uid[goes], cluster[goes]))]
         goes = goes[begins_run(cluster[goes])]
-        stays = keeper[goes]
-        rows = {
-            "home": home[goes],
-            "uid": uid[goes],
-            "like": uid[stays],
-            "like_home": home[stays],
-            "cluster": cluster[goes],
-        }
-        similarity = similarity_to(keeper, lists).take(pa.array(goes))
-        return pa.table({**{name: pa.array(values) for name, values in rows.items()}, "similarity": similarity})
+        ends, similarity = np.concatenate([goes, keeper[goes]]), similarity_to(keeper, lists).take(pa.array(goes))
+        rows = {name: pa.array(values[ends]) for name, values in (("home", home), ("uid", uid), ("cluster", cluster))}
+        rows["goes"] = pa.array(np.arange(len(ends)) < len(goes))
+        return pa.table({**rows, "similarity": pa.chunked_array([similarity, similarity])})
 
     def fewest(self, tables: list[pa.Table]) -> pa.Table:
-        return pa.concat_tables(tables).sort_by("cluster").slice(0, EXAMPLES)
+        """Both documents of the first clusters."""
+        return pa.concat_tables(tables).sort_by("cluster").slice(0, 2 * EXAMPLES)
 
-    def with_loser(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
-        places = pc.index_in(pairs["uid"], value_set=docs["uid"].combine_chunks())
-        pairs = pairs.append_column("url", docs["url"].take(places)).append_column(
-            "text", pc.utf8_slice_codeunits(docs["text"].take(places), 0, SHOWN)
-        )
-        return pairs.set_column(0, "home", pairs["like_home"])
-
-    def with_keeper(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
-        places = pc.index_in(pairs["like"], value_set=docs["uid"].combine_chunks())
-        return pairs.append_column("like_url", docs["url"].take(places)).append_column(
-            "like_text", pc.utf8_slice_codeunits(docs["text"].take(places), 0, SHOWN)
-        )
+    def with_text(self, ends: pa.Table, docs: pa.Table) -> pa.Table:
+        places = pc.index_in(ends["uid"], value_set=docs["uid"].combine_chunks())
+        text = pc.utf8_slice_codeunits(docs["text"].take(places), 0, SHOWN)
+        return ends.append_column("url", docs["url"].take(places)).append_column("text", text)
 
     def clusters(self, edges: pa.Table) -> tuple[pa.Table, tuple[Array, Array, Array]]:
         """Members, cluster by cluster, the survivor-to-be first; and the edges between their places."""
@@ -340,6 +319,19 @@ class NearDuplicates:
             by_uid[np.searchsorted(uid, edges[side].to_numpy(), sorter=by_uid)] for side in ("left", "right")
         )
         return members, neighbours(left, right, edges["similarity"].to_numpy(), len(uid))
+
+
+def example_of(gone: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
+    """A document that goes and the one that stays for it, as report.json has them."""
+    return {
+        "uid": f"{gone['uid']:016x}",
+        "url": gone["url"],
+        "text": gone["text"],
+        "like": f"{like['uid']:016x}",
+        "like_url": like["url"],
+        "like_text": like["text"],
+        "similarity": gone["similarity"],
+    }
 
 
 def edges_of(rows: dict[str, Any]) -> pa.Table:

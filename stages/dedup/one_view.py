@@ -38,7 +38,7 @@ class OneView(Global):
         return ("view",)
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        return flow.drop(docs, flow.exchange(self.others, flow.map(self.sign, docs, columns=self.columns, by="key")))
+        return flow.drop(docs, flow.reduce(self.others, flow.map(self.sign, docs, columns=self.columns, by="key")))
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each view: the page's key, and its place in the order of preference."""

@@ -83,11 +83,11 @@ class ParagraphDedup(SurvivorPolicy):
         units = flow.map(
             self.sign, docs, columns=("uid", "text"), by="key", fan=fan
         )  # a hash for each unit, once a batch
-        repeated = flow.exchange(self.repeated, units)  # hashes that are met too often, sent home
+        repeated = flow.reduce(self.repeated, units)  # hashes that are met too often, sent home
         candidates = flow.join(
             self.candidates, repeated, docs, columns=self.read, by="key"
         )  # the best copies of each part
-        fates = flow.exchange(self.judge, candidates)  # which of them stay, sent home
+        fates = flow.reduce(self.judge, candidates)  # which of them stay, sent home
         return flow.rewrite(self.remove, fates, docs, columns=("uid", "text"))
 
     def units(self, column: TextColumn) -> tuple[Units, UnitHashes]:

@@ -95,7 +95,7 @@ class SurvivorPolicy(Global):
     def report_clusters(self, duplicates: Rows, flow: Flow) -> Rows:
         """How many clusters of which size there are, for the report."""
         sizes: Counter[int] = Counter()
-        for row in flow.gather(flow.exchange(self.tally, duplicates, by="key")).to_pylist():
+        for row in flow.gather(flow.reduce(self.tally, duplicates, by="key")).to_pylist():
             sizes[row["size"]] += row["documents"]
         flow.report("clusters", [[size, documents // size] for size, documents in sorted(sizes.items())])
         return duplicates

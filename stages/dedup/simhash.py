@@ -95,7 +95,7 @@ class SimHashDedup(SurvivorPolicy):
     def nominated_and_compared(self, docs: Dataset, flow: Flow) -> Rows:
         """Edges, cut by `left`."""
         rows = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=len(self.masks))
-        pairs = flow.exchange(self.nominate, rows, fan=1 / len(self.masks))
+        pairs = flow.reduce(self.nominate, rows, fan=1 / len(self.masks))
         flow.release(rows)
         return self.near.compared(pairs, docs, flow, by="left")
 

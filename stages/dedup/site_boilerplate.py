@@ -81,10 +81,10 @@ class SiteBoilerplate(Global):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         sites = flow.map(self.sites, docs, columns=("url",), by="site")  # pages of each site, once a batch
-        known = flow.exchange(self.with_enough_pages, sites)  # sites that can teach something, sent home
+        known = flow.reduce(self.with_enough_pages, sites)  # sites that can teach something, sent home
         fan = max(1, docs.text_bytes / BYTES_A_ROW / max(1, known.count))
         counted = flow.join(self.count, known, docs, columns=self.columns, by="key", fan=fan)
-        repeated = flow.exchange(self.repeated, counted)  # lines and pairs on enough pages, sent home
+        repeated = flow.reduce(self.repeated, counted)  # lines and pairs on enough pages, sent home
         self.tell_figures(docs, flow, sites, repeated)
         return flow.rewrite(self.cut, repeated, docs, columns=self.columns)
 
@@ -180,12 +180,12 @@ class SiteBoilerplate(Global):
 
     def tell_figures(self, docs: Dataset, flow: Flow, sites: Rows, repeated: Rows) -> None:
         """How many sites taught something, and lines of some of them."""
-        totals = flow.gather(flow.tree(self.total, flow.exchange(self.site_totals, sites), by="home"))
+        totals = flow.gather(flow.combine(self.total, flow.reduce(self.site_totals, sites), by="home"))
         totals_of_sites = (
             {name: int(pc.sum(totals[name]).as_py()) for name in ("sites", "taught", "pages")} if len(totals) else {}
         )
         flow.report("site_counts", {"sites": 0, "taught": 0, "pages": 0} | totals_of_sites)
-        chosen = flow.tree(self.most_pages_first, flow.exchange(self.most_pages_of_bucket, repeated), by="home")
+        chosen = flow.combine(self.most_pages_first, flow.reduce(self.most_pages_of_bucket, repeated), by="home")
         found = flow.gather(flow.join(self.with_text, chosen, docs, columns=self.columns)).to_pylist()
         found.sort(key=lambda row: (-row["pages"], -len(row["text"]), row["key"]))
         of_sites: dict[str, dict[str, Any]] = {}

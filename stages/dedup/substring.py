@@ -72,10 +72,10 @@ class SubstringDedup(Global):
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         fan = max(1, docs.text_bytes // BYTES_A_ROW // max(1, docs.rows))
         chosen = flow.map(self.choose, docs, columns=self.columns, by="key", fan=fan)  # n-grams of each document
-        shared = flow.exchange(self.shared, chosen)  # those that are met twice, sent home
+        shared = flow.reduce(self.shared, chosen)  # those that are met twice, sent home
         # windows that are the first of a partition, by their hash: as many as an anchor is apart from the next
-        windows = flow.join(self.compare, shared, docs, columns=self.columns, by="key", fan=self.tokens / 2, of="uid")
-        repeated = flow.exchange(self.judge, windows)  # spans of tokens, sent home
+        windows = flow.join(self.compare, shared, docs, columns=self.columns, by="key", fan=self.tokens / 2, uids="uid")
+        repeated = flow.reduce(self.judge, windows)  # spans of tokens, sent home
         return flow.rewrite(self.cut, repeated, docs, columns=self.columns)
 
     def choose(self, docs: pa.Table) -> pa.Table:

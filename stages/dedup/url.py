@@ -69,7 +69,7 @@ class UrlDedup(SurvivorPolicy):
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         keys = flow.map(self.sign, docs, columns=self.read, by="key")
-        duplicates = self.report_clusters(flow.exchange(self.duplicates, keys), flow)
+        duplicates = self.report_clusters(flow.reduce(self.duplicates, keys), flow)
         return flow.drop(docs, duplicates)
 
     def sign(self, docs: pa.Table) -> pa.Table:

@@ -125,7 +125,10 @@ class QuantileBuckets(Quantiles):
             }
         )
         return flow.mark(
-            self.put, docs, columns=tuple(dict.fromkeys(c for s in self.by for c in self.columns_for(s))), beside=table
+            self.put,
+            docs,
+            columns=tuple(dict.fromkeys(c for s in self.by for c in self.columns_for(s))),
+            broadcast=table,
         )
 
     def put(self, docs: pa.Table, told: pa.Table) -> pa.Table:

@@ -82,9 +82,9 @@ class Quantiles(Global):
         for level in range(64 // DIGIT):
             beside_table = told_of(by_group, signal, level)
             sums = flow.gather(
-                flow.tree(
+                flow.combine(
                     self.summed,
-                    flow.map(self.digits, docs, columns=self.columns_for(signal), by="key", beside=beside_table),
+                    flow.map(self.digits, docs, columns=self.columns_for(signal), by="key", broadcast=beside_table),
                     by="key",
                 )
             )
@@ -110,7 +110,7 @@ class Quantiles(Global):
                 docs,
                 columns=self.columns_for(signal),
                 by="key",
-                beside=told_of(by_group, signal, level + 1),
+                broadcast=told_of(by_group, signal, level + 1),
             )
         )
         return {

@@ -46,7 +46,7 @@ class Threshold(Quantiles):
                 "cut": pa.array([min(c.key, (1 << 64) - 1) for c in cuts.values()], pa.uint64()),
             }
         )
-        return flow.mark(self.held, docs, columns=self.columns_for(self.by), beside=table)
+        return flow.mark(self.held, docs, columns=self.columns_for(self.by), broadcast=table)
 
     def keys(self, docs: pa.Table, signal: str) -> Array:
         """They rise with what is better: of the lowest turned round, so that documents without the signal are the worst

@@ -100,7 +100,7 @@ class SemanticClusters(Global):
             used += sum(centres for centres, _ in wanted.values())
             centres = self.learning.centres(docs, flow, tree, table)
             tree = pa.concat_tables([tree, centres]) if len(tree) else centres
-            rows = flow.map(self.assign, docs, columns=("uid", self.embedding), by="home", beside=tree, gpu=self.gpu)
+            rows = flow.map(self.assign, docs, columns=("uid", self.embedding), by="home", broadcast=tree, gpu=self.gpu)
             sizes = self.sizes(flow, rows)
             wanted = {
                 name: (ceil(1.5 * count / self.largest) + 1, count)
@@ -146,8 +146,8 @@ class SemanticClusters(Global):
 
     def sizes(self, flow: Flow, rows: Rows) -> list[tuple[int, int, int]]:
         """Of each cluster its number, its documents, and the sum of their cosines in millionths."""
-        met = flow.exchange(self.tally, rows, by="key")
-        found = flow.gather(flow.exchange(self.tally_again, met, by="key"))
+        met = flow.reduce(self.tally, rows, by="key")
+        found = flow.gather(flow.reduce(self.tally_again, met, by="key"))
         return sorted((row["cluster"], row["documents"], row["similar"]) for row in found.to_pylist())
 
     def tally(self, rows: pa.Table) -> pa.Table:

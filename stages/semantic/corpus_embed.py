@@ -50,11 +50,11 @@ class CorpusEmbed(Global):
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         share = min(1.0, self.sample / max(docs.rows, 1))
         wanted = pa.table({"share": [share]})
-        sampled = flow.map(self.sampled, docs, columns=self.columns, by="key", fan=share, beside=wanted)
+        sampled = flow.map(self.sampled, docs, columns=self.columns, by="key", fan=share, broadcast=wanted)
         fitted = flow.scan(self.fit, sampled, by="key")
         flow.report("corpus_embed", {"documents": sampled.count, "terms": fitted.count, "width": self.width})
         flow.release(sampled)
-        return flow.mark(self.embed, docs, columns=self.columns, beside=fitted)
+        return flow.mark(self.embed, docs, columns=self.columns, broadcast=fitted)
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:

@@ -75,7 +75,7 @@ class SemanticDedup(SurvivorPolicy):
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         columns = ("uid", self.embedding, self.cluster, f"{self.cluster}_similarity")
         rows = flow.map(self.sign, docs, columns=columns, by="key")
-        pairs = flow.exchange(self.nominate, rows)
+        pairs = flow.reduce(self.nominate, rows)
         flow.release(rows)
         nominated = pairs.count
         edges = self.near.compared(pairs, docs, flow, by="left")

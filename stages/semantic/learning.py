@@ -45,10 +45,10 @@ class Learning:
         beside = with_wanted(tree, wanted)
         rows = flow.map(
             self.learn_vectors, docs, columns=("uid", self.signal), by="key", fan=max(wanted["share"].to_pylist()),
-            beside=beside,
+            broadcast=beside,
         )  # fmt: skip
-        tried = flow.exchange(self.begin_with, rows, by="group", beside=wanted)
-        centres = sorted_by_cluster(flow.gather(flow.exchange(self.spread_centres, tried, by="key", beside=wanted)))
+        tried = flow.reduce(self.begin_with, rows, by="group", broadcast=wanted)
+        centres = sorted_by_cluster(flow.gather(flow.reduce(self.spread_centres, tried, by="key", broadcast=wanted)))
         for _ in range(self.rounds if len(centres) else 0):
             before = centres
             centres = self.moved(flow, rows, centres)
@@ -96,8 +96,8 @@ class Learning:
         return pa.concat_tables(tables) if tables else pa.table({})
 
     def moved(self, flow: Flow, rows: Rows, centres: pa.Table) -> pa.Table:
-        parts = flow.exchange(self.sum_vectors, rows, by="key", beside=centres)
-        added = flow.exchange(self.add_sums, parts, by="key")
+        parts = flow.reduce(self.sum_vectors, rows, by="key", broadcast=centres)
+        added = flow.reduce(self.add_sums, parts, by="key")
         found = flow.gather(added)
         for each in (parts, added):
             flow.release(each)

@@ -118,12 +118,12 @@ class Pack(Global):
         return group_names(docs, self.by, "to tell cells apart by") if self.by else pa.nulls(len(docs), pa.string())
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        tokenizer = flow.shared("tokenizer")
+        tokenizer = flow.run.shared("tokenizer")
         if tokenizer is None:
             raise CannotRun("there are no tokens to pack: put `tokenize` before it")
         own = [name for name in self.by if name not in self.columns]
         given = flow.gather(
-            flow.tree(
+            flow.combine(
                 self.summed,
                 flow.map(self.counted, docs, columns=("uid", "source", "tokens", "copies", "bucket", *own), by="key"),
                 by="key",
@@ -141,25 +141,27 @@ class Pack(Global):
         windows = 1
         while windows * self.window_tokens < tokens and windows < MOST_WINDOWS:
             windows *= 2
-        spread = flow.map(self.spread, docs, columns=(*self.columns, *own), by="place", cut=windows)
+        spread = flow.map(self.spread, docs, columns=(*self.columns, *own), by="place", buckets=windows)
         given = given.sort_by([("cell", "ascending"), ("source", "ascending")])
         sets, facts_of_sets = {}, []
         for cell in given["cell"].unique().to_pylist():
             rows = given.filter(pc.equal(given["cell"], cell)) if cell is not None else given
-            content = [rows.select(["source", "tokens", "documents", "content"]).to_pylist(), flow.shared("order")]
+            content = [rows.select(["source", "tokens", "documents", "content"]).to_pylist(), flow.run.shared("order")]
             for length in self.lengths:
                 meta = self.meta(tokenizer, length, content if cell is None else [*content, cell])
                 sets[cell, length] = meta, int(pc.sum(rows["tokens"]).as_py()), int(pc.sum(rows["documents"]).as_py())
                 facts_of_sets.append({"cell": cell, "meta": meta.facts(), "sources": rows["source"].to_pylist()})
         beside = pa.table({"facts": [json.dumps(facts) for facts in facts_of_sets]})
-        shards = flow.publish(self.packed, spread, beside=beside)
+        shards = flow.publish(self.packed, spread, broadcast=beside)
         by_set = {key: [facts for facts in shards if (facts.get("cell"), facts["row_length"]) == key] for key in sets}
         for (cell, _), (meta, *counts) in sets.items():
             self.finish(flow, meta, by_set[cell, meta.row_length], cell, *counts)
         if self.by:
             folders = {cell: folder_of_cell(cell) for cell, _ in sets}
             said = {"by": self.by, "cells": folders}
-            flow.leave(f"{folder_of_sets(self.called)}/{CELLS}", json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+            flow.run.leave(
+                f"{folder_of_sets(self.called)}/{CELLS}", json.dumps(said, indent=1, ensure_ascii=False) + "\n"
+            )
         metas = {key: meta for key, (meta, _, _) in sets.items()}
         packing = {"tokens": tokens, "windows": windows, "sources": counts_of(given), **self.account(by_set, metas)}
         flow.report("packing", packing)
@@ -335,9 +337,9 @@ class Pack(Global):
                 f"{meta.row_length:,}: a fault of packing"
             )
         folder = self.folder(meta.row_length, cell)
-        flow.leave(f"{folder}/tokenizer/tokenizer.json", flow.shared("tokenizer_json"))
-        flow.leave(f"{folder}/tokenizer/tokenizer_config.json", said_of(flow.shared("tokenizer")))
-        flow.leave(f"{folder}/index.json", json.dumps(index, indent=1) + "\n")
+        flow.run.leave(f"{folder}/tokenizer/tokenizer.json", flow.run.shared("tokenizer_json"))
+        flow.run.leave(f"{folder}/tokenizer/tokenizer_config.json", said_of(flow.run.shared("tokenizer")))
+        flow.run.leave(f"{folder}/index.json", json.dumps(index, indent=1) + "\n")
 
     def account(
         self, by_set: dict[tuple[str | None, int], list[dict[str, Any]]], metas: dict[tuple[str | None, int], ShardMeta]

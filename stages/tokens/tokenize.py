@@ -174,16 +174,16 @@ class Tokenize(Global):
         vocabulary = TokenizerVocabulary.of(rows if isinstance(rows, pa.Table) else flow.gather(rows))
         ids = demanded(vocabulary, tokenizer_from(vocabulary.tokenizer_text, vocabulary.name), self.around)
         by = encoder_of(vocabulary.tokenizer_text).by  # kernels are compiled here, once, and not in each worker
-        marked = flow.mark(self.encode, docs, columns=("uid", "text"), beside=rows)
+        marked = flow.mark(self.encode, docs, columns=("uid", "text"), broadcast=rows)
         read = ("uid", "source", "language", "text", "token_ids", "tokens")
         check = flow.map(
-            self.tally, marked, columns=read, by="all", cut=1, beside=self.beside_tally(vocabulary, docs.rows)
+            self.tally, marked, columns=read, by="all", buckets=1, broadcast=self.beside_tally(vocabulary, docs.rows)
         )
-        counts = flow.gather(flow.tree(self.add_up, check, by="all"))
+        counts = flow.gather(flow.combine(self.add_up, check, by="all"))
         flow.report("tokenizer", self.facts(vocabulary, ids) | {"encoded_by": by})
         for name, value in facts_of(counts, len(self.around)).items():
             flow.report(name, value)
-        flow.share("tokenizer_json", vocabulary.tokenizer_text)
+        flow.run.share("tokenizer_json", vocabulary.tokenizer_text)
         return marked
 
     def facts(self, vocabulary: TokenizerVocabulary, ids: Ids) -> dict[str, Any]:
@@ -199,12 +199,12 @@ class Tokenize(Global):
         """One row with the tokenizer, found here and now, so that all tasks have the same."""
         if self.tokenizer != TRAIN:
             return given(self.tokenizer, self.revision, self.named()).table()
-        weights = flow.map(self.weigh, docs, columns=("uid", "text"), by="key", cut=1)
-        chosen = flow.tree(self.lowest, weights, by="key")
+        weights = flow.map(self.weigh, docs, columns=("uid", "text"), by="key", buckets=1)
+        chosen = flow.combine(self.lowest, weights, by="key")
         if not chosen.count:
             return self.learnt(iter(())).table()
-        texts = flow.map(self.texts, docs, columns=("uid", "text"), by="all", cut=1, beside=chosen)
-        return flow.exchange(self.train, texts, by="all")
+        texts = flow.map(self.texts, docs, columns=("uid", "text"), by="all", buckets=1, broadcast=chosen)
+        return flow.reduce(self.train, texts, by="all")
 
     def weigh(self, docs: pa.Table) -> pa.Table:
         """The documents of a batch that may come into the sample, by their draw, with the bytes they would give."""

@@ -28,10 +28,10 @@ class Halves(Global):
         return ("index/uids",)
 
     def run(self, docs, flow):
-        kept = flow.drop(docs, flow.exchange(self.odd, flow.map(self.uids, docs, columns=self.columns, by="key")))
+        kept = flow.drop(docs, flow.reduce(self.odd, flow.map(self.uids, docs, columns=self.columns, by="key")))
         rows = flow.map(self.uids, kept, columns=self.columns, by="key")
         flow.map(self.uids, docs, columns=self.columns, by="key")
-        flow.save(rows, "index/uids", {}, docs=kept)
+        flow.run.save(rows, "index/uids", {}, docs=kept)
         return kept
 
     def odd(self, rows):

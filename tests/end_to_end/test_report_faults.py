@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.survey import survey
+from gristmill.pipeline.report_data import survey
 from tests.pipeline.runs import go, save
 
 FICKLE = """

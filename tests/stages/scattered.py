@@ -61,13 +61,9 @@ class Scattered(LocalFlow):
         self.rounds.append(function.__name__)
         return super().map(function, docs, **how)
 
-    def exchange(self, function: Any, rows: Any, **how: Any) -> Any:
+    def reduce(self, function: Any, *rows: Any, **how: Any) -> Any:
         self.rounds.append(function.__name__)
-        return super().exchange(function, rows, **how)
-
-    def meet(self, function: Any, left: Any, right: Any, **how: Any) -> Any:
-        self.rounds.append(function.__name__)
-        return super().meet(function, left, right, **how)
+        return super().reduce(function, *rows, **how)
 
     def join(self, function: Any, rows: Any, docs: Any, **how: Any) -> Any:
         self.rounds.append(function.__name__)
@@ -77,7 +73,7 @@ class Scattered(LocalFlow):
         self.rounds.append(function.__name__)
         return super().mark(function, docs, **how)
 
-    def tree(self, function: Any, rows: Any, *, by: str) -> Any:
+    def combine(self, function: Any, rows: Any, *, by: str) -> Any:
         self.rounds.append(function.__name__)
         tables = [self.in_any_order(table) for table in rows.tables]
         self.random.shuffle(tables)
@@ -95,22 +91,22 @@ class Scattered(LocalFlow):
         cut = self.random.randint(0, len(table))
         return LocalRows(list(function(iter([t for t in (table.slice(0, cut), table.slice(cut)) if len(t)]))), by)
 
-    def publish(self, function: Any, rows: Any, *, beside: Any = None) -> list[dict[str, Any]]:
-        """Files are tables in `published`, by their path; only rows that a `cut` number of buckets was asked for can be
+    def publish(self, function: Any, rows: Any, *, broadcast: Any = None) -> list[dict[str, Any]]:
+        """Files are tables in `published`, by their path; only rows with a number of `buckets` that the stage asked for can be
         published."""
         self.rounds.append(function.__name__)
-        assert rows.cut, "which rows meet in a file must not hang on the engine"
-        run, found, table = called_with(function, beside), [], rows.table()
+        assert rows.buckets, "which rows meet in a file must not hang on the engine"
+        call, found, table = called_with(function, broadcast), [], rows.table()
         number = (
             None
             if table is None
-            else table[rows.by].to_numpy() >> np.uint64(65 - rows.cut.bit_length())
-            if rows.cut > 1
+            else table[rows.by].to_numpy() >> np.uint64(65 - rows.buckets.bit_length())
+            if rows.buckets > 1
             else np.zeros(len(table))
         )
-        for bucket in range(rows.cut) if table is not None else ():
+        for bucket in range(rows.buckets) if table is not None else ():
             mine = table.filter(pa.array(number == bucket))
-            for made in run(self.in_any_order(mine)) if len(mine) else ():
+            for made in call(self.in_any_order(mine)) if len(mine) else ():
                 path = f"{made.folder}/shard-{bucket:05d}.arrow"
                 self.published[path] = made.table
                 found.append({"path": path, "bytes": made.table.nbytes, "checksum": "", **made.facts})

@@ -372,8 +372,8 @@ def tokenised(count: int = 200) -> pa.Table:
 
 
 def with_tokenizer(flow: Scattered) -> None:
-    flow.share("tokenizer", TOKENIZER)
-    flow.share("tokenizer_json", "{}")
+    flow.run.share("tokenizer", TOKENIZER)
+    flow.run.share("tokenizer_json", "{}")
 
 
 def packed(lab: Lab, stage: Stage, given: pa.Table) -> Any:

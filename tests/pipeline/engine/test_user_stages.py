@@ -187,9 +187,9 @@ class Evil(Global):
 """
 MARK = "return flow.mark(self.made, docs, columns=['uid', 'text'])"
 MAP = "flow.map(self.made, docs, columns=['uid', 'text'], by='key'); return docs"
-DROP = "return flow.drop(docs, flow.exchange(self.again, flow.map(self.rows, docs, columns=['uid'], by='key')))"
+DROP = "return flow.drop(docs, flow.reduce(self.again, flow.map(self.rows, docs, columns=['uid'], by='key')))"
 TEXTS = (
-    "return flow.rewrite(self.joined, flow.exchange(self.same, flow.map(self.rows, docs, columns=['uid'], by='key')), docs, columns=['uid'])"
+    "return flow.rewrite(self.joined, flow.reduce(self.same, flow.map(self.rows, docs, columns=['uid'], by='key')), docs, columns=['uid'])"
     "\n    def same(self, rows):\n        return rows"
 )
 NONE = "pa.nulls(len(docs), pa.string())"

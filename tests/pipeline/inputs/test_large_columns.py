@@ -16,8 +16,8 @@ import gristmill.kernels.base.columns
 from gristmill.kernels.base.columns import text_column, widened
 from gristmill.pipeline.engine import work
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.flow import rounds as flow_tasks
-from gristmill.pipeline.flow.rows import keep_table, one_batch, read_rows, write_rows
+from gristmill.pipeline.shuffle import shuffle
+from gristmill.pipeline.shuffle.spill import keep_table, one_batch, read_rows, write_rows
 from gristmill.pipeline.store.partitions import new_part, write_table
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import go, lines, save, written
@@ -113,27 +113,29 @@ def test_only_documents_that_rows_name_are_held(tmp_path: Path, low: None) -> No
         (pa.array([5, 7, 5], pa.uint64()), "left"),
         (pa.array([[5], [], [7, 5]], pa.list_(pa.uint64())), "rights"),
     ):
-        [(rows, documents)] = flow_tasks.meetings(pa.table({of: named}), store, part, ["uid", "text"], of)
+        [(rows, documents)] = shuffle.with_their_rows(pa.table({of: named}), store, part, ["uid", "text"], of)
         assert rows[of].to_pylist() == named.to_pylist() and documents["uid"].to_pylist() == [5, 7]
     named = pa.table({"left": pa.array([5], pa.uint64())})
-    [(_, every)] = flow_tasks.meetings(named, store, part, ["uid", "text"], None)
+    [(_, every)] = shuffle.with_their_rows(named, store, part, ["uid", "text"], None)
     assert len(every) == 100 and every.schema.field("text").type == pa.large_string()
     with pytest.raises(ValueError, match="1 of 2 documents that rows name are not in part k"):
         list(
-            flow_tasks.meetings(
+            shuffle.with_their_rows(
                 pa.table({"left": pa.array([5, 100], pa.uint64())}), store, part, ["uid", "text"], "left"
             )
         )
 
 
 def test_of_many_named_documents_some_are_held_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_tasks, "MOST_HELD", 1)
+    monkeypatch.setattr(shuffle, "MOST_HELD", 1)
     monkeypatch.setattr("gristmill.pipeline.store.partitions.BATCH_ROWS", 10)
     store = Store(str(tmp_path))
     part = part_of(store, [f"text {i}" for i in range(30)])
     named = pa.array([[25, 3], [4], [], [12, 13, 3]], pa.list_(pa.uint64()))
     rows = pa.table({"rights": named, "n": [0, 1, 2, 3]})
-    met = [(r.to_pylist(), d["uid"].to_pylist()) for r, d in flow_tasks.meetings(rows, store, part, ["uid"], "rights")]
+    met = [
+        (r.to_pylist(), d["uid"].to_pylist()) for r, d in shuffle.with_their_rows(rows, store, part, ["uid"], "rights")
+    ]
     assert met == [
         ([{"rights": [3], "n": 0}, {"rights": [4], "n": 1}, {"rights": [3], "n": 3}], [3, 4]),
         ([{"rights": [12, 13], "n": 3}], [12, 13]),
@@ -149,7 +151,7 @@ def test_what_stumbles_over_the_limit_names_stage_part_file_and_remedy(
     def fails(task: dict[str, Any]) -> dict[str, Any]:
         raise pa.ArrowInvalid(f"{words} while concatenating arrays")
 
-    monkeypatch.setitem(work.ROUNDS, "join", fails)
+    monkeypatch.setattr(work, "run_round", fails)
     task = {"node": "my_dedup", "kind": "join", "key": "bucket 3", "out": str(tmp_path), "parts": [part]}
     words = "offset overflow"
     [result] = work.run_tasks([task])
@@ -171,7 +173,7 @@ class Moves(Global):
     rewrites = True
 
     def run(self, docs, flow):
-        texts = flow.exchange(self.again, flow.map(self.texts, docs, columns=("uid", "text"), by="key"), by="home")
+        texts = flow.reduce(self.again, flow.map(self.texts, docs, columns=("uid", "text"), by="key"), by="home")
         return flow.rewrite(self.put, texts, docs, columns=("uid", "text"))
 
     def texts(self, docs):

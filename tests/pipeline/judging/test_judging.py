@@ -24,8 +24,8 @@ from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.cli.old_options import named_in
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.judging.medu import Sampling, _file_names, development_sets, documents_of
-from gristmill.pipeline.look import scores
 from gristmill.pipeline.report.build import build_report
+from gristmill.pipeline.report_data import scores
 from gristmill.stages.judge.llm_score import LlmScore
 from tests.classifiers.labelled import BAD, GOOD, texts_of
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of

@@ -18,10 +18,10 @@ from pydantic.fields import FieldInfo
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.flow.saved import kept_at
 from gristmill.pipeline.inputs.files import find_files
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.run.dry_run import foresee
+from gristmill.pipeline.shuffle.saved_index import saved_at
 from gristmill.stages.one_of import choices_in
 from gristmill.stages.paths import PathRole
 from gristmill.stages.stage import Stage
@@ -259,7 +259,7 @@ def test_saved_indexes_lie_beside_the_recipe(setting: str, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     value = "[index]" if setting == "against" else "index"
     step = step_of(recipe_with(tmp_path / "home", f"minhash_dedup: {{{setting}: {value}}}"))
-    addresses = {kept_at(address, step).address for address in (*step.stage.loads, *step.stage.saves)}
+    addresses = {saved_at(address, step).address for address in (*step.stage.loads, *step.stage.saves)}
     assert addresses == {str(tmp_path / "home" / "index" / part) for part in ("bands", "sketches")}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.pipeline.run import cuts
+from gristmill.pipeline.shuffle import shuffle
 from tests.pipeline.runs import go, save, tree, written
 
 RECIPE = """
@@ -57,6 +57,6 @@ def test_workers_and_buckets_do_not_matter(tmp_path, monkeypatch, stage, left, s
     assert sum(line.startswith("w") for line in lines) == left, "what stands once is still there"
     go(recipe, tmp_path / "two", workers=2)
     assert tree(tmp_path / "one", "write") == tree(tmp_path / "two", "write")
-    monkeypatch.setattr(cuts, "ROWS_A_BUCKET", 5)
+    monkeypatch.setattr(shuffle, "ROWS_A_BUCKET", 5)
     go(recipe, tmp_path / "many")
     assert written(tmp_path / "many") == written(tmp_path / "one")

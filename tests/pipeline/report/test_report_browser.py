@@ -17,9 +17,9 @@ import pytest
 
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.report import build_report
+from gristmill.pipeline.report_data import survey as survey_module
+from gristmill.pipeline.report_data.survey import survey_legs
 from gristmill.pipeline.store.storage import Store
-from gristmill.pipeline.survey import sample
-from gristmill.pipeline.survey.survey import survey_legs
 from tests.pipeline.report import surveyed
 
 CHROMIUM = next(
@@ -188,7 +188,7 @@ def test_several_sliders_agree_with_tune_where_the_sample_is_all(opened: Opened,
 def test_a_sample_that_is_not_all_is_off_by_no_more_than_its_error_allows(
     browser: Any, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample, "SAMPLE", 150)
+    monkeypatch.setattr(survey_module, "SAMPLE", 150)
     shutil.copytree(out, tmp_path / "out")
     survey_legs(Store(str(tmp_path / "out")))
     (tmp_path / "out/report.html").write_text(build_report(str(tmp_path / "out")))

@@ -23,14 +23,21 @@ from gristmill.pipeline.look.volume import Volume
 from gristmill.pipeline.look.why import cuts_of
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.sliders import bar_starts, chart_of, in_words, is_flat, tokens_a_unit, until
+from gristmill.pipeline.report_data import survey as survey_module
+from gristmill.pipeline.report_data.histograms import (
+    MOST,
+    Decomposition,
+    RuleThreshold,
+    SignalCounts,
+    edges_of,
+    merged,
+    merged_signal,
+    places_of,
+    plan_survey,
+    thresholds_of,
+)
+from gristmill.pipeline.report_data.survey import survey as survey_again, survey_legs
 from gristmill.pipeline.store.storage import Store
-from gristmill.pipeline.survey import sample
-from gristmill.pipeline.survey.decomposition import Decomposition, plan_survey
-from gristmill.pipeline.survey.histogram_edges import MOST, edges_of, places_of
-from gristmill.pipeline.survey.merged import merged, merged_signal
-from gristmill.pipeline.survey.records import SignalCounts
-from gristmill.pipeline.survey.survey import survey as survey_again, survey_legs
-from gristmill.pipeline.survey.thresholds import RuleThreshold, thresholds_of
 from gristmill.stages import GopherQuality, KeepLanguages
 from gristmill.stages.stage import Limit, Rule, Signals, Verdict, above, below
 from tests.pipeline.report import surveyed
@@ -190,14 +197,14 @@ def test_a_survey_is_the_same_for_any_number_of_workers_and_is_not_done_without_
 def test_a_sample_of_many_documents_is_of_equal_shares(
     out: Path, survey: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample, "SAMPLE", 60)
+    monkeypatch.setattr(survey_module, "SAMPLE", 60)
     found = rules(out)
     small = survey_again(Store(str(out)), "x", found["rules"], found["parts"])
     assert small is not None and small["sample"]["groups"] == [30, 30] and small["sample"]["sizes"] == [300, 100]
     assert [len(surveyed.unpacked(bins)) for bins in small["sample"]["bins"]] == [60] * len(small["cuts"])
     assert [cut["documents"][0] and cut["free"] for cut in small["cuts"]] != []
     assert small["stay"] == survey["stay"]
-    assert sample.quotas(np.array([5, 1000, 10])) == [5, 45, 10]
+    assert survey_module.quotas(np.array([5, 1000, 10])) == [5, 45, 10]
 
 
 class Mixed(Rule):

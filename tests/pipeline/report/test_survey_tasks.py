@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gristmill.pipeline.report_data import survey
+from gristmill.pipeline.report_data.survey import survey_legs
 from gristmill.pipeline.store.records import LookTask, Result
 from gristmill.pipeline.store.storage import Store
-from gristmill.pipeline.survey import sample, tasks
-from gristmill.pipeline.survey.survey import survey_legs
 from tests.pipeline.runs import go, lines, save, sentences, tree
 
 PARTS = 20
@@ -42,15 +42,14 @@ def surveys(out: Path) -> dict[str, bytes]:
 def test_no_grouping_of_parts_changes_a_survey(
     out: Path, monkeypatch: pytest.MonkeyPatch, least: int, fan_in: int, drawn: int
 ) -> None:
-    for module in (sample, tasks):
-        monkeypatch.setattr(module, "SAMPLE", drawn)
+    monkeypatch.setattr(survey, "SAMPLE", drawn)
     steps: Counter[str] = Counter()
     sizes: dict[str, int] = {}
 
     def look(asked: list[LookTask]) -> list[Result]:
         assert all(json.loads(json.dumps(task)) == task for task in asked)  # plain data
         steps.update(task["step"] for task in asked)
-        results = tasks.here(asked)
+        results = survey.here(asked)
         for task, result in zip(asked, results, strict=True):
             for facts in result["files"].values():
                 sizes[task["step"]] = max(sizes.get(task["step"], 0), facts["bytes"])
@@ -60,9 +59,9 @@ def test_no_grouping_of_parts_changes_a_survey(
     before = surveys(out)
     survey_legs(store)
     one_by_one = surveys(out)
-    assert len(before) == 1 and (drawn != sample.SAMPLE or one_by_one != {})
-    monkeypatch.setattr(tasks, "LEAST_TASKS", least)
-    monkeypatch.setattr(tasks, "FAN_IN", fan_in)
+    assert len(before) == 1 and (drawn != survey.SAMPLE or one_by_one != {})
+    monkeypatch.setattr(survey, "LEAST_TASKS", least)
+    monkeypatch.setattr(survey, "FAN_IN", fan_in)
     survey_legs(store, look=look)
     assert surveys(out) == one_by_one
     record = json.loads(next(iter(one_by_one.values())))
@@ -71,11 +70,11 @@ def test_no_grouping_of_parts_changes_a_survey(
     assert steps["hashes"] == steps["counts"] == (1 if least == 1 else PARTS)
     assert (steps["sum of counts"] > PARTS // fan_in) == (least > 1)
     assert sizes.get("sum of counts", 0) <= 2 * sizes["counts"]
-    assert not store.files(tasks.BETWEEN)
+    assert not store.files(survey.BETWEEN)
 
 
 def test_rejects_are_read_in_the_first_files_by_a_task_that_is_told_their_parts_alone(out: Path) -> None:
-    from gristmill.pipeline.look import samples
+    from gristmill.pipeline.report_data import samples
 
     store = Store(str(out))
     legs = samples.legs_with_rules(store)

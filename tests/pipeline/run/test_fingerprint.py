@@ -39,7 +39,7 @@ RECIPE = (
 KINDS = {
     "map": (("gristmill.pipeline.leg.map_task", "gristmill.pipeline.leg.conform"), ("map", "sink")),
     "flow": (
-        ("gristmill.pipeline.run.flow", "gristmill.pipeline.flow.rounds", "gristmill.pipeline.flow.verdicts"),
+        ("gristmill.pipeline.shuffle.shuffle",),
         ("flow",),
     ),
     "pages": (("gristmill.pipeline.leg.side_by_side",), ("pages",)),
@@ -142,8 +142,8 @@ ROUNDS = {"exact_dedup, rounds", "again, rounds"}
     [
         ("gristmill.pipeline.leg.map_task", "work rules"),
         ("gristmill.pipeline.leg.bound_rule", "work rules"),
-        ("gristmill.pipeline.run.flow", "rounds"),
-        ("gristmill.pipeline.flow.verdicts", "rounds"),
+        ("gristmill.pipeline.shuffle.shuffle", "rounds"),
+        ("gristmill.pipeline.shuffle.verdicts", "rounds"),
         ("gristmill.pipeline.store.partitions", "work rules rounds"),
         ("gristmill.pipeline.store.accounting", "work rules rounds"),
         ("gristmill.pipeline.store.partitions", "work rules rounds"),
@@ -238,7 +238,8 @@ def test_what_the_engine_takes_from_lower_floors_is_hashed_with_it_or_with_any_s
 
 def test_every_kind_of_task_is_looked_at() -> None:
     entries = {name for begins, _ in KINDS.values() for name in begins}
-    assert {function.__module__ for function in work.ROUNDS.values()} | {
+    assert {
+        work.run_round.__module__,
         work.run_pages.__module__,
         work.run_map_task.__module__,
         work.run_conform_task.__module__,

@@ -10,7 +10,7 @@ import pytest
 import xxhash
 
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.run import cuts
+from gristmill.pipeline.shuffle import shuffle
 from tests.pipeline.runs import go, save, shared_texts, written
 
 TOY = '''
@@ -26,9 +26,9 @@ class Rare(Global):
     def run(self, docs, flow):
         keys = flow.map(self.sign, docs, columns=("uid", "text"), by="key")
         assert flow.gather(keys).num_rows == docs.rows
-        total = flow.gather(flow.tree(self.add, flow.map(self.one, docs, columns=("uid",), by="key"), by="key"))
+        total = flow.gather(flow.combine(self.add, flow.map(self.one, docs, columns=("uid",), by="key"), by="key"))
         assert total["n"].to_pylist() == [docs.rows]
-        sizes = flow.exchange(self.sizes, keys)
+        sizes = flow.reduce(self.sizes, keys)
         return flow.drop(docs, flow.join(self.letters, sizes, docs, columns=("uid", "text")))
 
     def sign(self, docs):
@@ -61,9 +61,9 @@ class Rare(Global):
 def test_a_toy_stage_equals_its_plain_twin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_a_bucket: int, parts_alone: int, most_slices: int
 ) -> None:
-    monkeypatch.setattr(cuts, "MOST_SLICES", most_slices)
-    monkeypatch.setattr(cuts, "ROWS_A_BUCKET", rows_a_bucket)
-    monkeypatch.setattr(cuts, "PARTS_ALONE", parts_alone)
+    monkeypatch.setattr(shuffle, "MOST_SLICES", most_slices)
+    monkeypatch.setattr(shuffle, "ROWS_A_BUCKET", rows_a_bucket)
+    monkeypatch.setattr(shuffle, "PARTS_ALONE", parts_alone)
     shared_texts(tmp_path / "in", files=10)
     save(tmp_path / "my_global.py", TOY)
     recipe = save(
@@ -77,8 +77,8 @@ def test_a_toy_stage_equals_its_plain_twin(
     found = [r for p in (tmp_path / "out" / "write").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
     assert sorted((r["uid"], r["text"], r["size"], r["letters"]) for r in found) == reference and len(reference) == 30
     kinds = {kind for node, kind in anew if node == "rare"}
-    assert kinds == {"map", "exchange", "join", "merge", "drop"} | ({"regroup"} if most_slices == 8 else set())
-    assert anew["rare", "exchange"] > 1
+    assert kinds == {"map", "reduce", "join", "combine", "drop"} | ({"regroup"} if most_slices == 8 else set())
+    assert anew["rare", "reduce"] > 1
 
 
 OTHER = '''
@@ -96,12 +96,12 @@ class Numbered(Global):
 
     def run(self, docs, flow):
         keys = flow.map(self.sign, docs, columns=("uid", "text"), by="uid")
-        flow.save(keys, self.index, {"made by": "numbered"}, docs=docs)
-        saved, facts = flow.load(self.index)
+        flow.run.save(keys, self.index, {"made by": "numbered"}, docs=docs)
+        saved, facts = flow.run.load(self.index)
         assert facts == {"made by": "numbered"} and saved.count == keys.count
         numbers = flow.scan(self.number, keys, by="uid")
-        sizes = flow.exchange(self.sizes, flow.both(flow.exchange(self.by_key, keys, by="key"), flow.exchange(self.by_key, saved, by="key")), by="uid")
-        return flow.rewrite(self.put, flow.meet(self.together, numbers, sizes), docs, columns=("uid", "text"))
+        sizes = flow.reduce(self.sizes, flow.reduce(self.by_key, keys, by="key") + flow.reduce(self.by_key, saved, by="key"), by="uid")
+        return flow.rewrite(self.put, flow.reduce(self.together, numbers, sizes), docs, columns=("uid", "text"))
 
     def sign(self, docs):
         return pa.table({"uid": docs["uid"], "key": pa.array([xxhash.xxh3_64_intdigest(t.as_py().encode()) for t in docs["text"]], pa.uint64())})
@@ -134,8 +134,8 @@ class Numbered(Global):
 
 @pytest.mark.parametrize("rows_a_bucket", [500_000, 5])
 def test_texts_written_anew_by_a_toy_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_a_bucket: int) -> None:
-    """`scan`, `meet`, `both`, `save`, `load` and `rewrite`."""
-    monkeypatch.setattr(cuts, "ROWS_A_BUCKET", rows_a_bucket)
+    """`scan`, `reduce` of two kinds, rows of two rounds, `save`, `load` and `rewrite`."""
+    monkeypatch.setattr(shuffle, "ROWS_A_BUCKET", rows_a_bucket)
     shared_texts(tmp_path / "in", files=10)
     save(tmp_path / "my_global.py", OTHER)
     recipe = save(
@@ -176,11 +176,11 @@ class Lengths(Global):
     """Says of each text how long it is, and which share of all texts are shorter; drops the longest."""
 
     def run(self, docs, flow):
-        assert flow.shared("longest") is None
-        found = flow.tree(self.most, flow.map(self.longest, docs, columns=("uid", "text", "no_such_column"), by="key"), by="key")
+        assert flow.run.shared("longest") is None
+        found = flow.combine(self.most, flow.map(self.longest, docs, columns=("uid", "text", "no_such_column"), by="key"), by="key")
         flow.report("longest", flow.gather(found)["length"][0].as_py())
-        flow.leave("left/longest.txt", str(flow.gather(found)["length"][0].as_py()))
-        return flow.mark(self.length, docs, columns=("uid", "text", "no_such_column"), beside=found)
+        flow.run.leave("left/longest.txt", str(flow.gather(found)["length"][0].as_py()))
+        return flow.mark(self.length, docs, columns=("uid", "text", "no_such_column"), broadcast=found)
 
     def longest(self, docs):
         assert docs.column_names == ["uid", "text"]
@@ -199,8 +199,8 @@ class Hears(Global):
     """Hears what the stage before it told, and gives each text a number from a table of its own."""
 
     def run(self, docs, flow):
-        table = pa.table({"add": [flow.shared("longest")]})
-        return flow.mark(self.sum, docs, columns=("uid", "length"), beside=table)
+        table = pa.table({"add": [flow.run.shared("longest")]})
+        return flow.mark(self.sum, docs, columns=("uid", "length"), broadcast=table)
 
     def sum(self, docs, table):
         none = pa.nulls(len(docs), pa.string())
@@ -212,7 +212,7 @@ class Hears(Global):
 def test_documents_are_marked_beside_a_table_and_a_later_stage_hears(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts_alone: int
 ) -> None:
-    monkeypatch.setattr(cuts, "PARTS_ALONE", parts_alone)
+    monkeypatch.setattr(shuffle, "PARTS_ALONE", parts_alone)
     shared_texts(tmp_path / "in", files=10)
     save(tmp_path / "toy.py", MARKING)
     recipe = save(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from gristmill.pipeline.flow import rounds
-from gristmill.pipeline.run.flow import DaskFlow
+from gristmill.pipeline.shuffle import shuffle
+from gristmill.pipeline.shuffle.shuffle import Shuffle
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import WORDS, go, save, written
 
@@ -57,20 +57,20 @@ def test_a_large_part_in_batches_is_the_file_in_many_parts(tmp_path: Path, monke
     text_of(tmp_path / "whole", 900)
     whole, parts = done(tmp_path / "whole", size // 10)
     assert parts == 1 and whole == split
-    monkeypatch.setattr(rounds, "MOST_HELD", 10_000)
+    monkeypatch.setattr(shuffle, "MOST_HELD", 10_000)
     monkeypatch.setattr("gristmill.stages.documents.BATCH_ROWS", 50)
     monkeypatch.setattr("gristmill.pipeline.store.partitions.BATCH_ROWS", 50)
     calls: list[int] = []
     files: list[int] = []
-    given, made = rounds.with_documents, DaskFlow.run
-    monkeypatch.setattr(rounds, "with_documents", lambda *some: (calls.append(len(some[2])), given(*some))[1])
+    given, made = shuffle.with_documents, Shuffle.results
+    monkeypatch.setattr(shuffle, "with_documents", lambda *some: (calls.append(len(some[2])), given(*some))[1])
 
-    def counted(flow: DaskFlow, tasks: list) -> list:  # type: ignore[type-arg]
+    def counted(flow: Shuffle, tasks: list) -> list:  # type: ignore[type-arg]
         results = made(flow, tasks)
         files.extend(len(result["files"]) for result in results if result.get("rows"))
         return results
 
-    monkeypatch.setattr(DaskFlow, "run", counted)
+    monkeypatch.setattr(Shuffle, "results", counted)
     text_of(tmp_path / "small", 900)
     small, parts = done(tmp_path / "small", size // 10)
     assert parts == 1 and small == split

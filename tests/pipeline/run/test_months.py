@@ -17,8 +17,8 @@ from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.history import history
 from gristmill.pipeline.recipe import recipe as recipes
-from gristmill.pipeline.run import cuts
 from gristmill.pipeline.run.dry_run import foresee
+from gristmill.pipeline.shuffle import shuffle
 from gristmill.pipeline.store.journal import Journal
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import go, lines, save, written
@@ -120,11 +120,10 @@ def test_indexes_have_few_files_and_the_same_answers_in_many(
     for index in (usual[0]).glob("*/*/*/index.json"):
         named = {file["path"] for file in json.loads(index.read_text())["files"]}
         assert len(named) == 1 and {path.name for path in index.parent.glob("*.arrow")} == named
-    monkeypatch.setattr(cuts, "BYTES_SAVED", 1)
+    monkeypatch.setattr(shuffle, "BYTES_SAVED", 1)
     assert all_months(tmp_path) == usual[1]
     assert len(list((tmp_path / "near" / "2024-10" / "bands").glob("*.arrow"))) == 4
-    monkeypatch.setattr(cuts, "files_saved", lambda rows: 1 << 20)
-    monkeypatch.setattr("gristmill.pipeline.run.flow.files_saved", lambda rows: 1 << 20)
+    monkeypatch.setattr(shuffle, "files_saved", lambda rows: 1 << 20)
     shutil.rmtree(tmp_path / "near")
     shutil.rmtree(tmp_path / "exact")
     for name in MONTHS:
@@ -137,7 +136,7 @@ def test_a_run_that_is_killed_while_it_saves_resumes(
     tmp_path: Path, usual: tuple[Path, dict[str, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the midst of compaction, and between the files and the index that names them."""
-    monkeypatch.setattr(cuts, "BYTES_SAVED", 2000)
+    monkeypatch.setattr(shuffle, "BYTES_SAVED", 2000)
     recipe = month(tmp_path, "2024-8")
     add, seen = Journal.add, Counter[str]()
 
@@ -156,7 +155,7 @@ def test_a_run_that_is_killed_while_it_saves_resumes(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("gristmill.pipeline.flow.saved.write_index", full)
+        patch.setattr("gristmill.pipeline.shuffle.saved_index.write_index", full)
         go(recipe, tmp_path / "2024-8")
     _, anew = go(recipe, tmp_path / "2024-8")
     assert not anew["minhash_dedup", "map"] or not anew["exact_dedup", "map"], "finished rounds are not done again"

@@ -13,12 +13,12 @@ import pytest
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.flow.saved import check_saved, read_index, write_index
 from gristmill.pipeline.inputs.portion import Portion
 from gristmill.pipeline.recipe import recipe as recipes
-from gristmill.pipeline.run import cuts
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.run.run import run
+from gristmill.pipeline.shuffle import shuffle
+from gristmill.pipeline.shuffle.saved_index import check_saved, read_index, write_index
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.dedup import components
 from tests.pipeline.runs import Counting, go, save, written
@@ -66,13 +66,13 @@ def test_neither_do_rounds_nor_regrouping(
 ) -> None:
     """Components by rounds alone, buckets of a few rows, wide buckets on the way; an index of regrouped rows too."""
     monkeypatch.setattr(components, "IN_ONE_TASK", 0)
-    monkeypatch.setattr(cuts, "ROWS_A_BUCKET", 10)
-    monkeypatch.setattr(cuts, "MOST_SLICES", 16)
+    monkeypatch.setattr(shuffle, "ROWS_A_BUCKET", 10)
+    monkeypatch.setattr(shuffle, "MOST_SLICES", 16)
     make(tmp_path / "in")
     recipe = RECIPE.format(parts="files: 1", path="in", settings="save_index: index")
     _, anew = go(save(tmp_path / "r.yaml", recipe), tmp_path / "out")
     assert written(tmp_path / "out") == usual[1]
-    assert anew["minhash_dedup", "regroup"] > 20 and anew["minhash_dedup", "meet"] > 20
+    assert anew["minhash_dedup", "regroup"] > 20 and anew["minhash_dedup", "reduce"] > 20
     left = [path.name.split("-")[1] for path in (tmp_path / "out" / "flow" / "minhash_dedup").glob("*.arrow")]
     assert "sign" in left and not {"nominate", "fetch", "links", "hooks"} & set(left), "what no round asks for goes"
     later = (

@@ -10,8 +10,8 @@ import pytest
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import GristmillError
 from gristmill.pipeline.recipe import recipe as recipes
-from gristmill.pipeline.run.cuts import BUCKETS_FOR_WORK
 from gristmill.pipeline.run.dry_run import foresee
+from gristmill.pipeline.shuffle.shuffle import BUCKETS_FOR_WORK
 from tests.pipeline.runs import go, lines, save, shared_texts, tree, written
 
 RECIPE = "name: r\nparts: {files: 1}\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - exact_dedup\n  - sample: {rate: RATE}\n  - write\n"
@@ -48,7 +48,7 @@ def test_a_second_run_does_nothing_and_a_new_file_only_its_share(tmp_path: Path)
     _, anew = go(recipe, out)
     assert anew["a", "stages"] == 1
     assert anew["exact_dedup", "map"] == 1
-    assert anew["exact_dedup", "exchange"] >= BUCKETS_FOR_WORK and anew["exact_dedup", "drop"] > 0
+    assert anew["exact_dedup", "reduce"] >= BUCKETS_FOR_WORK and anew["exact_dedup", "drop"] > 0
     assert len(written(out)) == 6 * 5 + 3 + 2
     fresh = tmp_path / "fresh"
     go(recipe, fresh)

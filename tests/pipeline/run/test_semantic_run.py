@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gristmill.pipeline.run import cuts
+from gristmill.pipeline.shuffle import shuffle
 from tests.pipeline.runs import go, lines, save
 from tests.stages.semantic.planted import TOPICS, text_of
 
@@ -45,7 +45,7 @@ def test_parts_and_buckets_change_nothing_and_a_second_run_does_nothing(
         lines(tmp_path / "in" / f"{n}.jsonl", texts()[n::4])
     kept: list[list[dict[str, object]]] = []
     for files, rows_a_bucket in ((4, 1_000_000), (1, 7)):
-        monkeypatch.setattr(cuts, "ROWS_A_BUCKET", rows_a_bucket)
+        monkeypatch.setattr(shuffle, "ROWS_A_BUCKET", rows_a_bucket)
         recipe, out = save(tmp_path / "r.yaml", RECIPE.format(files=files)), tmp_path / f"out{files}"
         go(recipe, out)
         kept.append(found(out, "whole"))

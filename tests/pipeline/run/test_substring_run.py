@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from gristmill.pipeline.run import cuts
+from gristmill.pipeline.shuffle import shuffle
 from tests.pipeline.runs import go, lines, save, tree, written
 
 RECIPE = "name: r\nparts: {files: 1}\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - substring_dedup: {tokens: 8, min_left: 3}\n  - write\n"
@@ -40,8 +40,8 @@ def test_a_run_cuts_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert {r["detail"] for r in rejects} == {"12 of 12 tokens stand elsewhere too"} and {
         r["text"] for r in rejects
     } == {PASSAGES[0].upper()}
-    monkeypatch.setattr(cuts, "ROWS_A_BUCKET", 5)
-    monkeypatch.setattr(cuts, "PARTS_ALONE", 2)
+    monkeypatch.setattr(shuffle, "ROWS_A_BUCKET", 5)
+    monkeypatch.setattr(shuffle, "PARTS_ALONE", 2)
     go(recipe, tmp_path / "cut finely")
     go(recipe, tmp_path / "two workers", workers=2)
     assert written(tmp_path / "cut finely") == written(tmp_path / "out") == written(tmp_path / "two workers")

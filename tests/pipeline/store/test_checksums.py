@@ -16,11 +16,11 @@ from hypothesis import given, strategies as st
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import DamagedFile, RunFailed
-from gristmill.pipeline.flow.rows import read_rows, write_rows
-from gristmill.pipeline.flow.saved import read_index, write_index
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe
 from gristmill.pipeline.run.run import run
+from gristmill.pipeline.shuffle.saved_index import read_index, write_index
+from gristmill.pipeline.shuffle.spill import read_rows, write_rows
 from gristmill.pipeline.store import checksums
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time

@@ -48,8 +48,8 @@ def packed(rows: list[dict[str, Any]], pack: Pack, order: Order | None = None, s
     docs: Any = flow.parts(pa.Table.from_pylist(rows, schema=SCHEMA))
     if order is not None:
         docs = order.run(docs, flow)
-    flow.share("tokenizer", TOKENIZER)
-    flow.share("tokenizer_json", "{}")
+    flow.run.share("tokenizer", TOKENIZER)
+    flow.run.share("tokenizer_json", "{}")
     pack.run(docs, flow)
     return flow
 
@@ -184,8 +184,8 @@ def test_a_seed_has_64_bits():
 def test_what_was_handed_over_and_is_in_no_row_ends_the_run(lost, monkeypatch):
     publish = Scattered.publish
 
-    def loses(flow, function, rows, *, beside=None):
-        first, *others = publish(flow, function, rows, beside=beside)
+    def loses(flow, function, rows, *, broadcast=None):
+        first, *others = publish(flow, function, rows, broadcast=broadcast)
         return [first | {lost: first[lost] - 1}, *others]
 
     monkeypatch.setattr(Scattered, "publish", loses)
@@ -209,8 +209,8 @@ def test_places_of_some_documents_alone_are_refused():
     )
     late = flow.parts(pa.Table.from_pylist(rows[20:], schema=SCHEMA))
     joined = type(late)([table for _, table in [*ordered.tables, *late.tables]])
-    flow.share("tokenizer", TOKENIZER)
-    flow.share("tokenizer_json", "{}")
+    flow.run.share("tokenizer", TOKENIZER)
+    flow.run.share("tokenizer_json", "{}")
     with pytest.raises(CannotRun, match="let it join before `order`"):
         Pack(row_length=64).run(joined, flow)
 

@@ -350,7 +350,7 @@ def test_the_sample_is_the_lowest_draws_whoever_looks():
     docs, stage = documents(texts), Tokenize(sample_bytes=5_000)
     flow = Scattered(3)
     chosen = flow.gather(
-        flow.tree(stage.lowest, flow.map(stage.weigh, flow.parts(docs), columns=("uid", "text"), by="key"), by="key")
+        flow.combine(stage.lowest, flow.map(stage.weigh, flow.parts(docs), columns=("uid", "text"), by="key"), by="key")
     )
     keys = np.sort(stage.draw(docs, 0x73616D706C65))
     assert np.sort(chosen["key"].to_numpy()).tolist() == keys[: len(chosen)].tolist()

@@ -14,13 +14,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.leg.bound_rule import BoundRule
-from gristmill.pipeline.look.why import (
-    CANNOT_ASK,
-    Held,
-    RuleReasons,
-    as_value,
-    reasons_by_uid,
-)
+from gristmill.pipeline.report_data.reasons import CANNOT_ASK, Held, RuleReasons, as_value, reasons_by_uid
 from gristmill.pipeline.store.records import LookTask, Part, Result
 from gristmill.pipeline.store.run_records import LegRules
 from gristmill.pipeline.store.storage import Store

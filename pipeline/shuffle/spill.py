@@ -1,5 +1,5 @@
-"""Rows of a global stage on disk: Arrow IPC files, one record batch a bucket, so that a reader takes its slice and no
-more.
+"""Rows of a shuffle, spilled to disk: Arrow IPC files with one record batch a bucket, so that a reader takes its slice
+and no more.
 
 Buckets are the top bits of a column, and their number a power of two; so rows that were cut into another number of
 buckets (those of an index that an earlier run saved) are read as if they had been cut into ours.
@@ -15,15 +15,15 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
-from numpy.typing import NDArray
 
 from gristmill.kernels.base.columns import widened
 from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.store.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch
 from gristmill.pipeline.store.partitions import bucket_of
-from gristmill.pipeline.store.records import FileFacts, RowsHandle
+from gristmill.pipeline.store.records import FileFacts, Part, RowsHandle
 from gristmill.pipeline.store.storage import HashingFile, Store, is_whole
 
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
@@ -36,6 +36,13 @@ class StoredRows:
     files: tuple[FileFacts, ...]
     buckets: int
     by: str | None
+
+    def __add__(self, more: StoredRows) -> StoredRows:
+        if not self.files and self.by is None:  # of an index that holds nothing yet
+            return more
+        if more.files and self.by != more.by:
+            raise ValueError(f"rows cut by {self.by} and by {more.by} do not meet")
+        return StoredRows(self.files + more.files, self.buckets, self.by)
 
     @property
     def count(self) -> int:
@@ -88,6 +95,15 @@ def read_rows(store: Store, rows: RowsHandle, bucket: int | None, buckets: int) 
         if table is not None:
             tables.append(_with_run(table, facts))
     return widened(pa.concat_tables(_alike(tables))) if tables else None
+
+
+def rows_of_part(rows: pa.Table | None, part: Part) -> pa.Table | None:
+    """The rows whose home is a part; None where there are none."""
+    if rows is None:
+        return None
+    here = pc.equal(rows.column("home"), pa.scalar(part["home"], pa.uint64()))
+    rows = rows if pc.all(here).as_py() else rows.filter(here)  # a copy of a giant part's would be as large again
+    return rows if len(rows) else None
 
 
 def _with_run(table: pa.Table, facts: FileFacts) -> pa.Table:
@@ -147,22 +163,18 @@ def damaged_rows(store: Store, facts: FileFacts) -> RunFailed:
     )
 
 
-def write_rows(store: Store, path: str, table: pa.Table, by: str | None, buckets: int) -> FileFacts:
-    """Rows cut by the top bits of a column into one record batch a bucket."""
-    with store.commit(path) as file:
-        _write(file, table, by, range(buckets), buckets)
-    return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
-
-
-def write_range(
-    store: Store, path: str, table: pa.Table, by: str | None, part: int, of: int, buckets: int
+def write_rows(
+    store: Store, path: str, table: pa.Table, by: str | None, buckets: int, wide: tuple[int, int] | None = None
 ) -> FileFacts:
-    """Rows of one of some equal parts of all buckets, cut into the buckets of that part."""
-    spans = buckets // of
+    """Write rows cut by the top bits of a column, one record batch a bucket. `wide`: the bucket, of how many, that all
+    these rows are of; the file has only the buckets within it."""
+    number, wide_buckets = wide or (0, 1)
+    each = buckets // wide_buckets
+    first = number * each
     with store.commit(path) as file:
-        _write(file, table, by, range(part * spans, (part + 1) * spans), buckets)
+        _write(file, table, by, range(first, first + each), buckets)
     facts: FileFacts = {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
-    return {**facts, "cells": (part * spans, spans, buckets)}
+    return {**facts, "cells": (first, each, buckets)} if wide else facts
 
 
 def keep_table(store: Store, beginning: str, table: pa.Table) -> FileFacts:
@@ -175,41 +187,18 @@ def keep_table(store: Store, beginning: str, table: pa.Table) -> FileFacts:
     return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
 
 
-def _write(file: HashingFile, table: pa.Table, by: str | None, cells: range, buckets: int) -> None:
+def _write(file: HashingFile, table: pa.Table, by: str | None, buckets: range, of: int) -> None:
     table = widened(table)
-    batches, schema = _cut(table, by, cells, buckets), table.schema.serialize()
-    with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+    write_batches(file, table.schema, _cut(table, by, buckets, of))
+
+
+def write_batches(file: HashingFile, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> None:
+    """Write record batches, each with its checksum."""
+    serialized = schema.serialize()
+    with pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for place, batch in enumerate(batches):
-            writer.write_batch(
-                batch, custom_metadata={IN_BATCH: batch_checksum(as_in_a_file(batch), schema, place, len(batches))}
-            )
-
-
-def rows_schema(store: Store, path: str) -> pa.Schema:
-    with store.open(path) as file:
-        return pa.ipc.open_file(file).schema
-
-
-def write_without(store: Store, facts: FileFacts, uids: NDArray[np.uint64]) -> FileFacts | None:
-    """Rows that were saved for later runs, without those of some documents, in a file beside; None where none of them
-    is of one."""
-    with store.open(facts["path"]) as file:
-        reader = pa.ipc.open_file(file)
-        schema, count = reader.schema.serialize(), reader.num_record_batches
-        batches = [checked_batch(reader, schema, place, facts["path"]) for place in range(count)]
-        kept = [batch.filter(pa.array(~np.isin(batch.column("uid").to_numpy(), uids))) for batch in batches]
-        rows = sum(map(len, kept))
-        if rows == sum(map(len, batches)):
-            return None
-        content = io.BytesIO()
-        hashing = HashingFile(content)
-        with pa.ipc.new_file(hashing, reader.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-            for place, batch in enumerate(kept):
-                checksum = batch_checksum(as_in_a_file(batch), schema, place, count)
-                writer.write_batch(batch, custom_metadata={IN_BATCH: checksum})
-    path = f"{hashing.checksum}.arrow"
-    store.write(path, content.getvalue())
-    return {**facts, "path": path, "bytes": hashing.length, "checksum": hashing.checksum, "rows": rows}
+            checksum = batch_checksum(as_in_a_file(batch), serialized, place, len(batches))
+            writer.write_batch(batch, custom_metadata={IN_BATCH: checksum})
 
 
 def _cut(table: pa.Table, by: str | None, cells: range, buckets: int) -> list[pa.RecordBatch]:

@@ -1,0 +1,618 @@
+"""How documents are distributed over each signal, and what every threshold of a rule drops: counts, which add up.
+
+What a rule does is split into parts: a document goes if it is beyond one of the limits that the rule declares and that
+can drop it (within reach), or for another reason (fixed). That documents beyond a limit do go is checked on each; a
+rule for which that fails (odd) stays whole. So the count of a moved threshold is exact: of the documents that all else
+keeps, those that it can drop and that are on the near side of it stay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, TypedDict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gristmill.kernels.base.types import Array, Bytes, Floats, Integers, Mask
+from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.leg.bound_rule import BROKE, KEPT, BoundRule, outcome_of
+from gristmill.pipeline.store.partitions import read_part
+from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.storage import Store
+from gristmill.stages.limits import Limit, setting_at
+from gristmill.stages.stage import Rule, Settings, Signals
+
+# --- what a survey leaves (`legs/LEG/survey.json`); the keys are those on disk ----------------------------------------
+
+
+Value: TypeAlias = "bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value] | None"  # a Parquet cell
+Row: TypeAlias = "dict[str, Value]"  # all columns of a Parquet row
+
+
+class SampleEntry(TypedDict, total=False):
+    """A document in report.json or survey.json."""
+
+    uid: str | None
+    url: str | None
+    source: str | None
+    detail: str | None
+    text: str | None
+
+
+class CutEntry(TypedDict):
+    """A threshold of a rule."""
+
+    stage: str
+    field: str
+    signal: str
+    side: Literal["low", "high"]  # low: documents below it go; high: those above
+    value: float
+
+
+class CutCounts(CutEntry):
+    """A threshold, and how many documents it takes. Lists by bin are over the edges of its signal; lists by group are
+    over the sources of the survey, each of documents and of what they weigh."""
+
+    at: int  # its place among the edges
+    takes: int
+    reached: list[int]  # by bin
+    free: list[list[int]]  # by group
+    documents: list[list[int]]  # by group and bin
+    weights: list[list[int]]
+
+
+class SignalCounts(TypedDict):
+    """The histogram of a signal."""
+
+    edges: list[float]
+    counts: list[int]
+    places: list[float]  # of the edges in a drawing
+    decades: bool
+    knee: float | None
+    low: float
+    high: float
+
+
+class RuleLines(TypedDict):
+    """A rule as a recipe has it."""
+
+    stage: str
+    settings: JSONObject
+
+
+class SurveySample(TypedDict):
+    """Some documents of each group; what is packed is base64 of a byte a document."""
+
+    sizes: list[int]
+    groups: list[int]
+    weights: list[int]
+    gone: str
+    bins: list[str]
+
+
+class SurveyRecord(TypedDict):
+    """The survey of a leg."""
+
+    version: int
+    leg: str
+    weight: str | None
+    sources: list[str]
+    reach: list[list[int]]  # by group: documents that came to the rules, and what they weigh
+    stay: list[list[int]]
+    rules: dict[str, RuleLines]
+    cuts: list[CutCounts]
+    signals: dict[str, SignalCounts]
+    languages: list[tuple[str, int, int]]  # name, documents that came, documents that stay
+    more_languages: tuple[int, int, int]
+    kept: list[SampleEntry]
+    sample: SurveySample
+
+
+# --- the limits of a rule that a slider can move ----------------------------------------------------------------------
+
+
+LARGEST = np.finfo(np.float64).max  # a limit that a recipe sets to mean none may be a whole number that no array holds
+
+
+@dataclass(frozen=True)
+class RuleThreshold:
+    """One limit, and its value: documents with the signal below (`low`) or above (`high`) it go."""
+
+    stage: str
+    limit: Limit
+    value: float
+    narrow: bool  # is the value rounded to float32 before it is compared?
+
+    @property
+    def field(self) -> str:
+        return str(self.limit.setting)
+
+    @property
+    def signal(self) -> str:
+        return self.limit.signal
+
+    @property
+    def side(self) -> Literal["low", "high"]:
+        return self.limit.side
+
+    def beyond(self, values: Array, threshold: float) -> Mask:
+        """Which values go."""
+        limit = np.float64(np.float32(threshold)) if self.narrow else np.float64(threshold)
+        return self.limit.beyond(values.astype(np.float64), limit)
+
+    def bins(self, values: Array, edges: Floats) -> Bytes:
+        """How many edges each value has passed. Moved to edge k, the cut takes bins up to k (`low`) or those after k
+        (`high`)."""
+        limits = edges.astype(np.float32).astype(np.float64) if self.narrow else edges
+        side: Literal["left", "right"] = "right" if self.side == "low" else "left"
+        return np.searchsorted(limits, values.astype(np.float64), side=side).astype(np.uint8)
+
+
+def thresholds_of(rule: Rule, view: pa.RecordBatch) -> list[RuleThreshold]:
+    """The limits of a rule that a slider can move: a setting of its own (an entry of a list or of a table is none), on
+    one signal that some documents have."""
+    settings = Counter(limit.setting for limit in rule.limits)
+    signals = Signals(view)
+    thresholds = []
+    for limit in rule.limits:
+        value = setting_at(rule, limit.setting)
+        if (
+            value is None
+            or not abs(value) <= LARGEST
+            or settings[limit.setting] > 1
+            or not is_field(rule, limit.setting)
+        ):
+            continue
+        if limit.signal not in view.schema.names or not is_number(view.schema.field(limit.signal).type):
+            continue
+        if len(view) and view.column(limit.signal).null_count < len(view):
+            narrow = rule.values(limit, signals).dtype == np.float32
+            thresholds.append(RuleThreshold(rule.called, limit, float(value), narrow))
+    return thresholds
+
+
+def is_field(settings: Settings, path: str | float) -> bool:
+    """Is a path one of fields alone?"""
+    if not isinstance(path, str):
+        return False
+    place: object = settings
+    for step in path.split("."):
+        if not isinstance(place, Settings):
+            return False
+        place = getattr(place, step)
+    return True
+
+
+def goes(rule: Rule, view: pa.RecordBatch) -> Mask:
+    """Which documents a rule does not keep."""
+    gone: Mask = outcome_of(rule, view).first != KEPT
+    return gone
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+# --- bars of a histogram, steps of a slider ---------------------------------------------------------------------------
+
+
+STEPS = 200  # of the even grid; with what is added never more than 254
+WHOLE_STEPS = 250  # where the signal is a count: up to here each is a step of its own
+TAIL = 24  # steps between what is drawn to scale and the highest, at most
+MOST = 254
+SHARES = 2.0  # what never comes so far is a share or a score, and drawn evenly
+LEFT, DRAWN, BEYOND = 0.02, 0.88, 0.08  # of the width: before the first edge, to scale, and for the tail
+LADDERS = (  # the numbers that a decade is stepped through, finest first: from, up to, by
+    ((100, 500, 5), (500, 1000, 10)),
+    ((100, 1000, 10),),
+    ((100, 500, 10), (500, 1000, 50)),
+    ((100, 300, 10), (300, 1000, 50)),
+    ((100, 200, 10), (200, 500, 50), (500, 1000, 100)),
+    ((100, 200, 50), (200, 1000, 100)),
+    ((100, 200, 100), (200, 500, 300), (500, 1000, 500)),
+)
+
+
+def edges_of(values: Floats, thresholds: Sequence[float], whole: bool) -> tuple[list[float], bool]:
+    """Steps from the lowest to the highest of some values; and whether they are drawn by decades."""
+    low, high = min([float(values.min()), *thresholds]), max([float(values.max()), *thresholds])
+    low = min([low, *(t / 4 for t in thresholds if t > 0)])
+    low = float(math.floor(low)) if whole else low
+    to_scale = (
+        max([float(np.quantile(values, 0.99)), *(1.5 * t for t in thresholds if t > 0), low]) if not whole else high
+    )
+    decades = (low >= 0 and high > WHOLE_STEPS and whole) or (low > 0 and high / low > 1000 and high > SHARES)
+    if whole and not decades:
+        to_scale = high = high + 1  # so that documents at the highest have a bar as wide as the others
+    grid = by_decades(low, high, whole) if decades else evenly(low, min(to_scale, high), high, whole)
+    edges = sorted({*grid, *thresholds})
+    spare = [edge for edge in edges if edge not in thresholds]
+    while len(edges) > MOST:
+        spare = spare[::2]
+        edges = sorted({*spare, *thresholds})
+    return edges, decades
+
+
+def evenly(low: float, to_scale: float, high: float, whole: bool) -> list[float]:
+    """Even steps of a round size as far as most documents are, larger ones for the few beyond."""
+    step = size_of_step(max(to_scale - low, 1e-12) / (WHOLE_STEPS + 1 if whole else STEPS), whole)
+    grid = steps(low, to_scale, step)
+    if high > grid[-1]:
+        wider = max(step, size_of_step((high - grid[-1]) / TAIL, whole))
+        grid += [edge for edge in steps(grid[-1], high, wider) if edge > grid[-1]]
+    return grid
+
+
+def steps(low: float, high: float, step: float) -> list[float]:
+    first, last = math.floor(low / step + 1e-9), max(math.ceil(high / step - 1e-9), math.floor(low / step + 1e-9) + 1)
+    return [rounded(step * k, step) for k in range(first, last + 1)]
+
+
+def rounded(value: float, step: float) -> float:
+    return round(value, max(0, 2 - math.floor(math.log10(step)))) + 0.0
+
+
+def size_of_step(least: float, whole: bool) -> float:
+    """The next of 1, 5, 10 times a power of ten: steps of 2 would pass over the numbers that people write."""
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(factor * power for factor in (1, 5, 10) if factor * power >= least * (1 - 1e-9))
+    return max(1.0, step) if whole else step
+
+
+def by_decades(low: float, high: float, whole: bool) -> list[float]:
+    """Numbers that a person would write (10, 11, 12, ... 50, 55, 60), as many in each decade as there is room for."""
+    first = max(low, 1.0) if whole else low
+    for ladder in LADDERS:
+        grid = climbed(ladder, first, high, whole)
+        if len(grid) <= STEPS + 40:
+            break
+    return grid
+
+
+def climbed(ladder: Sequence[tuple[int, int, int]], first: float, high: float, whole: bool) -> list[float]:
+    """The numbers of a ladder, from the last that is not above `first` to the first that is not below `high`."""
+    rungs = [rung for begin, end, by in ladder for rung in range(begin, end, by)]
+    decades = range(math.floor(math.log10(first)), math.ceil(math.log10(high)) + 1)
+    numbers = [
+        float(f"{rung}e{decade - 2}")
+        for decade in decades
+        for rung in rungs
+        if not whole or decade >= 2 or rung % 10 ** (2 - decade) == 0
+    ]
+    inside = [number for number in numbers if first < number < high]
+    return [max(n for n in numbers if n <= first), *inside, min(n for n in numbers if n >= high)]
+
+
+def places_of(edges: Sequence[float], decades: bool, to_scale: float | None = None) -> list[float]:
+    """Where each edge lies between the left (0) and the right (1) of a drawing."""
+    if decades:
+        logs = [math.log10(max(edge, 1e-12)) for edge in edges]
+        logs = [max(log, logs[1] - 0.1) for log in logs] if edges[0] <= 0 and len(logs) > 2 else logs
+        low, high = logs[0], logs[-1]
+        return [LEFT + (1 - 2 * LEFT) * (log - low) / ((high - low) or 1) for log in logs]
+    low, high = edges[0], edges[-1]
+    knee = high if to_scale is None or to_scale >= high else to_scale
+    return [
+        LEFT + (DRAWN if knee < high else 1 - 2 * LEFT) * (edge - low) / ((knee - low) or 1)
+        if edge <= knee
+        else LEFT + DRAWN + BEYOND * (edge - knee) / (high - knee)
+        for edge in edges
+    ]
+
+
+# --- rules split into what each threshold drops -----------------------------------------------------------------------
+
+
+NOT_SIGNALS = {"uid", "text", "url", "id", "date", "meta", "source"}
+
+
+@dataclass
+class SurveyPlan:
+    """What is counted in every part."""
+
+    rules: list[BoundRule]
+    cuts: list[list[RuleThreshold]]  # by rule
+    edges: dict[str, Floats]  # by signal
+    decades: set[str]  # signals whose edges lie evenly by their logarithms
+    columns: list[str]
+    weight: str | None
+    groups: dict[str, int]  # sources, as they are told apart
+
+
+def plan_survey(
+    rules: list[BoundRule],
+    cuts: list[list[RuleThreshold]],
+    sample: pa.RecordBatch,
+    columns: list[str],
+    weight: str | None,
+    groups: dict[str, int],
+) -> SurveyPlan:
+    thresholds: dict[str, list[float]] = {}
+    for cut in (cut for of_rule in cuts for cut in of_rule):
+        thresholds.setdefault(cut.signal, []).append(cut.value)
+    names = [
+        name
+        for name in sample.schema.names
+        if name not in NOT_SIGNALS and "@" not in name and is_number(sample.schema.field(name).type)
+    ]
+    views = {cut.signal: d.view(sample) for d, of_rule in zip(rules, cuts, strict=True) for cut in of_rule}
+    edges, decades = {}, set()
+    for name in dict.fromkeys([*thresholds, *names]):
+        column = views[name].column(name) if name in views else sample.column(name)
+        values = finite(column)
+        if len(values):
+            steps, by_decades = edges_of(values, thresholds.get(name, []), bool(pa.types.is_integer(column.type)))
+            edges[name] = np.array(steps)
+            decades |= {name} if by_decades else set()
+    return SurveyPlan(rules, cuts, edges, decades, columns, weight, groups)
+
+
+def finite(column: pa.Array) -> Floats:
+    values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    numbers: Floats = values[np.isfinite(values)]
+    return numbers
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """The rules of a leg taken apart, for a batch of documents."""
+
+    gone: Mask  # by what no threshold governs
+    touched: list[Mask]  # by cut: within its reach
+    beyond: list[Mask]  # by cut: within its reach, and taken
+    bins: list[Bytes]
+    columns: dict[str, pa.Array]  # signals that have a threshold, as the rules saw them
+    odd: set[int]
+
+    @classmethod
+    def of(cls, plan: SurveyPlan, batch: pa.RecordBatch) -> Decomposition:
+        gone = np.zeros(len(batch), bool)
+        touched, beyond, bins, columns, odd = [], [], [], {}, set()
+        for number, (deciding, cuts) in enumerate(zip(plan.rules, plan.cuts, strict=True)):
+            rule, view = deciding.rule, deciding.view(batch)
+            outcome = outcome_of(rule, view)
+            if not cuts:
+                gone |= outcome.first != KEPT
+                continue
+            signals, verdict = Signals(view), outcome.verdict
+            fixed = outcome.first == BROKE
+            held = {reason: verdict.held(bit) for bit, reason in enumerate(verdict.reasons)}
+            explained = {reason: np.zeros(len(batch), bool) for reason in held}
+            reaches = []
+            for cut in cuts:
+                values, reason = rule.values(cut.limit, signals), cut.limit.reason
+                reached = rule.governed(cut.limit, signals) & (values == values)
+                taken = reached & cut.beyond(values, cut.value)
+                if (taken & ~held.get(reason, np.zeros(len(batch), bool)) & ~fixed).any():
+                    odd.add(number)  # a verdict of its own does not do what the limit says
+                    break
+                explained[reason] |= taken
+                columns[cut.signal] = view.column(cut.signal)
+                reaches.append((reached, taken))
+                bins.append(cut.bins(values, plan.edges[cut.signal]))
+            for reason, rows in held.items():
+                fixed |= rows & ~explained[reason]
+            touched += [reached & ~fixed for reached, _ in reaches]
+            beyond += [taken & ~fixed for _, taken in reaches]
+            gone |= fixed
+        return cls(gone, touched, beyond, bins, columns, odd)
+
+
+# --- counts of the documents of some parts ----------------------------------------------------------------------------
+
+
+LANGUAGE = "language"
+
+
+class PlainCounts(TypedDict):
+    """`SurveyCounts` as plain data; its arrays one after the other."""
+
+    counts: list[int]
+    spans: dict[str, list[float]]
+    languages: dict[str, list[int]]
+    odd: list[int]
+
+
+@dataclass
+class SurveyCounts:
+    """What one part, or all of them, came to: counts by group of sources."""
+
+    reach: Integers
+    stay: Integers
+    free: list[Integers]  # by cut: kept by all else and out of its reach
+    bins: list[Integers]  # by cut: kept by all else and within its reach, by bin
+    reached: list[Integers]  # by cut: within its reach, whatever else takes them, by bin
+    histograms: dict[str, Integers]
+    spans: dict[str, tuple[float, float]] = field(default_factory=dict)  # by signal: the lowest and the highest
+    languages: dict[str, Integers] = field(default_factory=dict)
+    odd: set[int] = field(default_factory=set)  # rules that thresholds do not explain
+
+    @classmethod
+    def of(cls, plan: SurveyPlan) -> SurveyCounts:
+        groups = len(set(plan.groups.values()))
+        cuts = [cut for of_rule in plan.cuts for cut in of_rule]
+        bins = [np.zeros((groups, 2, len(plan.edges[cut.signal]) + 1), np.int64) for cut in cuts]
+        histograms = {name: np.zeros(len(edges) + 1, np.int64) for name, edges in plan.edges.items()}
+        two = (groups, 2)
+        free = [np.zeros(two, np.int64) for _ in cuts]
+        reached = [np.zeros(len(plan.edges[cut.signal]) + 1, np.int64) for cut in cuts]
+        return cls(np.zeros(two, np.int64), np.zeros(two, np.int64), free, bins, reached, histograms)
+
+    def arrays(self) -> list[Integers]:
+        return [self.reach, self.stay, *self.free, *self.bins, *self.reached, *self.histograms.values()]
+
+    def plain(self) -> PlainCounts:
+        return {
+            "counts": np.concatenate([counts.ravel() for counts in self.arrays()]).tolist(),
+            "spans": {name: list(span) for name, span in self.spans.items()},
+            "languages": {name: counts.tolist() for name, counts in self.languages.items()},
+            "odd": sorted(self.odd),
+        }
+
+    @classmethod
+    def from_plain(cls, plan: SurveyPlan, plain: PlainCounts) -> SurveyCounts:
+        counts, begin = cls.of(plan), 0
+        for array in counts.arrays():
+            array[...] = np.array(plain["counts"][begin : begin + array.size], np.int64).reshape(array.shape)
+            begin += array.size
+        counts.spans = {name: (low, high) for name, (low, high) in plain["spans"].items()}
+        counts.languages = {name: np.array(both, np.int64) for name, both in plain["languages"].items()}
+        counts.odd = set(plain["odd"])
+        return counts
+
+    def spanned(self, name: str, low: float, high: float) -> None:
+        before = self.spans.get(name, (low, high))
+        self.spans[name] = (min(low, before[0]), max(high, before[1]))
+
+
+def count_part(store: Store, plan: SurveyPlan, part: Part, counted: SurveyCounts) -> None:
+    """Add the documents of a part."""
+    group = plan.groups[part["source"]]
+    for batch in read_part(store, part, plan.columns):
+        apart = Decomposition.of(plan, batch)
+        counted.odd |= apart.odd
+        if apart.odd:
+            continue
+        weights = weights_of(batch, plan.weight)
+        against = apart.gone.astype(np.int16)
+        for taken in apart.beyond:
+            against += taken
+        stays = against == 0
+        counted.reach[group] += (len(batch), weights.sum())
+        counted.stay[group] += (stays.sum(), weights[stays].sum())
+        for k, (reached, taken, bins) in enumerate(zip(apart.touched, apart.beyond, apart.bins, strict=True)):
+            else_kept = against == taken
+            free, held = else_kept & ~reached, else_kept & reached
+            counted.free[k][group] += (free.sum(), weights[free].sum())
+            length = counted.bins[k].shape[2]
+            counted.reached[k] += np.bincount(bins[reached], minlength=length)
+            counted.bins[k][group, 0] += np.bincount(bins[held], minlength=length)
+            counted.bins[k][group, 1] += np.bincount(bins[held], weights[held], length).astype(np.int64)
+        for name, counts in counted.histograms.items():
+            values = signal_values(apart.columns.get(name), batch, name)
+            if len(values):
+                counts += np.bincount(np.searchsorted(plan.edges[name], values, side="right"), minlength=len(counts))
+                counted.spanned(name, float(values.min()), float(values.max()))
+        if LANGUAGE in batch.schema.names:
+            count_languages(counted, batch.column(LANGUAGE), stays)
+
+
+def signal_values(seen: pa.Array | None, batch: pa.RecordBatch, name: str) -> Floats:
+    """The signal of each document that has it, as a rule saw it where one did."""
+    if seen is None and name not in batch.schema.names:
+        return np.zeros(0, np.float64)
+    return finite(batch.column(name) if seen is None else seen)
+
+
+def weights_of(batch: pa.RecordBatch, weight: str | None) -> Integers:
+    if weight is None or weight not in batch.schema.names:
+        return np.zeros(len(batch), np.int64)
+    values: Integers = pc.fill_null(batch.column(weight), 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return values
+
+
+def count_languages(counted: SurveyCounts, column: pa.Array, stays: Mask) -> None:
+    coded = pc.dictionary_encode(column.cast(pa.string()))
+    names = [*coded.dictionary.to_pylist(), None]
+    which = pc.fill_null(coded.indices, len(names) - 1).to_numpy(zero_copy_only=False)
+    came, stayed = (np.bincount(rows, minlength=len(names)) for rows in (which, which[stays]))
+    for k, name in enumerate(names):
+        if came[k]:
+            label = name or "unknown"
+            counted.languages[label] = counted.languages.get(label, np.zeros(2, np.int64)) + np.array(
+                [came[k], stayed[k]]
+            )
+
+
+def sum_of(some: Sequence[PlainCounts]) -> PlainCounts:
+    """Of counts by the same plan."""
+    spans: dict[str, list[float]] = {}
+    languages: dict[str, list[int]] = {}
+    for counts in some:
+        for name, (low, high) in counts["spans"].items():
+            before = spans.get(name, [low, high])
+            spans[name] = [min(low, before[0]), max(high, before[1])]
+        for name, (came, stayed) in counts["languages"].items():
+            before_it = languages.get(name, [0, 0])
+            languages[name] = [before_it[0] + came, before_it[1] + stayed]
+    total = np.sum([np.array(counts["counts"], np.int64) for counts in some], axis=0)
+    return {
+        "counts": total.tolist(),
+        "spans": spans,
+        "languages": languages,
+        "odd": sorted({rule for counts in some for rule in counts["odd"]}),
+    }
+
+
+# --- histograms of several legs as one --------------------------------------------------------------------------------
+
+
+def side_by_side(surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
+    """The first leg, and those that have other sources: they are beside it. What is behind it has the same documents
+    again."""
+    chosen: list[SurveyRecord] = []
+    for survey in surveys:
+        if all(set(survey["sources"]).isdisjoint(other["sources"]) for other in chosen):
+            chosen.append(survey)
+    return chosen
+
+
+def merged_signal(name: str, surveys: Sequence[SurveyRecord]) -> SignalCounts:
+    """Of the legs that have the signal, those with all sources, each document once; of several such choices the one
+    with most documents, which is the earliest in the run."""
+
+    def documents(survey: SurveyRecord) -> int:
+        return sum(survey["signals"][name]["counts"])
+
+    def covered(chosen: Sequence[SurveyRecord]) -> tuple[int, int]:
+        return sum(len(survey["sources"]) for survey in chosen), sum(map(documents, chosen))
+
+    having = [survey for survey in surveys if name in survey["signals"]]
+    narrow = sorted(having, key=lambda survey: (len(survey["sources"]), -documents(survey)))
+    wide = sorted(having, key=lambda survey: (-len(survey["sources"]), -documents(survey)))
+    chosen = max(side_by_side(narrow), side_by_side(wide), key=covered)
+    return merged([survey["signals"][name] for survey in chosen])
+
+
+def merged(signals: Sequence[SignalCounts]) -> SignalCounts:
+    """Over the edges that part every leg's documents exactly, so that counts stay exact where edges differ."""
+    if len(signals) == 1:
+        return signals[0]
+    low, high = min(signal["low"] for signal in signals), max(signal["high"] for signal in signals)
+    candidates = sorted({low, *(edge for signal in signals for edge in signal["edges"])})
+    edges = [edge for edge in candidates if all(parts_exactly(edge, signal) for signal in signals)]
+    below = np.sum([[documents_below(edge, signal) for edge in edges] for signal in signals], axis=0)
+    total = sum(sum(signal["counts"]) for signal in signals)
+    decades = any(signal["decades"] for signal in signals)
+    return {
+        "edges": edges,
+        "counts": np.diff([0, *below, total]).tolist(),
+        "places": [round(place, 4) for place in places_of(edges, decades)],
+        "decades": decades,
+        "knee": None,
+        "low": low,
+        "high": high,
+    }
+
+
+def parts_exactly(edge: float, signal: SignalCounts) -> bool:
+    return edge in signal["edges"] or edge <= signal["low"] or edge > signal["high"]
+
+
+def documents_below(edge: float, signal: SignalCounts) -> int:
+    if edge <= signal["low"]:
+        return 0
+    if edge > signal["high"]:
+        return sum(signal["counts"])
+    return sum(signal["counts"][: signal["edges"].index(edge) + 1])
+
+
+def cuts_of(name: str, surveys: Sequence[SurveyRecord]) -> list[CutCounts]:
+    """The thresholds on a signal, each once: a rule that sources with legs of their own share is in each leg."""
+    cuts = [cut for survey in surveys for cut in survey["cuts"] if cut["signal"] == name]
+    return list({(cut["stage"], cut["field"], cut["side"], cut["value"]): cut for cut in cuts}.values())

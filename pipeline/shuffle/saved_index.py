@@ -1,0 +1,287 @@
+"""Rows of a global stage that a run saves for later runs (an index): where they are, and who owns them.
+
+An index is a folder with `index.json` and the files that it names. An address that is no index stands for all indexes
+below it, one a name: `index/` with `index/2024-10/bands` and `index/2024-11/bands` is `index/bands`. A stage that saves
+into such a folder takes the names before its own, so that a month that is run again does not see later ones.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.fingerprint import digest
+from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.recipe.recipe import Recipe, Step
+from gristmill.pipeline.shuffle.spill import StoredRows, write_batches
+from gristmill.pipeline.store.checksums import checked_batch
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.records import EarlierRun, FileFacts, SavedIndex
+from gristmill.pipeline.store.storage import HashingFile, Store, open_checked
+from gristmill.stages.paths import located
+from gristmill.stages.stage import Global
+
+COPIED_AT_ONCE = 8 << 20
+
+
+# --- index.json -------------------------------------------------------------------------------------------------------
+
+
+def write_index(store: Store, index: SavedIndex) -> None:
+    """Write what a saved index holds; it counts once this is there."""
+    store.write_json("index.json", {**index, "checksum": digest(index)})
+
+
+def read_index(store: Store) -> SavedIndex | None:
+    """What a saved index holds; None where there is none, an error where it is not what was written."""
+    if (index := index_if_intact(store)) is not None or not store.exists("index.json"):
+        return index
+    raise RunFailed(
+        f"{store.at('index.json')}: this is not what was written; "
+        "run the recipe that saved this index again, which mends it"
+    )
+
+
+def index_if_intact(store: Store) -> SavedIndex | None:
+    index: SavedIndex | None = store.read_json_if_whole("index.json")
+    if isinstance(index, dict) and index.get("checksum") == digest(without_checksum(index)):
+        return index
+    return None
+
+
+def without_checksum(index: SavedIndex) -> JSONObject:
+    return cast(JSONObject, {name: value for name, value in index.items() if name != "checksum"})
+
+
+# --- saving and loading -----------------------------------------------------------------------------------------------
+
+
+def save_rows(
+    store: Store, target: Store, rows: StoredRows, made: tuple[str, JSONObject, str, int], journal: Journal
+) -> None:
+    """Copy the files of some rows into a folder for later runs; those that are there already stay, and those of an
+    index that is replaced go when the new one counts. `made`: by whom, its facts, the stage's fingerprint, documents.
+    """
+    target.make_root()
+    files: list[FileFacts] = []
+    for file in rows.files:
+        name = f"{file['checksum']}.arrow"
+        if not journal.holds(target, name, file["checksum"]):
+            with open_checked(store, file) as rows_of_file, target.commit(name) as copy:
+                while piece := rows_of_file.read(COPIED_AT_ONCE):
+                    copy.write(piece)
+        files.append({**file, "path": name})
+    owner, facts, stage_fingerprint, documents = made
+    recipe, _, stage = owner.partition("/")
+    run: EarlierRun = {
+        "name": recipe,
+        "stage": stage,
+        "fingerprint": stage_fingerprint,
+        "documents": documents,
+        "rows": rows.count,
+    }
+    index: SavedIndex = {
+        "of": owner, "facts": facts, "by": rows.by, "buckets": rows.buckets, "files": files, "run": run,
+    }  # fmt: skip
+    before = index_if_intact(target)
+    if before is None or without_checksum(before) != without_checksum(index):
+        write_index(target, index)
+    remove_unnamed(target, files)
+
+
+def remove_unnamed(index: Store, files: list[FileFacts]) -> None:
+    """Remove files of rows that an index does not name."""
+    named = {file["path"] for file in files}
+    index.remove([path for path in index.files("") if path.endswith(".arrow") and path not in named])
+
+
+@dataclass(frozen=True)
+class NamedIndex:
+    """One index that a stage reads, and the name by which its rejects and records call it."""
+
+    name: str
+    store: Store
+
+
+def load_all(address: str, step: Step, named: bool) -> tuple[StoredRows, JSONObject, list[JSONObject]]:
+    """The rows of all indexes at an address, the facts that they share, and which runs they are of. `named`: rows with
+    a column for the run's name."""
+    rows, facts, earlier = StoredRows((), 1, None), None, []
+    for index in indexes_at(address, step):
+        saved = read_index(index.store)
+        if saved is None:
+            raise RunFailed(f"{step.called}: {index.store.address} holds no saved index (there is no index.json)")
+        if facts is not None and saved["facts"] != facts:
+            raise RunFailed(
+                f"{step.called}: {index.store.address} was made with other settings than the indexes before it "
+                f"({saved['facts']} and not {facts})"
+            )
+        facts = saved["facts"]
+        files: list[FileFacts] = [{**file, "store": index.store.anywhere} for file in saved["files"]]
+        files = [{**file, "run": index.name} for file in files] if named else files
+        rows = StoredRows((*rows.files, *files), max(rows.buckets, saved["buckets"]), saved["by"])
+        when = index.store.modified("index.json").isoformat(timespec="seconds")
+        run = cast(JSONObject, saved["run"])
+        earlier.append({"index": index.name, "address": index.store.address, "saved": when, **run})
+    return rows, facts or {}, earlier
+
+
+# --- addresses -------------------------------------------------------------------------------------------------------
+
+
+def saved_at(address: str, step: Step) -> Store:
+    """Where rows are kept for other runs: an address, or a path that is the recipe's as its other paths are."""
+    return Store(located(re.sub(r"(?<!:)//+", "/", address), step.folder.resolve()))
+
+
+def indexes_at(address: str, step: Step) -> list[NamedIndex]:
+    """The indexes that an address stands for: itself, or those below the folder it names, in order of their names."""
+    store, path = saved_at(address, step), PurePosixPath(address)
+    if store.exists("index.json") or not is_library(store, address, step):
+        return [NamedIndex(path.parent.name, store)]
+    own = own_name(store, address, step)
+    names = sorted((name for name in names_below(store) if own is None or in_order(name) < in_order(own)), key=in_order)
+    below = [NamedIndex(name, Store(f"{library_of(store)}/{name}/{path.name}")) for name in names]
+    return [index for index in below if index.store.exists("index.json")]
+
+
+def is_library(store: Store, address: str, step: Step) -> bool:
+    """Does an address that is no index stand for indexes below it? One into which the stage saves does so before there
+    is any."""
+    if own_name(store, address, step) is not None:
+        return True
+    part = PurePosixPath(address).name
+    return any(Store(f"{library_of(store)}/{name}/{part}").exists("index.json") for name in names_below(store))
+
+
+def library_of(store: Store) -> str:
+    """The folder whose name a recipe has; addresses of indexes are of a part in it, such as its bands."""
+    return store.anywhere.rstrip("/").rpartition("/")[0]
+
+
+def names_below(store: Store) -> list[str]:
+    folder = Store(library_of(store))
+    try:
+        entries = folder.fs.ls(folder.root, detail=True, **({} if folder.local else {"refresh": True}))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [str(entry["name"]).rstrip("/").rpartition("/")[2] for entry in entries if entry["type"] == "directory"]
+
+
+def own_name(store: Store, address: str, step: Step) -> str | None:
+    """The name under which the stage itself saves into this folder."""
+    part = PurePosixPath(address).name
+    for saved in cast(Global, step.stage).saves:
+        folder, _, last = saved_at(saved, step).anywhere.rstrip("/").rpartition("/")
+        library, _, name = folder.rpartition("/")
+        if last == part and library == library_of(store):
+            return name
+    return None
+
+
+def in_order(name: str) -> list[tuple[int, str]]:
+    """Names as people count: 2024-9 before 2024-10."""
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"([0-9]+)", name)]
+
+
+def owner_of(recipe: Recipe, step: Step) -> str:
+    """What saved rows say that they are of: rows of another recipe's stage are never replaced."""
+    return f"{recipe.name}/{step.called}"
+
+
+def check_saved(recipe: Recipe, whole: bool) -> None:
+    """RecipeError, before any work, where an index that a global stage reads is missing, or one that it saves would
+    replace another's."""
+    leaves: set[str] = set()
+    for step in recipe.all_steps:
+        if not isinstance(step.stage, Global):
+            continue
+        where = f"{recipe.path}:{step.line}: {step.called}"
+        takes = {index.store.address for address in step.stage.loads for index in indexes_at(address, step)}
+        for address in sorted(takes - leaves):
+            if read_index(Store(address)) is None:
+                raise RecipeError(f"{where}: {address} holds no saved index (there is no index.json)")
+        saves = {saved_at(address, step).address for address in step.stage.saves}
+        for address in sorted(saves) if whole else ():
+            if address in takes:
+                raise RecipeError(
+                    f"{where}: {address} would be replaced, and is what is compared with; "
+                    "save into another folder, and name both in the next run"
+                )
+            there = index_if_intact(Store(address))
+            if there is not None and there["of"] != owner_of(recipe, step):
+                raise RecipeError(f"{where}: {address} is of {there['of']}; save into another folder, or remove it")
+        leaves |= saves
+
+
+def saved_is_gone(step: Step) -> bool:
+    """Is something missing that the stage saved for later runs?"""
+    return any(not saved_at(address, step).exists("index.json") for address in cast(Global, step.stage).saves)
+
+
+def identities_of_loaded(step: Step) -> list[str]:
+    """Hashes of the indexes that a stage loads; its task depends on them."""
+    indexes = [index for address in cast(Global, step.stage).loads for index in indexes_at(address, step)]
+    return [digest([index.name, saved and known_as(saved)]) for index in indexes for saved in [read_index(index.store)]]
+
+
+# --- takedowns -------------------------------------------------------------------------------------------------------
+
+
+def known_as(index: SavedIndex) -> JSONObject:
+    """By what runs know an index: where documents were forgotten, by what it held before."""
+    return index.get("was", without_checksum(index))
+
+
+def forget_in_index(saved: Store, uids: NDArray[np.uint64], known: bool) -> int:
+    """Remove the rows of some documents from a saved index; how many went. `known`: later runs are not to see a
+    difference. After a kill it can be called again: files that the index does not name go with the next call."""
+    index = read_index(saved)
+    if index is None:
+        return 0
+    files: list[FileFacts] = []
+    for facts in index["files"]:
+        holds_uids = "uid" in rows_schema(saved, facts["path"]).names
+        files.append((write_without(saved, facts, uids) if holds_uids else None) or facts)
+    went = sum(facts["rows"] for facts in index["files"]) - sum(facts["rows"] for facts in files)
+    if went:
+        before = known_as(index)
+        changed = cast(SavedIndex, {**without_checksum(index), "files": files})
+        changed["run"] = {**changed["run"], "rows": sum(facts["rows"] for facts in files)}
+        if known:
+            changed["was"] = {name: value for name, value in before.items() if name != "was"}
+        write_index(saved, changed)
+    remove_unnamed(saved, files)
+    return went
+
+
+def rows_schema(store: Store, path: str) -> pa.Schema:
+    with store.open(path) as file:
+        return pa.ipc.open_file(file).schema
+
+
+def write_without(store: Store, facts: FileFacts, uids: NDArray[np.uint64]) -> FileFacts | None:
+    """Rows that were saved for later runs, without those of some documents, in a file beside; None where none of them
+    is of one."""
+    with store.open(facts["path"]) as file:
+        reader = pa.ipc.open_file(file)
+        schema, count = reader.schema.serialize(), reader.num_record_batches
+        batches = [checked_batch(reader, schema, place, facts["path"]) for place in range(count)]
+        kept = [batch.filter(pa.array(~np.isin(batch.column("uid").to_numpy(), uids))) for batch in batches]
+        rows = sum(map(len, kept))
+        if rows == sum(map(len, batches)):
+            return None
+        content = io.BytesIO()
+        hashing = HashingFile(content)
+        write_batches(hashing, reader.schema, kept)
+    path = f"{hashing.checksum}.arrow"
+    store.write(path, content.getvalue())
+    return {**facts, "path": path, "bytes": hashing.length, "checksum": hashing.checksum, "rows": rows}
