@@ -4,7 +4,7 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -79,18 +79,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shared_template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyPatch]:
+def shared_fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyPatch]:
     """Runs in a test's process fork their workers from one template, as long as the environment stays the same. A
     template of its own costs a run 3 seconds of a core; it saves time alone, so that results are the same without."""
-    from gristmill.pipeline.processes import lifetime, template
+    from gristmill.pipeline import processes
 
     common = tmp_path_factory.mktemp("template") / "common.yaml"
     common.write_text(COMMON_STAGES)
-    begin, end, inherited = template.begin, template.end, {}
+    begin, end, inherited = processes.start_fork_server, processes.stop_fork_server, {}
     # what pytest sets for each test, what is said of the terminal, and what Dask sets when it starts a worker
-    not_inherited = {"PYTEST_CURRENT_TEST", "COLUMNS", "PYTHONHASHSEED", "__DASK_PARENT_PID", *template.ENVIRONMENT}
+    not_inherited = {
+        "PYTEST_CURRENT_TEST",
+        "COLUMNS",
+        "PYTHONHASHSEED",
+        "__DASK_PARENT_PID",
+        *processes.WORKER_ENVIRONMENT,
+    }
 
-    def begin_once(recipe: Path) -> None:
+    def begin_once(recipe: Path | None, environment: Mapping[str, str] = processes.WORKER_ENVIRONMENT) -> None:
         here = {name: value for name, value in os.environ.items() if name not in not_inherited}
         if here != inherited:
             end()
@@ -99,27 +105,27 @@ def shared_template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest
         begin(common)
 
     def end_workers() -> None:
-        """What `template.end` does, but for the template itself."""
-        pid = template.pid()
+        """What `stop_fork_server` does, but for the template itself."""
+        pid = processes.fork_server_pid()
         if pid is not None:
-            lifetime.end(lifetime.descendants(pid))
+            processes.kill(processes.descendants(pid))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(template, "begin", begin_once)
-        patch.setattr(template, "end", end_workers)
+        patch.setattr(processes, "start_fork_server", begin_once)
+        patch.setattr(processes, "stop_fork_server", end_workers)
         yield patch
     end()
 
 
 @pytest.fixture
-def own_template(shared_template: pytest.MonkeyPatch) -> Iterator[None]:
+def own_fork_server(shared_fork_server: pytest.MonkeyPatch) -> Iterator[None]:
     """The template as users have it, one for each run."""
-    from gristmill.pipeline.processes import template
+    from gristmill.pipeline import processes
 
-    shared = template.begin, template.end
-    shared_template.undo()
-    template.end()
+    shared = processes.start_fork_server, processes.stop_fork_server
+    shared_fork_server.undo()
+    processes.stop_fork_server()
     yield
-    template.end()
-    shared_template.setattr(template, "begin", shared[0])
-    shared_template.setattr(template, "end", shared[1])
+    processes.stop_fork_server()
+    shared_fork_server.setattr(processes, "start_fork_server", shared[0])
+    shared_fork_server.setattr(processes, "stop_fork_server", shared[1])

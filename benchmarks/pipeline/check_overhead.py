@@ -25,10 +25,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from benchmarks.paired import on_one_core
-from benchmarks.soak.flips import Quieter, in_this_process
+from benchmarks.soak.flips import Quieter
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.processes import template
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.shuffle import spill
@@ -54,8 +52,6 @@ T_9 = 2.262  # Student's t, 0.975, 9 degrees of freedom
 def seconds(recipe: Path, out: Path, checked: bool) -> float:
     """Processor seconds of a run."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(patch.object(Engine, "_work", in_this_process))
-        stack.enter_context(patch.object(template, "begin", lambda recipe: None))
         if not checked:
             stack.enter_context(patch.object(checksums, "is_whole", lambda store, path, checksum: True))
             stack.enter_context(
@@ -65,7 +61,7 @@ def seconds(recipe: Path, out: Path, checked: bool) -> float:
             stack.enter_context(patch.object(spill, "as_in_a_file", lambda batch: batch))
         gc.collect()
         begin = time.process_time()
-        run(recipes.load(recipe), str(out), Where(1), Quieter())
+        run(recipes.load(recipe), str(out), Where(0), Quieter())
         return time.process_time() - begin
 
 

@@ -153,9 +153,9 @@ def workers(folder: Path, how: dict[str, Any]) -> None:
     import dask
     from distributed import Worker
 
-    from gristmill.pipeline.engine import work
+    from gristmill.pipeline.engine import worker
 
-    work.run_round = light  # type: ignore[assignment]
+    worker.run_round = light  # type: ignore[assignment]
 
     async def serve() -> None:
         settings = {"nthreads": 1, "memory_limit": 0, "dashboard": False, "local_directory": str(folder)}

@@ -38,7 +38,7 @@ from benchmarks.pipeline import made_documents
 from benchmarks.pipeline.made_documents import origins
 from benchmarks.pipeline.near_scale import make
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.processes.gpus import gpus_here
+from gristmill.pipeline.processes import gpus_here
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run

@@ -22,12 +22,9 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.soak.flips import Quieter
-from gristmill.pipeline.engine import engine as engines
+from gristmill.pipeline.engine import executor
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.engine.work import run_tasks
-from gristmill.pipeline.leg.resume import by_name
-from gristmill.pipeline.processes import template
+from gristmill.pipeline.engine.worker import run_tasks
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
 
@@ -89,18 +86,15 @@ def traced_run(folder: Path, title: str) -> Trace:
     )
     trace = Trace()
 
-    def work(engine: Engine, left: list[Any], results: dict[str, Any]) -> None:
-        for task in left:
-            sys.setprofile(trace)
-            try:
-                (result,) = run_tasks([task])
-            finally:
-                sys.setprofile(None)
-            results |= by_name(task, result)
-            engine.accept(task, result)
+    def traced(tasks: list[Any], terms: Any) -> list[Any]:
+        sys.setprofile(trace)
+        try:
+            return run_tasks(tasks, terms)
+        finally:
+            sys.setprofile(None)
 
-    with patch.object(engines.Engine, "_work", work), patch.object(template, "begin", lambda recipe: None):
-        summary = run(recipes.load(recipe), str(folder / "out"), Where(1), Quieter())
+    with patch.object(executor, "run_tasks", traced):
+        summary = run(recipes.load(recipe), str(folder / "out"), Where(0), Quieter())
     kept = [stage["kept"] for stage in summary.record["stages"]]
     if not kept or kept[-1] != 1:
         raise SystemExit(f"the page did not come through: {summary.record['stages']}")

@@ -16,13 +16,8 @@ import random
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.engine.work import run_tasks
-from gristmill.pipeline.leg.resume import by_name
-from gristmill.pipeline.processes import template
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.record import without_times
@@ -124,24 +119,11 @@ class BreaksOff(Quieter):
             raise KeyboardInterrupt
 
 
-def in_this_process(engine: Engine, tasks: list[Task], results: dict[str, Result]) -> None:
-    """In place of `Engine._work`."""
-    for task in tasks:
-        [result] = run_tasks([task])
-        engine.accept(task, result)
-        results |= by_name(task, result)
-        engine.worked += 1
-        engine.ui.finished(task, result, anew=True)
-
-
 def work(folder: Path, face: Quieter, with_workers: bool = True) -> Quieter:
     """The recipe in a folder, to its end or where it is broken off."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        if not with_workers:
-            stack.enter_context(patch.object(Engine, "_work", in_this_process))
-            stack.enter_context(patch.object(template, "begin", lambda recipe: None))
-        run(recipes.load(folder / "flips.yaml"), str(folder / "out"), Where(1), face)
+        run(recipes.load(folder / "flips.yaml"), str(folder / "out"), Where(1 if with_workers else 0), face)
     return face
 
 

@@ -11,9 +11,9 @@ from rich.text import Text
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.plan import CONTROL
 from gristmill.pipeline.ablate.run import PreparedAblation
-from gristmill.pipeline.ablate.workers import Crew, connected
+from gristmill.pipeline.ablate.workers import Crew, client_for
+from gristmill.pipeline.engine.cluster import GPU_RESOURCE
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.processes.gpus import RESOURCE
 from gristmill.pipeline.tables import Grid
 from gristmill.trainer.model.flops import flops_of
 
@@ -33,8 +33,8 @@ def speed_of(crew: Crew) -> float:
     """Of one of its workers, where these are elsewhere."""
     if crew.scheduler is None:
         return speed_here(crew.device, crew.threads)
-    with connected(crew.scheduler) as client:
-        resources = {RESOURCE: 1} if crew.gpus else None
+    with client_for(crew) as client:
+        resources = {GPU_RESOURCE: 1} if crew.gpus else None
         speed: float = client.submit(speed_here, crew.device, crew.threads, pure=False, resources=resources).result()
     return speed
 

@@ -10,11 +10,10 @@ go on, and their folders are locked until they end.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,21 +21,29 @@ from typing import TYPE_CHECKING, TypedDict
 
 from gristmill.pipeline.ablate.records import Job, JobResult
 from gristmill.pipeline.ablate.work import RESULT, failure
-from gristmill.pipeline.engine.cluster import silenced
+from gristmill.pipeline.engine.cluster import (
+    CONNECT,
+    GPU_RESOURCE,
+    LocalWorkers,
+    client_of,
+    client_of_own,
+    local_cluster,
+)
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.processes import template
-from gristmill.pipeline.processes.cores import cores_here
-from gristmill.pipeline.processes.gpus import RESOURCE, gpus_here, spread_over
-from gristmill.pipeline.processes.lifetime import end_with_parent
+from gristmill.pipeline.processes import cores_here, gpus_here
 
 THREADS = 2  # of a worker on the CPU, unless asked
 DEATHS = 1  # of workers over one job, before it is given up
 ARRIVES = 60.0  # seconds that a file written elsewhere may take to be seen here
-CONNECTS = "10s"
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+SETTINGS: Mapping[str, object] = {
+    "distributed.scheduler.allowed-failures": DEATHS,
+    "distributed.worker.memory.terminate": False,  # a model's memory is not Dask's to judge
+    "distributed.worker.daemon": False,  # compilers of kernels are processes of their own
+}
 
 if TYPE_CHECKING:
-    from distributed import Client, Future, LocalCluster, Worker
+    from distributed import Client, Future
 
 Work = Callable[[Job], JobResult]
 
@@ -61,7 +68,7 @@ def crew_of(workers: int | None, scheduler: str | None = None) -> Crew:
     if scheduler is not None:
         if workers == 0:
             raise RecipeError("--workers 0 runs in this process, --scheduler elsewhere; take one of them")
-        with connected(scheduler) as client:
+        with client_of(scheduler, CONNECT, SETTINGS) as client:
             return _of_these(client.scheduler_info()["workers"], workers, scheduler)
     gpus = tuple(gpus_here())
     cores = cores_here()
@@ -80,7 +87,7 @@ class WorkerInfo(TypedDict):
 
 def _of_these(there: dict[str, WorkerInfo], asked: int | None, scheduler: str) -> Crew:
     """All with a GPU, or all if none has one."""
-    with_gpu = {address: worker for address, worker in there.items() if worker["resources"].get(RESOURCE)}
+    with_gpu = {address: worker for address, worker in there.items() if worker["resources"].get(GPU_RESOURCE)}
     chosen = with_gpu or there
     if not chosen:
         raise RunFailed(
@@ -121,8 +128,7 @@ class Team:
                 yield job, self.work(job)
         elif jobs:
             if self._client is None:
-                place = connected(self.crew.scheduler) if self.crew.scheduler else _cluster(self.crew)
-                self._client = self._stack.enter_context(place)
+                self._client = self._stack.enter_context(client_for(self.crew))
             yield from self._by_dask(self._client, jobs, begins)
 
     def _by_dask(
@@ -131,7 +137,7 @@ class Team:
         from distributed import KilledWorker, as_completed
 
         waiting = list(jobs)
-        resources = {RESOURCE: 1} if self.crew.gpus else None
+        resources = {GPU_RESOURCE: 1} if self.crew.gpus else None
 
         def hand_over() -> Future:
             job = waiting.pop(0)
@@ -165,22 +171,6 @@ class Team:
             yield job, result
 
 
-@contextlib.contextmanager
-def connected(scheduler: str) -> Iterator[Client]:
-    """A client of a scheduler that is there already."""
-    from distributed import Client
-
-    with silenced():
-        try:
-            client = Client(scheduler, timeout=CONNECTS)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise RunFailed(f"no scheduler answers at {scheduler}: {error}") from error
-        try:
-            yield client
-        finally:
-            _close(client)
-
-
 def _stopped(client: Client, futures: list[Future]) -> None:
     """Takes back what has not begun, and ends the workers that are in the middle of a job, for a thread cannot be
     stopped: their nannies start others. (Asked to restart a worker, Dask starts the other and often leaves the process
@@ -209,59 +199,10 @@ def _arrived(path: Path) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _cluster(crew: Crew) -> Iterator[Client]:
-    import dask
-    from distributed import Client, LocalCluster
-
-    settings = {
-        "distributed.scheduler.allowed-failures": DEATHS,
-        "distributed.scheduler.work-stealing": False,
-        # A model's memory is not Dask's to judge; tensors cannot be spilled.
-        "distributed.worker.memory.target": False,
-        "distributed.worker.memory.spill": False,
-        "distributed.worker.memory.pause": False,
-        "distributed.worker.memory.terminate": False,
-        "distributed.worker.profile.enabled": False,
-        "distributed.worker.multiprocessing-method": template.SPAWNED,  # CUDA does not survive a fork
-        "distributed.worker.daemon": False,  # compilers of kernels are processes of their own
-        **{f"distributed.nanny.pre-spawn-environ.{name}": str(crew.threads) for name in VARIABLES},
-        "logging": {"distributed": "error"},
-    }
-    with (
-        silenced(),
-        template.held(),
-        template.environment_kept(*VARIABLES),
-        dask.config.set(settings),
-        contextlib.ExitStack() as stack,
-    ):
-        try:
-            cluster = LocalCluster(
-                n_workers=0 if crew.gpus else crew.processes,
-                threads_per_worker=1,
-                processes=True,
-                memory_limit=None,
-                host="127.0.0.1",
-                dashboard_address=None,
-                preload=["gristmill.pipeline.ablate.workers"],
-                silence_logs=logging.CRITICAL,
-            )
-        except RuntimeError as error:
-            raise RunFailed(f"the workers do not start: {error.__cause__ or error}") from error
-        stack.callback(_close, cluster)
-        if crew.gpus:
-            spread_over(cluster, [None] * crew.processes, list(crew.gpus))
-        client = Client(cluster)
-        stack.callback(_close, client)
-        yield client
-
-
-def dask_setup(worker: Worker) -> None:
-    """Preloaded by every worker: leave Ctrl-C to the driver, and do not outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
-
-
-def _close(thing: Client | LocalCluster) -> None:
-    with contextlib.suppress(Exception):  # whatever is gone already cannot be closed, and the results are on disk
-        thing.close(timeout=5)
+def client_for(crew: Crew) -> AbstractContextManager[Client]:
+    """A Dask client of the crew's scheduler, or of workers that are started here for the time of a block."""
+    if crew.scheduler:
+        return client_of(crew.scheduler, CONNECT, SETTINGS)
+    variables = dict.fromkeys(VARIABLES, str(crew.threads))
+    workers = LocalWorkers(crew.processes, gpus=crew.gpus or None, environment=variables)
+    return client_of_own(lambda: local_cluster(workers), SETTINGS)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gristmill.pipeline import processes
 from gristmill.pipeline.cli import (
     ablate as cli_ablate,
     compressing as cli_compressing,
@@ -35,7 +36,6 @@ from gristmill.pipeline.cli import (
 )
 from gristmill.pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words, of_storage
 from gristmill.pipeline.help_pages import HelpfulGroup
-from gristmill.pipeline.processes import template
 from gristmill.pipeline.screen import console, escape, print_anything, say
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def run_command(
 ) -> None:
     """Run a recipe. Run it again to resume; only what changed is recomputed."""
     if not (scheduler or cluster) and out and is_new(out, recipe):
-        template.begin(recipe)  # loads stages while we read the recipe
+        processes.start_fork_server(recipe)  # loads stages while we read the recipe
     from gristmill.pipeline.engine.cluster import Where
     from gristmill.pipeline.inputs.budget import Budget
     from gristmill.pipeline.inputs.estimate import estimate, share_of
@@ -390,7 +390,7 @@ def main() -> None:
         say(console(stderr=True), f"{error}" or type(error).__name__, "red")
         sys.exit(1)
     finally:
-        template.end()
+        processes.stop_fork_server()
 
 
 def command() -> None:

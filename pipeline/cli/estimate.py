@@ -49,7 +49,7 @@ def estimate(
 
     from gristmill.pipeline.inputs.notes import facts_of, fetches_of
     from gristmill.pipeline.inputs.portion import listed_inputs, part_sizes
-    from gristmill.pipeline.processes.cores import cores_here
+    from gristmill.pipeline.processes import cores_here
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.recipe.memory_limit import check_memory
     from gristmill.pipeline.run.forecast import Shape, asked_of_models, forecast

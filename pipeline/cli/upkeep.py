@@ -25,8 +25,7 @@ from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.files import LOOP, Folders, all_were_read, is_run, refuse_special, runs_above
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.processes.cores import cores_here
-from gristmill.pipeline.processes.nodes import in_words as in_nodes, nodes_here
+from gristmill.pipeline.processes import cores_here, describe_nodes, nodes_here
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.yaml_lines import load_with_lines
 from gristmill.pipeline.run.stale import stages_of, unused_results
@@ -96,7 +95,7 @@ def this_machine(gpus: Sequence[str]) -> Grid:
     table.add_row("gristmill", version("gristmill"))
     table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
     table.add_row("cores", f"{cores_here()} usable")
-    table.add_row("memory nodes", in_nodes(nodes_here()))
+    table.add_row("memory nodes", describe_nodes(nodes_here()))
     memory = psutil.virtual_memory()
     table.add_row("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB")
     disk = shutil.disk_usage(Path.cwd())

@@ -41,7 +41,7 @@ def warm(
 
     if portable:
         os.environ.update(portable_kernels.ENVIRONMENT)  # numba is not here yet
-    from gristmill.pipeline.processes.kernel_packs import file_name, packed, unpack
+    from gristmill.pipeline.engine.kernel_packs import file_name, packed, unpack
 
     if (from_ is None) != (sha256 is None):
         raise RecipeError("--from and --sha256 go together: a pack is code, and is used only if it is the one you mean")
@@ -79,7 +79,7 @@ def specs_of(recipe: Path | None) -> list[StageSpec]:
 
 def compile_all(specs: Sequence[StageSpec]) -> int:
     """In as many processes as there are cores; how many stages."""
-    from gristmill.pipeline.processes.cores import cores_here
+    from gristmill.pipeline.processes import cores_here
 
     def rank(spec: StageSpec) -> int:
         return SLOWEST_FIRST.index(spec["stage"]) if spec["stage"] in SLOWEST_FIRST else len(SLOWEST_FIRST)

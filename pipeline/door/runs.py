@@ -129,9 +129,10 @@ def run(
 ) -> Run:
     """Run a recipe into the folder `out`. Run it again to resume: finished work is not repeated.
 
-    `workers` are processes of this machine, one a core by default, and `memory` is the limit of each; `scheduler` is
-    the address of a Dask scheduler, `cluster` a YAML file for dask-jobqueue. `progress`: bars while it goes; by default
-    in notebooks that have ipywidgets. Raises `GristmillError` with a message for people.
+    `workers` are processes of this machine, one a core by default, and `memory` is the limit of each; with 0 all tasks
+    run in this process. `scheduler` is the address of a Dask scheduler, `cluster` a YAML file for dask-jobqueue.
+    `progress`: bars while it goes; by default in notebooks that have ipywidgets. Raises `GristmillError` with a message
+    for people.
     """
     refuse_in_a_worker()
     loaded = recipe if isinstance(recipe, Recipe) else recipes.load(Path(recipe))

@@ -1,4 +1,4 @@
-"""Tasks to results: the scheduler of tasks, the cluster, what a worker does, and careful retries of what killed one.
+"""Tasks to results: the engine and its journal, executors, clusters, and what a worker does.
 
-From outside: `engine.Engine`, `cluster.connected`.
+From outside: `engine.Engine`, `executor.executor_for`, `cluster.Where`.
 """

@@ -1,4 +1,8 @@
-"""Workers to run on: processes of this machine, a scheduler that is already there, or a cluster described in a file."""
+"""Make Dask clusters: processes of this machine, a scheduler that is already there, or a cluster described in a file.
+
+The only place that does, for runs and ablations alike. Stages that want a GPU (`Stage.gpu`) are sent only to workers
+with Dask's resource `GPU`: local ones get one GPU each, and GPU workers of others say `--resources "GPU=1"`.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,29 @@ import contextlib
 import importlib.util
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import yaml
 
+from gristmill.pipeline import processes
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.json_types import JSON, JSONObject
-from gristmill.pipeline.processes import template
-from gristmill.pipeline.processes.cores import cores_here
-from gristmill.pipeline.processes.gpus import gpus_here, spread_over
-from gristmill.pipeline.processes.nodes import nodes_here, places_for
+from gristmill.pipeline.processes import assign_cores, cores_here, gpus_here, nodes_here
 from gristmill.pipeline.recipe.memory_limit import check_memory
 
 if TYPE_CHECKING:
-    from distributed import Client, LocalCluster, Scheduler
+    from distributed import Client, Scheduler, SpecCluster
     from distributed.deploy.cluster import Cluster
     from tornado.httputil import HTTPServerRequest
 
+GPU_RESOURCE = "GPU"
+LOOPBACK = "127.0.0.1"
 STARTS = 3
 ASK_AGAIN = 5_000.0  # milliseconds
 ADDRESS = re.compile(r"([a-z]+://)?[^/]+:\d+/?|inproc://.+")
@@ -62,28 +68,35 @@ class Where:
     gpus: bool = False  # does a stage want one?
 
     @property
+    def inline(self) -> bool:
+        """Whether tasks run in this process, without workers."""
+        return self.workers == 0
+
+    @property
     def forked(self) -> bool:
-        """Are the workers processes of this machine, forked from a template?"""
-        return template.POSSIBLE and not self.scheduler and not self.cluster
+        """Whether the workers are processes of this machine, forked from a server."""
+        return not self.inline and not self.elsewhere
 
     @property
     def elsewhere(self) -> bool:
-        """May the workers be on other machines?"""
+        """Whether the workers may be on other machines."""
         return bool(self.scheduler or self.cluster)
 
     @property
     def count(self) -> int:
-        return self.workers or cores_here()
+        return 1 if self.inline else self.workers or cores_here()
 
     @property
     def expected(self) -> int:
         """Workers, as far as that is known before they are there."""
-        return self.workers or (1 if self.scheduler or self.cluster else cores_here())
+        return self.workers or (1 if self.elsewhere else self.count)
 
     def check(self) -> None:
-        """What can be seen to be wrong before anything is begun."""
-        if self.workers is not None and self.workers < 1:
-            raise RecipeError(f"workers: {self.workers}; at least 1 was expected")
+        """Raise for what is wrong before anything is begun."""
+        if self.workers is not None and self.workers < 0:
+            raise RecipeError(f"workers: {self.workers}; at least 1 was expected, or 0 to run in this process")
+        if self.inline and self.elsewhere:
+            raise RecipeError("workers: 0 runs in this process, a scheduler or a cluster elsewhere; take one of them")
         if self.cluster:
             settings_in(Path(self.cluster))
         if self.scheduler and not ADDRESS.fullmatch(self.scheduler):
@@ -96,8 +109,8 @@ class Where:
             raise RecipeError(f"--memory {self.memory}: {error}") from error
 
     def check_reaches(self, address: str, who: str = "") -> None:
-        """Workers are other processes: what lies in the memory of this one they do not see."""
-        in_this_process = self.scheduler is not None and self.scheduler.startswith("inproc://")
+        """Raise where workers are other processes, and an address is of this one's memory."""
+        in_this_process = self.inline or (self.scheduler is not None and self.scheduler.startswith("inproc://"))
         if address.startswith("memory://") and not in_this_process:
             raise RecipeError(
                 f"{who}{address}: memory:// is of one process, and each worker is another; "
@@ -119,59 +132,82 @@ def check_tls(scheduler: str) -> None:
             raise RecipeError(f"--scheduler {scheduler}: {variable}: no such file: {path}")
 
 
+# What every cluster of ours is told.
+SETTINGS: Mapping[str, object] = {
+    "distributed.scheduler.work-stealing": False,  # few tasks are in flight, so that none has to be moved
+    # Tasks hold one batch and hand back a few numbers: there is nothing to spill, and a pause would only stall.
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    # The profiler holds frames of the thread at work, so that what they hold is freed by the thread that watches:
+    # resiliparse's trees may only be freed by the thread that made them, say so on standard error, and are leaked.
+    "distributed.worker.profile.enabled": False,
+    # No page here shows GPUs, and NVML stops a worker from starting where CUDA_VISIBLE_DEVICES names one that it
+    # does not know.
+    "distributed.diagnostics.nvml": False,
+    "distributed.worker.multiprocessing-method": processes.METHOD,
+    "distributed.nanny.pre-spawn-environ": {},  # the fork server has them
+    # Every loop of Dask's looks at itself 50 times a second, and at the machine twice: 3 % of a core in the driver,
+    # 1.6 % in each worker.
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "2s",
+    # Each of Dask's connections keeps its last thousand messages, tasks in full: gigabytes at a thousand workers.
+    "distributed.admin.low-level-log-length": 20,
+    "distributed.comm.timeouts.connect": CONNECT,
+    "logging": {"distributed": "error"},
+}
+OF_RUNS: Mapping[str, object] = {
+    "distributed.scheduler.allowed-failures": 0,  # a worker that dies leaves a breadcrumb, and the engine reads it
+    "distributed.worker.memory.terminate": 0.95,
+}
+
+
+def connected(where: Where, recipe: Path, patience: float = CONNECT) -> AbstractContextManager[Client]:
+    """A Dask client for a run; what was started here is stopped at the end. Workers of this machine are forked from a
+    server with the stages of the recipe. `patience` is for a scheduler of others that does not answer, in seconds."""
+    if where.scheduler:
+        return client_of(where.scheduler, patience, OF_RUNS)
+    if where.cluster:
+        return client_of_own(partial(from_file, Path(where.cluster), recipe), OF_RUNS)
+    return client_of_own(partial(local, where, recipe), OF_RUNS)
+
+
 @contextlib.contextmanager
-def connected(where: Where, recipe: Path, patience: float = CONNECT) -> Iterator[Client]:
-    """A Dask client; what was started here is stopped at the end. Workers of this machine are forked from a template
-    with the stages of the recipe. `patience` is for a scheduler of others that does not answer, in seconds."""
-    # Dask is slow to import; a run in which nothing has changed never gets here.
-    import dask
+def client_of(scheduler: str, patience: float, settings: Mapping[str, object]) -> Iterator[Client]:
+    """A client of a scheduler that is there already."""
     from distributed import Client
 
-    settings = {
-        # a worker that dies leaves a trail, and the engine looks for the document
-        "distributed.scheduler.allowed-failures": 0,
-        "distributed.scheduler.work-stealing": False,  # few tasks are in flight, so that none has to be moved
-        # Tasks hold one batch and hand back a few numbers: there is nothing to spill, and a pause would only stall.
-        "distributed.worker.memory.target": False,
-        "distributed.worker.memory.spill": False,
-        "distributed.worker.memory.pause": False,
-        "distributed.worker.memory.terminate": 0.95,
-        # The profiler holds frames of the thread at work, so that what they hold is freed by the thread that watches:
-        # resiliparse's trees may only be freed by the thread that made them, say so on standard error, and are leaked.
-        "distributed.worker.profile.enabled": False,
-        # No page here shows GPUs, and NVML stops a worker from starting where CUDA_VISIBLE_DEVICES names one that it
-        # does not know.
-        "distributed.diagnostics.nvml": False,
-        "distributed.worker.multiprocessing-method": template.FORKED if template.POSSIBLE else template.SPAWNED,
-        "distributed.nanny.pre-spawn-environ": {} if template.POSSIBLE else template.ENVIRONMENT,
-        # Every loop of Dask's looks at itself 50 times a second, and at the machine twice: 3 % of a core in the driver,
-        # 1.6 % in each worker.
-        "distributed.admin.tick.interval": "1s",
-        "distributed.admin.system-monitor.interval": "2s",
-        # Each of Dask's connections keeps its last thousand messages, tasks in full: gigabytes at a thousand workers.
-        "distributed.admin.low-level-log-length": 20,
-        "distributed.comm.timeouts.connect": CONNECT,
-        "logging": {"distributed": "error"},
-    }
-    with (
-        silenced(),
-        template.environment_kept(*template.ENVIRONMENT),
-        dask.config.set(settings),
-        contextlib.ExitStack() as stack,
-    ):
-        if where.scheduler:
-            try:
-                client = Client(where.scheduler, timeout=patience)
-            except (OSError, TimeoutError, ValueError) as error:
-                raise RunFailed(f"no scheduler answers at {where.scheduler}: {error}") from error
-            stack.callback(_close, client)
-        else:
-            stack.enter_context(template.held())
-            cluster = from_file(Path(where.cluster), recipe) if where.cluster else local(where, recipe)
-            stack.callback(_close, cluster)
-            client = undisturbed(lambda: Client(cluster))
-            stack.callback(_close, client)
+    with dask_settings(settings):
+        try:
+            client = Client(scheduler, timeout=patience)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise RunFailed(f"no scheduler answers at {scheduler}: {error}") from error
+        try:
+            yield client
+        finally:
+            _close(client)
+
+
+@contextlib.contextmanager
+def client_of_own(start: Callable[[], Cluster], settings: Mapping[str, object]) -> Iterator[Client]:
+    """A client of a cluster that is started for the time of a block."""
+    from distributed import Client
+
+    with dask_settings(settings), processes.fork_server(), contextlib.ExitStack() as stack:
+        cluster = start()
+        stack.callback(_close, cluster)
+        client = undisturbed(lambda: Client(cluster))
+        stack.callback(_close, client)
         yield client
+
+
+@contextlib.contextmanager
+def dask_settings(more: Mapping[str, object]) -> Iterator[None]:
+    import dask  # slow to import: a run in which nothing has changed never gets here
+
+    kept = processes.variables_kept(*processes.WORKER_ENVIRONMENT)
+    with silenced(), kept, dask.config.set({**SETTINGS, **more}):
+        yield
 
 
 @contextlib.contextmanager
@@ -192,14 +228,52 @@ def silenced() -> Iterator[None]:
                 logger.removeHandler(handler)
 
 
-def local(where: Where, recipe: Path) -> LocalCluster:
-    """Processes of this machine, one thread each, that answer on loopback alone."""
-    template.begin(recipe)
+@dataclass(frozen=True)
+class LocalWorkers:
+    """Worker processes of this machine, one thread each."""
+
+    count: int
+    memory: str | None = None  # the limit of each
+    gpus: Sequence[str] | None = None  # one each for the first workers, none for the others; None: whatever they see
+    cores: Sequence[str | None] = ()  # that each is bound to
+    environment: Mapping[str, str] = field(default_factory=dict)  # in place of `WORKER_ENVIRONMENT`
+
+    def specs(self) -> dict[int, dict[str, Any]]:
+        """The workers as Dask's `SpecCluster` takes them."""
+        from distributed import Nanny
+
+        return {number: {"cls": Nanny, "options": self._options(number)} for number in range(self.count)}
+
+    def _options(self, number: int) -> dict[str, Any]:
+        variables, resources = dict(self.environment), {}
+        if self.cores and (cores := self.cores[number]) is not None:
+            variables[processes.CORES] = cores
+        if self.gpus is not None:
+            variables["CUDA_VISIBLE_DEVICES"] = self.gpus[number] if number < len(self.gpus) else ""
+            resources = {GPU_RESOURCE: 1} if number < len(self.gpus) else {}
+        return {
+            "host": LOOPBACK, "protocol": "tcp://", "nthreads": 1, "memory_limit": self.memory,
+            "env": variables, "resources": resources, "preload": ["gristmill.pipeline.engine.worker"],
+            "dashboard": False, "silence_logs": logging.CRITICAL,
+        }  # fmt: skip
+
+
+def local(where: Where, recipe: Path) -> SpecCluster:
+    """Workers of this machine for a run."""
+    gpus = gpus_here()[: where.count] if where.gpus else []
+    workers = LocalWorkers(where.count, where.memory, gpus or None, assign_cores(where.count, nodes_here()))
+    try:
+        return local_cluster(workers, recipe)
+    except ValueError as error:
+        raise RecipeError(f"--memory {where.memory}: {error}") from error
+
+
+def local_cluster(workers: LocalWorkers, recipe: Path | None = None) -> SpecCluster:
+    """Start workers of this machine, which answer on loopback alone."""
+    processes.start_fork_server(recipe, workers.environment or processes.WORKER_ENVIRONMENT)
     for tries_left in reversed(range(STARTS)):
         try:
-            return undisturbed(lambda: _started(where))
-        except ValueError as error:
-            raise RecipeError(f"--memory {where.memory}: {error}") from error
+            return undisturbed(lambda: _started(workers))
         except RuntimeError as error:  # Dask gives up when a worker is killed before it has said hello
             if not tries_left:
                 raise RunFailed(
@@ -209,27 +283,17 @@ def local(where: Where, recipe: Path) -> LocalCluster:
     raise AssertionError(STARTS)
 
 
-def _started(where: Where) -> LocalCluster:
-    from distributed import LocalCluster
+def _started(workers: LocalWorkers) -> SpecCluster:
+    from distributed import Scheduler, SpecCluster
 
-    gpus = gpus_here() if where.gpus else []
-    places = places_for(where.count, nodes_here())
-    cluster = LocalCluster(
-        n_workers=0,
-        threads_per_worker=1,
-        processes=True,
-        memory_limit=where.memory,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        scheduler_kwargs={"dashboard": False},
-        preload=["gristmill.pipeline.engine.work"],
-        silence_logs=logging.CRITICAL,
-    )
-    try:
-        spread_over(cluster, places, gpus[: where.count] if gpus else None)
-    except BaseException:
-        _close(cluster)
-        raise
+    scheduler = {
+        "host": LOOPBACK,
+        "protocol": "tcp://",
+        "port": 0,
+        "dashboard": False,
+        "dashboard_address": f"{LOOPBACK}:0",
+    }
+    cluster = SpecCluster(workers.specs(), {"cls": Scheduler, "options": scheduler}, silence_logs=logging.CRITICAL)
     if has_dashboard():
         cluster.scheduler.http_application.add_application(DashboardOnDemand(cluster.scheduler))
     return cluster

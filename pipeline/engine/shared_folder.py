@@ -14,10 +14,10 @@ import platform
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.fingerprint import DATA, OURS, PRODUCT, file_of
@@ -71,11 +71,12 @@ def _reads(path: Path) -> bool:
     return False
 
 
-class Install(TypedDict):
+@dataclass(frozen=True)
+class Install:
     """The code and packages that results depend on, besides the recipe and its inputs."""
 
     code: str  # a hash of Gristmill's files
-    versions: dict[str, str]  # of Python, and of the packages that Gristmill may use and that are installed
+    versions: Mapping[str, str]  # of Python, and of the packages that Gristmill may use and that are installed
 
 
 @cache
@@ -94,21 +95,19 @@ def install_here() -> Install:
                 continue
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[name] = importlib.metadata.version(name).partition("+")[0]  # of torch +cpu, +cu128
-    return {"code": digest.hexdigest(), "versions": versions}
+    return Install(digest.hexdigest(), versions)
 
 
 def check_install(drivers: Install) -> None:
     """RunFailed if this worker has another Gristmill or other versions than the driver. A package that only one of them
     has is no error: a driver needs no packages for GPUs, and a worker that lacks one reports it."""
     ours, host = install_here(), platform.node()
-    other = sorted(
-        name for name, version in ours["versions"].items() if drivers["versions"].get(name, version) != version
-    )
+    other = sorted(name for name, version in ours.versions.items() if drivers.versions.get(name, version) != version)
     if other:
-        here = ", ".join(f"{name} {ours['versions'][name]}" for name in other)
-        there = ", ".join(f"{name} {drivers['versions'][name]}" for name in other)
+        here = ", ".join(f"{name} {ours.versions[name]}" for name in other)
+        there = ", ".join(f"{name} {drivers.versions[name]}" for name in other)
         raise RunFailed(f"the worker on {host} has {here}, and the driver {there}; install the same versions there")
-    if ours["code"] != drivers["code"]:
+    if ours.code != drivers.code:
         raise RunFailed(
             f"the worker on {host} has another Gristmill than the driver "
             f"({Path(__file__).parents[2]}); install the same one there"

@@ -1,6 +1,6 @@
 """What the driver sees of its workers while it waits for results: how many there are, and which tasks stall.
 
-A task is merely long while its worker is heard of, or its trail moves. It stalls when neither has happened for
+A task is merely long while its worker is heard of, or its breadcrumb moves. It stalls when neither has happened for
 `STALLED` seconds: the machine froze, or is cut off. Its worker is then removed, which is a death as any other.
 """
 
@@ -28,7 +28,7 @@ class Sent:
     """A group of tasks on its way, as it is watched."""
 
     what: str
-    trail: Path | None  # there once a worker has begun
+    breadcrumb: Path | None  # there once a worker has begun
     at: float = field(default_factory=time.monotonic)
     told: float = LONG
 
@@ -79,7 +79,11 @@ class Watch:
         for address, keys in self.client.processing().items():
             for key in keys & sent.keys() if address in signs else ():
                 task = sent[key]
-                begun = task.trail.stat().st_mtime if task.trail is not None and task.trail.exists() else None
+                begun = (
+                    task.breadcrumb.stat().st_mtime
+                    if task.breadcrumb is not None and task.breadcrumb.exists()
+                    else None
+                )
                 moved = signs[key] = self._sign(key, begun or 0.0, now)
                 if now - max(signs[address].since, moved.since) >= STALLED:
                     silent[address] = task.what

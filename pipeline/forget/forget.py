@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from gristmill.kernels.base.types import Array
-from gristmill.pipeline.engine.work import look_here
+from gristmill.pipeline.engine.worker import run_inline
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.forget.edits import edit_lines, edit_table
@@ -208,11 +208,11 @@ class Forgetting:
         reports = [path for path in self.plan["json"] if path.startswith("stages/")]
         names = [path.split("/")[1] for path in reports]
         tasks = [task_of_samples(store, n, [p for p in paths if p.split("/")[1] == n], legs) for n in names]
-        for path, result in zip(reports, look_here(tasks), strict=True):
+        for path, result in zip(reports, run_inline(tasks), strict=True):
             if "failed" in result:
                 raise RunFailed(result["failed"])
             journal.keep(path, json_bytes({**store.read_json(path), "samples": result["seen"]}))
-        survey_legs(store, journal.keep, look_here)
+        survey_legs(store, journal.keep, run_inline)
         for name in packed:
             card_again(store, journal, name, store.read_json("run.json"))
         store.write("report.html", build_report(store.address).encode("utf-8", "replace"))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
-from gristmill.pipeline.leg.care import Care
+from gristmill.pipeline.isolation import CrashPolicy
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.accounting import error_detail
 from gristmill.pipeline.store.records import Part, Result, RuleSpec
@@ -64,11 +64,11 @@ class RuleOutcome:
     broke: dict[int, str] = field(default_factory=dict)
 
 
-def outcome_of(rule: Rule, batch: pa.RecordBatch, care: Care | None = None) -> RuleOutcome:
+def outcome_of(rule: Rule, batch: pa.RecordBatch, crash: CrashPolicy | None = None) -> RuleOutcome:
     """A rule's verdict on a batch. A document that breaks the rule is found by halving."""
-    care = care or Care()
+    crash = crash or CrashPolicy()
     try:
-        with care.watching(rule.patience):
+        with crash.watching(rule.patience):
             verdict = rule.checked(batch).verdict
         return RuleOutcome(verdict.first.copy(), verdict)
     except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
@@ -79,17 +79,17 @@ def outcome_of(rule: Rule, batch: pa.RecordBatch, care: Care | None = None) -> R
                 broken(error_detail(error)) if len(batch) else RuleOutcome(np.zeros(0, dtype=np.int16), Verdict.keep(0))
             )
     middle = len(batch) // 2
-    return _joined(outcome_of(rule, batch.slice(0, middle), care), outcome_of(rule, batch.slice(middle), care))
+    return _joined(outcome_of(rule, batch.slice(0, middle), crash), outcome_of(rule, batch.slice(middle), crash))
 
 
-def outcome_in_task(rule: Rule, batch: pa.RecordBatch, care: Care, number: int) -> RuleOutcome:
-    """The outcome in a process that documents may kill: with a breadcrumb, and without rows that killed one before."""
+def outcome_in_task(rule: Rule, batch: pa.RecordBatch, crash: CrashPolicy, number: int) -> RuleOutcome:
+    """The outcome in a process that documents may kill: with breadcrumbs, and without rows that killed one before."""
     place = (number, rule.called)
     outcomes = []
-    for piece, row, condemned in care.pieces(place, batch):
+    for piece, row, condemned in crash.pieces(place, batch):
         if condemned is None:
-            care.about_to(place, piece, row)
-        outcomes.append(outcome_of(rule, piece, care) if condemned is None else broken(condemned))
+            crash.about_to(place, piece, row)
+        outcomes.append(outcome_of(rule, piece, crash) if condemned is None else broken(condemned))
     return reduce(_joined, outcomes)
 
 

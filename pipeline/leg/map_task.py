@@ -27,6 +27,7 @@ from gristmill.kernels.base.columns import value_bytes, widened
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.files import open_stretch, origin_of, position_of
+from gristmill.pipeline.isolation import CrashPolicy
 from gristmill.pipeline.leg.bound_rule import (
     BROKE,
     ENOUGH_TO_BLAME_THE_STAGE,
@@ -35,9 +36,8 @@ from gristmill.pipeline.leg.bound_rule import (
     RuleOutcome,
     outcome_in_task,
 )
-from gristmill.pipeline.leg.care import Care, SearchEnded
 from gristmill.pipeline.leg.slowest import Slowest
-from gristmill.pipeline.processes.memory import peak_memory
+from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.accounting import QUARANTINED, Count, Faults, RejectsWriter, check_chain, error_detail
 from gristmill.pipeline.store.forgotten import COPY, FORGOTTEN, Forgotten, read_list
@@ -81,39 +81,38 @@ Value = TypeVar("Value", bound=np.generic)
 Answer: TypeAlias = tuple[pa.RecordBatch, Verdict, Made | None]
 
 
-def run_map_task(task: MapTask, care: Care | None = None) -> Result:
+def run_map_task(task: MapTask, crash: CrashPolicy | None = None) -> Result:
     """Carry a partition through the phases of a task, and store what they leave."""
     with part_writers() as writers:
-        return _MapTask(task, care or Care(), writers).run()
+        return _MapTask(task, crash or CrashPolicy(), writers).run()
 
 
 class _MapTask:
-    def __init__(self, task: MapTask, care: Care, writers: list[PartWriter]) -> None:
+    def __init__(self, task: MapTask, crash: CrashPolicy, writers: list[PartWriter]) -> None:
         self.task = task
-        self.care = care
+        self.crash = crash
         self.store = store_of(task)
         self.reading = None if task["reader"] is None else _Reading(task, self.store, writers)
         self.phases: list[_StagePhase | _RulePhase] = []
         for phase in task["phases"]:
             if phase["rules"]:
-                self.phases.append(_RulePhase(task, phase, self.store, care, writers))
+                self.phases.append(_RulePhase(task, phase, self.store, crash, writers))
             else:
                 reading = None if self.phases else self.reading
-                self.phases.append(_StagePhase(task, phase, self.store, care, writers, reading))
+                self.phases.append(_StagePhase(task, phase, self.store, crash, writers, reading))
 
     def run(self) -> Result:
         begun = time.perf_counter()
         seconds = [0.0] * len(self.phases)
         for number, batch in enumerate(self.batches()):
-            if self.care.skips(number):
+            if self.crash.skips(number):
                 continue
             for place, phase in enumerate(self.phases):
                 if len(batch):
                     start = time.perf_counter()
                     batch = phase.apply(batch, number)
                     seconds[place] += time.perf_counter() - start
-        if self.care.search is not None:
-            raise SearchEnded
+        self.crash.end_search()
         part, results = self.task["part"], list[Result]()
         for place, phase in enumerate(self.phases):
             if isinstance(phase, _RulePhase) and (part is None or not part["kept"]):
@@ -264,14 +263,14 @@ class _StagePhase:
         task: MapTask,
         phase: Phase,
         store: Store,
-        care: Care,
+        crash: CrashPolicy,
         writers: list[PartWriter],
         reading: _Reading | None,
     ) -> None:
         self.task = task
         self.phase = phase
         self.store = store
-        self.care = care
+        self.crash = crash
         self.reading = reading
         stages = [cast(Map, registry.build(spec)) for spec in phase["stages"]]
         self.steps = [_Step(stage, stage.called, Count()) for stage in stages]
@@ -386,9 +385,9 @@ class _StagePhase:
         """What a sink writes of a batch. No document is to blame if it cannot: the run stops."""
         sink = cast(Sink, step.stage)
         place = (self.batch_number, step.called)
-        self.care.about_to(place, batch)
+        self.crash.about_to(place, batch)
         try:
-            with self.care.watching(sink.patience):
+            with self.crash.watching(sink.patience):
                 table = sink.table(batch)
             check_table(batch, table)
             check_same_types(self.schemas.setdefault(f"{step.called}: table", table.schema), table.schema)
@@ -402,7 +401,7 @@ class _StagePhase:
         """The stage's answer on a batch, in as many pieces as it takes to leave out the documents that break it."""
         before = step.count.quarantined
         place = (self.batch_number, step.called)
-        for piece, row, condemned in self.care.pieces(place, batch):
+        for piece, row, condemned in self.crash.pieces(place, batch):
             if condemned is not None:
                 self.quarantine(step, piece, condemned)
             else:
@@ -416,9 +415,9 @@ class _StagePhase:
 
     def piece(self, step: _Step, batch: pa.RecordBatch, row: int | None) -> Iterator[Answer]:
         stage, called = step.stage, step.called
-        self.care.about_to((self.batch_number, called), batch, row)
+        self.crash.about_to((self.batch_number, called), batch, row)
         try:
-            with self.care.watching(stage.patience):
+            with self.crash.watching(stage.patience):
                 applied = stage.checked(batch)
             check_same_types(self.schemas.setdefault(called, applied.batch.schema), applied.batch.schema)
         except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
@@ -531,11 +530,13 @@ class _RulePhase:
     the rejects.
     """
 
-    def __init__(self, task: MapTask, phase: Phase, store: Store, care: Care, writers: list[PartWriter]) -> None:
+    def __init__(
+        self, task: MapTask, phase: Phase, store: Store, crash: CrashPolicy, writers: list[PartWriter]
+    ) -> None:
         self.task = task
         self.phase = phase
         self.store = store
-        self.care = care
+        self.crash = crash
         self.rules = [BoundRule.of(spec) for spec in phase["rules"]]
         self.names = [bound.rule.called for bound in self.rules]
         self.file_name = f"{task['key']}.{phase['task'][:8]}"
@@ -567,7 +568,7 @@ class _RulePhase:
         for place, bound in enumerate(self.rules):
             start = time.perf_counter()
             called, view = bound.rule.called, bound.view(shown)
-            outcome = outcome_in_task(bound.rule, view, self.care, number)
+            outcome = outcome_in_task(bound.rule, view, self.crash, number)
             count = self.counts[called]
             count.docs_in += int(alive.sum())
             if type(bound.rule).tally is not Rule.tally:
@@ -590,7 +591,7 @@ class _RulePhase:
     def no_verdicts(self, batch: pa.RecordBatch, number: int) -> _Judged:
         length = len(batch)
         poison = np.zeros(length, dtype=bool)
-        poison[[row for spot, stage, row in self.care.condemned if spot == number and stage in self.names]] = True
+        poison[[row for spot, stage, row in self.crash.poison if spot == number and stage in self.names]] = True
         return _Judged(
             batch.column(ROW).to_numpy(),
             batch.column("uid").to_numpy(),

@@ -11,7 +11,8 @@ from typing import cast
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.engine.work import look_here
+from gristmill.pipeline.engine.executor import executor_for
+from gristmill.pipeline.engine.worker import run_inline
 from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles, in_words
 from gristmill.pipeline.fingerprint import changes, made_before
 from gristmill.pipeline.formatting import one_line
@@ -140,20 +141,22 @@ class Execution:
             self.ui.note(line)
         if self.store.read_json_if_whole("run.json") is None:
             self.begin()
-        prepare = None if self.where.forked else self.prepare  # workers that are forked have a template, which does it
-        engine = Engine(journal, self.where, self.ui, self.recipe.path, prepare, self.begin, self.budget)
+        prepare = None if self.where.forked else self.prepare  # a fork server prepares for its workers
+        executor = executor_for(
+            self.store, self.where, self.ui, self.recipe.path, prepare, self.budget, before_waiting=journal.flush
+        )
+        engine = Engine(journal, executor, self.ui, self.begin, self.budget)
         self.sent_by_tasks = engine.requests
         if self.recording is not None:
-            self.recording.deaths = lambda: engine.deaths
-            self.recording.memory = engine.memory
+            self.recording.deaths = lambda: executor.deaths
+            self.recording.memory = executor.memory
         try:
             with engine:
                 with self.stopwatch.meter:
                     for wave in self.plan.waves():
                         self.work(wave, engine)
                     self.take_numbers(engine)
-                    engine.finish_along()
-                self.stopwatch.start_seconds = engine.start_seconds
+                self.stopwatch.start_seconds = executor.start_seconds
                 return self.end(engine)
         except (DamagedFile, RetiredFiles):  # `run` tries again at once
             raise
@@ -181,14 +184,14 @@ class Execution:
         ):
             from gristmill.pipeline.report_data.survey import survey_legs
 
-            survey_legs(self.store, journal.keep, engine.look, self.not_shown)
+            survey_legs(self.store, journal.keep, engine.report, self.not_shown)
             pages: dict[str, list[PageSample]] = {}
             for name, tasks in self.findings.pages.items():
-                for result in map(engine.result_along, tasks):
+                for result in engine.report(tasks):
                     if "failed" in result:
                         self.not_shown(name, f"pages: {result['failed']}")
                     pages.setdefault(name, []).extend(result.get("pages", []))
-            self.write_reports(record, pages, engine.look)
+            self.write_reports(record, pages, engine.report)
         else:
             record = before
         self.retire()
@@ -212,7 +215,7 @@ class Execution:
                 self.take(task, resume(task, journal.done)[0])
             status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
             record = self.record(status, words_of(error))
-            self.write_reports(record, {}, partial(look_here, lease=self.store.lease_token))
+            self.write_reports(record, {}, partial(run_inline, lease=self.store.lease_token))
             self.journal.flush()
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
             why = in_words(also, self.store.address) if isinstance(also, OSError) else f"{also}" or type(also).__name__
@@ -371,7 +374,7 @@ class Execution:
             task = task_of_pages(segment, self.recipe, self.store, parts, files)
             if task is not None and (task["task"] in engine.journal.done or self.is_there(task["part"])):
                 self.findings.pages.setdefault(stages[0], []).append(task)
-                engine.along(task)
+                engine.submit(task)
 
     def note_rules(self, segment: Segment, ruled: Sequence[tuple[Phase, Part, Result]]) -> None:
         """What the rules of a segment decide on, and where it is stored, for `tune` and the report: without documents

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from gristmill.pipeline import processes
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import DamagedFile, RetiredFiles, RunFailed
 from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.inputs.portion import Portion
-from gristmill.pipeline.processes import template
-from gristmill.pipeline.processes.interrupts import one_is_enough
+from gristmill.pipeline.processes import single_interrupt
 from gristmill.pipeline.progress.progress_file import OnRecord, Watcher, on_record
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.recipe.recipe import Recipe
@@ -41,7 +41,7 @@ def run(
     where.check()
     store.make_root()
     where.check_reaches(store.address)
-    with one_is_enough(), one_run_at_a_time(store, ui.note):
+    with single_interrupt(), one_run_at_a_time(store, ui.note):
         if store.local and store.exists(WORK):
             raise RunFailed(
                 f"{store.address}: documents are being forgotten here, and that was broken off; "
@@ -51,9 +51,9 @@ def run(
         check_folder(recipe, store, journal)
         check_saved(recipe, portion is None or portion.whole)
         store.remove_temporary()
-        with template.held():
+        with processes.fork_server():
             if where.forked and not is_done(store):
-                template.begin(recipe.path)
+                processes.start_fork_server(recipe.path)
             while True:
                 try:
                     money = None if budget is None else Budget(budget, recipe.head.prices)

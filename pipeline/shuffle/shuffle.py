@@ -31,7 +31,7 @@ from gristmill.kernels.base.columns import widened
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.json_types import JSON, JSONObject
-from gristmill.pipeline.processes.memory import peak_memory
+from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Step
 from gristmill.pipeline.shuffle.saved_index import load_all, save_rows, saved_at

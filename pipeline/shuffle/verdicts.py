@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gristmill.kernels.base.columns import widened
-from gristmill.pipeline.processes.memory import peak_memory
+from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.shuffle.spill import read_rows, rows_of_part
 from gristmill.pipeline.store.accounting import Count, RejectsWriter
 from gristmill.pipeline.store.partitions import (

@@ -14,7 +14,6 @@ from types import ModuleType
 import pytest
 
 from gristmill.pipeline.ablate import workers
-from gristmill.pipeline.engine.engine import Engine
 from tests.docs.pages import ROOT
 from tests.docs.test_code_in_docs import calls_checked
 from tests.pipeline.engine.here import work_here
@@ -40,7 +39,7 @@ def shown(module: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """What cells show, by notebook: all in one folder, in which the run that three of them begin with is done once."""
     folder = tmp_path_factory.mktemp("notebooks")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "_work", work_here)
+        work_here(patch)
         patch.setattr(workers, "cores_here", lambda: 1)  # threads that wait for each other cost more than they bring
         for name in module.WORKED:
             for package in TORCH.get(name, ()):

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.demo.crawl import write_crawl
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.shards.reader import open_shards
 from tests.docs.pages import ROOT, Block, blocks
@@ -40,7 +39,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "texts").mkdir()
     (folder / "texts" / "a.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in TEXTS))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "_work", work_here)
+        work_here(patch)
         patch.chdir(folder)
         patch.syspath_prepend(str(folder))
         follow("docs/start.md", folder)

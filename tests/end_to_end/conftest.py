@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from gristmill.pipeline.engine.engine import Engine
 from tests.pipeline.engine.here import work_here
 
 
@@ -14,5 +13,5 @@ from tests.pipeline.engine.here import work_here
 def here() -> Iterator[None]:
     """Tasks are done in the test's own process: no worker is started."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "_work", work_here)
+        work_here(patch)
         yield

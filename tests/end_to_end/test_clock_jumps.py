@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import gristmill
-from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.store.records import Result, Task
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.run.killed_runs import differences
@@ -22,15 +23,16 @@ RECIPE = "name: r\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, writ
 def test_seconds_of_a_run_are_those_that_passed(hours: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, jumps = time.time, [0]
 
-    def work(engine: Engine, left: list[Task], results: dict[str, Result]) -> None:
-        jumps[0] += 1
-        work_here(engine, left, results)
+    class Jumping(InlineExecutor):
+        def results(self) -> Iterator[tuple[Task, Result]]:
+            jumps[0] += 1
+            yield from super().results()
 
     shared_texts(tmp_path / "in")
     recipe = save(tmp_path / "r.yaml", RECIPE)
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     gristmill.run(recipe, tmp_path / "undisturbed")
-    monkeypatch.setattr(Engine, "_work", work)
+    work_here(monkeypatch, Jumping)
     monkeypatch.setattr(time, "time", lambda: real() + jumps[0] * hours * 3600)
     gristmill.run(recipe, tmp_path / "out")
     record = json.loads((tmp_path / "out/run.json").read_text())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.processes import template
 from gristmill.pipeline.store.records import Result, Task
 from tests.pipeline.crawls import inside, jsonl, outside, recipe, texts
 from tests.pipeline.engine.here import work_here
@@ -28,7 +28,6 @@ class Compiles(Rule):
 """
 
 
-@pytest.mark.skipif(not template.POSSIBLE, reason="stages are prepared in a template on Linux alone")
 def test_no_room_for_compiled_code_is_told_with_its_folder(tmp_path: Path) -> None:
     (tmp_path / "full.py").write_text(STAGE)
     jsonl(tmp_path / "docs.jsonl", texts(2))
@@ -45,13 +44,14 @@ def test_a_report_that_found_no_room_is_not_promised(
     def full(address: str) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def fails(engine: Engine, left: list[Task], results: dict[str, Result]) -> None:
-        work_here(engine, left, results)
-        raise RunFailed("no more")
+    class Failing(InlineExecutor):
+        def results(self) -> Iterator[tuple[Task, Result]]:
+            yield from super().results()
+            raise RunFailed("no more")
 
     jsonl(tmp_path / "docs.jsonl", texts(2))
     monkeypatch.setattr("gristmill.pipeline.report.build.build_report", full)
-    monkeypatch.setattr(Engine, "_work", fails)
+    work_here(monkeypatch, Failing)
     said = inside(monkeypatch, capsys, "run", recipe(tmp_path), "--out", tmp_path / "out", "--workers", 1)
     assert said.code == 1 and said.err.strip().splitlines()[-1] == "no more" and "failed in" in said.err
     assert f"no report of what there is: {tmp_path / 'out'}: the disk is full" in said.err

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import gristmill
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError
 from gristmill.shards.card import dataset_card
 from tests.pipeline.engine.here import work_here
@@ -54,7 +53,7 @@ def test_an_old_name_is_refused_with_the_new_one(tmp_path: Path, stages: tuple[s
 def test_what_pages_state_and_what_sources_declare_stand_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     path = recipe(
         tmp_path, "page_terms", "extract", "from_meta: {texts: {license_source: license}}", "keep_licenses", "write"
     )

@@ -42,7 +42,7 @@ def test_a_worker_that_differs_from_the_driver_ends_the_run_in_one_line(
         lines(tmp_path / f"in/{number}.jsonl", [f"text {number} {place}" for place in range(20)])
     recipe, out = save(tmp_path / "r.yaml", RECIPE), tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "_work", work_here)
+        work_here(patch)
         gristmill.run(recipe, tmp_path / "here")
     with elsewhere() as machines:
         machines.scheduler()

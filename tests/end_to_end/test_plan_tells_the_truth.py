@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.engine.engine import Engine
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import go, lines, save, shared_texts, written
 
@@ -26,7 +25,7 @@ stages: [exact_dedup, write]
 def test_work_whose_files_were_not_kept_is_not_called_up_to_date(
     keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     shared_texts(tmp_path / "a", files=2)
     shared_texts(tmp_path / "b", files=1, own=3)
     recipe, out = save(tmp_path / "r.yaml", RECIPE.replace("KEEP", keep)), tmp_path / "out"

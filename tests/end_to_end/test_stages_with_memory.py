@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import gristmill
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RunFailed
 from gristmill.stages import Datatrove
 from tests.pipeline.engine.here import work_here
@@ -49,7 +48,7 @@ CACHE = (
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks are done in the test's own process."""
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
 
 
 def recipe(folder: Path, stage: str, parts: str = "{}", more: str = "") -> Path:
@@ -93,7 +92,7 @@ def test_a_block_that_may_remember_gives_the_same_with_any_number_of_workers_and
 ) -> None:
     found = {}
     two = gristmill.run(recipe(tmp_path, PER_PARTITION, "{files: 6}"), tmp_path / "two", workers=2)
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     for name, parts in {
         "here": "{files: 6}",
         "small batches": "{files: 6, batch_bytes: 200}",

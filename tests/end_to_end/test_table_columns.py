@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import gristmill
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.stages import ExactDedup, QuantileBuckets, TextSignals
 from gristmill.stages.stage import Annotate, Global, Map, Reader, Rewrite
 from tests.pipeline.engine.here import work_here
@@ -112,7 +111,7 @@ SIGNALS = {
 def test_a_run_without_a_duplicate_writes_the_columns_of_one_with_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     for name, texts in (("clean", ["one mill", "two rivers"]), ("hits", ["one mill", "two rivers", "one mill"])):
         (tmp_path / name).mkdir()
         gristmill.run(recipe(tmp_path / name, texts, *DEDUPS, "write"), tmp_path / name / "out")
@@ -124,7 +123,7 @@ def test_a_run_without_a_duplicate_writes_the_columns_of_one_with_some(
 
 
 def test_a_rule_may_look_at_what_a_deduplication_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     rule = "keep_where: {signal: exact_cluster_size, at_least: 2}"
     texts = ["one mill", "two rivers", "one mill", "three hills", "one mill"]
     run = gristmill.run(recipe(tmp_path, texts, "exact_dedup", rule, "write"), tmp_path / "out")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ from typer.testing import CliRunner
 
 import gristmill
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.store.records import Result, Task
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import save, shared_texts
 
@@ -31,13 +34,13 @@ def test_plan_and_tune_answer_where_a_run_was_killed(tmp_path: Path, monkeypatch
     shared_texts(tmp_path / "in", files=3)
     recipe, out = save(tmp_path / "r.yaml", RECIPE), tmp_path / "out"
 
-    def killed(engine: Engine, left: list, results: dict) -> None:  # type: ignore[type-arg]
-        work_here(engine, left[:2], results)
-        engine.journal.flush()
-        raise Killed
+    class Dying(InlineExecutor):
+        def results(self) -> Iterator[tuple[Task, Result]]:
+            yield from islice(super().results(), 2)
+            raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "_work", killed)
+        work_here(patch, Dying)
         patch.setattr("gristmill.pipeline.run.execution.Execution.break_off", lambda *_: None)
         with pytest.raises(Killed):
             gristmill.run(recipe, out)

@@ -14,7 +14,6 @@ import pytest
 from rich.console import Console
 
 from gristmill import stages
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.figures import kept_figures
 from gristmill.pipeline.look.overview import overview
@@ -106,7 +105,7 @@ stages: [ADDRESS, write]
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
 
 
 @pytest.fixture

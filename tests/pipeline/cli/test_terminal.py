@@ -14,7 +14,6 @@ from gristmill.pipeline.cli import app as cli
 from gristmill.pipeline.cli.menu import MENU
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.progress.progress import Quiet
@@ -41,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "setting.yaml").write_text(f"{source} [extract, sample: {{rate: 7}}]\n")
     (folder / "input.yaml").write_text(source.replace("path: crawl", "path: nowhere") + " [extract, write]\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "_work", work_here)
+        work_here(patch)
         patch.setenv("COLUMNS", str(WIDE))
         patch.chdir(folder)
         run(recipes.load(folder / "demo.yaml"), str(folder / "out"), Where(1), Quiet())

@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import DaskExecutor, InlineExecutor
 from gristmill.pipeline.engine.shared_folder import nonce_in
-from gristmill.pipeline.engine.work import DIED, run_tasks
+from gristmill.pipeline.engine.worker import DIED, Terms, run_tasks
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.leg.care import Trail
-from gristmill.pipeline.processes.cores import cores_here, quota
+from gristmill.pipeline.isolation import Breadcrumb
+from gristmill.pipeline.processes import cores_here, cpu_quota
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.storage import Store
@@ -49,15 +48,17 @@ def test_a_container_has_as_many_cores_as_it_is_given_time_on(
     (tmp_path / "cpu").mkdir()
     for name, text in files.items():
         save(tmp_path / name, text)
-    assert quota(tmp_path) == cores
+    assert cpu_quota(tmp_path) == cores
     assert 1 <= cores_here(tmp_path) <= (99 if cores is None else 3 if cores > 1 else 1)
 
 
-def engine_at(folder: Path, where: Where, client: object) -> tuple[Engine, Noting]:
+def executor_at(folder: Path, where: Where, client: object) -> tuple[DaskExecutor, Noting]:
+    """An executor that has a task to run."""
     watcher = Noting()
-    engine = Engine(Journal(Store(str(folder))), where, watcher, folder / "r.yaml")
-    engine._client = client
-    return engine, watcher
+    executor = DaskExecutor(Store(str(folder)), where, watcher, folder / "r.yaml")
+    executor._client = client
+    executor.submit([{"task": "a"}])
+    return executor, watcher
 
 
 def test_jobs_that_stand_in_a_queue_are_waited_for(tmp_path: Path) -> None:
@@ -68,8 +69,8 @@ def test_jobs_that_stand_in_a_queue_are_waited_for(tmp_path: Path) -> None:
         (Where(scheduler="tcp://x:1"), 1, []),
         (Where(2), 0, [(1, 600)]),
     ):
-        engine, watcher = engine_at(tmp_path, where, client)
-        engine.wait_for_workers(client)
+        executor, watcher = executor_at(tmp_path, where, client)
+        executor.wait_for_workers(client)
         assert (len(watcher.notes), waited) == (notes, timeouts)
         waited.clear()
 
@@ -91,29 +92,30 @@ def test_a_scheduler_that_stays_away_is_named_and_not_the_folder(
         raise RunFailed("no scheduler answers")
 
     clock = itertools.count(0, 60)  # minutes pass
-    monkeypatch.setattr("gristmill.pipeline.engine.engine.time.monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr("gristmill.pipeline.engine.engine.time.sleep", lambda seconds: None)
-    engine, watcher = engine_at(tmp_path, Where(scheduler="tcp://x:1"), SimpleNamespace(status="closed"))
-    monkeypatch.setattr(engine, "_send_and_take", failing(TimeoutError("Timed out")))
-    monkeypatch.setattr(engine, "connect", connect)
+    monkeypatch.setattr("gristmill.pipeline.engine.executor.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("gristmill.pipeline.engine.executor.time.sleep", lambda seconds: None)
+    executor, watcher = executor_at(tmp_path, Where(scheduler="tcp://x:1"), SimpleNamespace(status="closed"))
+    monkeypatch.setattr(executor, "_send_and_take", failing(TimeoutError("Timed out")))
+    monkeypatch.setattr(executor, "connect", connect)
     with pytest.raises(
         RunFailed, match=r"the scheduler at tcp://x:1 is lost \(Timed out\) and did not come back in 10"
     ):
-        engine._work([], {})
+        list(executor.results())
     assert len(asked) >= 5 and asked == sorted(asked, reverse=True) and asked[0] <= 600
     assert watcher.notes == [
         "the scheduler at tcp://x:1 is lost (Timed out); waiting up to 10 minutes for it to come back"
     ]
-    monkeypatch.setattr(engine, "_send_and_take", failing(OSError(errno.ENOSPC, "No space left on device")))
+    executor.submit([{"task": "a"}])
+    monkeypatch.setattr(executor, "_send_and_take", failing(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
-        engine._work([], {})
+        list(executor.results())
 
 
 def test_a_scheduler_of_the_runs_own_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, _ = engine_at(tmp_path, Where(2), SimpleNamespace(status="closed"))
-    monkeypatch.setattr(engine, "_send_and_take", failing(TimeoutError("Timed out")))
+    executor, _ = executor_at(tmp_path, Where(2), SimpleNamespace(status="closed"))
+    monkeypatch.setattr(executor, "_send_and_take", failing(TimeoutError("Timed out")))
     with pytest.raises(RunFailed, match=r"the connection to the scheduler is lost \(Timed out\)"):
-        engine._work([], {})
+        list(executor.results())
 
 
 @pytest.mark.parametrize(
@@ -137,9 +139,10 @@ def test_a_file_system_without_locks_is_no_other_run(
 def test_workers_in_another_folder_write_into_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--out` may be relative to where the run is started; a scheduler's workers were started elsewhere."""
 
-    def elsewhere(engine: Engine, left: list[Task], results: dict[str, Result]) -> None:
-        with contextlib.chdir(tmp_path / "theirs"):
-            work_here(engine, left, results)
+    class Elsewhere(InlineExecutor):
+        def run_task(self, task: Task) -> Result:
+            with contextlib.chdir(tmp_path / "theirs"):
+                return super().run_task(task)
 
     (tmp_path / "theirs").mkdir()
     lines(tmp_path / "in.jsonl", ["one", "two", "two"])
@@ -147,7 +150,7 @@ def test_workers_in_another_folder_write_into_the_run(tmp_path: Path, monkeypatc
         save(tmp_path / "r.yaml", "name: a\nsources:\n  a: {jsonl: {path: in.jsonl}}\nstages: [exact_dedup, write]\n")
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Engine, "_work", elsewhere)
+    work_here(monkeypatch, Elsewhere)
     run(asked, "out", Where(1), Quiet())
     assert len(written(tmp_path / "out")) == 2 and not [*(tmp_path / "theirs").iterdir()]
 
@@ -155,8 +158,8 @@ def test_workers_in_another_folder_write_into_the_run(tmp_path: Path, monkeypatc
 def test_workers_that_do_not_see_the_runs_folder_say_so_and_make_none(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     with nonce_in(Store(str(tmp_path / "out"))) as nonce:
-        assert run_tasks([], nonce=nonce) == []
-        [result] = run_tasks([], trail=str(theirs / "journal" / "t"), nonce=nonce.replace("/out/", "/theirs/"))
+        assert run_tasks([], Terms(nonce=nonce)) == []
+        [result] = run_tasks([], Terms(breadcrumb=theirs / "journal" / "t", nonce=nonce.replace("/out/", "/theirs/")))
         assert list((tmp_path / "out" / "journal").iterdir()) == [Path(nonce)]
     assert result["failed"].startswith(
         f"the worker on {platform.node()} does not see the output folder {theirs}; mount"
@@ -167,11 +170,11 @@ def test_workers_that_do_not_see_the_runs_folder_say_so_and_make_none(tmp_path: 
 def test_a_worker_that_may_not_write_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with nonce_in(Store(str(tmp_path))) as nonce:
         monkeypatch.setattr(Path, "write_text", failing(OSError(errno.EROFS, "Read-only file system")))
-        [result] = run_tasks([], nonce=nonce)
+        [result] = run_tasks([], Terms(nonce=nonce))
     assert f"cannot write into the output folder {tmp_path} (Read-only file system)" in result["failed"]
 
 
 def test_what_another_worker_died_over_is_not_tried_again_as_it_is(tmp_path: Path) -> None:
     """Dask gives a task to four workers before it gives up, unless the scheduler is told otherwise."""
-    Trail(tmp_path / "t").begins("a")
-    assert run_tasks([{"task": "a"}], trail=str(tmp_path / "t")) == [DIED]
+    Breadcrumb(tmp_path / "t").begin("a")
+    assert run_tasks([{"task": "a"}], Terms(breadcrumb=tmp_path / "t")) == [DIED]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gristmill.pipeline.engine.cluster import settings_in
-from gristmill.pipeline.processes.template import ENVIRONMENT
+from gristmill.pipeline.processes import WORKER_ENVIRONMENT
 from tests.pipeline.crawls import inside
 
 CLUSTERS = Path(__file__).parents[3] / "docs" / "clusters"
@@ -77,7 +77,7 @@ def closed(schema: Any) -> Any:
 
 def test_the_image_has_what_local_workers_find_set() -> None:
     text = (CLUSTERS / "Dockerfile").read_text()
-    assert ENVIRONMENT and all(f"{name}={value}" in text for name, value in ENVIRONMENT.items())
+    assert WORKER_ENVIRONMENT and all(f"{name}={value}" in text for name, value in WORKER_ENVIRONMENT.items())
 
 
 def test_the_slurm_file_has_settings_of_dask_jobqueue() -> None:

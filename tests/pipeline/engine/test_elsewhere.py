@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,13 +17,12 @@ from distributed.comm import CommClosedError
 
 from gristmill.pipeline.engine import watch
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import DaskExecutor
 from gristmill.pipeline.engine.watch import SchedulerLost, check_connection
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.crawls import RUN
 from tests.pipeline.engine.elsewhere import Noting, certificates, elsewhere, slow_recipe
@@ -54,20 +53,22 @@ def test_a_connection_that_ends_under_a_question_is_a_lost_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dask's client counts itself connected for a moment longer."""
-    engine = Engine(Journal(Store(str(tmp_path))), Where(scheduler="tcp://there"), Quiet(), tmp_path / "r.yaml")
-    monkeypatch.setattr(Engine, "client", SimpleNamespace(status="running"))
-    monkeypatch.setattr(engine, "reconnect", lambda error: f"another, after: {error}")
-    clients: list[object] = []
+    executor = DaskExecutor(Store(str(tmp_path)), Where(scheduler="tcp://there"), Quiet(), tmp_path / "r.yaml")
+    monkeypatch.setattr(DaskExecutor, "client", SimpleNamespace(status="running"))
+    monkeypatch.setattr(executor, "reconnect", lambda error: f"another, after: {error}")
+    sent: list[tuple[object, list[str]]] = []
 
-    def send(client: object, *_: object) -> None:
-        clients.append(client)
-        if len(clients) == 1:
+    def send(client: object, tasks: list[Any]) -> Iterator[tuple[Any, Any]]:
+        sent.append((client, [task["task"] for task in tasks]))
+        yield tasks[0], {}
+        if len(sent) == 1:
             raise CommClosedError("in <TCP (closed) ConnectionPool.ncores>")
 
-    monkeypatch.setattr(engine, "_nonce", "seen")
-    monkeypatch.setattr(engine, "_send_and_take", send)
-    engine._work([], {})
-    assert clients[1:] == ["another, after: in <TCP (closed) ConnectionPool.ncores>"]
+    monkeypatch.setattr(executor, "_nonce", "seen")
+    monkeypatch.setattr(executor, "_send_and_take", send)
+    executor.submit([{"task": "a"}, {"task": "b"}])
+    assert [task["task"] for task, _ in executor.results()] == ["a", "b"]
+    assert sent[1:] == [("another, after: in <TCP (closed) ConnectionPool.ncores>", ["b"])]
 
 
 @pytest.mark.parametrize(("reason", "status"), [("scheduler-connection-lost", "running"), (None, "closed")])
@@ -82,7 +83,7 @@ def test_what_a_client_cancels_as_it_gives_up_is_a_lost_scheduler(reason: str | 
 def test_a_scheduler_that_closes_a_connection_as_it_starts_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(Journal(Store(str(tmp_path))), Where(scheduler="tcp://there"), Quiet(), tmp_path / "r.yaml")
+    executor = DaskExecutor(Store(str(tmp_path)), Where(scheduler="tcp://there"), Quiet(), tmp_path / "r.yaml")
     answers: list[Exception | str] = [RunFailed("no scheduler answers"), CommClosedError("closed"), "client"]
 
     def connect(patience: float) -> object:
@@ -90,8 +91,8 @@ def test_a_scheduler_that_closes_a_connection_as_it_starts_is_asked_again(
             raise answer
         return answer
 
-    monkeypatch.setattr(engine, "connect", connect)
-    assert engine.connect_in_time(30.0) == "client" and not answers
+    monkeypatch.setattr(executor, "connect", connect)
+    assert executor.connect_in_time(30.0) == "client" and not answers
 
 
 def test_what_somebody_cancels_is_none() -> None:
@@ -106,7 +107,7 @@ def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatc
     joins; then the scheduler is killed, and one comes back with a worker."""
     asked = load(slow_recipe(tmp_path))
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "_work", work_here)
+        work_here(patch)
         run(asked, str(tmp_path / "here"), Where(1), Quiet())
     monkeypatch.setattr(watch, "CLOSELY", 1.0)
     with elsewhere() as machines:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gristmill.pipeline.engine.engine import answered
-from gristmill.pipeline.engine.work import note
+from gristmill.pipeline.engine.executor import pair_results
+from gristmill.pipeline.engine.worker import note
 from gristmill.pipeline.errors import RunFailed
 
 GROUP = [{"task": str(number), "node": "leg"} for number in range(3)]
@@ -15,11 +15,11 @@ DONE: dict[str, Any] = {"files": {}}
 
 
 def test_every_task_has_its_result() -> None:
-    assert [task["task"] for task, _ in answered(GROUP, [DONE] * 3)] == ["0", "1", "2"]
+    assert [task["task"] for task, _ in pair_results(GROUP, [DONE] * 3)] == ["0", "1", "2"]
 
 
 def test_after_a_failure_the_rest_of_a_group_has_none() -> None:
-    pairs = answered(GROUP, [DONE, {"failed": "why"}])
+    pairs = pair_results(GROUP, [DONE, {"failed": "why"}])
     assert [task["task"] for task, _ in pairs] == ["0", "1"] and pairs[-1][1] == {"failed": "why"}
 
 
@@ -28,7 +28,7 @@ def test_after_a_failure_the_rest_of_a_group_has_none() -> None:
 )
 def test_an_answer_of_another_length_is_an_error(results: list[dict[str, Any]]) -> None:
     with pytest.raises(RunFailed, match=f"leg: a worker was given 3 tasks and answered with {len(results)} results"):
-        answered(GROUP, results)
+        pair_results(GROUP, results)
 
 
 def test_a_note_is_dropped_where_no_worker_can_pass_it_on() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gristmill.pipeline.engine import cluster
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.processes.gpus import gpus_here
+from gristmill.pipeline.processes import gpus_here
 from tests.pipeline.runs import WORDS, go, lines, save
 
 STAGES = """

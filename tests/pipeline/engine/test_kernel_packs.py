@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ import pytest
 import zstandard
 
 from gristmill.kernels.base import code_cache, portable
+from gristmill.pipeline.engine import kernel_packs
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.processes import kernel_packs
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.storage import Store
@@ -40,7 +41,7 @@ class Listener(event.Listener):
     def on_end(self, happening): pass
 event.register("numba:compile", Listener())
 from gristmill import stages
-from gristmill.pipeline.processes import kernel_packs
+from gristmill.pipeline.engine import kernel_packs
 if len(sys.argv) > 2:
     kernel_packs.unpack(Path(sys.argv[1]).read_bytes(), sys.argv[2])
 stages.Boilerplate().prepare()
@@ -149,7 +150,7 @@ def pack_of(*names: str) -> tuple[bytes, str]:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(kernel_packs, "cache_folder", lambda: tmp_path / "cache")
-    kernel_packs._fetched.cache_clear()
+    kernel_packs.take.cache_clear()
     (tmp_path / "cache").mkdir()
     return tmp_path / "cache"
 
@@ -178,15 +179,15 @@ def test_a_worker_takes_what_its_driver_offers(cache: Path, tmp_path: Path, monk
     content, sha256 = pack_of(GOOD)
     monkeypatch.setattr(kernel_packs, "packed", lambda: content)
     with kernel_packs.offer_in(Store(str(tmp_path / "out"))) as offer:
-        assert offer["sha256"] == sha256 and offer["kind"] == kernel_packs.kind()
+        assert offer.sha256 == sha256 and offer.kind == kernel_packs.kind()
         assert kernel_packs.take(offer) is None and not list(cache.rglob("*.nbi")), "it is the driver's own cache"
-        far = {**offer, "made_in": "far"}
-        assert kernel_packs.take({**far, "kind": "another"}) is None and not list(cache.rglob("*.nbi"))
-        problem = kernel_packs.take({**far, "sha256": "0" * 64})
+        far = replace(offer, made_in="far")
+        assert kernel_packs.take(replace(far, kind="another")) is None and not list(cache.rglob("*.nbi"))
+        problem = kernel_packs.take(replace(far, sha256="0" * 64))
         assert problem is not None and "sha256 differs" in problem and not list(cache.rglob("*.nbi"))
         assert kernel_packs.take(far) is None and len(list(cache.rglob("*.nbi"))) == 1
     assert not list((tmp_path / "out").rglob("*.zst"))
-    problem = kernel_packs.take({**far, "sha256": "1" * 64})
+    problem = kernel_packs.take(replace(far, sha256="1" * 64))
     assert problem is not None and "compiles its own" in problem
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gristmill.pipeline.processes import template
 from tests.pipeline.crawls import RUN, jsonl, outside, recipe, rejected, run_json, texts, written
 
 FORKS = """
@@ -60,7 +59,6 @@ class Prepares(Rule):
     def verdict(self, signals):
         return Verdict.keep(len(signals))
 """
-linux = pytest.mark.skipif(not template.POSSIBLE, reason="orphans are adopted on Linux alone")
 
 
 @pytest.fixture
@@ -86,7 +84,6 @@ def alive(folder: Path) -> set[str]:
     return {name for name, process in started(folder).items() if process.status() != psutil.STATUS_ZOMBIE}
 
 
-@linux
 def test_what_a_stage_leaves_behind_ends_with_the_run_and_did_nothing_twice(folder: Path) -> None:
     said = outside("run", recipe(folder, stages="['forks.py:Forks', write]"), "--out", folder / "out", "--workers", 1)
     assert said.code == 0, said.err
@@ -99,7 +96,6 @@ def test_what_a_stage_leaves_behind_ends_with_the_run_and_did_nothing_twice(fold
     ]
 
 
-@linux
 def test_what_a_stage_leaves_behind_ends_with_a_run_that_is_killed(folder: Path) -> None:
     file = recipe(folder, stages="\n  - forks.py:Forks: {slow: 60}\n  - write")
     command = [*RUN, "run", str(file), "--out", str(folder / "out"), "--workers", "1"]
@@ -124,7 +120,6 @@ def test_what_a_stage_leaves_behind_ends_with_a_run_that_is_killed(folder: Path)
         ("os.kill(os.getpid(), 9)", "prepare() ended its process (died of SIGKILL)"),
     ],
 )
-@linux
 def test_a_stage_that_cannot_be_prepared_stops_the_run_and_is_named(tmp_path: Path, deed: str, says: str) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(20))
     (tmp_path / "mine.py").write_text(PREPARES.format(deed=deed))
@@ -135,7 +130,6 @@ def test_a_stage_that_cannot_be_prepared_stops_the_run_and_is_named(tmp_path: Pa
     assert not list((tmp_path / "out").glob("stages/*/rejects/*"))
 
 
-@linux
 @pytest.mark.xfail(sys.version_info >= (3, 14), reason="a worker is started twice, and a line says so", strict=False)
 def test_a_resource_tracker_that_is_killed_while_workers_start_is_no_matter(folder: Path) -> None:
     command = [*RUN, "run", str(recipe(folder)), "--out", str(folder / "out"), "--workers", "2"]

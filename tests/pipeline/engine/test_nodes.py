@@ -12,7 +12,7 @@ import pytest
 from gristmill.pipeline.cli.upkeep import this_machine
 from gristmill.pipeline.engine import cluster
 from gristmill.pipeline.engine.cluster import Where, connected
-from gristmill.pipeline.processes.nodes import CORES, in_words, nodes_here, places_for
+from gristmill.pipeline.processes import CORES, assign_cores, describe_nodes, nodes_here
 from tests.pipeline.runs import save
 
 
@@ -34,25 +34,25 @@ def test_nodes_are_read_with_what_this_process_may_use(tmp_path: Path) -> None:
 
 def test_workers_get_a_core_each_from_node_after_node() -> None:
     nodes = [[0, 1, 2], [8]]
-    assert places_for(4, nodes) == ["0", "8", "1", "2"]
-    assert places_for(2, nodes) == ["0", "8"]
-    assert places_for(5, nodes) == ["0,1,2", "8", "0,1,2", "8", "0,1,2"]
-    assert places_for(3, [[0, 1, 2]]) == places_for(3, []) == [None] * 3
+    assert assign_cores(4, nodes) == ["0", "8", "1", "2"]
+    assert assign_cores(2, nodes) == ["0", "8"]
+    assert assign_cores(5, nodes) == ["0,1,2", "8", "0,1,2", "8", "0,1,2"]
+    assert assign_cores(3, [[0, 1, 2]]) == assign_cores(3, []) == [None] * 3
 
 
 def test_doctor_says_what_is_done() -> None:
     said = {name.plain: value.plain for name, value in this_machine([]).rows}
-    assert said["memory nodes"] == in_words(nodes_here())
-    assert in_words([[0, 1]]) == "one: workers are not bound to cores"
-    assert in_words([[0, 1], [2]]) == "2, of 2, 1 cores: each local worker is bound to one"
+    assert said["memory nodes"] == describe_nodes(nodes_here())
+    assert describe_nodes([[0, 1]]) == "one: workers are not bound to cores"
+    assert describe_nodes([[0, 1], [2]]) == "2, of 2, 1 cores: each local worker is bound to one"
 
 
 def test_a_process_binds_itself_and_its_threads() -> None:
     core = max(os.sched_getaffinity(0))
     code = (
-        "import os, threading; from gristmill.pipeline.processes.nodes import bind\n"
+        "import os, threading; from gristmill.pipeline.processes import bind_to_cores\n"
         "stay = threading.Event(); thread = threading.Thread(target=stay.wait, daemon=True); thread.start()\n"
-        "bind(); print(*(sorted(os.sched_getaffinity(t)) for t in (0, thread.native_id)))"
+        "bind_to_cores(); print(*(sorted(os.sched_getaffinity(t)) for t in (0, thread.native_id)))"
     )
     for place, expected in ((str(core), {core}), ("", os.sched_getaffinity(0))):
         environ = os.environ | {CORES: place}

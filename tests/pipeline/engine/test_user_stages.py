@@ -15,13 +15,12 @@ import pyarrow as pa
 import pytest
 from distributed.client import FutureCancelledError
 
-from gristmill.pipeline.engine import work
+from gristmill.pipeline.engine import worker
 from gristmill.pipeline.engine.cluster import Where, silenced
-from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import DaskExecutor
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes, registry
-from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.contract import ContractBroken
 from gristmill.stages.stage import Signals, Verdict
@@ -47,7 +46,7 @@ OWN = "evil (evil.py:Evil): "
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
 
 
 def recipe(folder: Path, stage: str, documents: int = 40) -> Path:
@@ -285,15 +284,15 @@ def test_a_stage_that_exits_while_it_prepares_is_named(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_raises_keyboard_interrupt_does_not_end_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(**_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     events: list[list[str]] = []
-    monkeypatch.setattr(work, "run_tasks", interrupt)
+    monkeypatch.setattr(worker, "run_tasks", interrupt)
     monkeypatch.setattr(
         "distributed.get_worker", lambda: SimpleNamespace(log_event=lambda _, event: events.append(event))
     )
-    work.answer("topic", "key", {})
+    worker.answer("topic", "key", [], worker.Terms())
     [[key, answer]] = events
     assert key == "key" and json.loads(answer)[0]["failed"] == "a stage raised KeyboardInterrupt"
 
@@ -364,10 +363,9 @@ def test_tasks_that_a_scheduler_cancels_again_and_again_end_the_run(tmp_path: Pa
         sent.extend(key)
         return [Cancelled(each) for each in key]
 
-    engine = Engine(Journal(Store(str(tmp_path))), Where(1), Quiet(), tmp_path)
-    engine._client = SimpleNamespace(nthreads=lambda: {"w": 1}, map=map_, status="running")
+    executor = DaskExecutor(Store(str(tmp_path)), Where(1), Quiet(), tmp_path)
+    executor._client = SimpleNamespace(nthreads=lambda: {"w": 1}, map=map_, status="running")
     with pytest.raises(RunFailed, match="docs, part-1 was cancelled by the scheduler 5 times"):
-        engine._send_and_take(
-            engine._client, [{"task": "t", "node": "docs", "key": "part-1", "kind": "leg", "cost": 1}], {}
-        )
+        executor.submit([{"task": "t", "node": "docs", "key": "part-1", "kind": "leg", "cost": 1}])
+        list(executor.results())
     assert len(sent) == 5

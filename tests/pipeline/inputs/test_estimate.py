@@ -15,7 +15,6 @@ import pytest
 import zstandard
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.inputs.estimate import PartRead, Whole, documents_in_all, estimate, halves_of
 from gristmill.pipeline.inputs.portion import Portion, cut_into_parts
 from gristmill.pipeline.progress.progress import Quiet
@@ -179,7 +178,7 @@ def test_spans_of_any_format_are_measured_in_bytes_of_the_file(tmp_path: Path) -
 def test_a_run_on_a_part_of_even_inputs_foresees_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, portion: Portion
 ) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     monkeypatch.setattr("gristmill.stages.documents.BATCH_ROWS", 150)
     reader, make = KINDS[name]
     (tmp_path / "in").mkdir()

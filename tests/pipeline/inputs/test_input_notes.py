@@ -9,7 +9,7 @@ import os
 import random
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.cli.upkeep import start_recipe
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.inputs import files as inputs
 from gristmill.pipeline.inputs.files import REMEMBERED, list_at, remembered_in
@@ -32,6 +32,7 @@ from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.records import Result, Task
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import lines, save, tree, written
 
@@ -41,7 +42,7 @@ TWO = "name: a\nsources:\n  a: {jsonl: {path: in}}\n  b: {jsonl: {path: more}}\n
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
 
 
 class Hearing(Quiet):
@@ -286,12 +287,13 @@ def test_a_file_that_changed_under_its_old_time_while_the_run_went_on_is_an_alar
 ) -> None:
     one, two = (lines(tmp_path / "in" / f"{name}.jsonl", ["one"]) for name in "ab")
 
-    def work(engine: Engine, left: Any, results: Any) -> None:
-        work_here(engine, left, results)
-        rewritten(one, "new", in_place=True)
-        two.chmod(0o600)
+    class Rewriting(InlineExecutor):
+        def results(self) -> Iterator[tuple[Task, Result]]:
+            yield from super().results()
+            rewritten(one, "new", in_place=True)
+            two.chmod(0o600)
 
-    monkeypatch.setattr(Engine, "_work", work)
+    work_here(monkeypatch, Rewriting)
     record, _, _ = started(save(tmp_path / "a.yaml", ONE), tmp_path / "out")
     assert record["alarms"] == ["a: a.jsonl changed while the run went on; the same command reads what is new"]
 

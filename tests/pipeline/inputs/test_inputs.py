@@ -4,6 +4,7 @@ links too."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 
 from gristmill.pipeline.cli.upkeep import start_recipe
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.files import REMEMBERED, files_at, find_files, list_at, not_in
 from gristmill.pipeline.progress.progress import Quiet
@@ -199,18 +200,19 @@ def test_files_that_change_while_a_run_goes_on_are_an_alarm(tmp_path: Path, monk
         lines(tmp_path / "in" / f"{name}.jsonl", ["one", "two"])
     asked = load(save(tmp_path / "r.yaml", "name: own\nsources:\n  a: {jsonl: {path: in}}\nstages: [write]\n"))
 
-    def work(engine: Engine, left: list[Task], results: dict[str, Result]) -> None:
-        work_here(engine, left, results)
-        for name in "bcde":
-            lines(tmp_path / "in" / f"{name}.jsonl", ["one", "two", "three"])
+    class Rewriting(InlineExecutor):
+        def results(self) -> Iterator[tuple[Task, Result]]:
+            yield from super().results()
+            for name in "bcde":
+                lines(tmp_path / "in" / f"{name}.jsonl", ["one", "two", "three"])
 
-    monkeypatch.setattr(Engine, "_work", work)
+    work_here(monkeypatch, Rewriting)
     first = run(asked, str(tmp_path / "out"), Where(1), Quiet())
     said = (
         "a: b.jsonl, c.jsonl, d.jsonl and 1 more file changed while the run went on; the same command reads what is new"
     )
     assert first.alarms == [said]
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     second = run(asked, str(tmp_path / "out"), Where(1), Quiet())
     assert second.alarms == [] and len(written(tmp_path / "out")) == 14
 

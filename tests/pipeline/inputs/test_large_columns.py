@@ -14,7 +14,7 @@ import pytest
 
 import gristmill.kernels.base.columns
 from gristmill.kernels.base.columns import text_column, widened
-from gristmill.pipeline.engine import work
+from gristmill.pipeline.engine import worker
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.shuffle import shuffle
 from gristmill.pipeline.shuffle.spill import keep_table, one_batch, read_rows, write_rows
@@ -151,14 +151,14 @@ def test_what_stumbles_over_the_limit_names_stage_part_file_and_remedy(
     def fails(task: dict[str, Any]) -> dict[str, Any]:
         raise pa.ArrowInvalid(f"{words} while concatenating arrays")
 
-    monkeypatch.setattr(work, "run_round", fails)
+    monkeypatch.setattr(worker, "run_round", fails)
     task = {"node": "my_dedup", "kind": "join", "key": "bucket 3", "out": str(tmp_path), "parts": [part]}
     words = "offset overflow"
-    [result] = work.run_tasks([task])
+    [result] = worker.run_tasks([task])
     for expected in ("my_dedup, join bucket 3", "docs/large.jsonl.zst", "2 GB", "split large files", "max_bytes"):
         assert expected in result["failed"]
     words = "something else"
-    [result] = work.run_tasks([task])
+    [result] = worker.run_tasks([task])
     assert "ArrowInvalid: something else" in result["failed"] and "2 GB" not in result["failed"]
 
 

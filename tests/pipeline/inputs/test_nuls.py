@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gristmill.pipeline.engine.engine import Engine
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import go, save, written
 
@@ -24,7 +23,7 @@ sources:
 
 
 def test_nuls_are_taken_out_of_texts_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     texts = ["one \0two\0", "three", "four\0"]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in [*texts, "\0 \0"]))
     table = pa.table({"text": texts})

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.inputs import files as inputs
 from gristmill.pipeline.inputs.portion import Portion, find_inputs, key_of
 from gristmill.pipeline.progress.progress import Quiet
@@ -43,7 +42,7 @@ def made(folder: Path, documents: list[int]) -> Path:
 def test_a_limit_is_reached_where_there_is_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: list[int], limit: int
 ) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     loaded, kept = recipes.load(made(tmp_path, documents)), []
     for workers in (1, 7):
         out = tmp_path / f"out{workers}"

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
@@ -65,7 +64,7 @@ def test_a_recipe_on_the_page_can_be_planned(name: str, tmp_path: Path, monkeypa
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tasks are done in the test's own process."""
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     yield
 
 

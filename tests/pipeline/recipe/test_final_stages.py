@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe import recipe as recipes
@@ -130,7 +129,7 @@ def test_any_other_order_is_allowed(tmp_path: Path, stages: list[str]) -> None:
 def test_a_stage_that_drops_must_not_declare_that_it_drops_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     lines(tmp_path / "in" / "a.jsonl", ["one", "one", "two"])
     save(
         tmp_path / "liar.py",
@@ -148,7 +147,7 @@ AFTER = ["text_signals: {name: last}", "write"]
 def test_the_card_tells_the_way_of_these_shards_and_shards_outlive_their_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     out, shards = tmp_path / "out", tmp_path / "out" / "shards"
     lines(tmp_path / "in" / "a.jsonl", [f"Write to ann{n}@example.org about the {n} words." for n in range(40)])
     lines(tmp_path / "late" / "b.jsonl", ["Not in any shard."])

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 import gristmill
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.shards.batch import Batch
 from gristmill.stages import TextSignals
@@ -63,7 +62,7 @@ def run_of_two_lengths(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines(folder / "in" / "a.jsonl", sentences(random.Random(0), 60, 40))
     stages = "  - tokenize: {vocab_size: 300}\n  - pack: {row_length: [16, 32], window_tokens: 1024}\n"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "_work", work_here)
+        work_here(patch)
         go(
             save(folder / "r.yaml", f"name: r\nsources: {{a: {{jsonl: {{path: in}}}}}}\nstages:\n{stages}"),
             folder / "out",
@@ -117,7 +116,7 @@ def test_the_lines_for_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     pages = [f"<article><p>{'A mill grinds grain into flour, and the miller is at it. ' * 9}</p></article>"] * 2
     lines(tmp_path / "pages.jsonl", pages)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     html = "<title>Mills</title><article><h1>Mills</h1>" + "<p>A mill grinds grain into flour, slowly.</p>" * 9
     table = pa.table({"html": [*pages, "<p>few words</p>"], "text": ["a", "a", "b"]})
     code = block("python", "import gristmill\nfrom gristmill.stages").replace('Warc(path="crawl/*.warc.gz")', "table")

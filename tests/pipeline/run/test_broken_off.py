@@ -21,7 +21,7 @@ from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.overview import overview
 from gristmill.pipeline.process_id import this_process
-from gristmill.pipeline.processes.interrupts import one_is_enough
+from gristmill.pipeline.processes import single_interrupt
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.progress.progress_file import PATH
 from gristmill.pipeline.progress.so_far import record_in
@@ -214,14 +214,14 @@ def test_what_was_done_of_a_leg_that_was_interrupted_is_on_record(
         .replace("name: brittle", "name: brittle\nparts: {files: 1}")
     )
     asked, out = recipes.load(save(tmp_path / "brittle.yaml", text)), tmp_path / "out"
-    monkeypatch.setattr(Engine, "_work", interrupted_after(tasks))
+    work_here(monkeypatch, interrupted_after(tasks))
     with pytest.raises(KeyboardInterrupt):
         run(asked, str(out), Where(1), Quiet())
     record = run_json(out)
     assert record["status"] == "interrupted"
     assert {its["name"]: (its["docs_in"], its["kept"]) for its in record["stages"]} == counts
     assert [seen.why for seen in foresee(asked, str(out)) if seen.name == "notes"] == [said]
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     ended = run(asked, str(out), Where(1), Quiet())
     assert ended.record["status"] == "done" and ended.record["stages"][0]["kept"] == 40
 
@@ -231,7 +231,7 @@ def test_a_second_ctrl_c_does_not_break_off_what_the_first_began(folder: Path, m
         signal.raise_signal(signal.SIGINT)
         return "a page"
 
-    monkeypatch.setattr(Engine, "_work", interrupted_after(1))
+    work_here(monkeypatch, interrupted_after(1))
     monkeypatch.setattr("gristmill.pipeline.report.build.build_report", page)
     with pytest.raises(KeyboardInterrupt):
         go(recipe(folder, 2), folder / "out")
@@ -244,7 +244,7 @@ def test_a_run_that_is_asked_to_end_does_so_as_after_ctrl_c(
     folder: Path, monkeypatch: pytest.MonkeyPatch, asked: signal.Signals
 ) -> None:
     """As clusters and containers ask, and a terminal that closes."""
-    monkeypatch.setattr(Engine, "_work", interrupted_after(1, asked))
+    work_here(monkeypatch, interrupted_after(1, asked))
     before = signal.signal(asked, signal.SIG_DFL)  # the tests themselves may run under nohup
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -258,7 +258,7 @@ def test_a_run_that_is_asked_to_end_does_so_as_after_ctrl_c(
 def test_a_run_that_is_not_to_hear_a_terminal_close_does_not() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
     try:
-        with one_is_enough():
+        with single_interrupt():
             assert (
                 signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
                 and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
@@ -272,11 +272,11 @@ def test_a_global_stage_that_was_begun_is_said_to_be(folder: Path, monkeypatch: 
         return {seen.name: seen.why for seen in foresee(recipes.load(recipe(folder, least)), str(out))}
 
     out = folder / "out"
-    monkeypatch.setattr(Engine, "_work", interrupted_after(3))  # the leg, its rules, and the first round
+    work_here(monkeypatch, interrupted_after(3))  # the leg, its rules, and the first round
     with pytest.raises(KeyboardInterrupt):
         go(recipe(folder, 2), out)
     assert why(2)["exact_dedup"] == "begun, not finished"
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     go(recipe(folder, 2), out)
     assert set(why(2).values()) == {"up to date"}
     for path in (out / "legs/tokenize").glob("*.parquet"):
@@ -296,7 +296,7 @@ def test_a_global_stage_that_was_begun_is_said_to_be(folder: Path, monkeypatch: 
 def test_files_that_an_earlier_version_left_behind_are_not_why_a_part_is_done_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     lines(folder / "notes.jsonl", [f"A note of {n} words {'and ' * n}." for n in range(40)])
     go(recipe(folder, 20), folder / "out")
     go(recipe(folder, 3), folder / "out")  # what the first recipe's rules said is gone now, and nobody asks for it
@@ -312,7 +312,7 @@ def test_files_that_an_earlier_version_left_behind_are_not_why_a_part_is_done_ag
 
 
 def test_a_wrong_argument_changes_nothing_of_a_run_that_was_done(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     go(recipe(folder, 2), folder / "out")
     before = (folder / "out/run.json").read_bytes()
     monkeypatch.undo()
@@ -328,7 +328,7 @@ def test_ctrl_c_is_left_to_whoever_handles_it_already() -> None:
 
     before = signal.signal(signal.SIGINT, mine)
     try:
-        with one_is_enough():
+        with single_interrupt():
             assert signal.getsignal(signal.SIGINT) is mine
     finally:
         signal.signal(signal.SIGINT, before)

@@ -20,7 +20,7 @@ from gristmill.pipeline.ablate.jobs import Job
 from gristmill.pipeline.ablate.plan import load
 from gristmill.pipeline.ablate.run import PreparedAblation
 from gristmill.pipeline.ablate.workers import Crew
-from gristmill.pipeline.engine import work
+from gristmill.pipeline.engine import worker
 from gristmill.pipeline.plan.plan import GlobalNode, Segment, make_plan as plan_of
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.registry import spec_of
@@ -55,14 +55,13 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.ablate.plan",  # the same
     "gristmill.pipeline.store.forgotten",  # hashed with a list of forgotten documents, where there is one
     "gristmill.pipeline.leg.numbers",  # what stays of documents whose texts go
-    "gristmill.pipeline.leg.care",  # which documents are looked at alone, and what killed a process before
+    "gristmill.pipeline.isolation",  # which documents are looked at alone, and what killed a process before
     "gristmill.pipeline.store.checksums",  # what is read is what was written, or nothing is read
     "gristmill.pipeline.engine.engine",  # sends tasks, takes results
     "gristmill.pipeline.errors",
     "gristmill.pipeline.fingerprint",
     "gristmill.pipeline.inputs.files",  # files are known by their contents; bytes are handed on as they are
     "gristmill.pipeline.leg.resume",  # which results are there already
-    "gristmill.pipeline.processes.lifetime",
     "gristmill.pipeline.plan.plan",  # what it makes are tasks, which are hashed
     "gristmill.pipeline.recipe.recipe",  # the same
     "gristmill.pipeline.recipe.registry",  # names to stages, which are hashed
@@ -74,7 +73,7 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.store.run_records",  # the same
     "gristmill.pipeline.store.lock",  # who may write
     "gristmill.pipeline.store.journal",  # what is done, and whether files are what was written
-    "gristmill.pipeline.processes.memory",  # a peak, for the record
+    "gristmill.pipeline.processes",  # cores, ends, peaks of memory
 }
 
 Edit = Callable[[str], str]
@@ -239,10 +238,10 @@ def test_what_the_engine_takes_from_lower_floors_is_hashed_with_it_or_with_any_s
 def test_every_kind_of_task_is_looked_at() -> None:
     entries = {name for begins, _ in KINDS.values() for name in begins}
     assert {
-        work.run_round.__module__,
-        work.run_pages.__module__,
-        work.run_map_task.__module__,
-        work.run_conform_task.__module__,
+        worker.run_round.__module__,
+        worker.run_pages.__module__,
+        worker.run_map_task.__module__,
+        worker.run_conform_task.__module__,
     } <= entries
     assert {name for _, lists in KINDS.values() for name in lists} == set(fingerprint.ENGINE)
 

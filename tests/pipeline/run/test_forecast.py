@@ -11,7 +11,6 @@ import pytest
 
 from gristmill.pipeline.cli import app as cli
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.inputs.portion import Portion, listed_inputs, part_sizes
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Recipe
@@ -51,7 +50,7 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, RunRecord, 
         lines(folder / "in" / f"{n}.jsonl", texts)
     recipe = recipes.load(save(folder / "r.yaml", RECIPE))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "_work", work_here)
+        work_here(patch)
         part = run(recipe, str(folder / "part"), Where(1), Counting(), Portion(share=0.05)).record
         whole = run(recipe, str(folder / "whole"), Where(1), Counting()).record
     return recipe, timed(part), timed(whole), part_sizes(listed_inputs(recipe, Store(str(folder / "part"))))
@@ -118,7 +117,7 @@ def test_requests_are_measured_computed_and_priced(
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """From a run in a temporary folder, from one that is there, and not from one of another recipe."""
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
     for n in range(30):
         lines(tmp_path / "in" / f"{n}.jsonl", [f"text {n} {i} of some words" for i in range(10)])

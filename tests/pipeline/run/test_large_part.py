@@ -48,7 +48,7 @@ def done(folder: Path, max_bytes: int) -> tuple[list[tuple[int, str]], int]:
 
 
 def test_a_large_part_in_batches_is_the_file_in_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gristmill.pipeline.engine.engine.Engine._work", work_here)
+    work_here(monkeypatch)
     for name in ("split", "whole", "small"):
         (tmp_path / name).mkdir()
     size, _ = text_of(tmp_path / "split", 30)

@@ -12,7 +12,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.progress import live
 from gristmill.pipeline.progress.facts import ProgressFacts
 from gristmill.pipeline.progress.progress import Lines, LiveView, Quiet, ui_for
@@ -154,7 +153,7 @@ class Looking(Quiet):
 
 
 def test_a_real_run_can_be_looked_at_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     shared_texts(tmp_path / "in")
     text = (
         "name: a\nparts: {files: 1}\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, minhash_dedup, write]\n"

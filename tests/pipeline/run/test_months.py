@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.history import history
 from gristmill.pipeline.recipe import recipe as recipes
@@ -60,7 +59,7 @@ def all_months(folder: Path) -> dict[str, list[str]]:
 @pytest.fixture(scope="module", autouse=True)
 def in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "_work", work_here)
+        work_here(patch)
         yield
 
 

@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.inputs.estimate import estimate
 from gristmill.pipeline.progress.progress import Events, Lines, LiveView, final_table, ui_for
 from gristmill.pipeline.recipe import recipe as recipes
@@ -22,7 +21,7 @@ from tests.pipeline.runs import lines, save
 
 
 def test_a_document_is_read_once_however_many_legs_it_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     for file in range(3):
         lines(tmp_path / f"in/{file}.jsonl", [f"document {n} of file {file}" for n in range(7)])
     text = "name: a\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, text_signals, {sample: {rate: 1.0}}, write]\n"
@@ -42,7 +41,7 @@ def test_workers_that_are_stopped_are_told_of_on_a_terminal(capsys: pytest.Captu
 def test_a_log_hears_of_a_long_run_once_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     for file in range(9):
         lines(tmp_path / f"in/{file}.jsonl", [f"document {n} of file {file}" for n in range(7)])
     text = "name: a\nparts: {files: 1}\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, write]\n"

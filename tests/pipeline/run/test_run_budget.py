@@ -9,7 +9,6 @@ import pytest
 
 from gristmill.pipeline.cli.app import guess_of
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import OverBudget, RecipeError
 from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.inputs.portion import Portion
@@ -69,7 +68,7 @@ def test_a_run_stops_and_resumes_to_the_same_bytes(tmp_path: Path) -> None:
 
 def test_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused if a sample run says that it cannot be enough; a word if nothing is known; and never without prices."""
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     for n in range(40):
         lines(tmp_path / "in" / f"{n}.jsonl", texts(20))
     recipe = recipes.load(save(tmp_path / "r.yaml", RECIPE))

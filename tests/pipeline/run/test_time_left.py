@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.progress.events import Event, NodeShape, StageShape, replayed, shape_of
 from gristmill.pipeline.progress.progress import Quiet
@@ -119,7 +118,7 @@ def test_what_an_earlier_run_took_counts_more_than_what_is_usual() -> None:
 
 
 def test_stages_of_the_run_before_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     shared_texts(tmp_path / "in", files=6, own=30, shared=3)
     text = "name: a\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, {sample: {rate: 0.5}}, write]\n"
     recipe = recipes.load(save(tmp_path / "a.yaml", text))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import gristmill
-from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store.records import Result, Task
 from tests.pipeline.engine.here import work_here
@@ -28,16 +29,17 @@ def test_an_object_that_was_replaced_is_not_read_under_the_name_of_the_one_befor
     store.put_object(Bucket="mill", Key="replaced/x.jsonl", Body=before)
     recipe, out = save(tmp_path / "r.yaml", RECIPE), tmp_path / "out"
 
-    def replaced(engine: Engine, left: list[Task], results: dict[str, Result]) -> None:
-        """The object is listed by now, and read by a process that did not list it."""
-        S3FileSystem.clear_instance_cache()
-        store.put_object(Bucket="mill", Key="replaced/x.jsonl", Body=after)
-        work_here(engine, left, results)
+    class Replacing(InlineExecutor):
+        def results(self) -> Iterator[tuple[Task, Result]]:
+            """The object is listed by now, and read by a process that did not list it."""
+            S3FileSystem.clear_instance_cache()
+            store.put_object(Bucket="mill", Key="replaced/x.jsonl", Body=after)
+            yield from super().results()
 
     with monkeypatch.context() as patch, pytest.raises(RunFailed, match=r"x\.jsonl: the object was replaced since"):
-        patch.setattr(Engine, "_work", replaced)
+        work_here(patch, Replacing)
         gristmill.run(recipe, out)
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     gristmill.run(recipe, out)
     assert [text for _, text in written(out)] == ["the new text"]
     store.put_object(Bucket="mill", Key="replaced/x.jsonl", Body=before)

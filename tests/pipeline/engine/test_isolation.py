@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gristmill.pipeline.engine.careful import grind_carefully
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import QUEUED_TRIES, TRIES, Engine, Group
+from gristmill.pipeline.engine.executor import QUEUED_TRIES, TRIES, DaskExecutor, Group, InlineExecutor
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.leg.care import Care, Last, SearchEnded, Trail
+from gristmill.pipeline.isolation import Breadcrumb, CrashPolicy, LastBreadcrumb, SearchEnded, run_isolated
+from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.progress.progress import Quiet
-from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.storage import Store
+from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import go, lines, save, written
 
 DEADLY = """
@@ -67,22 +67,20 @@ def carefully(
     deed: str,
     culprits: set[int],
     stage: str = "Deadly",
-    place: tuple[int, str] | None = None,
+    location: tuple[int, str] | None = None,
 ) -> tuple[list[str], list[list[str]]]:
-    """A run whose tasks are done with care from the start, as after a worker died at a place: what it told, and what
+    """A run whose tasks are done isolated from the start, as after a worker died at a place: what it told, and what
     each child was shown."""
     notes: list[str] = []
 
-    def work(engine: Engine, tasks: list[Task], results: dict[str, Result]) -> None:
-        for task in tasks:
-            assert task["kind"] in ("leg", "decide")
-            results[task["task"]] = grind_carefully(
-                task, None, place if task["kind"] == "decide" or stage != "DeadlyRule" else None, notes.append
-            )
-            engine.accept(task, results[task["task"]])
-            engine.ui.finished(task, results[task["task"]], anew=True)
+    class Isolating(InlineExecutor):
+        def run_task(self, task: Task) -> Result:
+            if task["kind"] not in ("leg", "decide"):
+                return super().run_task(task)
+            where = location if task["kind"] == "decide" or stage != "DeadlyRule" else None
+            return run_isolated(run_map_task, task, None, where, notes.append)
 
-    monkeypatch.setattr(Engine, "_work", work)
+    work_here(monkeypatch, Isolating)
     lines(folder / "docs.jsonl", texts(culprits))
     save(folder / "deadly.py", DEADLY.format(log=str(folder / "log"), deed=deed))
     text = "name: r\nparts: {batch_bytes: 600}\nsources: {docs: {jsonl: {path: docs.jsonl}}}\n"
@@ -105,7 +103,7 @@ def quarantined(folder: Path) -> list[str]:
 def test_the_document_is_searched_where_the_worker_died_and_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, how: str, searches: int
 ) -> None:
-    notes, children = carefully(tmp_path, monkeypatch, deed, {23}, place=(1, "deadly"))
+    notes, children = carefully(tmp_path, monkeypatch, deed, {23}, location=(1, "deadly"))
     search, *again, whole = children
     [first, *_] = search
     assert search[-1] == "text 23 CULPRIT , 1" and all(shown.endswith(", 1") for shown in search), "row by row"
@@ -144,7 +142,7 @@ def test_a_batch_that_is_too_much_is_done_document_by_document_and_none_is_blame
 
 
 def test_a_document_that_kills_a_rule_is_found_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    carefully(tmp_path, monkeypatch, EXIT, {23, 24}, stage="DeadlyRule", place=(1, "deadly_rule"))
+    carefully(tmp_path, monkeypatch, EXIT, {23, 24}, stage="DeadlyRule", location=(1, "deadly_rule"))
     assert [line.rpartition(": ")[2] for line in quarantined(tmp_path)] == ["ended with code 7"] * 2
     assert len(written(tmp_path / "out")) == 37, "two are quarantined, and one is long"
     assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "done", (
@@ -166,63 +164,67 @@ def batch(rows: int) -> pa.RecordBatch:
     )
 
 
-def test_a_trail_says_what_was_at_hand(tmp_path: Path) -> None:
-    assert Last.of(tmp_path / "t") is None
-    trail = Trail(tmp_path / "t")
-    assert Last.of(tmp_path / "t") is None
-    trail.begins("abc")
-    assert Last.of(tmp_path / "t") == Last("abc")
-    trail.about_to((3, "mine"), batch(9), None)
-    last = Last.of(tmp_path / "t")
-    assert last == Last("abc", (3, "mine"), None, 9) and last.in_words() == "in mine, over 9 documents"
-    trail.about_to((3, "mine"), batch(1), 8)
-    last = Last.of(tmp_path / "t")
+def test_a_breadcrumb_says_what_was_at_hand(tmp_path: Path) -> None:
+    assert LastBreadcrumb.read(tmp_path / "t") is None
+    breadcrumb = Breadcrumb(tmp_path / "t")
+    assert LastBreadcrumb.read(tmp_path / "t") is None
+    breadcrumb.begin("abc")
+    assert LastBreadcrumb.read(tmp_path / "t") == LastBreadcrumb("abc")
+    breadcrumb.about_to((3, "mine"), batch(9), None)
+    last = LastBreadcrumb.read(tmp_path / "t")
+    assert last == LastBreadcrumb("abc", (3, "mine"), None, 9) and last.in_words() == "in mine, over 9 documents"
+    breadcrumb.about_to((3, "mine"), batch(1), 8)
+    last = LastBreadcrumb.read(tmp_path / "t")
     assert (
         last is not None
         and last.row == 8
         and last.in_words() == "in mine, over document 0000000000000000 (https://x.example/\n)"
     )
-    trail.begins("next")
-    assert Last.of(tmp_path / "t") == Last("next")
-    trail.close()
+    breadcrumb.begin("next")
+    assert LastBreadcrumb.read(tmp_path / "t") == LastBreadcrumb("next")
+    breadcrumb.close()
     assert not (tmp_path / "t").exists()
 
 
 def test_a_batch_is_cut_around_what_is_left_out() -> None:
-    care = Care(condemned={(0, "a", 2): "x", (0, "a", 4): "y", (1, "a", 0): "z", (0, "b", 1): "w"})
+    policy = CrashPolicy(poison={(0, "a", 2): "x", (0, "a", 4): "y", (1, "a", 0): "z", (0, "b", 1): "w"})
 
-    def pieces(care: Care, place: tuple[int, str], rows: int) -> list[tuple[list[int], int | None, str | None]]:
-        return [(piece["uid"].to_pylist(), row, how) for piece, row, how in care.pieces(place, batch(rows))]
+    def pieces(
+        crash: CrashPolicy, location: tuple[int, str], rows: int
+    ) -> list[tuple[list[int], int | None, str | None]]:
+        return [(piece["uid"].to_pylist(), row, how) for piece, row, how in crash.pieces(location, batch(rows))]
 
-    assert pieces(care, (0, "a"), 5) == [([0, 1], None, None), ([2], 2, "x"), ([3], None, None), ([4], 4, "y")]
-    assert pieces(care, (1, "a"), 3) == [([0], 0, "z"), ([1, 2], None, None)]
-    assert pieces(care, (1, "a"), 1) == [([0], 0, "z")]
-    assert pieces(care, (2, "a"), 2) == [([0, 1], None, None)] and pieces(care, (2, "a"), 0) == [([], None, None)]
+    assert pieces(policy, (0, "a"), 5) == [([0, 1], None, None), ([2], 2, "x"), ([3], None, None), ([4], 4, "y")]
+    assert pieces(policy, (1, "a"), 3) == [([0], 0, "z"), ([1, 2], None, None)]
+    assert pieces(policy, (1, "a"), 1) == [([0], 0, "z")]
+    assert pieces(policy, (2, "a"), 2) == [([0, 1], None, None)] and pieces(policy, (2, "a"), 0) == [([], None, None)]
     with pytest.raises(SearchEnded):
-        pieces(Care(search=(0, "a")), (0, "a"), 2)
+        pieces(CrashPolicy(search=(0, "a")), (0, "a"), 2)
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Engine:
-    return Engine(Journal(Store(str(tmp_path))), Where(1), Quiet(), tmp_path)
+def executor(tmp_path: Path) -> DaskExecutor:
+    return DaskExecutor(Store(str(tmp_path)), Where(1), Quiet(), tmp_path)
 
 
 def task(name: str) -> Task:
     return {"task": name, "node": "docs", "key": f"part-{name}", "kind": "leg"}
 
 
-def left_by(path: Path, say: Callable[[Trail], None]) -> Path:
-    say(trail := Trail(path))
-    return trail.path
+def left_by(path: Path, say: Callable[[Breadcrumb], None]) -> Path:
+    say(breadcrumb := Breadcrumb(path))
+    return breadcrumb.path
 
 
-def test_of_a_group_whose_worker_died_only_what_was_at_hand_is_done_with_care(
-    engine: Engine, tmp_path: Path, capsys: Any
+def test_of_a_group_whose_worker_died_only_what_was_at_hand_is_isolated(
+    executor: DaskExecutor, tmp_path: Path, capsys: Any
 ) -> None:
     group = Group([task("a"), task("b"), task("c")])
-    trail = left_by(tmp_path / "t", lambda trail: (trail.begins("b"), trail.about_to((4, "mine"), batch(9), None)))  # type: ignore[func-returns-value]
-    assert engine.after_a_death(group, trail) == [
-        Group([task("b")], careful=True, place=(4, "mine")),
+    breadcrumb = left_by(
+        tmp_path / "t", lambda breadcrumb: (breadcrumb.begin("b"), breadcrumb.about_to((4, "mine"), batch(9), None))
+    )  # type: ignore[func-returns-value]
+    assert executor.after_a_death(group, breadcrumb) == [
+        Group([task("b")], isolated=True, location=(4, "mine")),
         Group([task("a")]),
         Group([task("c")]),
     ]
@@ -230,24 +232,28 @@ def test_of_a_group_whose_worker_died_only_what_was_at_hand_is_done_with_care(
         capsys.readouterr().err
         == "a worker died in mine, over 9 documents of docs, part-b; looking for the one to blame\n"
     )
-    assert not trail.exists()
+    assert not breadcrumb.exists()
 
 
-def test_tasks_that_were_not_begun_are_sent_again_and_not_for_ever(engine: Engine, tmp_path: Path, capsys: Any) -> None:
+def test_tasks_that_were_not_begun_are_sent_again_and_not_for_ever(
+    executor: DaskExecutor, tmp_path: Path, capsys: Any
+) -> None:
     group = Group([task("a"), task("b")])
     for _ in range(QUEUED_TRIES - 1):
-        [group] = engine.after_a_death(group, tmp_path / "none")
-        assert group.tasks == [task("a"), task("b")] and not group.careful
+        [group] = executor.after_a_death(group, tmp_path / "none")
+        assert group.tasks == [task("a"), task("b")] and not group.isolated
     with pytest.raises(RunFailed, match="docs, part-a and 1 more lost its worker 100 times before anything was begun"):
-        engine.after_a_death(group, tmp_path / "none")
+        executor.after_a_death(group, tmp_path / "none")
     assert capsys.readouterr().err == ""
 
 
-def test_a_worker_that_hung_leaves_where(engine: Engine, tmp_path: Path, capsys: Any) -> None:
-    trail = left_by(tmp_path / "t", lambda trail: (trail.begins("a"), trail.about_to((4, "mine"), batch(1), None)))  # type: ignore[func-returns-value]
-    with trail.open("ab") as file:
+def test_a_worker_that_hung_leaves_where(executor: DaskExecutor, tmp_path: Path, capsys: Any) -> None:
+    breadcrumb = left_by(
+        tmp_path / "t", lambda breadcrumb: (breadcrumb.begin("a"), breadcrumb.about_to((4, "mine"), batch(1), None))
+    )  # type: ignore[func-returns-value]
+    with breadcrumb.open("ab") as file:
         file.write(b"Timeout (0:00:03)!\n  File \x1b[2J mine.py, line 7\n")
-    engine.after_a_death(Group([task("a")]), trail)
+    executor.after_a_death(Group([task("a")]), breadcrumb)
     assert (
         "took longer than its patience" in (said := capsys.readouterr().err)
         and "document 0000000000000000 (https://x.example/" in said
@@ -255,30 +261,32 @@ def test_a_worker_that_hung_leaves_where(engine: Engine, tmp_path: Path, capsys:
     assert (tmp_path / "logs" / "trace.txt").read_text() == "Timeout (0:00:03)!\n  File ␛[2J mine.py, line 7\n"
 
 
-def test_on_an_object_store_there_is_no_trail_and_all_of_a_group_is_done_with_care(tmp_path: Path, capsys: Any) -> None:
-    engine = Engine(Journal(Store("memory://careful/out")), Where(1), Quiet(), tmp_path)
-    assert engine.trail("x") is None
-    groups = engine.after_a_death(Group([task("a"), task("b")]), None)
-    assert groups == [Group([task("a")], careful=True), Group([task("b")], careful=True)]
-    assert capsys.readouterr().err == "a worker died over docs, part-a and 1 more; trying again with care\n"
+def test_on_an_object_store_there_is_no_breadcrumb_and_all_of_a_group_is_isolated(tmp_path: Path, capsys: Any) -> None:
+    executor = DaskExecutor(Store("memory://careful/out"), Where(1), Quiet(), tmp_path)
+    assert executor.breadcrumb("x") is None
+    groups = executor.after_a_death(Group([task("a"), task("b")]), None)
+    assert groups == [Group([task("a")], isolated=True), Group([task("b")], isolated=True)]
+    assert (
+        capsys.readouterr().err == "a worker died over docs, part-a and 1 more; trying again in an isolated process\n"
+    )
 
 
-def test_what_is_done_with_care_is_not_sent_for_ever(engine: Engine, tmp_path: Path) -> None:
-    group = Group([task("a")], careful=True, tries=TRIES)
-    [waiting] = engine.after_a_death(group, tmp_path / "none")
-    assert waiting.careful and waiting.tries == TRIES, "another killed the worker in whose queue it stood"
+def test_what_is_isolated_is_not_sent_for_ever(executor: DaskExecutor, tmp_path: Path) -> None:
+    group = Group([task("a")], isolated=True, tries=TRIES)
+    [waiting] = executor.after_a_death(group, tmp_path / "none")
+    assert waiting.isolated and waiting.tries == TRIES, "another killed the worker in whose queue it stood"
     with pytest.raises(RunFailed, match="docs, part-a killed its worker 5 times"):
-        engine.after_a_death(waiting, left_by(tmp_path / "t", lambda trail: trail.begins("a")))
+        executor.after_a_death(waiting, left_by(tmp_path / "t", lambda breadcrumb: breadcrumb.begin("a")))
 
 
-def test_what_is_done_with_care_outlives_a_storm_of_deaths(engine: Engine, tmp_path: Path) -> None:
+def test_what_is_isolated_outlives_a_storm_of_deaths(executor: DaskExecutor, tmp_path: Path) -> None:
     """Where most deaths are of others, five of its own are no sign."""
     for number in range(40):
-        engine.after_a_death(Group([task(f"other{number}")]), None)
-    group = Group([task("a")], careful=True, tries=TRIES)
-    died = lambda: left_by(tmp_path / "t", lambda trail: trail.begins("a"))  # noqa: E731
+        executor.after_a_death(Group([task(f"other{number}")]), None)
+    group = Group([task("a")], isolated=True, tries=TRIES)
+    died = lambda: left_by(tmp_path / "t", lambda breadcrumb: breadcrumb.begin("a"))  # noqa: E731
     for _ in range(TRIES, 30):
-        [group] = engine.after_a_death(group, died())
+        [group] = executor.after_a_death(group, died())
     with pytest.raises(RunFailed, match=r"docs, part-a killed its worker \d\d times"):
         while True:
-            [group] = engine.after_a_death(group, died())
+            [group] = executor.after_a_death(group, died())

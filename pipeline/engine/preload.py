@@ -1,7 +1,6 @@
-"""What the template of workers loads before the first is forked from it: Dask, the engine's side of a worker, and the
-stages of a recipe.
+"""Load what workers need before they are forked: Dask, the engine's side of a worker, and the stages of a recipe.
 
-Importing this module does the work, for importing is all that the standard library's fork server can be asked to do.
+Importing this module does the work: a fork server of the standard library can be asked for nothing else.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ import pyarrow as pa
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.processes.lifetime import (
+from gristmill.pipeline.processes import (
+    RECIPE,
     adopt_orphans,
-    end_descendants,
     end_with_parent,
     ending_with_parent,
     how_it_ended,
+    kill_descendants,
 )
-from gristmill.pipeline.processes.template import RECIPE
 from gristmill.pipeline.recipe.registry import named, prepare
 
 if TYPE_CHECKING:
     from gristmill.stages.stage import Stage
 
 MODULES = (
-    "gristmill.pipeline.engine.work",
+    "gristmill.pipeline.engine.worker",
     "gristmill.pipeline.crawls.listing",
     "gristmill.kernels.base.compiler",
     "distributed.nanny",
@@ -48,7 +47,7 @@ UNSAFE_TO_FORK = ("torch",)  # its threads do not survive, and a GPU that was to
 
 
 def load(recipe: str | None) -> None:
-    """All that a worker needs, as far as it is known here."""
+    """Load all that a worker needs, as far as it is known here."""
     with ending_with_parent():
         for name in MODULES:
             import_module(name)
@@ -58,7 +57,7 @@ def load(recipe: str | None) -> None:
 
 
 def load_stages(recipe: Path) -> None:
-    """The stages of a recipe, made ready. What is wrong with a recipe or a stage the driver and the workers say."""
+    """Load and prepare the stages of a recipe. The driver and the workers report what is wrong with one."""
     from gristmill.pipeline.plan.plan import make_plan
     from gristmill.pipeline.recipe import recipe as recipes
 
@@ -70,14 +69,14 @@ def load_stages(recipe: Path) -> None:
                 ):
                     prepare(stage)
                 else:
-                    prepare_aside(stage)
+                    prepare_in_child(stage)
             except RunFailed as error:
                 failures.append(str(error))
 
 
-def prepare_aside(stage: Stage) -> None:
-    """For what it leaves on disk alone, in a process of its own: nobody knows what the code of others leaves behind in
-    memory."""
+def prepare_in_child(stage: Stage) -> None:
+    """Prepare a stage for what it leaves on disk, in a process of its own: nobody knows what the code of others leaves
+    behind in memory."""
     answer, child_end = os.pipe()
     child = os.fork()
     if child:
@@ -103,7 +102,7 @@ def prepare_aside(stage: Stage) -> None:
 
 
 def did_not_start(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A line for a worker that ended before any code of ours ran: a new one is tried, or the driver says that none
+    """Print a line for a worker that ended before any code of ours ran: another is tried, or the driver says that none
     starts."""
     print(f"a worker did not start: {kind.__name__}: {one_line(str(error))}", file=sys.stderr, flush=True)
 
@@ -112,5 +111,5 @@ failures: list[str] = []  # what workers, which find it here, answer to their fi
 load(os.environ.pop(RECIPE, None))
 sys.excepthook = did_not_start
 adopt_orphans()
-atexit.register(end_descendants)  # where the driver was killed; workers leave by another door
+atexit.register(kill_descendants)  # where the driver was killed; workers leave by another door
 warnings.filterwarnings("ignore", message="forkserver: waitpid returned unexpected pid")  # that is an orphan's

@@ -15,9 +15,9 @@ import platform
 import re
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
 
 import zstandard
 
@@ -32,8 +32,9 @@ MEMBER = re.compile(r"kernels-[0-9a-f]{16}/[\w.<>-]+\.nb[ic]|table-[\w.-]+\.npy"
 MOST_BYTES = 1 << 30  # unpacked
 
 
-class Offer(TypedDict):
-    """What a driver says of its pack, in each message to workers of other machines."""
+@dataclass(frozen=True)
+class Offer:
+    """A driver's pack, as each message to workers of other machines names it."""
 
     address: str  # of the run's folder
     path: str
@@ -111,29 +112,26 @@ def here() -> str:
 
 @contextlib.contextmanager
 def offer_in(store: Store) -> Iterator[Offer]:
-    """The driver's half: what it has compiled lies in the run's folder for the time of a block."""
+    """The driver's half: what it has compiled is in the run's folder for the time of a block."""
     content, path = packed(), f"{FOLDER}/{file_name()}"
     store.write(path, content)
     sha256 = hashlib.sha256(content).hexdigest()
     try:
-        yield {"address": store.anywhere, "path": path, "kind": kind(), "sha256": sha256, "made_in": here()}
+        yield Offer(store.anywhere, path, kind(), sha256, here())
     finally:
         store.remove([path])
 
 
-def take(offer: Offer) -> str | None:
-    """A worker's half, before its first task: fetches what it lacks. What to say if that failed; it compiles then."""
-    if offer["made_in"] == here() or (cache_folder() / PACKS / offer["sha256"][:16]).is_dir():
-        return None
-    return _fetched(offer["address"], offer["path"], offer["kind"], offer["sha256"])
-
-
 @cache  # once in a process
-def _fetched(address: str, path: str, other: str, sha256: str) -> str | None:
-    if other != kind():
+def take(offer: Offer) -> str | None:
+    """The worker's half, before its first task: fetch what it lacks. Returns what to note if that failed; the worker
+    compiles then."""
+    if offer.made_in == here() or (cache_folder() / PACKS / offer.sha256[:16]).is_dir():
+        return None
+    if offer.kind != kind():
         return None  # another processor or version
     try:
-        unpack(Store(address).read(path), sha256)
+        unpack(Store(offer.address).read(offer.path), offer.sha256)
     except (OSError, RunFailed, zstandard.ZstdError, tarfile.TarError) as error:
         return f"the worker on {platform.node()} compiles its own kernels: {error}"
     return None

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gristmill.pipeline.engine.careful import command, grind_carefully
+from gristmill.pipeline.isolation import command, run_isolated
+from gristmill.pipeline.leg.bound_rule import run_decide
 from gristmill.pipeline.recipe.registry import spec_of
 from gristmill.pipeline.store.partitions import new_part, write_table
 from gristmill.pipeline.store.storage import Store
@@ -44,7 +45,7 @@ def decide_task(folder: Path) -> dict[str, Any]:
 
 
 def test_it_takes_our_packages_wherever_it_is_started(shell: Path, tmp_path: Path) -> None:
-    result = grind_carefully(decide_task(tmp_path / "out"), None, None, print)
+    result = run_isolated(run_decide, decide_task(tmp_path / "out"), None, None, print)
     count = result["counts"]["sample"]
     assert (count["docs_in"], count["quarantined"]) == (3, 0) and count["kept"] + sum(count["dropped"].values()) == 3
 
@@ -55,7 +56,7 @@ def test_it_still_finds_modules_of_the_user(shell: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(str(tmp_path / "library"))
     start = command(str(tmp_path))
     start[3] = start[3].replace(
-        "main(folder)",
+        "run_child(folder)",
         "import json, helper_of_mine, kept_elsewhere; from gristmill import stages; print(json.dumps([helper_of_mine.LIMIT, kept_elsewhere.NAME, stages.__file__]))",
     )
     done = subprocess.run(start, capture_output=True, text=True, check=True)

@@ -16,16 +16,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gristmill.pipeline import processes
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.engine import cluster
 from gristmill.pipeline.engine.cluster import Where, connected
-from gristmill.pipeline.processes import template
 from tests.pipeline.crawls import RUN
 from tests.pipeline.runs import go, save, shared_texts, written
 
 pytestmark = [
-    pytest.mark.skipif(not template.POSSIBLE, reason="workers are forked on Linux alone"),
-    pytest.mark.usefixtures("own_template"),
+    pytest.mark.usefixtures("own_fork_server"),
 ]
 
 PAGES = "name: p\nsources:\n  crawl: {warc: {path: '*.warc.gz'}}\nstages: [extract, exact_dedup, write]\n"
@@ -54,7 +53,7 @@ def facts(answer: Connection) -> None:
 
 def forked() -> tuple[list[str], bool, str, str, int]:
     here, there = multiprocessing.Pipe(duplex=False)
-    process = template._Forked().Process(target=facts, args=(there,))
+    process = processes.ForkedProcess(target=facts, args=(there,))
     process.start()
     there.close()
     said: tuple[list[str], bool, str, str, int] = here.recv()
@@ -75,37 +74,37 @@ def alive(process: psutil.Process) -> bool:
 
 def test_what_is_forked_has_the_stages_loaded_and_leaves_interrupts_to_the_driver(tmp_path: Path) -> None:
     before = dict(os.environ)
-    template.begin(save(tmp_path / "p.yaml", PAGES))
+    processes.start_fork_server(save(tmp_path / "p.yaml", PAGES))
     modules, held, arenas, threads, parent = forked()
     assert {
         "gristmill.stages.extract.stage",
         "gristmill.stages.dedup.exact",
         "numba",
         "distributed.worker",
-        "gristmill.pipeline.engine.work",
+        "gristmill.pipeline.engine.worker",
     } <= set(modules)
     assert (held, arenas, threads) == (True, "1", "1")
     assert parent != os.getpid() and psutil.Process(parent).ppid() == os.getpid()
     assert dict(os.environ) == before
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    template.begin(tmp_path / "p.yaml")
+    processes.start_fork_server(tmp_path / "p.yaml")
     assert forked()[-1] == parent, "there is one template"
-    template.end()
+    processes.stop_fork_server()
     assert not psutil.pid_exists(parent)
-    template.end()
+    processes.stop_fork_server()
 
 
 @pytest.mark.parametrize("text", ["name: [", "name: x\nsources: {a: {nothing: {}}}\n"])
 def test_a_template_minds_no_wrong_recipe(tmp_path: Path, text: str) -> None:
-    template.begin(save(tmp_path / "wrong.yaml", text))
-    assert "gristmill.pipeline.engine.work" in forked()[0]
+    processes.start_fork_server(save(tmp_path / "wrong.yaml", text))
+    assert "gristmill.pipeline.engine.worker" in forked()[0]
 
 
 @pytest.mark.parametrize("deed", ["pass", "raise ValueError('no')", "os.kill(os.getpid(), 9)"])
 def test_a_stage_from_outside_is_prepared_in_a_process_of_its_own(tmp_path: Path, deed: str) -> None:
     shared_texts(tmp_path / "docs", files=2)
     save(tmp_path / "mine.py", OWN.format(log=tmp_path / "log", deed=deed))
-    template.begin(save(tmp_path / "t.yaml", TEXTS.replace("exact_dedup", "'mine.py:Mine'")))
+    processes.start_fork_server(save(tmp_path / "t.yaml", TEXTS.replace("exact_dedup", "'mine.py:Mine'")))
     parent = forked()[-1]
     [prepared] = (tmp_path / "log").read_text().split()
     assert int(prepared) not in (parent, os.getpid())
@@ -163,7 +162,7 @@ def test_a_run_with_nothing_to_do_has_no_template(tmp_path: Path, monkeypatch: p
     def never(recipe: Path) -> None:
         raise AssertionError("a template was started")
 
-    monkeypatch.setattr(template, "begin", never)
+    monkeypatch.setattr(processes, "start_fork_server", never)
     again, anew = go(recipe, out)
     assert again.worked == 0 and not anew
 

@@ -1,0 +1,375 @@
+"""Crash isolation: find the document that kills or hangs its process, quarantine it, finish the partition without it.
+
+A task leaves a breadcrumb, one small file that is overwritten before each batch of each stage (5 µs). Whoever finds the
+process dead reads stage and documents there. The task is then repeated in a child process: a child goes straight to
+that batch, through no other, and tries row by row. A row on which two children die is poison (one of the deaths may
+have been somebody's kill), and the whole partition is done without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict, TypeVar, cast
+
+import pyarrow as pa
+
+from gristmill.kernels.base.files import write_whole
+from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RunFailed, in_words
+from gristmill.pipeline.processes import end_with_parent, exit_if_forked, how_it_ended
+
+LONGEST_RECORD = 4096  # bytes of a breadcrumb; behind them is what the watchdog says of a process that it ended
+LONGEST_URL = 300
+MOST_DEATHS = 96
+STRIKES = 2  # deaths on a row before it is poison
+LONG = 2.0  # seconds over one document that are worth a note
+MOST_NOTES = 5
+POLL = 0.1  # seconds
+TOO_LONG = "took too long"
+
+BatchLocation: TypeAlias = tuple[int, str]  # number of a batch, name of a stage
+RowLocation: TypeAlias = tuple[int, str, int]  # and a row of that batch
+
+
+# --- in the process that may die --------------------------------------------------------------------------------------
+
+
+class SearchEnded(Exception):
+    """Every row that was to be tried has been, and this process lives."""
+
+
+class Breadcrumb:
+    """What a process is about to do, in a file that outlives it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.lseek(self.file, LONGEST_RECORD, os.SEEK_SET)
+        self.task = ""
+
+    def begin(self, task: str) -> None:
+        self.task = task
+        self._write({"task": task})
+
+    def about_to(self, location: BatchLocation, batch: pa.RecordBatch, row: int | None) -> None:
+        number, stage = location
+        record: dict[str, str | int | None]
+        record = {"task": self.task, "batch": number, "stage": stage, "rows": len(batch), "row": row}
+        if len(batch) == 1 and "uid" in batch.schema.names:
+            url = batch.column("url")[0].as_py() if "url" in batch.schema.names else None
+            record |= {"uid": f"{batch.column('uid')[0].as_py():016x}", "url": url and url[:LONGEST_URL]}
+        self._write(record)
+
+    def _write(self, record: Mapping[str, str | int | None]) -> None:
+        os.pwrite(self.file, json.dumps(record).encode().ljust(LONGEST_RECORD), 0)
+
+    def close(self) -> None:
+        os.close(self.file)
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class CrashPolicy:
+    """What a task leaves for others to read, and which rows it leaves out. The default does neither."""
+
+    breadcrumb: Breadcrumb | None = None
+    poison: Mapping[RowLocation, str] = field(default_factory=dict)  # rows to leave out, with what each did
+    search: BatchLocation | None = None  # only try the rows of this batch in this stage, each alone
+    row: int | None = None  # and of them only this one
+    one_by_one: frozenset[BatchLocation] = frozenset()  # no single row is to blame, but all of them are too much
+    watch: bool = False  # end the process when a stage hangs
+
+    def to_json(self) -> dict[str, Any]:
+        """For a child process, which leaves a breadcrumb of its own."""
+        poison = [(*row, how) for row, how in sorted(self.poison.items())]
+        return {"poison": poison, "search": self.search, "row": self.row, "one_by_one": sorted(self.one_by_one)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], breadcrumb: Breadcrumb) -> CrashPolicy:
+        poison = {(number, stage, row): how for number, stage, row, how in data["poison"]}
+        search = None if data["search"] is None else tuple(data["search"])
+        one_by_one = frozenset((number, stage) for number, stage in data["one_by_one"])
+        return cls(breadcrumb, poison, search, data["row"], one_by_one, watch=True)
+
+    def skips(self, batch_number: int) -> bool:
+        """Whether a search passes over a batch."""
+        if self.search is not None and batch_number > self.search[0]:
+            raise SearchEnded
+        return self.search is not None and batch_number < self.search[0]
+
+    def end_search(self) -> None:
+        """Stop after the last batch, where the task is a search and not the work itself."""
+        if self.search is not None:
+            raise SearchEnded
+
+    def pieces(
+        self, location: BatchLocation, batch: pa.RecordBatch
+    ) -> Iterator[tuple[pa.RecordBatch, int | None, str | None]]:
+        """Cut a batch as a stage is to be given it: slices, each with its row if it is given alone, and what that row
+        did if it is poison."""
+        if self.search == location or location in self.one_by_one:
+            for row in range(len(batch)) if self.search is None or self.row is None else [self.row]:
+                yield batch.slice(row, 1), row, self.poison.get((*location, row))
+            if self.search == location:
+                raise SearchEnded
+            return
+        start = 0
+        for row in sorted(row for number, stage, row in self.poison if (number, stage) == location):
+            if row > start:
+                yield batch.slice(start, row - start), None, None
+            yield batch.slice(row, 1), row, self.poison[*location, row]
+            start = row + 1
+        if start < len(batch) or not start:
+            yield batch.slice(start), None, None
+
+    def about_to(self, location: BatchLocation, batch: pa.RecordBatch, row: int | None = None) -> None:
+        """Record that a stage is about to be given some documents; `row` is the place in its batch of one given
+        alone."""
+        if self.breadcrumb is not None:
+            self.breadcrumb.about_to(location, batch, row)
+
+    @contextlib.contextmanager
+    def watching(self, patience: float) -> Iterator[None]:
+        """A stage at work. The process ends if that takes longer, even if C code holds the interpreter."""
+        if self.watch:
+            log = self.breadcrumb.file if self.breadcrumb is not None else sys.__stderr__ or sys.stderr
+            faulthandler.dump_traceback_later(patience, exit=True, file=log)
+        try:
+            with exit_if_forked():
+                yield
+        finally:
+            if self.watch:
+                faulthandler.cancel_dump_traceback_later()
+
+
+# --- in the process that finds it dead --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LastBreadcrumb:
+    """What a process was about to do when it died."""
+
+    task: str
+    location: BatchLocation | None = None  # none: reading, or between tasks
+    row: int | None = None
+    rows: int = 0
+    document: str = ""  # where there is only one
+    hung: str = ""  # what the watchdog said
+
+    @classmethod
+    def read(cls, path: Path) -> LastBreadcrumb | None:
+        """None where nothing was begun, or the file is on another machine."""
+        try:
+            data = path.read_bytes()
+            record = json.loads(data[:LONGEST_RECORD])
+        except (OSError, ValueError):
+            return None
+        hung = data[LONGEST_RECORD:].decode("utf-8", "replace")
+        if "stage" not in record:
+            return cls(record["task"], hung=hung)
+        document = "a document" if record["rows"] == 1 else ""
+        if "uid" in record:
+            document = f"document {record['uid']} ({record['url']})"
+        return cls(record["task"], (record["batch"], record["stage"]), record["row"], record["rows"], document, hung)
+
+    def in_words(self) -> str:
+        """Over what the process died."""
+        what = self.document if self.rows == 1 else f"{self.rows:,} documents"
+        return "" if self.location is None else f"in {self.location[1]}, over {what}"
+
+
+class IsolatedTask(TypedDict):
+    """What isolation must know of a task; the rest is its runner's."""
+
+    task: str
+    node: str
+    key: str
+    out: str
+
+
+Task = TypeVar("Task", bound=IsolatedTask)
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a child died, and where."""
+
+    how: str
+    last: LastBreadcrumb | None
+
+    @classmethod
+    def of(cls, code: int, last: LastBreadcrumb | None) -> Death:
+        # faulthandler ends a process that hangs with code 1, as others may; but it says so
+        return cls(TOO_LONG if code == 1 and last is not None and last.hung else how_it_ended(code), last)
+
+    def __str__(self) -> str:
+        return self.how if self.how == TOO_LONG else f"killed its process ({self.how})"
+
+
+class _Search:
+    """What is known so far of the rows of a partition that kill."""
+
+    def __init__(self, location: BatchLocation | None) -> None:
+        self.policy = CrashPolicy(search=location)
+        self.strikes: Counter[RowLocation] = Counter()
+        self.unclear: Counter[BatchLocation | None] = Counter()  # deaths for which no row was to blame
+
+    @property
+    def hopeless(self) -> bool:
+        return bool(self.unclear) and max(self.unclear.values()) > STRIKES
+
+    def look_at(self, location: BatchLocation | None, row: int | None = None) -> None:
+        self.policy = replace(self.policy, search=location, row=row)
+
+    def all_rows_live(self) -> None:
+        policy = self.policy
+        if policy.search is not None and policy.row is None:
+            self.policy = replace(policy, one_by_one=policy.one_by_one | {policy.search})
+        self.look_at(None)
+
+    def learn(self, death: Death, what: str, note: Callable[[str], None]) -> None:
+        """Where to look next, after a child died."""
+        last = death.last
+        if last is None or last.location is None:
+            self.unclear[None] += 1
+            self.look_at(None)
+        elif last.row is None:
+            self.unclear[last.location] += 1
+            self.look_at(None if last.location in self.policy.one_by_one else last.location)
+        else:
+            row = (*last.location, last.row)
+            self.unclear.pop(last.location, None)
+            self.strikes[row] += STRIKES if death.how == TOO_LONG else 1  # somebody's kill is no hang
+            if self.strikes[row] >= STRIKES:
+                poison = {**self.policy.poison, row: f"killed the worker: {death.how}"}
+                self.policy = replace(self.policy, poison=poison)
+                self.look_at(None)
+                note(f"{last.location[1]}: {last.document} {death}; it is quarantined")
+            else:
+                self.look_at(last.location, last.row)
+                note(f"{last.location[1]}: {last.document} of {what} {death}; trying it once more")
+
+
+def run_isolated(
+    runner: Callable[[Task, CrashPolicy], Answer],
+    task: Task,
+    memory: int | None,
+    location: BatchLocation | None,
+    note: Callable[[str], None],
+) -> Answer:
+    """The result of a task, whatever its documents do to the process that works on them. `location` is where a worker
+    died over it, if that is known; `note` tells the person who waits."""
+    search, death = _Search(location), Death("", None)
+    address, what = (f"{runner.__module__}:{runner.__qualname__}", f"part {task['key']} of {task['node']}")
+    for _ in range(MOST_DEATHS):
+        orders = {"runner": address, "task": task, "memory": memory, "policy": search.policy.to_json()}
+        answer = _in_child(orders, None if search.policy.search is None else note)
+        if isinstance(answer, Death):
+            death = answer
+            search.learn(death, what, note)
+        elif "failed" in answer:
+            raise RunFailed(answer["failed"])
+        elif "result" in answer:
+            return cast(Answer, answer["result"])
+        else:
+            search.all_rows_live()
+        if search.hopeless:
+            break
+    last = death.last
+    where = last.in_words() if last is not None and last.location is not None else "while reading"
+    raise RunFailed(
+        f"{task['node']}: part {task['key']} kills every process that works on it; the last one {death.how} {where}"
+    )
+
+
+# Modules are found where this process finds them, and last in the folder where the run was started.
+START = """
+import json, sys
+folder, path = sys.argv[1:]
+sys.path[:] = json.loads(path)
+from gristmill.pipeline.isolation import run_child
+run_child(folder)
+"""
+
+
+def command(folder: str) -> list[str]:
+    """How a child is started. `-P`: without the current folder before all others."""
+    return [sys.executable, "-P", "-c", START, folder, json.dumps([*sys.path, ""])]
+
+
+def _in_child(orders: Mapping[str, Any], note: Callable[[str], None] | None) -> dict[str, Any] | Death:
+    """A child's answer, or how it died. `note` is told of documents that take long."""
+    with tempfile.TemporaryDirectory(prefix="gristmill-") as name:
+        folder = Path(name)
+        (folder / "orders.json").write_text(json.dumps(orders))
+        # none of its children keeps us waiting
+        child = subprocess.Popen(
+            command(name), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            code = _wait(child, folder / "breadcrumb", note)
+        except BaseException:
+            child.kill()
+            raise
+        if (folder / "answer.json").exists():
+            answer: dict[str, Any] = json.loads((folder / "answer.json").read_text())
+            return answer
+        return Death.of(code, LastBreadcrumb.read(folder / "breadcrumb"))
+
+
+def _wait(child: subprocess.Popen[bytes], breadcrumb: Path, note: Callable[[str], None] | None) -> int:
+    """The exit code of a child. A document that takes long is named before it is given up."""
+    named: set[int | None] = {None}
+    row, since = None, time.monotonic()
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return child.wait(POLL)
+        last = LastBreadcrumb.read(breadcrumb) if note is not None else None
+        if last is None or last.row != row or last.location is None:
+            row, since = last.row if last is not None else None, time.monotonic()
+        elif note is not None and time.monotonic() - since > LONG and row not in named and len(named) <= MOST_NOTES:
+            named.add(row)
+            note(f"{last.location[1]}: at {last.document} for {LONG:.0f} s")
+
+
+def run_child(name: str) -> None:
+    """The child's side: run the task under its orders, and leave the answer in the folder."""
+    folder = Path(name)
+    end_with_parent()
+    orders = json.loads((folder / "orders.json").read_text())
+    task = orders["task"]
+    breadcrumb = Breadcrumb(folder / "breadcrumb")
+    breadcrumb.begin(task["task"])
+    if orders["memory"]:
+        # RLIMIT_DATA counts private writable memory only: mapped models and files are not held against a document
+        resource.setrlimit(resource.RLIMIT_DATA, (orders["memory"], orders["memory"]))
+    module, _, function = orders["runner"].partition(":")
+    crash = CrashPolicy.from_json(orders["policy"], breadcrumb)
+    answer: dict[str, Any]
+    try:
+        answer = {"result": getattr(import_module(module), function)(task, crash)}
+    except SearchEnded:
+        answer = {"searched": True}
+    except GristmillError as error:
+        answer = {"failed": str(error)}
+    except OSError as error:
+        answer = {"failed": f"{task['node']}, {task['key']}: {in_words(error, task['out'])}"}
+    except MemoryError:
+        raise  # the document at hand is too much for this process: that is a death
+    except STAGE_ERRORS as error:  # a fault of ours or of a stage's, for which no document is to be blamed
+        answer = {"failed": f"{task['node']}, {task['key']}: {type(error).__name__}: {error}"}
+    write_whole(folder / "answer.json", json.dumps(answer).encode(), durable=False)
