@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""How far the time left that a run shows is from the time that it took: four recipes, each from nothing.
+"""How far the time left that a run shows is from the time that it took: four recipes, from nothing and again.
 
-    python -m benchmarks.pipeline.time_left [--workers 2] [--times 3] [--only demo,extract,dedup,pack] [--logs FOLDER]
-      [--crawl 'crawl-*.warc.gz']
+    python -m benchmarks.pipeline.time_left [--workers 2] [--only demo,extract,dedup,pack] [--crawl 'crawl-*.warc.gz']
 
 The recipes: the demo's on 13,000 pages; extraction by trafilatura; near-deduplication of made texts; rules, a tokenizer
-and packing. With --crawl the first two read these files: real pages are larger. Every event of a run is logged with its
-second, and the predictor is asked again at 10, 25, 50 and 75 % of the time that the run took in the end. `error` is the
-predicted total over the true one, less 1. One JSON line a recipe, with the median of the runs and all of them. With
---cold-kernels each run compiles its kernels, as the first on a machine does; with --after-sample a run on a part of the
-input comes first, from which the run knows its stages.
+and packing. With --crawl the first two read these files: real pages are larger. Each runs twice, the second time on the
+inputs of the first and as many more, when the first run has measured every node. The first knows the nodes at work
+alone. One JSON line a run: `error` is what a run showed at 10, 25, 50 and 75 % of its time as its total, over the true
+one, less 1, or null while it showed none; `of_nodes` is the same for what it showed for the nodes that it knew, over
+the time until these ended.
 """
 
 from __future__ import annotations
@@ -19,13 +18,9 @@ import json
 import os
 import platform
 import random
-import shutil
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,191 +29,112 @@ import numpy as np
 
 from benchmarks.pipeline import made_documents
 from gristmill.pipeline.demo.crawl import write_crawl
-from gristmill.pipeline.plan.plan import Node
-from gristmill.pipeline.progress import events
-from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.progress.progress import Progress, Quiet
 from gristmill.pipeline.store.records import Result, Task
 
 SHARES = (0.1, 0.25, 0.5, 0.75)
 HEAD = "name: {name}\nparts: {{files: {files}}}\nsources:\n  made: {{{reader}}}\nstages:\n"
-MADE = 'jsonl: {path: "MADE"}'
+CRAWL, MADE = 'warc: {path: "IN/*.warc.gz"}', 'jsonl: {path: "IN/*.jsonl"}'
 RULES = "  - keep_languages: {languages: [en], at_least: 0.2}\n  - gopher_repetition\n  - gopher_quality\n"
 PACK = "  - tokenize: {vocab_size: 4096}\n  - order: {by: mtld}\n  - pack: {row_length: 1024}\n"
 NEAR = "  - exact_dedup\n  - minhash_dedup: {threshold: 0.7}\n"
 RECIPES = {
-    "demo": HEAD.format(name="demo", files=1, reader='warc: {path: "CRAWL"}')
-    + "  - extract\n" + RULES + NEAR + "  - write\n" + PACK,
-    "extract": HEAD.format(name="extract", files=1, reader='warc: {path: "CRAWL"}')
+    "demo": HEAD.format(name="demo", files=1, reader=CRAWL) + "  - extract\n" + RULES + NEAR + "  - write\n" + PACK,
+    "extract": HEAD.format(name="extract", files=1, reader=CRAWL)
     + "  - extract: {engine: trafilatura}\n" + RULES + "  - exact_dedup\n  - write\n",
     "dedup": HEAD.format(name="dedup", files=1, reader=MADE) + NEAR + "  - write\n",
     "pack": HEAD.format(name="pack", files=1, reader=MADE) + "  - gopher_repetition\n" + PACK,
 }  # fmt: skip
-SIZES = {"demo": 40, "extract": 40, "dedup": 60, "pack": 16}  # crawls of the demo, or files of made texts
+SIZES = {"demo": 20, "extract": 20, "dedup": 30, "pack": 8}  # crawls of the demo, or files of made texts, in each half
 IN_A_FILE = 2500
 
 
-class Logged(Quiet):
-    """Every event of a run."""
+class Asking(Quiet):
+    """What a run shows at each task that ends."""
 
     def __init__(self) -> None:
-        self.start = time.time()
-        self.events: list[events.Event] = []
+        self.shown: list[Progress] = []
 
-    @property
-    def at(self) -> float:
-        return round(time.time() - self.start, 3)
-
-    def connected(self, dashboard: str | None, workers: int) -> None:
-        self.events.append(events.Event(self.at, "connected", workers=workers))
-
-    def begins(self, node: Node, parts: int) -> None:
-        self.events.append(events.Event(self.at, "began", node.name, tasks=parts))
-
-    def expects(self, tasks: Sequence[Task]) -> None:
-        self.events += events.expected(self.at, tasks)
+    def follows(self, facts: Callable[[], Progress]) -> None:
+        self.facts = facts
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        if event := events.finished(self.at, task, result, anew):
-            self.events.append(event)
-
-    def ends(self, node: Node) -> None:
-        self.events.append(events.Event(self.at, "ended", node.name))
+        self.shown.append(self.facts())
 
 
-def run_logged(recipe: str, out: str, log: str, workers: int) -> None:
-    """A run, in this process, and its log: a line of the plan, then one for each event, then one with the seconds."""
-    from gristmill.pipeline.engine.cluster import Where
-    from gristmill.pipeline.plan.plan import make_plan
-    from gristmill.pipeline.recipe import recipe as recipes
-    from gristmill.pipeline.run.earlier import known_before
-    from gristmill.pipeline.run.run import run
-    from gristmill.pipeline.store.storage import Store
-
-    ui = Logged()
-    loaded = recipes.load(recipe)
-    plan = make_plan(loaded)
-    known = known_before(plan, Store(out))
-    run(loaded, out, Where(workers), ui)
-    rows = [
-        {
-            "nodes": [shape_row(node) for node in plan.nodes],
-            "known": known.plain() if known else None,
-            "workers": workers,
-        },
-        *(event.plain() for event in ui.events),
-        {"seconds": ui.at},
-    ]
-    Path(log).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def shape_row(node: Node) -> dict[str, Any]:
-    return events.shape_of(node).plain()
-
-
-def inputs(folder: Path, name: str, crawl: str | None) -> str:
-    """A pattern of files."""
-    if crawl and "CRAWL" in RECIPES[name]:
-        return str(Path(crawl).absolute())
-    pattern = "*.warc.gz" if "CRAWL" in RECIPES[name] else "*.jsonl"
-    made = folder / ("in-crawl" if "CRAWL" in RECIPES[name] else f"in-{name}")
-    if made.exists():
-        return f"{made}/{pattern}"
-    made.mkdir(parents=True)
-    for number in range(SIZES[name]):
-        if "CRAWL" in RECIPES[name]:
+def add_inputs(folder: Path, name: str, first: int, crawl: str | None) -> None:
+    """Half of the inputs of a recipe."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if crawl and CRAWL in RECIPES[name]:
+        files = sorted(Path().glob(crawl))
+        half = slice(len(files) // 2, None) if first else slice(len(files) // 2)
+        for path in files[half]:
+            (folder / path.name).symlink_to(path.absolute())
+        return
+    for number in range(first, first + SIZES[name]):
+        if CRAWL in RECIPES[name]:
             write_crawl(folder / "one", seed=number)
             for path in (folder / "one").glob("*.warc.gz"):
-                path.rename(made / f"{number:03d}-{path.name}")
+                path.rename(folder / f"{number:03d}-{path.name}")
         else:
             count = random.Random(number).randint(IN_A_FILE // 2, IN_A_FILE * 3 // 2)
             rows = np.arange(number * 10_000, number * 10_000 + count, dtype=np.uint64)
             texts = made_documents.page_texts(rows).to_pylist()
-            with (made / f"{number:03d}.jsonl").open("w", encoding="utf-8") as file:
+            with (folder / f"{number:03d}.jsonl").open("w", encoding="utf-8") as file:
                 file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
-    return f"{made}/{pattern}"
 
 
-def measured(folder: Path, name: str, given: argparse.Namespace, time_: int) -> dict[str, Any]:
-    out, log, recipe = folder / f"out-{name}", folder / f"{name}-{time_}.jsonl", folder / f"{name}.yaml"
-    made = inputs(folder, name, given.crawl)
-    recipe.write_text(RECIPES[name].replace("CRAWL", made).replace("MADE", made))
-    for old in (out, Path(f"{out}-sample")):
-        shutil.rmtree(old, ignore_errors=True)
-    environment = dict(os.environ)
-    if given.cold_kernels:
-        environment["GRISTMILL_CACHE"] = tempfile.mkdtemp(dir=folder)
-    if given.after_sample:
-        command = [sys.executable, "-m", "gristmill.pipeline.cli.app", "run", str(recipe), "--out", str(out)]
-        subprocess.run([*command, "--sample", "10%"], check=True, env=environment, stdout=subprocess.DEVNULL)
-    child = ["-m", "benchmarks.pipeline.time_left", "--child", str(recipe), str(out), str(log)]
-    subprocess.run([sys.executable, *child, "--workers", str(given.workers)], check=True, env=environment)
-    return errors_of([json.loads(line) for line in log.read_text().splitlines()])
+def measured(recipe: Path, out: Path, workers: int) -> dict[str, Any]:
+    from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.recipe import recipe as recipes
+    from gristmill.pipeline.run.run import run
 
-
-def errors_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The predicted total over the true one, less 1, at some shares of the run; and all that was predicted."""
-    seconds = rows[-1]["seconds"]
-    found: dict[str, Any] = {"seconds": round(seconds, 1)}
+    ui, start = Asking(), time.time()
+    run(recipes.load(recipe), str(out), Where(workers), ui)
+    seconds = time.time() - start
+    ended = {node.name: node.ended or 0.0 for node in ui.facts().nodes}
+    found: dict[str, Any] = {"seconds": round(seconds, 1), "error": {}, "of_nodes": {}}
     for share in SHARES:
-        left = asked_at(rows, share * seconds)
-        found[f"{share:.0%}"] = None if left is None else round((share * seconds + left) / seconds - 1, 3)
-    shares = [number / 20 for number in range(1, 20)]
-    lefts = [asked_at(rows, share * seconds) for share in shares]
-    found["totals"] = [
-        None if left is None else round(share * seconds + left, 1) for share, left in zip(shares, lefts, strict=True)
-    ]
+        then = start + share * seconds
+        facts = max((facts for facts in ui.shown if facts.updated <= then), key=lambda f: f.updated, default=None)
+        whole = None if facts is None else facts.seconds_left
+        known = {} if facts is None else {n.name: n.seconds_left for n in facts.nodes if n.seconds_left and not n.ended}
+        found["error"][f"{share:.0%}"] = None if whole is None else error_of(share * seconds + whole, seconds)
+        found["of_nodes"][f"{share:.0%}"] = (
+            error_of(then + sum(known.values()) - start, max(ended[name] for name in known) - start) if known else None
+        )
     return found
 
 
-def asked_at(rows: list[dict[str, Any]], now: float) -> float | None:
-    """The time left as it was foreseen then: from the events up to that second alone."""
-    from gristmill.pipeline.progress.time_left import time_left
-    from gristmill.pipeline.progress.usual import Known
-
-    shapes = [events.NodeShape.from_plain(row) for row in rows[0]["nodes"]]
-    known = Known.from_plain(rows[0]["known"]) if rows[0]["known"] else None
-    seen = [event for event in events.replayed(rows[1:-1]) if event.at <= now]
-    return time_left(shapes, seen, now, known, rows[0]["workers"])
+def error_of(guess: float, truth: float) -> float:
+    return round(guess / truth - 1, 3)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--only", default=",".join(RECIPES))
-    parser.add_argument("--logs", type=Path, help="keep inputs, runs and logs in this folder")
-    parser.add_argument("--crawl", help="WARC files, for demo and extract")
-    parser.add_argument("--cold-kernels", action="store_true")
-    parser.add_argument("--after-sample", action="store_true")
-    parser.add_argument("--child", nargs=3, metavar=("RECIPE", "OUT", "LOG"), help=argparse.SUPPRESS)
+    parser.add_argument("--crawl", help="a pattern of WARC files below this folder, for demo and extract")
     given = parser.parse_args()
-    if given.child:
-        run_logged(*given.child, given.workers)
-        return
-    folder = given.logs or Path(tempfile.mkdtemp(prefix="time-left-"))
     for name in given.only.split(","):
-        found = [measured(folder, name, given, time_) for time_ in range(given.times)]
-        errors = {
-            f"{share:.0%}": statistics.median(e for run in found if (e := run[f"{share:.0%}"]) is not None)
-            for share in SHARES
-        }
-        print(
-            json.dumps(
-                {
-                    "what": f"time left, {name}: predicted total over the true one, less 1",
-                    "machine": f"{platform.machine()}, {os.cpu_count()} cores, {given.workers} workers",
-                    "versions": {"gristmill": version("gristmill")},
-                    "sizes": {"runs": given.times, "seconds": statistics.median(run["seconds"] for run in found)},
-                    "kernels": "compiled in the run" if given.cold_kernels else "compiled before",
-                    "known": "a run on 10 % of the input" if given.after_sample else "nothing",
-                    "median": errors,
-                    "each": found,
-                }
-            ),
-            flush=True,
-        )
-    if given.logs is None:
-        shutil.rmtree(folder)
+        with tempfile.TemporaryDirectory(prefix="time-left-") as folder:
+            recipe, inputs = Path(folder) / "recipe.yaml", Path(folder) / "in"
+            recipe.write_text(RECIPES[name].replace("IN/", f"{inputs}/"))
+            for first in (0, SIZES[name]):
+                add_inputs(inputs, name, first, given.crawl)
+                found = measured(recipe, Path(folder) / "out", given.workers)
+                print(
+                    json.dumps(
+                        {
+                            "what": f"time left, {name}: what was shown over the truth, less 1",
+                            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {given.workers} workers",
+                            "versions": {"gristmill": version("gristmill")},
+                            "known": "what the run before measured" if first else "nothing",
+                            **found,
+                        }
+                    ),
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ from gristmill.pipeline.screen import console, escape, print_anything, say
 
 if TYPE_CHECKING:
     from gristmill.pipeline.engine.cluster import Where
-    from gristmill.pipeline.inputs.estimate import Estimate
     from gristmill.pipeline.recipe.recipe import Recipe
+    from gristmill.pipeline.run.estimate import Estimate
 
 app = typer.Typer(name="gristmill", cls=HelpfulGroup, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -137,14 +137,14 @@ def run_command(
     """Run a recipe. Run it again to resume; only what changed is recomputed."""
     if not (scheduler or cluster) and out and is_new(out, recipe):
         processes.start_fork_server(recipe)  # loads stages while we read the recipe
+    from gristmill.pipeline.engine.budget import Budget
     from gristmill.pipeline.engine.cluster import Where
-    from gristmill.pipeline.inputs.budget import Budget
-    from gristmill.pipeline.inputs.estimate import estimate, share_of
     from gristmill.pipeline.inputs.notes import notes_beside
     from gristmill.pipeline.inputs.portion import Portion
-    from gristmill.pipeline.progress.progress import final_table, ui_for
     from gristmill.pipeline.progress.prometheus import metrics_to
+    from gristmill.pipeline.progress.terminal import final_table, ui_for
     from gristmill.pipeline.recipe import recipe as recipes
+    from gristmill.pipeline.run.estimate import check_budget, estimate, share_of
     from gristmill.pipeline.run.run import run
     from gristmill.stages.stage import Global
 
@@ -165,7 +165,9 @@ def run_command(
     screen = console(stderr=True)
     try:
         with ui_for(as_json, screen) as ui, metrics_to(metrics, metrics_port) as watcher:
-            if budget is not None and (warning := Budget(budget, loaded.head.prices).check(guess_of(folder, where))):
+            if budget is not None and (
+                warning := check_budget(Budget(budget, loaded.head.prices), guess_of(folder, where))
+            ):
                 ui.note(warning)
             summary = run(loaded, folder, where, ui, portion, check_inputs, budget, watcher)
     except KeyboardInterrupt:
@@ -188,7 +190,7 @@ def run_command(
         raise RunFailed(in_words(error, folder)) from error
     guess = None if portion.whole else estimate(summary.record, where.count)
     if as_json:
-        print(json.dumps(summary.record | ({"estimate": guess.plain()} if guess else {})))
+        print(json.dumps(summary.record | ({"estimate": guess.as_json()} if guess else {})))
     else:
         show = console()
         show.print(final_table(summary.record))
@@ -216,7 +218,7 @@ def run_command(
 
 def guess_of(folder: str, where: Where) -> Estimate | None:
     """From the run on a part of the input that lies beside a run's folder, if there is one."""
-    from gristmill.pipeline.inputs.estimate import estimate
+    from gristmill.pipeline.run.estimate import estimate
     from gristmill.pipeline.store.run_records import RunRecord
     from gristmill.pipeline.store.storage import Store
 
@@ -226,7 +228,7 @@ def guess_of(folder: str, where: Where) -> Estimate | None:
 
 def show_so_far(folder: str) -> None:
     """The stages that a failed run finished, and its alarms, which often say why."""
-    from gristmill.pipeline.progress.progress import final_table
+    from gristmill.pipeline.progress.terminal import final_table
     from gristmill.pipeline.store.run_records import RunRecord
     from gristmill.pipeline.store.storage import Store
 

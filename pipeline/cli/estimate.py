@@ -16,7 +16,7 @@ from gristmill.pipeline.screen import console, escape
 
 if TYPE_CHECKING:
     from gristmill.pipeline.recipe.recipe import Recipe
-    from gristmill.pipeline.run.forecast import Forecast
+    from gristmill.pipeline.run.estimate import Forecast
     from gristmill.pipeline.store.run_records import RunRecord
     from gristmill.pipeline.tables import Grid
 
@@ -52,7 +52,7 @@ def estimate(
     from gristmill.pipeline.processes import cores_here
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.recipe.memory_limit import check_memory
-    from gristmill.pipeline.run.forecast import Shape, asked_of_models, forecast
+    from gristmill.pipeline.run.estimate import Shape, asked_of_models, forecast
     from gristmill.pipeline.store.storage import Store
 
     loaded = recipes.load(recipe)
@@ -78,7 +78,7 @@ def estimate(
     if as_json:
         others = [{"workers": a.shape.workers, "seconds": a.seconds, "total": a.total} for a in answers]
         fetch = {name: facts["fetch"] for name, facts in fetches.items() if "fetch" in facts}
-        print(json.dumps(found.plain() | {"other_sizes": others} | ({"fetch": fetch} if fetch else {})))
+        print(json.dumps(found.as_json() | {"other_sizes": others} | ({"fetch": fetch} if fetch else {})))
     else:
         show = console()
         show.print(sizes(answers, found))
@@ -107,9 +107,9 @@ def finished(folder: str, recipe: Recipe) -> RunRecord:
 def sampled(recipe: Recipe, folder: str, sample: str, as_json: bool) -> RunRecord:
     """The record of a run on a share of the input, in a folder that goes."""
     from gristmill.pipeline.engine.cluster import Where
-    from gristmill.pipeline.inputs.estimate import share_of
     from gristmill.pipeline.inputs.portion import Portion
-    from gristmill.pipeline.progress.progress import ui_for
+    from gristmill.pipeline.progress.terminal import ui_for
+    from gristmill.pipeline.run.estimate import share_of
     from gristmill.pipeline.run.run import run
 
     with ui_for(as_json, console(stderr=True)) as ui:
@@ -119,7 +119,7 @@ def sampled(recipe: Recipe, folder: str, sample: str, as_json: bool) -> RunRecor
 def sizes(answers: list[Forecast], asked: Forecast) -> Grid:
     """The cluster that was asked for, and smaller and larger ones."""
     from gristmill.pipeline.formatting import as_money
-    from gristmill.pipeline.inputs.estimate import for_people
+    from gristmill.pipeline.run.estimate import for_people
     from gristmill.pipeline.tables import Grid
 
     heads = ("workers", "time", "at least", "at most", "cost", "busy")
@@ -135,14 +135,15 @@ def sizes(answers: list[Forecast], asked: Forecast) -> Grid:
 def in_words(found: Forecast) -> list[tuple[str, str]]:
     """What is known, what is extrapolated, and where more machines stop to help."""
     from gristmill.pipeline.formatting import as_money
-    from gristmill.pipeline.inputs.estimate import SURE, for_people
+    from gristmill.pipeline.run.estimate import SURE, for_people
 
     guess, shape = found.sample, found.shape
     sure = "too little was read to say how sure" if guess.low is None else f"{guess.low:,} to {guess.high:,}, {SURE}"
-    requests = f"{found.puts:,} to write, {found.gets:,} to read"
+    requests = "not known: the sample's folder was not on an object store (run --sample --out s3://..., then --from)"
+    if found.puts is not None and found.gets is not None:
+        requests = f"{found.puts:,} to write, {found.gets:,} to read"
     if found.requests_cost is not None:
         requests += f", {as_money(found.requests_cost, found.currency)}"
-    how = "counted in the sample" if found.requests_measured else "computed from tasks; may be off by half"
     longest = max(found.steps, key=lambda step: step.longest)
     narrow = min(found.steps, key=lambda step: step.width)
     lines = [
@@ -161,7 +162,7 @@ def in_words(found: Forecast) -> list[tuple[str, str]]:
             "disk",
             f"{found.disk_bytes / 1e9:,.2f} GB at the end, at most {found.scratch_bytes / 1e9:,.2f} GB on the way",
         ),
-        ("requests", f"{requests} ({how})"),
+        ("requests", requests),
         (
             "scaling",
             f"up to about {_number(found.useful_workers, 'worker')} worth it: beyond, twice as many save less than a "

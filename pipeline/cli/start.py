@@ -87,7 +87,7 @@ def demo(
     from gristmill.pipeline.demo.crawl import ROW_LENGTH, write_crawl
     from gristmill.pipeline.engine.cluster import Where
     from gristmill.pipeline.engine.kernel_packs import unpack
-    from gristmill.pipeline.progress.progress import final_table, ui_for
+    from gristmill.pipeline.progress.terminal import final_table, ui_for
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.run import run
 

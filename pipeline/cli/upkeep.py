@@ -22,8 +22,16 @@ from rich.text import Text
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import as_bytes
-from gristmill.pipeline.inputs.files import LOOP, Folders, all_were_read, is_run, refuse_special, runs_above
-from gristmill.pipeline.inputs.passed_over import by_ending, in_words
+from gristmill.pipeline.inputs.files import (
+    LOOP,
+    Folders,
+    all_were_read,
+    by_ending,
+    endings_in_words,
+    is_run,
+    refuse_special,
+    runs_above,
+)
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.processes import cores_here, describe_nodes, nodes_here
 from gristmill.pipeline.recipe import registry
@@ -295,7 +303,7 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
             else:
                 passed_over.append(address)
     if not files_of_reader:
-        there = f" (it has {in_words(by_ending(passed_over))})" if passed_over else ""
+        there = f" (it has {endings_in_words(by_ending(passed_over))})" if passed_over else ""
         beside = " beside what runs have left" if of_runs else ""
         raise RecipeError(
             f"{folder}: no file that a reader knows{beside}{there}; readers know"
@@ -329,7 +337,9 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
             shutil.copytree(tables, recipe.parent / tables.name, dirs_exist_ok=True, ignore=NO_CODE)
     recipe.write_text(text, encoding="utf-8")
     counted = ", ".join(f"{n:,} {suffix}" for suffix, n in endings.most_common())
-    not_read = f"\nPassed over: {in_words(by_ending(passed_over))}, which no reader knows." if passed_over else ""
+    not_read = (
+        f"\nPassed over: {endings_in_words(by_ending(passed_over))}, which no reader knows." if passed_over else ""
+    )
     return f"{recipe} is written for {counted} in {data_folder}.{not_read}\nTry it: gristmill run {recipe} --limit 1000"
 
 

@@ -23,7 +23,8 @@ from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
 from gristmill.pipeline.look.show_history import render_history
-from gristmill.pipeline.progress.progress import LiveView, Quiet
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.progress.terminal import LiveView
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.report_data.histograms import SurveyRecord, cuts_of, merged_signal

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import cast
 
+from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.executor import GROUP_BYTES, Executor, InlineExecutor
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
 from gristmill.pipeline.formatting import plain
-from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.leg.resume import as_one, by_name, resume
-from gristmill.pipeline.progress.ui import UI
+from gristmill.pipeline.progress.progress import UI
 from gristmill.pipeline.shuffle.spill import files_of_rows
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.partitions import parts_of, resting_on

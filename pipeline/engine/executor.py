@@ -21,6 +21,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import CONNECT, GPU_RESOURCE, Where, connected, has_dashboard
 from gristmill.pipeline.engine.kernel_packs import Offer, offer_in
 from gristmill.pipeline.engine.shared_folder import install_here, nonce_in
@@ -28,10 +29,8 @@ from gristmill.pipeline.engine.watch import EVERY, SchedulerLost, Sent, Watch, c
 from gristmill.pipeline.engine.worker import DIED, NOTES, Terms, answer, run_tasks
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line, plain
-from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.isolation import BatchLocation, LastBreadcrumb
-from gristmill.pipeline.progress.facts import WorkerMemory
-from gristmill.pipeline.progress.ui import UI
+from gristmill.pipeline.progress.progress import UI, WorkerMemory
 from gristmill.pipeline.store.journal import FOLDER
 from gristmill.pipeline.store.records import FOR_REPORTS, Result, Task
 from gristmill.pipeline.store.storage import Store
@@ -228,7 +227,7 @@ class DaskExecutor(Executor):
         if not any(used):
             return None
         limit = max(int(worker.memory_limit or 0) for worker in workers) or None
-        return {"workers": len(used), "largest": max(used), "total": sum(used), "limit": limit}
+        return WorkerMemory(len(used), max(used), sum(used), limit)
 
     def submit(self, tasks: Sequence[Task]) -> None:
         self._submitted += tasks

@@ -25,9 +25,9 @@ class LiveNode(TypedDict, total=False):
     doing: str | None
     parts: int | None
     done: int
-    anew: int
     began: float | None
     ended: float | None
+    seconds_left: float | None
 
 
 class RecentSpeed(TypedDict, total=False):
@@ -52,7 +52,7 @@ class LiveRecord(TypedDict, total=False):
     nodes: list[LiveNode]
     alarms: list[str]
     notes: list[str]
-    seconds_left: float | None  # none in files of earlier versions
+    seconds_left: float | None
 
 
 class NodeView(TypedDict):
@@ -158,16 +158,14 @@ def stage_of(count: DocumentCounts) -> dict[str, str]:
 
 
 def node_of(node: LiveNode, now: float) -> NodeView:
-    """One leg or global stage: how much of it is done, and how long the rest will take at its speed so far."""
+    """One leg or global stage: how much of it is done, and how long the rest will take."""
     state, parts, done = str(node.get("state")), node.get("parts"), int(node.get("done") or 0)
     began, ended = node.get("began"), node.get("ended")
     seconds = (float(ended) if ended else now) - float(began) if began else None
-    share = 1.0 if state == "done" else done / parts if parts and node.get("kind") == "leg" else 0.0
-    remaining = None
-    if state == "running" and seconds is not None and 0 < share < 1 and node.get("anew"):
-        remaining = seconds * (1 - share) / share
+    share = 1.0 if state == "done" else done / parts if parts and node.get("kind") == "map" else 0.0
+    left = None if state == "done" else node.get("seconds_left")
     doing = f" · {node['doing']}" if node.get("doing") and state == "running" else ""
-    of = f"{done:,} of {parts:,} parts" if parts and node.get("kind") == "leg" else f"{parts:,} parts" if parts else ""
+    of = f"{done:,} of {parts:,} parts" if parts and node.get("kind") == "map" else f"{parts:,} parts" if parts else ""
     return {
         "name": str(node.get("name")),
         "stages": ", ".join(str(stage) for stage in node.get("stages") or [] if stage != node.get("name")),
@@ -175,8 +173,8 @@ def node_of(node: LiveNode, now: float) -> NodeView:
         "share": round(100 * share, 2),
         "parts": of + doing,
         "seconds": as_seconds(seconds),
-        "left": remaining,
-        "left_words": as_seconds(remaining) if remaining is not None else "",
+        "left": left,
+        "left_words": as_seconds(left) if left is not None else "",
     }
 
 
@@ -184,17 +182,10 @@ def end_of(facts: LiveRecord, now: float) -> float:
     return float(facts.get("updated") or now)
 
 
-def left_of(nodes: Sequence[NodeView], foreseen: float | None = None, since: float = 0.0) -> str:
-    """Time left of the run, as it was foreseen some seconds ago; else of what is being worked on, and what has not
-    begun is counted."""
-    if foreseen is not None:
-        return as_seconds(float(round(max(0.0, foreseen - max(0.0, since)))))
-    remaining = [float(node["left"]) for node in nodes if node["left"] is not None]
-    waiting = sum(node["state"] == "waiting" for node in nodes)
-    if not remaining:
-        return "not known yet"
-    return (
-        f"{as_seconds(max(remaining))} for what is at work; {waiting} of {len(nodes)} have not begun"
-        if waiting
-        else as_seconds(max(remaining))
-    )
+def left_of(nodes: Sequence[NodeView], whole: float | None, since: float) -> str:
+    """Time left of the run, as it was known some seconds ago; else of the nodes of which it is known."""
+    if whole is not None:
+        return as_seconds(float(round(max(0.0, whole - max(0.0, since)))))
+    unfinished = [node["left"] for node in nodes if node["state"] != "done"]
+    known = [left for left in unfinished if left is not None]
+    return f"{as_seconds(sum(known))} for {len(known)} of {len(unfinished)} nodes" if known else "not known yet"

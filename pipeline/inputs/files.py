@@ -9,8 +9,10 @@ from __future__ import annotations
 import glob as globbing
 import json
 import os
+import re
 import socket
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,7 +24,7 @@ import xxhash
 from fsspec.implementations.local import LocalFileSystem
 
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RecipeError, RunFailed, of_storage, refusal
-from gristmill.pipeline.inputs.passed_over import by_ending, in_words
+from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Source
@@ -52,6 +54,11 @@ KINDS = (
 )
 UNREAD = "only regular files are read; save what it gives to a file first"
 NOWHERE = "which is not there or cannot be reached; mend the link or remove it"
+NO_ENDING, OTHERS = "without an ending", "with other endings"
+MOST = 5  # endings that are named; the files of all others are counted together
+# two endings of a packed file (.html.gz), of which the first begins with a letter (not 2024.gz)
+ENDING = re.compile(r"(?<=.)(\.[a-z][a-z0-9]{0,7})?\.[a-z0-9_-]{1,12}$")
+PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".br", ".lz4")
 OF_THE_SYSTEM = "lost+found"  # lies on many a disk, for nobody to read
 
 # --- files of a source ------------------------------------------------------------------------------------------------
@@ -288,7 +295,7 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
             if not chosen:
                 raise RecipeError(
                     f"{who}: {address}: the folder has no file that ends in {', '.join(suffixes)}; "
-                    f"it has {in_words(by_ending(files))}"
+                    f"it has {endings_in_words(by_ending(files))}"
                     if files
                     else f"{who}: {address}: the folder is empty"
                 )
@@ -669,3 +676,29 @@ def is_below(address: str, root: str) -> bool:
     while tail.startswith("*/../"):
         tail = "*/" + tail.removeprefix("*/../")
     return fnmatchcase(address, tail) or fnmatchcase(address, f"{tail}/*")
+
+
+# --- by their endings -------------------------------------------------------------------------------------------------
+
+
+def ending_of(path: str) -> str:
+    """`.html.gz` of `a/page.HTML.gz`, in small letters."""
+    name = PurePosixPath(path).name.lower()
+    match = ENDING.search(name)
+    if match is None:
+        return NO_ENDING
+    last = name[name.rindex(".") :]
+    return one_line(match[0] if last in PACKED else last)
+
+
+def by_ending(paths: Iterable[str]) -> dict[str, int]:
+    """The files of each ending, the most frequent first; of many endings a few."""
+    counted = sorted(Counter(ending_of(path) for path in paths).items(), key=lambda kind: (-kind[1], kind[0]))
+    rest = sum(files for _, files in counted[MOST:])
+    return dict(counted[:MOST]) | ({OTHERS: rest} if rest else {})
+
+
+def endings_in_words(endings: Mapping[str, int]) -> str:
+    """2 .gz, 2 .bad and 7 with other endings"""
+    names = [f"{files:,} {ending}" for ending, files in endings.items()]
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]])) if OTHERS in endings else ", ".join(names)

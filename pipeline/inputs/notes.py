@@ -17,8 +17,7 @@ import zstandard
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import as_bytes, as_money, one_line
-from gristmill.pipeline.inputs.files import changed_since, open_input
-from gristmill.pipeline.inputs.passed_over import by_ending, in_words
+from gristmill.pipeline.inputs.files import by_ending, changed_since, endings_in_words, open_input
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.store.accounting import LONGEST_PATH, NAMED, few, files, shortened
 from gristmill.pipeline.store.journal import Journal
@@ -69,12 +68,11 @@ def fetch_in_words(name: str, fetch: FetchRecord) -> str:
 
 
 def notes_of(facts: Facts) -> list[str]:
-    """One line for each source with files passed over, and one for each with files gone. Runs of earlier versions
-    recorded neither."""
+    """One line for each source with files passed over, and one for each with files gone."""
     lines = []
     for name, entry in facts.items():
         if over := entry.get("passed_over"):
-            lines.append(f"{name}: {files(over['files'])} passed over: {in_words(over['endings'])}")
+            lines.append(f"{name}: {files(over['files'])} passed over: {endings_in_words(over['endings'])}")
         if gone := entry.get("gone"):
             are = "is" if gone["files"] == 1 else "are"
             lines.append(

@@ -20,7 +20,6 @@ from typing import TypedDict, cast
 import xxhash
 
 from gristmill.pipeline.errors import Mistakes, RunFailed
-from gristmill.pipeline.inputs.estimate import Halves, halves_of
 from gristmill.pipeline.inputs.files import Span, find_files, not_in, open_stretch, with_contents
 from gristmill.pipeline.recipe.recipe import Parts, Prices, Recipe, Source
 from gristmill.pipeline.store.run_records import FetchRecord
@@ -154,14 +153,14 @@ class Portion:
         """The inputs of a source, of its files and how they are cut."""
         if self.whole:
             return Inputs(source, tuple(files), tuple((spans, None) for spans in cut))
-        halves = halves_of([size_of(spans) for spans in cut])
+        sizes = tuple(size_of(spans) for spans in cut)
         by_hash = sorted(cut, key=lambda spans: xxhash.xxh3_64_intdigest(key_of(source.name, spans).encode()))
         if self.documents is None:
             chosen = by_hash[: max(1, round((self.share or 1.0) * len(by_hash)))]
-            return Inputs(source, tuple(files), tuple((spans, None) for spans in chosen), halves=halves)
+            return Inputs(source, tuple(files), tuple((spans, None) for spans in chosen), sizes=sizes)
         few = min(FIRST_PARTS, self.documents, len(by_hash))
         return Inputs(
-            source, tuple(files), tuple(shared_out(self.documents, by_hash[:few])), tuple(by_hash[few:]), halves=halves
+            source, tuple(files), tuple(shared_out(self.documents, by_hash[:few])), tuple(by_hash[few:]), sizes=sizes
         )
 
 
@@ -173,7 +172,7 @@ class Inputs:
     files: tuple[InputFile, ...]
     parts: tuple[Chosen, ...]
     waiting: tuple[list[Span], ...] = ()  # parts to turn to where those have too few documents
-    halves: Halves | None = None  # of all parts, of a run on some of them
+    sizes: tuple[int, ...] = ()  # bytes of all parts, of a run on some of them
     passed_over: Mapping[str, int] = field(
         default_factory=dict
     )  # address -> size, of files in its folders that no source reads

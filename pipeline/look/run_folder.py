@@ -8,8 +8,10 @@ rich markup.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any, TypedDict, TypeVar, cast
 
 import fsspec
@@ -36,8 +38,10 @@ from gristmill.pipeline.formatting import (
 )
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.look.records import CountEntry, PageEntry, ReadRunRecord, RecipeEntry, RejectRow, StageEntry
-from gristmill.pipeline.progress import so_far
+from gristmill.pipeline.plan.plan import in_one_order
+from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, state_of
 from gristmill.pipeline.report_data.histograms import Row, SampleEntry
+from gristmill.pipeline.store.accounting import Count, RunAccount
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.tables import Grid, cell
 from gristmill.stages.figures import StageFigures
@@ -274,13 +278,51 @@ class SampleDocument:
 
 
 def record_in(folder: Folder) -> ReadRunRecord:
-    """run.json of a run that ended, well or not; of one that goes on or was killed, what it would say by now."""
-    return cast(ReadRunRecord, so_far.record_in(folder))
+    """run.json of a run that ended, well or not; of one that goes on or was killed, what it would have by now."""
+    record = folder.json_as("run.json", ReadRunRecord)
+    if record.get("stages") or record.get("status") != "running" or not folder.has(PROGRESS):
+        return record
+    live = folder.json(PROGRESS)
+    state = state_of(live, time.time())
+    return record_so_far(live, record, "interrupted" if state == "stopped" else state)
 
 
-def record_so_far(live: Mapping[str, object], before: ReadRunRecord, state: str) -> ReadRunRecord:
-    """What run.json would say by now, of a run in this state; `live` is progress.json."""
-    return cast(ReadRunRecord, so_far.record_so_far(live, before, state))
+def record_so_far(live: Mapping[str, Any], before: ReadRunRecord, state: str) -> ReadRunRecord:
+    """What run.json would have by now, of a run in this state; `live` is `logs/progress.json`."""
+    nodes = [node for node in live.get("nodes") or [] if isinstance(node, dict)]
+    account = RunAccount()
+    for stage, sources in (live.get("stages") or {}).items():
+        for source, count in sources.items():
+            account.of(str(stage), str(source)).add(Count.from_plain(count))
+    readers = dict.fromkeys(str(node["source"]) for node in nodes if node.get("source"))
+    names = dict.fromkeys(
+        [*readers, *in_one_order([[str(stage) for stage in node.get("stages") or []] for node in nodes])]
+    )
+    kinds = {str(node["name"]): "global" for node in nodes if node.get("kind") == "global"}
+    recorded = {str(entry.get("name")): entry for entry in before.get("stages") or [] if isinstance(entry, dict)}
+    started = float(live.get("started") or 0)
+    record = {
+        "name": live.get("name") or before.get("name"),
+        "status": state,
+        "error": live.get("message"),
+        "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds") if started else "",
+        "seconds": float(live.get("updated") or started) - started if started else None,
+        "alarms": list(live.get("alarms") or []),
+        "recipe": before.get("recipe") or {},
+        "gristmill": before.get("gristmill") or "",
+        "stages": [
+            {
+                "name": name,
+                "kind": "read" if name in readers else kinds.get(name, str(recorded.get(name, {}).get("kind") or "")),
+                "about": recorded.get(name, {}).get("about") or "",
+                "settings": recorded.get(name, {}).get("settings") or {},
+                **account.total(name).plain(),
+                "sources": {source: count.plain() for source, count in sorted(account.stages.get(name, {}).items())},
+            }
+            for name in names
+        ],
+    }
+    return cast(ReadRunRecord, record)
 
 
 class ReportSamples(TypedDict, total=False):

@@ -1,58 +1,67 @@
-"""What a run shows while it goes: a live table on a terminal, a plain line a minute elsewhere, one JSON line an event
-with --json."""
+"""Progress of a run: what a UI is told, and the facts that it may show.
+
+`ProgressRecorder` stands between a run and its UI. It counts what the run reports, and gives the facts at any moment
+and to any thread: to a terminal, to Prometheus, to `logs/progress.json`.
+
+Time left is measured. For each map node, seconds of a worker for a byte are an exponentially weighted moving average over
+the tasks that finished. A map node of which no task has finished is unknown. So is a global stage, whose number of rounds
+nobody knows, unless an earlier run in the folder measured it. While one node is unknown, so is the whole run.
+"""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import sys
+import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from types import TracebackType
+from typing import Any, Literal, Self, cast
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
+from gristmill.pipeline.formatting import plain
+from gristmill.pipeline.plan.plan import Node, Segment
+from gristmill.pipeline.process_id import ProcessId, this_process
+from gristmill.pipeline.store.accounting import RunAccount
+from gristmill.pipeline.store.records import NOT_JOURNALED, CountsByStage, Result, Task, counts_by_source
 
-from gristmill.pipeline.formatting import as_bytes, one_line, plain
-from gristmill.pipeline.json_types import JSON
-from gristmill.pipeline.plan.plan import Node
-from gristmill.pipeline.progress import live
-from gristmill.pipeline.progress.events import ASIDE, round_of
-from gristmill.pipeline.progress.facts import ProgressFacts
-from gristmill.pipeline.progress.tally import Tally
-from gristmill.pipeline.progress.ui import UI
-from gristmill.pipeline.store.records import Result, Task
-from gristmill.pipeline.store.run_records import RunRecord, StageRecord
-from gristmill.pipeline.tables import Grid
-
-EVERY = 60.0  # seconds between two lines of a log
-CLEARLY = 0.1  # share of the text that a stage takes beyond its share of documents
-FEW = 0.05  # of the documents, where what a stage cuts from texts says more than why it drops them
-REFRESH = 2  # times a second, on a terminal
+RECENT = 30.0  # seconds over which the speed of now is taken
+NOTES = 20
+REMEMBERED = 0.95  # weight of the tasks before one, in a moving average: it reaches back over some twenty tasks
+FOR_THE_REPORT = ("pages", "numbers", "look", "conform")  # kinds of tasks that are no work of a node
 
 
-class Quiet(UI):
-    """Says nothing but notes, on standard error."""
+class UI:
+    """What a run and its engine report. Each method does nothing unless a UI has a use for it."""
 
-    def follows(self, facts: Callable[[], ProgressFacts]) -> None: ...
-
-    def expects(self, tasks: Sequence[Task]) -> None: ...
-
-    def begins(self, node: Node, parts: int) -> None: ...
-
-    def ends(self, node: Node) -> None: ...
-
-    def finished(self, task: Task, result: Result, anew: bool) -> None: ...
+    def follows(self, facts: Callable[[], Progress]) -> None:
+        """Before anything else: where to ask for the state of the run, at any moment and from any thread."""
 
     def connected(self, dashboard: str | None, workers: int) -> None: ...
 
+    def begins(self, node: Node, parts: int) -> None: ...
+
+    def expects(self, tasks: Sequence[Task]) -> None:
+        """Tasks that are run next, or looked up in the journal."""
+
+    def finished(self, task: Task, result: Result, anew: bool) -> None:
+        """A task has its result; `anew` is False where the journal had it."""
+
+    def ends(self, node: Node) -> None: ...
+
     def stopping(self) -> None: ...
+
+    def note(self, message: str) -> None: ...
+
+
+class Quiet(UI):
+    """Prints notes on standard error, and nothing else."""
 
     def note(self, message: str) -> None:
         print(plain(message), file=sys.stderr, flush=True)
 
-    def __enter__(self) -> Quiet:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -60,137 +69,326 @@ class Quiet(UI):
     ) -> None: ...
 
 
-class Lines(Quiet):
-    """For a log: a line a minute on standard error, while parts are finished; a run that takes less is quiet."""
+# --- facts ------------------------------------------------------------------------------------------------------------
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.now = now
-        self.last_line = now()
-        self.tally = Tally()
-        self.parts: dict[str, int] = {}
-        self.done: Counter[tuple[str, str]] = Counter()
-        self.facts: Callable[[], ProgressFacts] | None = None
 
-    def follows(self, facts: Callable[[], ProgressFacts]) -> None:
-        self.facts = facts
+@dataclass(frozen=True)
+class NodeProgress:
+    """A map node or a global stage."""
+
+    name: str
+    kind: Literal["map", "global"]
+    source: str | None
+    stages: tuple[str, ...]
+    state: Literal["waiting", "running", "done"] = "waiting"
+    doing: str | None = None
+    parts: int | None = None
+    done: int = 0
+    round: int = 0  # of a global stage: the one at work, its tasks, and those of them that are done
+    round_tasks: int = 0
+    round_done: int = 0
+    share: float = 0.0  # of the tasks at hand, that is done: of a map node, or of a round
+    seconds_left: float | None = None  # None: not known
+    began: float | None = None
+    ended: float | None = None
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was done in the last seconds."""
+
+    documents: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class WorkerMemory:
+    """Of the workers that were heard of last."""
+
+    workers: int
+    largest: int  # of one worker, in bytes
+    total: int
+    limit: int | None  # of one worker
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a run at one moment: `logs/progress.json`."""
+
+    name: str
+    state: str  # running, done, failed, interrupted
+    message: str | None
+    process: ProcessId  # that drives the run
+    started: float
+    updated: float
+    workers: int
+    dashboard: str | None
+    notes: tuple[str, ...]
+    documents: int  # worked on by this process, once for each node
+    bytes: int
+    tasks: Mapping[str, int]  # done by this process, by kind
+    deaths: int  # of workers
+    peak_memory: Mapping[str, int]  # of a worker, by stage
+    memory: WorkerMemory | None
+    recently: Speed
+    alarms: tuple[str, ...]
+    nodes: tuple[NodeProgress, ...]
+    stages: Mapping[str, CountsByStage]  # by stage, then by source
+    seconds_left: float | None  # of the whole run; None: not known
+
+    @property
+    def read(self) -> int:
+        """Documents that readers gave, in earlier runs too."""
+        readers = [node.source for node in self.nodes if node.source]
+        return sum(count["kept"] for reader in readers for count in self.stages.get(reader, {}).values())
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+# --- what is counted --------------------------------------------------------------------------------------------------
+
+
+class NodeTracker:
+    """Counts the tasks of a node, and tells how long the rest of them will take."""
+
+    def __init__(self, node: Node, before: float | None) -> None:
+        """`before`: seconds of workers that the node took in an earlier run, scaled to the inputs of this one."""
+        is_leg = isinstance(node, Segment)
+        self.facts = NodeProgress(
+            node.name,
+            "map" if is_leg else "global",
+            node.source.name if isinstance(node, Segment) and node.source is not None else None,
+            tuple(step.called for step in node.in_order_of_work) if isinstance(node, Segment) else (node.name,),
+        )
+        self.before = before
+        self.spent = 0.0
+        self.at_hand: tuple[str, int] | None = None  # kind and round of the tasks below
+        self.tasks = self.done = self.bytes = self.bytes_done = 0
+        self.recent_seconds = self.recent_bytes = 0.0  # moving averages, but for a factor that both have
+
+    def expect(self, task: Task) -> None:
+        at_hand = task["kind"], round_of(task)
+        if at_hand != self.at_hand:
+            self.at_hand = at_hand
+            self.tasks = self.done = self.bytes = self.bytes_done = 0
+            self.recent_seconds = self.recent_bytes = 0.0
+        self.tasks += 1
+        self.bytes += bytes_of(task)
+
+    def finish(self, task: Task, result: Result) -> None:
+        seconds = result.get("seconds", 0.0)
+        self.spent += seconds
+        self.done += 1
+        self.bytes_done += bytes_of(task)
+        self.recent_seconds = REMEMBERED * self.recent_seconds + seconds
+        self.recent_bytes = REMEMBERED * self.recent_bytes + bytes_of(task)
+        if task["kind"] == "map":
+            self.facts = replace(self.facts, done=self.facts.done + 1, doing=None)
+        else:
+            self.facts = replace(self.facts, doing=f"{task['kind']} {round_of(task) + 1}")
+
+    def progress(self, workers: int) -> NodeProgress:
+        facts = replace(self.facts, share=self.share, seconds_left=self.seconds_left(workers))
+        if facts.kind == "map" or self.at_hand is None:
+            return facts
+        return replace(facts, round=self.at_hand[1] + 1, round_tasks=self.tasks, round_done=self.done)
+
+    @property
+    def share(self) -> float:
+        return 1.0 if self.facts.state == "done" else min(1.0, self.bytes_done / max(1, self.bytes))
+
+    def seconds_left(self, workers: int) -> float | None:
+        if self.facts.state == "done":
+            return 0.0
+        if self.facts.kind == "map" and self.recent_bytes:
+            work = max(0, self.bytes - self.bytes_done) * self.recent_seconds / self.recent_bytes
+            return work / max(1, min(workers, self.tasks - self.done))
+        if self.before is None or self.spent >= self.before:
+            return None
+        return (self.before - self.spent) / workers
+
+
+def round_of(task: Task) -> int:
+    return cast(int, cast(Mapping[str, object], task).get("round", 0))  # tasks of global stages have one
+
+
+def peak_of(result: Result) -> int:
+    results = [result, *result.get("phases", [])]
+    return max(each.get("peak_memory", 0) for each in results)
+
+
+def bytes_of(task: Task) -> int:
+    return 1 + task["cost"]  # of tasks that read no bytes each counts the same
+
+
+def seconds_left(nodes: Sequence[NodeProgress]) -> float | None:
+    """Of all nodes together; None where one is unknown, and when all are done."""
+    left = [node.seconds_left for node in nodes if node.state != "done"]
+    known = [seconds for seconds in left if seconds is not None]
+    return sum(known) if known and len(known) == len(left) else None
+
+
+class ProgressRecorder(UI):
+    """Passes on what a run reports, and counts it."""
+
+    def __init__(
+        self,
+        ui: UI,
+        name: str,
+        nodes: Sequence[Node],
+        alarms: Callable[[RunAccount], list[str]],
+        before: Mapping[str, float] | None = None,
+        since: float | None = None,
+        workers: int = 1,
+    ) -> None:
+        """`before`: by node, seconds of workers as an earlier run measured them. `workers`: as many are expected."""
+        self.ui = ui
+        self.name = name
+        self.alarms = alarms
+        self.expected_workers = workers
+        self.process = this_process()
+        self.started = time.time() if since is None else since
+        self.state = "running"
+        self.message: str | None = None
+        self.workers = 0
+        self.dashboard: str | None = None
+        self.notes: tuple[str, ...] = ()
+        self.documents = self.bytes = 0
+        self.tasks: Counter[str] = Counter()
+        self.account = RunAccount()
+        self.deaths: Callable[[], int] = lambda: 0
+        self.memory: Callable[[], WorkerMemory | None] = lambda: None
+        self.changed = threading.Event()
+        self.at_work = threading.Event()
+        self._lock = threading.Lock()
+        self._speeds: deque[tuple[float, int, int]] = deque()
+        self._troubles: dict[str, bool] = {}  # by message: does the terminal have it?
+        self._nodes = {node.name: NodeTracker(node, (before or {}).get(node.name)) for node in nodes}
+        self._latest: Progress | None = None
+        ui.follows(self.facts)
 
     def begins(self, node: Node, parts: int) -> None:
-        self.parts[node.name] = parts
+        with self._updating():
+            tracker = self._nodes[node.name]
+            began = tracker.facts.began or time.time()
+            tracker.facts = replace(tracker.facts, state="running", parts=parts, began=began)
+        self.ui.begins(node, parts)
 
-    def finished(self, task: Task, result: Result, anew: bool) -> None:
-        if task["kind"] in ASIDE:
-            return
-        self.done[task["node"], task["kind"]] += 1
-        if anew:
-            self.tally.add(task, result)
-        if anew and self.now() - self.last_line >= EVERY:
-            self.last_line = self.now()
-            if task["kind"] == "partition":
-                done = f"{self.done[task['node'], task['kind']]:,} of {self.parts[task['node']]:,} parts"
-            else:
-                done = f"{task['kind']}, round {round_of(task) + 1}"
-            self.note(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {task['node']}: {done}; {self.tally.rates()}{self.left()}")
-
-    def left(self) -> str:
-        seconds = self.facts()["seconds_left"] if self.facts else None
-        return "" if seconds is None else f"; {live.in_words(seconds)} left"
-
-
-class Events(Quiet):
-    """One JSON line for each thing that happens, on standard error; standard output is for the result."""
-
-    def say(self, what: str, **facts: JSON) -> None:  # the facts of an event are its line, as they come
-        print(json.dumps({"event": what} | facts), file=sys.stderr, flush=True)
-
-    def begins(self, node: Node, parts: int) -> None:
-        self.say("begins", node=node.name, parts=parts)
+    def expects(self, tasks: Sequence[Task]) -> None:
+        with self._updating():
+            for task in tasks:
+                if task["kind"] not in FOR_THE_REPORT:
+                    self._nodes[task["node"]].expect(task)
+        self.ui.expects(tasks)
 
     def ends(self, node: Node) -> None:
-        self.say("ends", node=node.name)
+        with self._updating():
+            tracker = self._nodes[node.name]
+            tracker.facts = replace(tracker.facts, state="done", ended=time.time(), doing=None)
+        self.ui.ends(node)
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        self.say(
-            "finished", node=task["node"], kind=task["kind"], key=task["key"], anew=anew, seconds=result.get("seconds")
-        )
+        with self._updating():
+            if task["kind"] not in NOT_JOURNALED:
+                self.tasks[task["kind"]] += anew
+            if task["kind"] not in FOR_THE_REPORT:
+                self._nodes[task["node"]].finish(task, result)
+                for source, counts in counts_by_source(task, result).items():
+                    self.account.add(source, counts, peak_of(result))
+            if anew and task["kind"] == "partition":
+                [counts] = counts_by_source(task, result).values()
+                self.documents += next((count["docs_in"] for count in counts.values()), 0)
+                self.bytes += task["cost"]
+        self.ui.finished(task, result, anew)
 
     def connected(self, dashboard: str | None, workers: int) -> None:
-        self.say("connected", dashboard=dashboard, workers=workers)
+        with self._updating():
+            self.dashboard, self.workers = dashboard, workers
+        self.at_work.set()
+        self.ui.connected(dashboard, workers)
 
     def stopping(self) -> None:
-        self.say("stopping")
+        self.ui.stopping()
 
     def note(self, message: str) -> None:
-        self.say("note", message=message)
+        with self._updating():
+            self.notes = (*self.notes, message)[-NOTES:]
+        self.ui.note(message)
 
+    def end(self, state: str, message: str | None) -> None:
+        with self._updating():
+            self.state, self.message = state, message
 
-class LiveView(Quiet):
-    """On a terminal, twice a second: `live.view` of the run."""
+    @contextlib.contextmanager
+    def _updating(self) -> Iterator[None]:
+        with self._lock:
+            yield
+        self.changed.set()
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.facts: Callable[[], ProgressFacts] | None = None
-        self.live = Live(get_renderable=self.view, console=console, refresh_per_second=REFRESH, transient=True)
+    def facts(self) -> Progress:
+        """Everything as it is now. After an error, which is noted, the facts are the last good ones; `updated` is their
+        time."""
+        try:
+            self._latest = self._facts_now()
+        except Exception as error:  # of an alarm, say; whatever it is, the run goes on
+            self.trouble(error)
+            if self._latest is None:
+                raise
+            self._latest = replace(self._latest, state=self.state, message=self.message, notes=self.notes)
+        return self._latest
 
-    def __enter__(self) -> LiveView:
-        self.live.__enter__()
-        return self
+    def trouble(self, error: Exception) -> None:
+        """Note once that the run's progress cannot be shown, and why."""
+        message = f"progress cannot be shown: {type(error).__name__}: {error}"
+        with self._lock:
+            if message not in self._troubles:
+                self._troubles[message] = False
+                self.notes = (*self.notes, message)[-NOTES:]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.live.__exit__(None, None, None)
+    def show_troubles(self) -> None:
+        """Show the troubles that the terminal has not shown yet."""
+        with self._lock:
+            new = [message for message, is_shown in self._troubles.items() if not is_shown]
+            self._troubles |= dict.fromkeys(new, True)
+        for message in new:
+            self.ui.note(message)
 
-    def view(self) -> Text:
-        if self.facts is None:
-            return Text("starting")
-        width, height = self.console.size
-        return live.view(self.facts(), time.time(), width, height, self.console.options.ascii_only)
+    def _facts_now(self) -> Progress:
+        memory = self.memory()
+        with self._lock:
+            now = time.time()
+            nodes = tuple(node.progress(self.workers or self.expected_workers) for node in self._nodes.values())
+            return Progress(
+                name=self.name,
+                state=self.state,
+                message=self.message,
+                process=self.process,
+                started=self.started,
+                updated=now,
+                workers=self.workers,
+                dashboard=self.dashboard,
+                notes=self.notes,
+                documents=self.documents,
+                bytes=self.bytes,
+                tasks=dict(sorted(self.tasks.items())),
+                deaths=self.deaths(),
+                peak_memory=dict(self.account.peak_memory),
+                memory=memory,
+                recently=self._recently(now),
+                alarms=tuple(self.alarms(self.account)),
+                nodes=nodes,
+                stages={
+                    name: {source: count.plain() for source, count in by_source.items()}
+                    for name, by_source in self.account.stages.items()
+                },
+                seconds_left=seconds_left(nodes),
+            )
 
-    def follows(self, facts: Callable[[], ProgressFacts]) -> None:
-        self.facts = facts
-
-    def stopping(self) -> None:
-        self.note("stopping the workers")
-
-    def note(self, message: str) -> None:
-        self.console.print(plain(message), markup=False, style="yellow")
-
-
-def ui_for(json_events: bool, console: Console) -> Quiet:
-    """The one that suits where the output goes."""
-    if json_events:
-        return Events()
-    return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else Lines()
-
-
-def final_table(record: RunRecord) -> Grid:
-    """The counts of a run, stage by stage."""
-    failed = any(entry["quarantined"] for entry in record["stages"])
-    heads = ["stage", "in", "kept", "dropped", *(["quarantined"] if failed else []), "worker seconds", "mostly because"]
-    title = f"{record['name']}: {record['status']} in {record['seconds']:,.1f} s"
-    table = Grid(title, heads, words={0, len(heads) - 1}, spared=[len(heads) - 2])
-    cuts = texts_cut(record["stages"])
-    for entry in record["stages"]:
-        most = sorted(entry["dropped"].items(), key=lambda x: -x[1])[:3]
-        reasons = [f"{one_line(reason)} {n:,}" for reason, n in most]
-        numbers = [entry["docs_in"], entry["kept"], sum(entry["dropped"].values())]
-        cut = cuts.get(entry["name"], [])
-        table.add_row(
-            entry["name"],
-            *(f"{number:,}" for number in [*numbers, *([entry["quarantined"]] if failed else [])]),
-            f"{entry['seconds']:,.1f}",
-            [*cut, *reasons] if numbers[2] < FEW * numbers[0] else [*reasons[:1], *cut, *reasons[1:]],
-        )
-    return table
-
-
-def texts_cut(stages: Sequence[StageRecord]) -> dict[str, list[str]]:
-    """What is left of texts where a stage takes clearly more text than documents: `text -87%, 10.0 MB to 1.3 MB`."""
-    cuts, left = {}, {entry["name"]: entry["text_bytes"] for entry in stages if entry["kind"] == "read"}
-    for entry in stages:
-        here = entry["sources"] if entry["kind"] != "read" else {}
-        before, after = sum(left.get(source, 0) for source in here), sum(each["text_bytes"] for each in here.values())
-        if before and after / before < entry["kept"] / max(1, entry["docs_in"]) - CLEARLY:
-            cuts[entry["name"]] = [f"text {after / before - 1:.0%}", f"{as_bytes(before)} to {as_bytes(after)}"]
-        left |= {source: each["text_bytes"] for source, each in here.items()}
-    return cuts
+    def _recently(self, now: float) -> Speed:
+        self._speeds.append((now, self.documents, self.bytes))
+        while self._speeds[0][0] < now - RECENT:
+            self._speeds.popleft()
+        then, documents, size = self._speeds[0]
+        return Speed(self.documents - documents, self.bytes - size, now - then)

@@ -17,7 +17,7 @@ from threading import Thread
 
 from gristmill.kernels.base.files import write_whole
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.progress.facts import ProgressFacts
+from gristmill.pipeline.progress.progress import Progress
 from gristmill.pipeline.progress.progress_file import Watcher
 
 STATES = ("running", "done", "failed", "interrupted")
@@ -57,56 +57,48 @@ def as_value(value: float) -> str:
     return "NaN" if math.isnan(value) else str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-def exposition(facts: ProgressFacts) -> str:
+def exposition(facts: Progress) -> str:
     """The facts of a run as text for Prometheus."""
-    return "".join(f"{line}\n" for family in families(facts) if family.samples for line in family.lines(facts["name"]))
+    return "".join(f"{line}\n" for family in families(facts) if family.samples for line in family.lines(facts.name))
 
 
-def families(facts: ProgressFacts) -> list[Family]:
+def families(facts: Progress) -> list[Family]:
+    of_run = [
+        ("start_time_seconds", "gauge", "Unix time at which this process began.", facts.started),
+        ("updated_time_seconds", "gauge", "Unix time of these numbers.", facts.updated),
+        ("workers", "gauge", "Workers that were there when work began.", facts.workers),
+        ("worker_deaths_total", "counter", "Workers that died; what they were at was sent again.", facts.deaths),
+        ("alarms", "gauge", "Alarms so far.", len(facts.alarms)),
+        ("documents_total", "counter", "Documents worked on by this process, once for each leg.", facts.documents),
+        ("bytes_total", "counter", "Bytes of input worked on by this process.", facts.bytes),
+    ]
     state = Family("run_state", "gauge", "1 for the state that the run is in.")
     for name in STATES:
-        state.add(facts["state"] == name, state=name)
-    plain = [
-        ("start_time_seconds", "gauge", "Unix time at which this process began.", facts["started"]),
-        ("updated_time_seconds", "gauge", "Unix time of these numbers.", facts["updated"]),
-        ("workers", "gauge", "Workers that were there when work began.", facts["workers"]),
-        ("worker_deaths_total", "counter", "Workers that died; what they were at was sent again.", facts["deaths"]),
-        ("alarms", "gauge", "Alarms so far.", len(facts["alarms"])),
-        *left_of(facts),
-        ("documents_total", "counter", "Documents worked on by this process, once for each leg.", facts["documents"]),
-        ("bytes_total", "counter", "Bytes of input worked on by this process.", facts["bytes"]),
-    ]
+        state.add(facts.state == name, state=name)
+    left = Family("seconds_left", "gauge", "Seconds that the run will still take.")
+    if facts.seconds_left is not None:
+        left.add(round(facts.seconds_left, 1))
     tasks = Family("tasks_total", "counter", "Tasks finished by this process, by kind.")
-    for kind, number in facts["tasks"].items():
+    for kind, number in facts.tasks.items():
         tasks.add(number, kind=kind)
-    return [
-        state,
-        *(Family(name, kind, words, [({}, value)]) for name, kind, words, value in plain),
-        tasks,
-        *of_nodes(facts),
-        *of_stages(facts),
-    ]
+    single = (Family(name, kind, help, [({}, value)]) for name, kind, help, value in of_run)
+    return [state, *single, left, tasks, *of_nodes(facts), *of_stages(facts)]
 
 
-def left_of(facts: ProgressFacts) -> list[tuple[str, str, str, float]]:
-    left = facts["seconds_left"]
-    return [] if left is None else [("seconds_left", "gauge", "Seconds that the run will still take.", round(left, 1))]
-
-
-def of_nodes(facts: ProgressFacts) -> list[Family]:
+def of_nodes(facts: Progress) -> list[Family]:
     parts = Family("node_parts", "gauge", "Parts of a leg or global stage, once it has begun.")
     done = Family("node_parts_done", "gauge", "Of these, the parts that are done.")
-    for node in facts["nodes"]:
-        if node["parts"] is not None:
-            parts.add(node["parts"], node=node["name"])
-            done.add(node["parts"] if node["state"] == "done" else node["done"], node=node["name"])
+    for node in facts.nodes:
+        if node.parts is not None:
+            parts.add(node.parts, node=node.name)
+            done.add(node.parts if node.state == "done" else node.done, node=node.name)
     return [parts, done]
 
 
-def of_stages(facts: ProgressFacts) -> list[Family]:
+def of_stages(facts: Progress) -> list[Family]:
     taken, kept, quarantined, seconds, size = (
-        Family(f"stage_{name}_total", "counter", words)
-        for name, words in (
+        Family(f"stage_{name}_total", "counter", help)
+        for name, help in (
             ("documents", "Documents that came to a stage."),
             ("kept", "Documents that stayed after a stage."),
             ("quarantined", "Documents that a stage failed on."),
@@ -116,18 +108,17 @@ def of_stages(facts: ProgressFacts) -> list[Family]:
     )
     dropped = Family("stage_dropped_total", "counter", "Documents that a stage dropped, by reason.")
     memory = Family("stage_peak_memory_bytes", "gauge", "Most memory of a worker at a stage.")
-    for stage, by_source in facts["stages"].items():
+    for stage, by_source in facts.stages.items():
         for source, count in by_source.items():
-            named = {"stage": stage, "source": source}
-            taken.add(count["docs_in"], **named)
-            kept.add(count["kept"], **named)
-            quarantined.add(count["quarantined"], **named)
-            seconds.add(count["seconds"], **named)
-            size.add(count["bytes_in"], **named)
+            taken.add(count["docs_in"], stage=stage, source=source)
+            kept.add(count["kept"], stage=stage, source=source)
+            quarantined.add(count["quarantined"], stage=stage, source=source)
+            seconds.add(count["seconds"], stage=stage, source=source)
+            size.add(count["bytes_in"], stage=stage, source=source)
             for reason, number in count["dropped"].items():
-                dropped.add(number, **named, reason=reason)
-        if facts["peak_memory"].get(stage):
-            memory.add(facts["peak_memory"][stage], stage=stage)
+                dropped.add(number, stage=stage, source=source, reason=reason)
+        if facts.peak_memory.get(stage):
+            memory.add(facts.peak_memory[stage], stage=stage)
     return [taken, kept, dropped, quarantined, seconds, size, memory]
 
 
@@ -148,7 +139,7 @@ def metrics_to(path: Path | None, port: int | None) -> Iterator[Watcher | None]:
         raise RecipeError(f"--metrics {path}: a file whose name ends in .prom, in a folder that is there, was expected")
     latest = Latest()
 
-    def watch(facts: ProgressFacts) -> None:
+    def watch(facts: Progress) -> None:
         latest.text = exposition(facts).encode()
         if path is not None:
             with contextlib.suppress(OSError):  # a disk that is full is the run's to complain of

@@ -8,7 +8,6 @@ from typing import TypedDict
 
 from gristmill.pipeline.errors import Mistakes
 from gristmill.pipeline.fingerprint import MadeOf, changes, made_before
-from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.notes import (
     alarms_of_inputs,
     facts_of,
@@ -17,19 +16,18 @@ from gristmill.pipeline.inputs.notes import (
     notes_beside,
     without_text,
 )
-from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
+from gristmill.pipeline.inputs.portion import Portion, find_inputs, listings_of
 from gristmill.pipeline.leg.resume import resume
 from gristmill.pipeline.plan.plan import GlobalNode, Node, make_plan, names_of
 from gristmill.pipeline.recipe.recipe import Recipe
-from gristmill.pipeline.run.forecast import asked_of_models
+from gristmill.pipeline.run.estimate import costs_of_models
 from gristmill.pipeline.run.map_tasks import global_task, tasks_of_node
 from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, saved_is_gone
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import MapTask, Part
-from gristmill.pipeline.store.run_records import Manifest, RunRecord
+from gristmill.pipeline.store.run_records import Manifest
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.tables import Grid
-from gristmill.stages.judge.cost import Asks
 from gristmill.stages.tokens.folders import owner_of_set
 
 GONE = {False: "its files are gone (cleaned?)", True: "its files are not what was written (damaged?)"}
@@ -94,7 +92,9 @@ def foresee(
     facts = facts_of(inputs, gone_since(inputs, store, journal))
     for line in [*loud, *without_text(inputs), *fetches_of(facts), *notes_beside(loud, facts)]:
         note(line)
-    for line in costs_ahead(recipe, store, inputs):
+    for line in costs_of_models(
+        recipe, store.read_json_if_whole("run.json"), sum(taken.bytes for taken in inputs.values())
+    ):
         note(line)
     present = store.stamps("")
     journal.check(present)
@@ -260,20 +260,6 @@ def without_kept_files(
             due.update(node.feeds)
         answers.append(foreseen)
     return answers[::-1]
-
-
-def costs_ahead(recipe: Recipe, store: Store, inputs: Mapping[str, Inputs]) -> list[str]:
-    """What stages that ask a language model will cost: by the documents that came to them in the run before, else at
-    most, if all bytes of the inputs were text that comes to them."""
-    record: RunRecord | None = store.read_json_if_whole("run.json")
-    before = asked_of_models(recipe, record) if record and record.get("stages") else []  # none while a run is at work
-    lines = [f"{name}: {cost}, for the {documents:,} documents of the run before" for name, cost, documents in before]
-    known, size = {name for name, _, _ in before}, sum(taken.bytes for taken in inputs.values())
-    for step in recipe.all_steps:
-        if isinstance(step.stage, Asks) and step.called not in known:
-            cost = step.stage.cost_ahead(0, size)
-            lines.append(f"{step.called}: {cost}, if all {as_bytes(size)} of inputs are text")
-    return lines
 
 
 def not_run(done: int, parts: int) -> str:

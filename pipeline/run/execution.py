@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
+from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.executor import executor_for
@@ -16,7 +17,6 @@ from gristmill.pipeline.engine.worker import run_inline
 from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles, in_words
 from gristmill.pipeline.fingerprint import changes, made_before
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.inputs.notes import (
     alarms_of_changes,
     alarms_of_inputs,
@@ -32,8 +32,8 @@ from gristmill.pipeline.leg.numbers import task_of_numbers, with_numbers
 from gristmill.pipeline.leg.resume import resume
 from gristmill.pipeline.leg.side_by_side import task_of_pages
 from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, Plan, Segment, Stored, make_plan, names_of
-from gristmill.pipeline.progress.progress_file import OnRecord, words_of
-from gristmill.pipeline.progress.ui import UI
+from gristmill.pipeline.progress.progress import UI, ProgressRecorder
+from gristmill.pipeline.progress.progress_file import message_of
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.report_data.survey import Look
@@ -96,7 +96,7 @@ class Execution:
     ) -> None:
         self.recipe = recipe
         self.budget = budget
-        self.recording: OnRecord | None = None
+        self.recording: ProgressRecorder | None = None
         self.store = store
         self.journal = journal
         self.ui = ui
@@ -214,7 +214,7 @@ class Execution:
             for task in list(self.at_work.values()):
                 self.take(task, resume(task, journal.done)[0])
             status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
-            record = self.record(status, words_of(error))
+            record = self.record(status, message_of(error))
             self.write_reports(record, {}, partial(run_inline, lease=self.store.lease_token))
             self.journal.flush()
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard

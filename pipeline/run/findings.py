@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gristmill.pipeline.inputs.estimate import PartRead, documents_in_all
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.recipe.recipe import Step
+from gristmill.pipeline.run.estimate import PartRead, documents_in_all
 from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.store.accounting import RunAccount
 from gristmill.pipeline.store.journal import Packed
@@ -79,9 +79,9 @@ class Findings:
 
     def extrapolate(self, source: str, inputs: Inputs, tasks: Iterable[MapTask], results: Mapping[str, Result]) -> None:
         """Of a run on some parts of a source: how many documents the whole has."""
-        if inputs.halves is not None:
+        if inputs.sizes:
             parts = [PartRead.of(task, counts_by_stage(results[task["phases"][0]["task"]])[source]) for task in tasks]
-            self.inputs[source]["estimate"] = documents_in_all(parts, inputs.halves).plain()
+            self.inputs[source]["estimate"] = documents_in_all(parts, inputs.sizes).as_json()
 
     def note_scores(self, called: str, step: Step, parts: list[Part]) -> None:
         """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;

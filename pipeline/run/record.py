@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import re
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from gristmill.pipeline.fingerprint import MadeOf
 from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.recipe import Prices, Recipe, Source
+from gristmill.pipeline.run.estimate import puts_and_gets
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.store.accounting import RunAccount
 from gristmill.pipeline.store.journal import Journal
@@ -178,12 +178,6 @@ def cost_of(
     asked = prices.of_requests(*puts_and_gets(sent)) + prices.of_bytes(sent.get("bytes_in", 0))
     amount = sum(stage["cost"] or 0.0 for stage in stages) + energy + asked
     return {"amount": round(amount, 6), "currency": prices.currency}
-
-
-def puts_and_gets(requests: Mapping[str, int]) -> tuple[int, int]:
-    """Requests by what they cost: those that write or list, and those that read."""
-    sent = Counter(requests)
-    return sent["PUT"] + sent["LIST"], sent["GET"] + sent["HEAD"]
 
 
 def without_times(data: Any) -> Any:

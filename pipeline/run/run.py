@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from gristmill.pipeline import processes
+from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import DamagedFile, RetiredFiles, RunFailed
-from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.inputs.portion import Portion
 from gristmill.pipeline.processes import single_interrupt
-from gristmill.pipeline.progress.progress_file import OnRecord, Watcher, on_record
-from gristmill.pipeline.progress.ui import UI
+from gristmill.pipeline.progress.progress import UI, ProgressRecorder
+from gristmill.pipeline.progress.progress_file import Watcher, recording_progress
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.alarms import alarms_of_stages
-from gristmill.pipeline.run.earlier import known_before
+from gristmill.pipeline.run.estimate import seconds_of_nodes
 from gristmill.pipeline.run.execution import Execution, Summary
 from gristmill.pipeline.run.record import (
     check_folder,
@@ -58,7 +58,7 @@ def run(
                 try:
                     money = None if budget is None else Budget(budget, recipe.head.prices)
                     running = Execution(recipe, store, where, ui, portion or Portion(), journal, check_inputs, money)
-                    return on_its_record(running, metrics)
+                    return with_progress(running, metrics)
                 except RetiredFiles as error:
                     journal.bring_back(error.paths)
                     ui.note(f"{len(error.paths):,} files that the last run did not keep are needed; they are made anew")
@@ -67,17 +67,18 @@ def run(
                     ui.note(f"{error.path} is damaged or was changed; the work that wrote it is repeated")
 
 
-def on_its_record(running: Execution, metrics: Watcher | None) -> Summary:
+def with_progress(running: Execution, metrics: Watcher | None) -> Summary:
     """Carry a run out, and let other processes see how far it is."""
-    recording = OnRecord(
+    size = sum(inputs.bytes for inputs in running.inputs.values())
+    recorder = ProgressRecorder(
         running.ui,
         running.recipe.name,
         running.plan.nodes,
         lambda account: alarms_of_stages(running.plan, account),
-        known_before(running.plan, running.store),
+        seconds_of_nodes(running.plan, running.store, size) if running.portion.whole else {},
         running.stopwatch.began,
         running.where.expected,
     )
-    running.recording = recording
-    with on_record(recording, running.store, metrics) as running.ui:
+    running.recording = recorder
+    with recording_progress(recorder, running.store, metrics) as running.ui:
         return running.carry_out()

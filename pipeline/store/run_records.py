@@ -1,4 +1,4 @@
-"""JSON files of a run's folder as types: manifests, rules, run.json, and the nodes of `logs/progress.json`."""
+"""JSON files of a run's folder as types: manifests, rules and run.json."""
 
 from __future__ import annotations
 
@@ -155,24 +155,3 @@ class RunRecord(RunFacts):
     machine: JSONObject
     cost: Cost | None
     stages: list[StageRecord]
-
-
-class NodeProgress(TypedDict):
-    """A leg or global stage in `logs/progress.json`."""
-
-    name: str
-    kind: str
-    source: str | None
-    stages: list[str]
-    state: str
-    doing: str | None
-    parts: int | None
-    done: int
-    decided: int
-    anew: int
-    round: int  # of a global stage: the one at work, its tasks, and those of them that are done
-    round_tasks: int
-    round_done: int
-    share: float  # of its work that is done, as far as it can be foreseen
-    began: float | None
-    ended: float | None

@@ -19,8 +19,8 @@ import pytest
 from gristmill.pipeline.explore.live import live_of, live_view
 from gristmill.pipeline.process_id import this_process
 from gristmill.pipeline.progress import progress_file
-from gristmill.pipeline.progress.progress import Quiet
-from gristmill.pipeline.progress.progress_file import SILENT, OnRecord, on_record, state_of
+from gristmill.pipeline.progress.progress import ProgressRecorder, Quiet
+from gristmill.pipeline.progress.progress_file import SILENT, recording_progress, state_of
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.explore.explore_runs import Asker, Reply, finished, hashes, served
 from tests.pipeline.look.outfolder import make
@@ -32,8 +32,8 @@ HOSTILE = "<script>alert('x')</script>"
 def me(**more: Any) -> dict[str, Any]:
     """What a run of this process would leave."""
     nodes = [
-        {"name": "web", "kind": "leg", "source": "web", "stages": ["extract"], "state": "running", "parts": 4, "done": 1, "decided": 0, "anew": 1, "began": time.time() - 30, "ended": None, "doing": None},
-        {"name": "exact_dedup", "kind": "global", "source": None, "stages": ["exact_dedup"], "state": "waiting", "parts": None, "done": 0, "decided": 0, "anew": 0, "began": None, "ended": None, "doing": None},
+        {"name": "web", "kind": "map", "source": "web", "stages": ["extract"], "state": "running", "parts": 4, "done": 1, "began": time.time() - 30, "ended": None, "doing": None, "seconds_left": 90.0},
+        {"name": "exact_dedup", "kind": "global", "source": None, "stages": ["exact_dedup"], "state": "waiting", "parts": None, "done": 0, "began": None, "ended": None, "doing": None, "seconds_left": None},
     ]  # fmt: skip
     count = {
         "docs_in": 10,
@@ -93,11 +93,7 @@ def test_a_run_that_goes_on_shows_how_far_it_is(tmp_path: Path) -> None:
             and live["words"]["speed"] == "0/s"
             and live["words"]["workers"] == "2"
         )
-        assert (
-            live["words"]["volume"] == "100.0 kB/s"
-            and live["words"]["left"].startswith("90.")
-            and live["words"]["left"].endswith(" s for what is at work; 1 of 2 have not begun")
-        )
+        assert live["words"]["volume"] == "100.0 kB/s" and live["words"]["left"] == "90.0 s for 1 of 2 nodes"
         assert "last news</dt>" in page and re.fullmatch(
             r"[\d.]+ m?s ago|<1 ms ago|0.00 s ago", live["words"]["news"]
         ), live["words"]["news"]
@@ -136,12 +132,12 @@ def test_how_a_run_ended_is_said(tmp_path: Path, change: dict[str, Any], state: 
         assert ("/script.js" in reply.text) == (state in ("running", "silent"))
 
 
-def test_nobody_knows_the_time_left_before_a_part_is_done(tmp_path: Path) -> None:
+def test_the_time_left_is_that_of_the_run_once_it_is_known() -> None:
     facts = me()
-    facts["nodes"][0] |= {"done": 0}
+    facts["nodes"][0]["seconds_left"] = None
     assert live_view(facts, facts["updated"])["words"]["left"] == "not known yet"
-    facts["nodes"] = [facts["nodes"][0] | {"done": 2}]
-    assert live_view(facts, facts["updated"])["words"]["left"].endswith(" s")
+    facts["seconds_left"] = 120.0
+    assert live_view(facts, facts["updated"] + 20)["words"]["left"] == "1 min 40 s"
 
 
 def test_a_run_that_broke_off_shows_its_own_record(tmp_path: Path, whole: Path) -> None:
@@ -292,8 +288,8 @@ class Nothing(Quiet):
     def note(self, message: str) -> None: ...
 
 
-def recording(store: Store) -> OnRecord:
-    return OnRecord(Nothing(), "a run", [], lambda account: [])
+def recording(store: Store) -> ProgressRecorder:
+    return ProgressRecorder(Nothing(), "a run", [], lambda account: [])
 
 
 def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(
@@ -302,7 +298,7 @@ def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(
     monkeypatch.setattr(progress_file, "EVERY", 0.2)
     store, seen = Store(str(tmp_path)), set[int]()
     path = tmp_path / progress_file.PATH
-    with on_record(recording(store), store) as face:
+    with recording_progress(recording(store), store) as face:
         time.sleep(0.3)
         assert not path.exists()  # nothing is at work yet
         face.connected("http://127.0.0.1:1/status", 2)
@@ -324,7 +320,7 @@ def test_a_file_without_news_has_a_heartbeat_and_one_without_a_heartbeat_is_not_
     monkeypatch.setattr(progress_file, "EVERY", 0.05)
     monkeypatch.setattr(progress_file, "HEARTBEAT", 0.1)
     store, path = Store(str(tmp_path)), tmp_path / progress_file.PATH
-    with on_record(recording(store), store) as face:
+    with recording_progress(recording(store), store) as face:
         face.connected(None, 2)
         wait_until(path.exists)
         first = json.loads(path.read_bytes())
@@ -352,7 +348,7 @@ def test_progress_that_cannot_be_told_is_said_once_and_told_again_when_it_can(
     def watcher(facts: Any) -> None:
         raise RuntimeError("no metrics")
 
-    with on_record(OnRecord(Kept(), "a run", [], alarms), store, watcher) as face:
+    with recording_progress(ProgressRecorder(Kept(), "a run", [], alarms), store, watcher) as face:
         face.connected(None, 2)
         wait_until(lambda: len(notes) == 1)
         broken.set()
@@ -380,11 +376,11 @@ def wait_until(true: Callable[[], bool]) -> None:
 )
 def test_a_run_that_ends_badly_says_so(tmp_path: Path, error: BaseException, state: str, message: str | None) -> None:
     store = Store(str(tmp_path))
-    with pytest.raises(type(error)), on_record(recording(store), store):
+    with pytest.raises(type(error)), recording_progress(recording(store), store):
         raise error
     facts = json.loads((tmp_path / progress_file.PATH).read_bytes())
     assert (state_of(facts, time.time()), facts["message"]) == (state, message)
-    with on_record(recording(store), store):
+    with recording_progress(recording(store), store):
         pass
     assert not (tmp_path / progress_file.PATH).exists()
 
@@ -395,17 +391,17 @@ def test_counts_so_far_are_those_of_the_account(whole: Path, tmp_path: Path) -> 
     from gristmill.pipeline.run.run import run
 
     kept: list[dict[str, Any]] = []
-    original = OnRecord.ends
+    original = ProgressRecorder.ends
 
-    def ends(self: OnRecord, node: Any) -> None:
+    def ends(self: ProgressRecorder, node: Any) -> None:
         original(self, node)
-        kept.append(self.facts())
+        kept.append(self.facts().as_json())
 
-    OnRecord.ends = ends  # type: ignore[method-assign]
+    ProgressRecorder.ends = ends  # type: ignore[method-assign]
     try:
         summary = run(recipes.load(whole.parent / "recipe.yaml"), str(tmp_path / "again"), Where(1), Nothing())
     finally:
-        OnRecord.ends = original  # type: ignore[method-assign]
+        ProgressRecorder.ends = original  # type: ignore[method-assign]
     stages = {stage["name"]: stage for stage in summary.record["stages"]}
     assert kept[-1]["documents"] >= 23 and {node["state"] for node in kept[-1]["nodes"]} == {"done"}
     for name, sources in kept[-1]["stages"].items():

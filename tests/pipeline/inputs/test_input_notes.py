@@ -25,9 +25,8 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.inputs import files as inputs
-from gristmill.pipeline.inputs.files import REMEMBERED, list_at, remembered_in
+from gristmill.pipeline.inputs.files import REMEMBERED, by_ending, endings_in_words, list_at, remembered_in
 from gristmill.pipeline.inputs.notes import fields_in, notes_of
-from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
@@ -120,7 +119,7 @@ def test_many_endings_are_a_few(tmp_path: Path) -> None:
     paths = [f"d/{n}.e{n % 40}" for n in range(400)] + ["a.\x1b[31m", f"b.{'x' * 300}"] * 30
     counted = by_ending(paths)
     assert len(counted) == 6 and sum(counted.values()) == 460 and counted["with other endings"] == 360
-    said = in_words(counted)
+    said = endings_in_words(counted)
     assert len(said) < 120 and said.isprintable() and said.endswith(" and 360 with other endings")
 
 

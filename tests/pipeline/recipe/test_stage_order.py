@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gristmill.pipeline.look.run_folder import record_so_far
 from gristmill.pipeline.plan.plan import in_one_order, make_plan
-from gristmill.pipeline.progress.so_far import record_so_far
 from gristmill.pipeline.recipe import recipe as recipes
 from tests.pipeline.runs import save
 
@@ -28,9 +28,9 @@ def test_what_only_a_later_source_passes_stands_before_what_it_shares(tmp_path: 
 
 def test_a_run_that_goes_on_has_the_same_order() -> None:
     nodes = [
-        {"name": "books", "kind": "leg", "source": "books", "stages": ["gopher_quality"]},
-        {"name": "web", "kind": "leg", "source": "web", "stages": ["repair", "gopher_quality"]},
-        {"name": "write", "kind": "leg", "source": None, "stages": ["write"]},
+        {"name": "books", "kind": "map", "source": "books", "stages": ["gopher_quality"]},
+        {"name": "web", "kind": "map", "source": "web", "stages": ["repair", "gopher_quality"]},
+        {"name": "write", "kind": "map", "source": None, "stages": ["write"]},
     ]
     found = record_so_far({"nodes": nodes}, {}, "running")
     assert [entry["name"] for entry in found["stages"]] == ["books", "web", "repair", "gopher_quality", "write"]

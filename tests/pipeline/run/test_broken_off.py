@@ -24,7 +24,6 @@ from gristmill.pipeline.process_id import this_process
 from gristmill.pipeline.processes import single_interrupt
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.progress.progress_file import PATH
-from gristmill.pipeline.progress.so_far import record_in
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.run.run import run
@@ -156,7 +155,7 @@ def test_a_killed_run_is_told_from_what_it_had_noted(folder: Path) -> None:
     }
     live |= {
         "name": "brittle",
-        "nodes": [{"name": "notes", "kind": "leg", "source": "notes", "stages": ["gopher_quality"]}],
+        "nodes": [{"name": "notes", "kind": "map", "source": "notes", "stages": ["gopher_quality"]}],
     }
     save(
         out / PATH,
@@ -169,7 +168,7 @@ def test_a_killed_run_is_told_from_what_it_had_noted(folder: Path) -> None:
     assert (seen.run.status, seen.totals.records, seen.totals.kept, seen.run.seconds) == ("interrupted", 10, 8, 4.0)
     assert "too_few_words" in CliRunner().invoke(app, ["inspect", str(out)]).output
     save(out / "run.json", json.dumps({"name": "brittle", "status": "done", "stages": [], "seconds": 1.0}))
-    from gristmill.pipeline.look.run_folder import Folder
+    from gristmill.pipeline.look.run_folder import Folder, record_in
 
     assert (
         record_in(Folder.open(str(out)))["status"] == "done"

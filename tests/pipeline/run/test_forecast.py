@@ -14,7 +14,7 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.inputs.portion import Portion, listed_inputs, part_sizes
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Recipe
-from gristmill.pipeline.run.forecast import Forecast, Shape, Work, forecast, makespan
+from gristmill.pipeline.run.estimate import Forecast, Shape, Work, forecast, makespan
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.storage import Store
@@ -93,8 +93,8 @@ def test_more_workers_are_faster_until_something_binds(
 
 def test_the_longest_part_binds() -> None:
     assert makespan([1.0] * 8, 4) == 2.0 and makespan([1.0] * 8, 100) == 1.0 and makespan([], 3) == 0.0
-    work = Work({"a": 100.0}, {"a": [97, 1, 1, 1]}, {}, {}, 1, 0.0)
-    assert work.longest_part == 97 and work.wall(1) == 100 and work.wall(4) == work.wall(1000) == 97
+    work = Work({"a": 100.0}, {"a": [97, 1, 1, 1]}, {}, {}, 0.0)
+    assert max(work.costs) == 97 and work.wall(1) == 100 and work.wall(4) == work.wall(1000) == 97
     assert work.useful() == 1
     assert replace(work, parts={"a": [1] * 4096}).useful() == 32, (
         "a millisecond of driver and scheduler for each of 4,096 tasks"
@@ -102,17 +102,16 @@ def test_the_longest_part_binds() -> None:
     assert replace(work, local={"a": 1e5}, parts={"a": [1] * 4096}).useful() > 1000
 
 
-def test_requests_are_measured_computed_and_priced(
+def test_requests_are_those_that_the_sample_counted(
     crawl: tuple[Recipe, RunRecord, RunRecord, dict[str, list[int]]],
 ) -> None:
     recipe, part, _, sizes = crawl
-    assert of_shape(crawl, Shape(4)).puts == 0, "on a disk nobody counts them"
-    computed = of_shape(crawl, Shape(4, object_store=True))
-    assert computed.puts > 160 and computed.gets > 160 and not computed.requests_measured
+    assert of_shape(crawl, Shape(4, object_store=True)).puts is None, "on a disk nobody counts them"
     counted: RunRecord = {**part, "requests": {"PUT": 8, "LIST": 2, "GET": 90, "HEAD": 10, "retries": 50}}
     measured = forecast(recipe, counted, sizes, Shape(4, object_store=True))
-    assert measured.requests_measured and measured.gets == pytest.approx(10 * measured.puts, abs=10)
     assert measured.puts == pytest.approx(10 / measured.sample.share, abs=1)
+    assert measured.gets == pytest.approx(100 / measured.sample.share, abs=1)
+    assert forecast(recipe, counted, sizes, Shape(4)).puts is None, "the whole is to run on a disk"
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +127,15 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     )
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80, shown
-    for words in ("documents", "core hours", "USD", "more than the", "to write", "Longest task", "extrapolated from"):
+    for words in (
+        "documents",
+        "core hours",
+        "USD",
+        "more than the",
+        "not on an object store",
+        "Longest task",
+        "extrapolated from",
+    ):
         assert words in " ".join(shown.split())
     assert set(tmp_path.rglob("*")) == before, "nothing is left"
     with monkeypatch.context() as patch:

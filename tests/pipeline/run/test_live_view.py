@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,57 +13,51 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.progress import live
-from gristmill.pipeline.progress.facts import ProgressFacts
-from gristmill.pipeline.progress.progress import Lines, LiveView, Quiet, ui_for
+from gristmill.pipeline.process_id import this_process
+from gristmill.pipeline.progress import terminal
+from gristmill.pipeline.progress.progress import NodeProgress, Progress, Quiet, Speed, WorkerMemory
+from gristmill.pipeline.progress.terminal import Lines, LiveView, ui_for
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store.records import Result, Task
+from gristmill.pipeline.store.records import CountRecord, Result, Task
 from tests.pipeline.engine.here import work_here
-from tests.pipeline.runs import save, shared_texts
+from tests.pipeline.runs import lines, save, shared_texts
 
 GB = 1_000_000_000
 
 
-def node(name: str, state: str, **more: object) -> dict[str, object]:
-    began = None if state == "waiting" else 10.0
-    return {
-        "name": name, "kind": "leg", "source": None, "stages": [name], "state": state, "doing": None,
-        "parts": None if state == "waiting" else 80, "done": 34, "decided": 0, "anew": 34, "round": 0, "round_tasks": 0,
-        "round_done": 0, "share": 0.5, "began": began, "ended": 30.0 if state == "done" else None, **more,
-    }  # fmt: skip
+def node(name: str, state: Any, **more: Any) -> NodeProgress:
+    node = NodeProgress(name, "map", None, (name,), state, done=34, share=1.0 if state == "done" else 0.5)
+    if state != "waiting":
+        node = replace(node, parts=80, began=10.0, ended=30.0 if state == "done" else None)
+    return replace(node, **more)
 
 
-def facts(nodes: list[dict[str, object]], dropped: dict[str, int] | None = None, **more: object) -> ProgressFacts:
-    counts = {"kept": 9000, "dropped": dropped or {}, "quarantined": 2}
-    return cast(
-        ProgressFacts,
-        {
-            "name": "demo", "state": "running", "message": None, "process": {}, "started": 0.0,
-            "workers": 2, "dashboard": None, "notes": [], "updated": 60.0, "documents": 9000, "bytes": GB, "tasks": {},
-            "deaths": 0, "peak_memory": {}, "alarms": [], "nodes": nodes, "seconds_left": 130.0,
-            "memory": {"workers": 2, "largest": GB // 2, "total": GB, "limit": 4 * GB},
-            "recently": {"documents": 3000, "bytes": 6_000_000, "seconds": 3.0},
-            "stages": {"crawl": {"crawl": counts}}, **more,
-        },
+def facts(nodes: list[NodeProgress], dropped: dict[str, int] | None = None, name: str = "demo") -> Progress:
+    counts = cast(CountRecord, {"kept": 9000, "dropped": dropped or {}, "quarantined": 2})
+    return Progress(
+        name=name, state="running", message=None, process=this_process(), started=0.0, updated=60.0, workers=2,
+        dashboard=None, notes=(), documents=9000, bytes=GB, tasks={}, deaths=0, peak_memory={},
+        memory=WorkerMemory(2, GB // 2, GB, 4 * GB), recently=Speed(3000, 6_000_000, 3.0), alarms=(),
+        nodes=tuple(nodes), stages={"crawl": {"crawl": counts}}, seconds_left=None,
     )  # fmt: skip
 
 
 USUAL = [
     node("crawl", "done", source="crawl"),
-    node("language", "running", doing="rules", decided=12),
+    node("language", "running", seconds_left=130.0),
     node("minhash_dedup", "running", kind="global", doing="join 3", round=4, round_tasks=64, round_done=20),
     node("pack", "waiting", kind="global"),
 ]
 
 
 def test_it_shows_what_a_person_wants_to_know() -> None:
-    lines = live.view(facts(USUAL, {"not_a_page": 1200, "http_status": 7}), 60.0, 100, 40).plain.split("\n")
-    assert lines[0] == "demo  60 s, about 2.2 min left"
+    lines = terminal.view(facts(USUAL, {"not_a_page": 1200, "http_status": 7}), 60.0, 100, 40).plain.split("\n")
+    assert lines[0] == "demo  60 s, about 2.2 min left for 1 of 3 nodes"
     assert [line.split()[0] for line in lines[1:5]] == ["crawl", "language", "minhash_dedup", "pack"]
     assert "12 of 80 rules" in lines[2] and "round 4, 20 of 64" in lines[3] and "80 parts" in lines[1]
-    bars = [line.count(live.BAR) for line in lines[1:5]]
-    assert bars[0] > bars[1] > 0 == bars[3] and len({line.find(live.BAR) for line in lines[1:4]}) == 1
+    bars = [line.count(terminal.BAR) for line in lines[1:5]]
+    assert bars[0] > bars[1] > 0 == bars[3] and len({line.find(terminal.BAR) for line in lines[1:4]}) == 1
     assert lines.pop(5) == ""
     assert lines[5] == "9,000 documents read; at work 1,000/s, 2.0 MB/s"
     assert lines[6] == "2 workers, memory 500.0 MB of 4.0 GB (the largest)"
@@ -81,7 +76,7 @@ def test_it_fits_into_any_terminal(width: int, height: int) -> None:
     many[20] = node("at_work", "running")
     reasons = {f"a_reason_of_many_words_{n}" * 3: n + 1 for n in range(30)}
     for nodes in (USUAL, many):
-        lines = live.view(facts(nodes, reasons), 60.0, width, height).plain.split("\n")
+        lines = terminal.view(facts(nodes, reasons), 60.0, width, height).plain.split("\n")
         assert max(map(cell_len, lines)) < width and 1 < len(lines) < height
     assert height < 24 or any(line.startswith("at_work") for line in lines)
     assert height != 24 or any(line.endswith("to come") for line in lines)
@@ -90,8 +85,10 @@ def test_it_fits_into_any_terminal(width: int, height: int) -> None:
 @given(st.text(max_size=80), st.text(max_size=80), st.integers(1, 200), st.integers(1, 60))
 def test_names_and_reasons_may_hold_anything(name: str, reason: str, width: int, height: int) -> None:
     hostile = f"\x1b[2J\x9b31m{reason}\x07\r\n"
-    shown = live.view(facts([node(name + hostile, "running")], {hostile: 3}, name=hostile), 60.0, width, height).plain
-    assert all(cell_len(line) <= max(width, live.NARROWEST) for line in shown.split("\n"))
+    shown = terminal.view(
+        facts([node(name + hostile, "running")], {hostile: 3}, name=hostile), 60.0, width, height
+    ).plain
+    assert all(cell_len(line) <= max(width, terminal.NARROWEST) for line in shown.split("\n"))
     assert not set(shown) & {"\x1b", "\x9b", "\x07", "\r"}
 
 
@@ -106,11 +103,11 @@ def test_names_and_reasons_may_hold_anything(name: str, reason: str, width: int,
     ],
 )
 def test_time_left_is_said_as_finely_as_it_is_known(seconds: float, words: str) -> None:
-    assert live.in_words(seconds) == words
+    assert terminal.in_words(seconds) == words
 
 
 def test_ascii_terminals_get_ascii() -> None:
-    assert live.view(facts(USUAL), 60.0, 80, 24, ascii_only=True).plain.isascii()
+    assert terminal.view(facts(USUAL), 60.0, 80, 24, ascii_only=True).plain.isascii()
 
 
 def test_a_terminal_gets_the_view_and_all_else_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,8 +145,8 @@ class Looking(Quiet):
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         found = self.facts()
-        self.lefts.append(found["seconds_left"])
-        self.views.append(live.view(found, found["updated"], 80, 40).plain)
+        self.lefts.append(found.seconds_left)
+        self.views.append(terminal.view(found, found.updated, 80, 40).plain)
 
 
 def test_a_real_run_can_be_looked_at_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +157,14 @@ def test_a_real_run_can_be_looked_at_at_any_moment(tmp_path: Path, monkeypatch: 
     )
     looking = Looking()
     run(recipes.load(save(tmp_path / "a.yaml", text)), str(tmp_path / "out"), Where(1), looking)
-    assert len(looking.views) > 30 and all(left is not None and left >= 0 for left in looking.lefts)
+    assert len(looking.views) > 30 and looking.lefts[0] is None, "global stages that were never measured"
+    assert looking.lefts[-1] == 0 and all(left is None or left >= 0 for left in looking.lefts)
     assert "exact_dedup: exact_duplicate" in looking.views[-1] and "48 documents read" in looking.views[-1]
     assert all("minhash_dedup" in view and max(map(len, view.split("\n"))) < 80 for view in looking.views)
     assert any("round 2," in view for view in looking.views)
+    assert any("left for 1 of 4 nodes" in view for view in looking.views)
+    recipe = (tmp_path / "a.yaml").read_text()
+    lines(tmp_path / "in/more.jsonl", ["one more"])
+    again = Looking()
+    run(recipes.load(save(tmp_path / "a.yaml", recipe)), str(tmp_path / "out"), Where(1), again)
+    assert again.lefts[0] is not None and again.lefts[0] > 0 and " left for " not in again.views[0]

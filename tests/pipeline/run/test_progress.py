@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.inputs.estimate import estimate
-from gristmill.pipeline.progress.progress import Events, Lines, LiveView, final_table, ui_for
+from gristmill.pipeline.progress.terminal import Events, Lines, LiveView, final_table, ui_for
 from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.estimate import estimate
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.run_records import RunRecord
 from tests.pipeline.engine.here import work_here
@@ -27,7 +27,7 @@ def test_a_document_is_read_once_however_many_legs_it_passes(tmp_path: Path, mon
     text = "name: a\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, text_signals, {sample: {rate: 1.0}}, write]\n"
     view = LiveView(Console(file=io.StringIO()))
     run(recipes.load(save(tmp_path / "a.yaml", text)), str(tmp_path / "out"), Where(1), view)
-    assert view.facts is not None and view.facts()["documents"] == 42
+    assert view.facts is not None and view.facts().documents == 42
     assert "21 documents read" in view.view().plain
 
 

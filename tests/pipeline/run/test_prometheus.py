@@ -14,8 +14,7 @@ import pytest
 
 from gristmill.pipeline.cli import app as cli
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.progress.progress import Quiet
-from gristmill.pipeline.progress.progress_file import OnRecord
+from gristmill.pipeline.progress.progress import ProgressRecorder, Quiet
 from gristmill.pipeline.progress.prometheus import TYPE, exposition, metrics_to
 from tests.pipeline.crawls import jsonl, recipe, texts
 
@@ -84,13 +83,13 @@ def test_a_finished_run_has_the_numbers_of_its_record(tmp_path: Path, monkeypatc
     assert dropped > 5, "texts twice, and a short one"
     assert samples["gristmill_documents_total", frozenset([run])] >= 36
     assert samples["gristmill_workers", frozenset([run])] == 1
-    assert samples["gristmill_tasks_total", frozenset([run, ("kind", "leg")])] >= 1
+    assert samples["gristmill_tasks_total", frozenset([run, ("kind", "partition")])] >= 1
     assert any(name == "gristmill_stage_peak_memory_bytes" and value > 1e6 for (name, _), value in samples.items())
     assert list(tmp_path.glob(".*")) == [], "no half file is left"
 
 
 def test_hostile_names_stay_labels() -> None:
-    facts = OnRecord(Quiet(), 'a"b\\c\nd', [], lambda _: []).facts()
+    facts = ProgressRecorder(Quiet(), 'a"b\\c\nd', [], lambda _: []).facts()
     samples = parsed(exposition(facts))
     assert {dict(labels)["run"] for _, labels in samples} == {'a"b\\c\nd'} and len(samples) >= 10
 
@@ -103,7 +102,7 @@ def test_a_port_answers_on_this_machine_alone(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     with metrics_to(None, port) as watch:
         assert watch is not None
-        watch(OnRecord(Quiet(), "r", [], lambda _: []).facts())
+        watch(ProgressRecorder(Quiet(), "r", [], lambda _: []).facts())
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             assert answer.headers["Content-Type"] == TYPE and len(parsed(answer.read().decode())) >= 10
         with pytest.raises(urllib.error.HTTPError, match="404"):

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from gristmill.pipeline.cli.app import guess_of
+from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import OverBudget, RecipeError
-from gristmill.pipeline.inputs.budget import Budget
 from gristmill.pipeline.inputs.portion import Portion
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Prices
+from gristmill.pipeline.run.estimate import check_budget
 from gristmill.pipeline.run.run import run
 from tests.pipeline.crawls import texts
 from tests.pipeline.engine.here import work_here
@@ -28,7 +29,7 @@ prices: {core_hour: 3600}
 """
 
 
-def task(name: str, kind: str = "leg") -> dict[str, object]:
+def task(name: str, kind: str = "partition") -> dict[str, object]:
     return {"task": name, "node": "n", "kind": kind}
 
 
@@ -73,12 +74,12 @@ def test_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         lines(tmp_path / "in" / f"{n}.jsonl", texts(20))
     recipe = recipes.load(save(tmp_path / "r.yaml", RECIPE))
     out = str(tmp_path / "out")
-    assert "nothing is known" in (Budget(5, recipe.head.prices).check(guess_of(out, Where(1))) or "")
+    assert "nothing is known" in (check_budget(Budget(5, recipe.head.prices), guess_of(out, Where(1))) or "")
     run(recipe, f"{out}-sample", Where(1), Counting(), Portion(share=0.2))
     guess = guess_of(out, Where(1))
     assert guess is not None and guess.cost is not None
     with pytest.raises(OverBudget, match="nothing was begun"):
-        Budget(guess.cost / 100, recipe.head.prices).check(guess)
-    assert Budget(guess.cost * 100, recipe.head.prices).check(guess) is None
+        check_budget(Budget(guess.cost / 100, recipe.head.prices), guess)
+    assert check_budget(Budget(guess.cost * 100, recipe.head.prices), guess) is None
     with pytest.raises(RecipeError, match="`prices`"):
         Budget(5, None)

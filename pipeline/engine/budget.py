@@ -11,7 +11,6 @@ from itertools import takewhile
 
 from gristmill.pipeline.errors import OverBudget, RecipeError
 from gristmill.pipeline.formatting import as_money
-from gristmill.pipeline.inputs.estimate import Estimate
 from gristmill.pipeline.recipe.recipe import Prices
 from gristmill.pipeline.store.records import Result, Task
 
@@ -76,21 +75,6 @@ class Budget:
             f"stopped: {spent} of the budget of {amount} are spent, and the next of {left:,} groups of tasks would "
             "exceed it; finished work is kept, the same command with a higher --budget resumes"
         )
-
-    def check(self, guess: Estimate | None) -> str | None:
-        """Before any work: OverBudget if what is known says that it cannot be enough, else a warning where it may not
-        be or nothing is known."""
-        amount = as_money(self.amount, self.prices.currency)
-        if guess is None or guess.cost is None:
-            return (
-                f"nothing is known of what this run will cost: it stops before it exceeds {amount}; "
-                "`gristmill estimate` or a run with --sample tells"
-            )
-        low, high = (guess.cost * bound for bound in guess.spread)
-        words = f"the whole will cost {as_money(low, guess.currency)} to {as_money(high, guess.currency)}"
-        if low > self.amount:
-            raise OverBudget(f"{words} by the sample run, more than the budget of {amount}; nothing was begun")
-        return f"{words} by the sample run: the budget of {amount} may not be enough" if high > self.amount else None
 
 
 def kind_of(task: Task) -> Kind:

@@ -15,11 +15,11 @@ import pytest
 import zstandard
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.inputs.estimate import PartRead, Whole, documents_in_all, estimate, halves_of
 from gristmill.pipeline.inputs.portion import Portion, cut_into_parts
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Parts
+from gristmill.pipeline.run.estimate import PartRead, Whole, documents_in_all, estimate
 from gristmill.pipeline.run.run import run
 from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.arrow import Arrow
@@ -52,7 +52,7 @@ def sparse_large_ones(chance: random.Random) -> Made:
 
 def taken(parts: Made, few: int, chance: random.Random) -> Whole:
     read = [PartRead(size, size, documents, True) for size, documents in chance.sample(parts, few)]
-    return documents_in_all(read, halves_of([size for size, _ in parts]))
+    return documents_in_all(read, [size for size, _ in parts])
 
 
 @pytest.mark.parametrize("few", [6, 16, 50])
@@ -78,21 +78,21 @@ def test_the_interval_holds_the_truth_nine_times_in_ten(made: Callable[[random.R
 
 
 def test_what_cannot_be_known_is_not_claimed() -> None:
-    halves = halves_of([100, 100, 100, 500])
-    one = documents_in_all([PartRead(100, 100, 10, True)], halves)
+    sizes = [100, 100, 100, 500]
+    one = documents_in_all([PartRead(100, 100, 10, True)], sizes)
     assert (one.documents, one.low, one.high, one.parts, one.of) == (80, None, None, 1, 4)
-    none = documents_in_all([PartRead(100, 100, 0, True)] * 2, halves)
+    none = documents_in_all([PartRead(100, 100, 0, True)] * 2, sizes)
     assert (none.documents, none.low, none.high) == (0, None, None)
-    every = documents_in_all([PartRead(size, size, 7, True) for size in (100, 100, 100, 500)], halves)
+    every = documents_in_all([PartRead(size, size, 7, True) for size in sizes], sizes)
     assert (every.documents, every.low, every.high) == (28, 28, 28)
-    begun = documents_in_all([PartRead(size, size // 2, 100, False) for size in (100, 100, 100, 500)], halves)
+    begun = documents_in_all([PartRead(size, size // 2, 100, False) for size in sizes], sizes)
     assert (
         begun.documents == 800
         and begun.low is not None
         and begun.high is not None
         and 400 <= begun.low < 800 < begun.high < 1000
     )
-    assert documents_in_all([], halves_of([])) == Whole(0, 0, 0, 0, 0)
+    assert documents_in_all([], []) == Whole(0, 0, 0, 0, 0)
 
 
 # --- how much of a file its records took ------------------------------------------------------------------------------

@@ -1,0 +1,345 @@
+"""What a run shows while it works: a live view on a terminal, a plain line a minute elsewhere, one JSON line an event
+with --json. And the table at its end.
+
+The live view has bars of legs and stages, speed, drops by reason, memory and time left. It is a function of the facts
+of a run and the size of the terminal. No line is wider than that, and there are no more lines than fit. Names and
+reasons may hold anything; what would steer a terminal is shown as an escape.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, one_line, plain
+from gristmill.pipeline.json_types import JSON
+from gristmill.pipeline.plan.plan import Node
+from gristmill.pipeline.progress.progress import FOR_THE_REPORT, NodeProgress, Progress, Quiet
+from gristmill.pipeline.store.records import Result, Task
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord
+from gristmill.pipeline.tables import Grid
+
+EVERY = 60.0  # seconds between two lines of a log
+REFRESH = 2  # times a second, on a terminal
+WIDEST, NARROWEST = 110, 30
+LONGEST_NAME = 24
+REASONS = 5
+AROUND = 10  # lines beside those of legs and stages
+BAR, HALF, REST, ASCII_BAR, ASCII_REST = "━", "╸", "─", "#", "-"
+CLEARLY = 0.1  # share of the text that a stage takes beyond its share of documents
+FEW = 0.05  # of the documents, where what a stage cuts from texts says more than why it drops them
+
+
+# --- by where the output goes -----------------------------------------------------------------------------------------
+
+
+def ui_for(json_events: bool, console: Console) -> Quiet:
+    """The one that suits where the output goes."""
+    if json_events:
+        return Events()
+    return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else Lines()
+
+
+class Lines(Quiet):
+    """For a log: a line a minute on standard error, while tasks finish; a run that takes less is quiet."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.now = now
+        self.last_line = now()
+        self.facts: Callable[[], Progress] | None = None
+
+    def follows(self, facts: Callable[[], Progress]) -> None:
+        self.facts = facts
+
+    def finished(self, task: Task, result: Result, anew: bool) -> None:
+        if not anew or task["kind"] in FOR_THE_REPORT or self.facts is None:
+            return
+        if self.now() - self.last_line >= EVERY:
+            self.last_line = self.now()
+            self.note(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {log_line(self.facts(), task)}")
+
+
+class Events(Quiet):
+    """One JSON line for each thing that happens, on standard error; standard output is for the result."""
+
+    def say(self, what: str, **facts: JSON) -> None:  # the facts of an event are its line, as they come
+        print(json.dumps({"event": what} | facts), file=sys.stderr, flush=True)
+
+    def connected(self, dashboard: str | None, workers: int) -> None:
+        self.say("connected", dashboard=dashboard, workers=workers)
+
+    def begins(self, node: Node, parts: int) -> None:
+        self.say("begins", node=node.name, parts=parts)
+
+    def finished(self, task: Task, result: Result, anew: bool) -> None:
+        self.say(
+            "finished", node=task["node"], kind=task["kind"], key=task["key"], anew=anew, seconds=result.get("seconds")
+        )
+
+    def ends(self, node: Node) -> None:
+        self.say("ends", node=node.name)
+
+    def stopping(self) -> None:
+        self.say("stopping")
+
+    def note(self, message: str) -> None:
+        self.say("note", message=message)
+
+
+class LiveView(Quiet):
+    """On a terminal, twice a second: the `view` of the run."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.facts: Callable[[], Progress] | None = None
+        self.live = Live(get_renderable=self.view, console=console, refresh_per_second=REFRESH, transient=True)
+
+    def __enter__(self) -> Self:
+        self.live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.live.__exit__(None, None, None)
+
+    def view(self) -> Text:
+        if self.facts is None:
+            return Text("starting")
+        width, height = self.console.size
+        return view(self.facts(), time.time(), width, height, self.console.options.ascii_only)
+
+    def follows(self, facts: Callable[[], Progress]) -> None:
+        self.facts = facts
+
+    def stopping(self) -> None:
+        self.note("stopping the workers")
+
+    def note(self, message: str) -> None:
+        self.console.print(plain(message), markup=False, style="yellow")
+
+
+# --- a line of a log --------------------------------------------------------------------------------------------------
+
+
+def log_line(facts: Progress, task: Task) -> str:
+    """`web: 34 of 80 parts; 21,000 documents read; at work 500 documents/s, 2.0 MB/s; about 5 min left`"""
+    [node] = [node for node in facts.nodes if node.name == task["node"]]
+    if node.kind == "global":
+        doing = f"{task['kind']}, round {node.round}"
+    else:
+        doing = f"{node.done:,} of {node.parts or 0:,} parts"
+    seconds = max(1e-6, facts.updated - facts.started)
+    speed = f"{facts.documents / seconds:,.0f} documents/s, {facts.bytes / seconds / 1e6:,.1f} MB/s"
+    left = time_left(facts)
+    return f"{node.name}: {doing}; {facts.read:,} documents read; at work {speed}" + (f"; {left}" if left else "")
+
+
+def time_left(facts: Progress) -> str:
+    """`about 5 min left`, and of how many nodes where others are not known; empty while nothing is."""
+    left = [node.seconds_left for node in facts.nodes if node.state != "done"]
+    known = [seconds for seconds in left if seconds is not None]
+    if not known:
+        return ""
+    of_some = "" if len(known) == len(left) else f" for {len(known)} of {len(left)} nodes"
+    return f"{in_words(sum(known))} left{of_some}"
+
+
+def in_words(seconds: float) -> str:
+    """Time left, as fine as it is known."""
+    if seconds < 5:
+        return "a few seconds"
+    if seconds < 100:
+        return f"about {5 * round(seconds / 5)} s"
+    if seconds < 600:
+        return f"about {seconds / 60:.1f} min"
+    minutes = round(seconds / 60)
+    return f"about {minutes} min" if minutes < 100 else f"about {minutes // 60} h {minutes % 60:02d} min"
+
+
+# --- the live view ----------------------------------------------------------------------------------------------------
+
+
+def view(facts: Progress, now: float, width: int, height: int, ascii_only: bool = False) -> Text:
+    """All lines, `now` being the time of day in seconds."""
+    width = max(NARROWEST, min(width, WIDEST) - 1)  # some terminals wrap a line that ends in their last column
+    lines = [headline(facts, now, width)]
+    lines += bars(facts, now, width, max(3, height - AROUND), ascii_only)
+    if height > len(lines) + AROUND:
+        lines.append(Text())
+    lines += [Text(line) for line in (speed(facts, width), workers(facts, width)) if line]
+    lines += drops(facts, width, max(0, min(REASONS, height - len(lines) - 3)))
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return Text("\n").join(lines[: max(1, height - 1)])
+
+
+def headline(facts: Progress, now: float, width: int) -> Text:
+    left = time_left(facts)
+    after = f"  {elapsed_in_words(now - facts.started)}" + (f", {left}" if left else "")
+    return Text.assemble((cut(plain(facts.name), width - cell_len(after)), "bold"), after)
+
+
+def elapsed_in_words(seconds: float) -> str:
+    """In whole seconds, for tenths would only flicker."""
+    return f"{max(0, round(seconds))} s" if seconds < 99.5 else as_seconds(seconds)
+
+
+def bars(facts: Progress, now: float, width: int, most: int, ascii_only: bool) -> list[Text]:
+    """A line for each leg and global stage; of more than fit, those around the ones at work."""
+    nodes, (before, after) = around(facts.nodes, most)
+    names = [plain(node.name) for node in nodes]
+    doing = [doing_of(node) for node in nodes]
+    times = [time_of(node, now) for node in nodes]
+    of_name = min(LONGEST_NAME, width // 3, max(map(cell_len, names), default=0))
+    of_doing, of_time = max(map(cell_len, doing), default=0), max(map(cell_len, times), default=0)
+    of_bar = max(0, min(40, width - of_name - of_doing - of_time - 6))
+    lines = []
+    for node, name, what, took in zip(nodes, names, doing, times, strict=True):
+        style = {"running": "bold cyan", "done": "green"}.get(node.state, "dim")
+        bar = bar_of(node, of_bar, ascii_only) if of_bar > 3 else ""
+        line = Text.assemble((fit(name, of_name), "" if node.state == "done" else style))
+        line.append("  ").append(bar, style)
+        line.append("  ").append(what.rjust(of_doing), "" if node.state == "running" else "dim")
+        line.append("  ").append(took.rjust(of_time), "dim")
+        lines.append(line)
+    if before:
+        lines.insert(0, Text(f"{before} done before", "dim"))
+    if after:
+        lines.append(Text(f"{after} to come", "dim"))
+    return lines
+
+
+def around(nodes: Sequence[NodeProgress], most: int) -> tuple[Sequence[NodeProgress], tuple[int, int]]:
+    """As many nodes as fit, with those at work among them, and how many stand before and after."""
+    if len(nodes) <= most:
+        return nodes, (0, 0)
+    at_work = next((place for place, node in enumerate(nodes) if node.state != "done"), len(nodes))
+    first = max(0, min(at_work - most // 3, len(nodes) - most))
+    return nodes[first : first + most], (first, len(nodes) - first - most)
+
+
+def doing_of(node: NodeProgress) -> str:
+    """`34 of 80 parts`, or the round of a global stage and its tasks."""
+    if node.state == "waiting":
+        return ""
+    if node.state == "done":
+        return f"{as_number(node.parts or 0)} parts"
+    if node.kind == "map":
+        return f"{as_number(node.done)} of {as_number(node.parts or 0)} parts"
+    if not node.round_tasks:
+        return "begins"
+    return f"round {node.round}, {as_number(node.round_done)} of {as_number(node.round_tasks)}"
+
+
+def time_of(node: NodeProgress, now: float) -> str:
+    return "" if node.began is None else elapsed_in_words((node.ended or now) - node.began)
+
+
+def bar_of(node: NodeProgress, width: int, ascii_only: bool) -> str:
+    if node.state == "waiting":
+        return " " * width
+    halves = int(min(1.0, max(0.0, node.share)) * width * 2)
+    full, rest = (ASCII_BAR, ASCII_REST) if ascii_only else (BAR, REST)
+    bar = full * (halves // 2) + (HALF if halves % 2 and not ascii_only else "")
+    return bar + rest * (width - len(bar))
+
+
+def speed(facts: Progress, width: int) -> str:
+    recently = facts.recently
+    line = f"{as_number(facts.read)} documents read"
+    if recently.seconds >= 1 and recently.documents:
+        documents, size = recently.documents / recently.seconds, recently.bytes / recently.seconds
+        line += f"; at work {as_number(documents)}/s, {as_bytes(size)}/s"
+    return cut(line, width)
+
+
+def workers(facts: Progress, width: int) -> str:
+    if not facts.workers:
+        return "workers start; kernels that this machine does not have are compiled, once"[:width]
+    memory, dashboard = facts.memory, facts.dashboard
+    number = memory.workers if memory else facts.workers
+    line = f"{as_number(number)} worker{'s' if number != 1 else ''}"
+    if memory and memory.largest:
+        of = f" of {as_bytes(memory.limit)}" if memory.limit else ""
+        line += f", memory {as_bytes(memory.largest)}{of}" + (" (the largest)" if number > 1 else "")
+    for count, what in ((facts.deaths, "died"), (len(facts.alarms), "alarms")):
+        line += f", {as_number(count)} {what}" if count else ""
+    return cut(line + (f", {plain(dashboard)}" if dashboard and cell_len(line + dashboard) + 2 <= width else ""), width)
+
+
+def drops(facts: Progress, width: int, most: int) -> list[Text]:
+    """What was dropped so far, the most frequent reasons first."""
+    counts: Counter[str] = Counter()
+    for stage, by_source in facts.stages.items():
+        for count in by_source.values():
+            for reason, number in count["dropped"].items():
+                counts[f"{stage}: {reason}"] += number
+            if count["quarantined"]:
+                counts[f"{stage}: quarantined"] += count["quarantined"]
+    if not counts or not most:
+        return []
+    wide = len(as_number(counts.total()))
+    rows = [(as_number(number), reason) for reason, number in counts.most_common(most)]
+    more = len(counts) - len(rows)
+    others = f", the rest for {more} other reason{'s' * (more > 1)}" if more else ""
+    return [
+        Text(cut(f"{as_number(counts.total())} dropped{others}", width)),
+        *(Text(f"{number.rjust(wide)}  {cut(plain(reason), width - wide - 2)}", "dim") for number, reason in rows),
+    ]
+
+
+def cut(text: str, width: int) -> str:
+    """At most so many cells wide."""
+    return text if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)).rstrip() + "…" * (width > 0)
+
+
+def fit(text: str, width: int) -> str:
+    """Exactly so many cells wide."""
+    return set_cell_size(cut(text, width), width)
+
+
+# --- at the end -------------------------------------------------------------------------------------------------------
+
+
+def final_table(record: RunRecord) -> Grid:
+    """The counts of a run, stage by stage."""
+    failed = any(entry["quarantined"] for entry in record["stages"])
+    heads = ["stage", "in", "kept", "dropped", *(["quarantined"] if failed else []), "worker seconds", "mostly because"]
+    title = f"{record['name']}: {record['status']} in {record['seconds']:,.1f} s"
+    table = Grid(title, heads, words={0, len(heads) - 1}, spared=[len(heads) - 2])
+    cuts = texts_cut(record["stages"])
+    for entry in record["stages"]:
+        most = sorted(entry["dropped"].items(), key=lambda x: -x[1])[:3]
+        reasons = [f"{one_line(reason)} {n:,}" for reason, n in most]
+        numbers = [entry["docs_in"], entry["kept"], sum(entry["dropped"].values())]
+        cut = cuts.get(entry["name"], [])
+        table.add_row(
+            entry["name"],
+            *(f"{number:,}" for number in [*numbers, *([entry["quarantined"]] if failed else [])]),
+            f"{entry['seconds']:,.1f}",
+            [*cut, *reasons] if numbers[2] < FEW * numbers[0] else [*reasons[:1], *cut, *reasons[1:]],
+        )
+    return table
+
+
+def texts_cut(stages: Sequence[StageRecord]) -> dict[str, list[str]]:
+    """What is left of texts where a stage takes clearly more text than documents: `text -87%, 10.0 MB to 1.3 MB`."""
+    cuts, left = {}, {entry["name"]: entry["text_bytes"] for entry in stages if entry["kind"] == "read"}
+    for entry in stages:
+        here = entry["sources"] if entry["kind"] != "read" else {}
+        before, after = sum(left.get(source, 0) for source in here), sum(each["text_bytes"] for each in here.values())
+        if before and after / before < entry["kept"] / max(1, entry["docs_in"]) - CLEARLY:
+            cuts[entry["name"]] = [f"text {after / before - 1:.0%}", f"{as_bytes(before)} to {as_bytes(after)}"]
+        left |= {source: each["text_bytes"] for source, each in here.items()}
+    return cuts
