@@ -26,7 +26,7 @@ PLACES = {
     "legs/LEG/*": "documents, signals and verdicts between stages, with a manifest (intermediates)",
     "flow/STAGE/**": "rows that global stages shuffle between rounds (intermediates)",
     "index/STAGE/**": "the index of a run on a part of its inputs",
-    "journal/**": "finished tasks, the list of inputs, outcomes of global stages",
+    "journal/**": "finished tasks, the list of inputs, of saved indexes and of exports",
     "logs/**": "run.log: documents that broke a stage, damaged records; progress.json while the run works",
     "forgotten/*": "documents that readers leave out, and receipts of `gristmill forget`",
     "summary/*": "the public summary of training content, by `gristmill summary`",

@@ -21,7 +21,6 @@ MAKERS = {"drop": 1, "skip": 0, "members": 2, "above": 2, "below": 2, "Limit": 3
 BY_THE_ENGINE = {
     "quarantined": "the document broke a stage; the error is its detail",
     "forgotten": "on the list of `gristmill forget`",
-    "copy_of_forgotten": "a duplicate of a forgotten document",
 }
 
 

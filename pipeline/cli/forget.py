@@ -27,13 +27,6 @@ def forget(
     with_copies: Annotated[
         bool, typer.Option("--with-copies", help="also forget documents with the same or nearly the same text")
     ] = False,
-    restore: Annotated[
-        bool,
-        typer.Option(
-            "--restore-duplicates",
-            help="let duplicates that were dropped for them come back in the next run; default: they stay out",
-        ),
-    ] = False,
     skip_inputs: Annotated[
         bool,
         typer.Option(
@@ -45,18 +38,15 @@ def forget(
     as_json: Annotated[bool, typer.Option("--json", help="the receipt as JSON on standard output")] = False,
 ) -> None:
     """Take documents out of a run: documents, rejects, reports, indexes, shards, exports, its sample and copies of its
-    inputs. Later runs leave them out."""
-    from gristmill.pipeline.errors import RecipeError
+    inputs. Later runs leave them out; duplicates that were dropped for them may come back then."""
     from gristmill.pipeline.forget.forget import forget as carry_out
     from gristmill.pipeline.forget.receipt import in_words
     from gristmill.pipeline.forget.request import read_request
 
-    if with_copies and restore:
-        raise RecipeError("--with-copies and --restore-duplicates exclude each other")
     request = None if names is None else read_request(names)
     screen = console(stderr=True)
     receipt = carry_out(
-        out, request, with_copies=with_copies, restore=restore, skip_inputs=skip_inputs, dry_run=dry_run,
+        out, request, with_copies=with_copies, skip_inputs=skip_inputs, dry_run=dry_run,
         note=lambda message: screen.print(f"[dim]{escape(message)}[/dim]", soft_wrap=True),
     )  # fmt: skip
     if as_json:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.forget.folder import FIND_INDEX
+from gristmill.pipeline.forget.search import FIND_INDEX
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look.history import FileSpan, history
 from gristmill.pipeline.look.run_folder import NotFound

@@ -1,46 +1,80 @@
-"""Copies of a run's inputs that Gristmill made outside the run's folder: tables of `Recipe` in OUT-tables, which lose
-the rows, and files of crawls in the cache of `cc`, which are removed whole and fetched again when needed."""
+"""Copies and originals outside a run's folder.
+
+- tables of `Recipe` in OUT-tables lose the rows;
+- files of crawls in the cache of `cc` are removed whole, and fetched again when needed;
+- answers of language models that stages keep for other runs: which of them are about forgotten documents;
+- inputs are read again for documents in which `personal_data` has masked what a takedown names, since they cannot be
+  found in what the run stores.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypedDict, TypeGuard, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.kernels.base.files import whole_file
+from gristmill.kernels.base.types import Array
 from gristmill.pipeline.crawls import spool
 from gristmill.pipeline.crawls.dumps import facts_in
 from gristmill.pipeline.crawls.remote import facts_path, folder_of
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.forget.plan import OutsideEdit
 from gristmill.pipeline.inputs.files import (
     REMEMBERED,
     Folders,
     NoOriginal,
+    Remembered,
+    addresses_of,
+    open_input,
     reader_of,
     remembered_in,
     sources_of,
     sum_of,
+    with_contents,
 )
-from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten, holds_strings
+from gristmill.pipeline.store.forgotten import Forgotten, holds_strings
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.records import PartInput
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.storage import Store, hash_of_content
-from gristmill.stages.documents import uid_of
+from gristmill.stages.documents import Origin, uid_of
+from gristmill.stages.edits.editor import Editor
+from gristmill.stages.edits.refine import Refine
+from gristmill.stages.edits.rephrase import Rephrase
+from gristmill.stages.inputs import InputFile
+from gristmill.stages.judge.llm_label import LlmLabel
+from gristmill.stages.judge.llm_score import AsksModel, LlmScore
+from gristmill.stages.judge.ocr import Ocr
 from gristmill.stages.read.cc import Cc
+from gristmill.stages.text.personal_data import PersonalData
 
 ROWS = 8192
+UNREADABLE = (NoOriginal, RunFailed, OSError, ValueError, KeyError, EOFError, RuntimeError, MemoryError)
+KEY = re.compile(rb'"key":\s?"([0-9a-f]{64})"')
+ANSWERS = "answers-*.jsonl"
+Asker = AsksModel | Ocr | Editor
+ASKERS: tuple[type[Asker], ...] = (LlmScore, LlmLabel, Ocr, Refine, Rephrase)
+
+
+class OutsideEdit(TypedDict):
+    """Rows of a table that are emptied; None: the table is removed, because no source reads it."""
+
+    checksum: str
+    rows: list[int] | None
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def tables_folder(out: str) -> Path:
     """Where `Recipe.run` puts the tables that it is given."""
     return Path(f"{out.rstrip('/')}-tables").resolve()
-
-
-# --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def sources_of_tables(store: Store, record: RunRecord) -> dict[Path, str | None]:
@@ -67,7 +101,7 @@ def rows_of_table(path: Path, source: str, name: str, forgotten: Forgotten) -> l
                 numbers = range(first - begun, first - begun + len(batch))
                 uids = pa.array([uid_of(source, name, f"{group}:{row}") for row in numbers], pa.uint64())
                 is_filled = np.any([column.is_valid().to_numpy(False) for column in batch.columns], axis=0)
-                goes = is_filled & (forgotten.reasons(as_documents(batch, uids)) == FORGOTTEN)
+                goes = is_filled & forgotten.matches(as_documents(batch, uids))
                 rows += (first + np.flatnonzero(goes)).tolist()
                 first += len(batch)
     return rows
@@ -100,8 +134,7 @@ def blank(path: Path, rows: Iterable[int]) -> None:
 
 
 def keep_identity(store: Store, paths: Iterable[Path]) -> None:
-    """Keep the identity that the run's inputs had before they were edited, so that no work is repeated: its results
-    have lost the same documents."""
+    """Keep the identity that inputs had before they were edited: only parts that held the rows are made again."""
     remembered = remembered_in(store.read(REMEMBERED)) if store.exists(REMEMBERED) else {}
     for path in paths:
         if str(path) in remembered:
@@ -160,3 +193,138 @@ def remove_cached(folders: Iterable[str]) -> None:
                 f"{folder}: another run is reading this cached file of a crawl; run the same command again when it has "
                 "ended"
             )
+
+
+# --- answers of language models ---------------------------------------------------------------------------------------
+
+# An answer is kept under a hash of its prompt and model. Of an endpoint both are known from the recipe alone, so the
+# hash can be made again; a model in this process would have to be loaded, and the pictures of pages that `ocr` asked
+# about are gone. There only answers that quote a document are found.
+
+
+def askers_of(record: RunRecord) -> list[Asker]:
+    """Stages that keep answers, as run.json has them; one that can no longer be built (its description is gone) is left
+    out."""
+    kinds = {kind.recipe_name(): kind for kind in ASKERS}
+    askers: list[Asker] = []
+    for entry in record["stages"]:
+        if entry["stage"] in kinds and entry["settings"].get("cache_path"):
+            try:
+                askers.append(kinds[entry["stage"]].model_validate(entry["settings"]))
+            except ValueError:
+                continue
+    return askers
+
+
+def caches_elsewhere(store: Store, askers: Iterable[Asker]) -> list[str]:
+    """Files of answers that do not lie in the run's folder, by their whole paths."""
+    folders = {Path(asker.cache_path).resolve() for asker in askers if Path(asker.cache_path).is_absolute()}
+    root = Path(store.root).resolve()
+    return sorted(str(path) for f in folders if not f.is_relative_to(root) for path in f.glob(ANSWERS))
+
+
+def can_be_known(asker: Asker) -> TypeGuard[AsksModel | Editor]:
+    """Can the keys of its answers be made again? Not those of pictures, which are gone."""
+    return not isinstance(asker, Ocr) and bool(asker.endpoint) and asker.form != "tokens"
+
+
+def keys_of(askers: Iterable[Asker], texts: list[str]) -> set[bytes]:
+    """The keys of all that was asked about these texts."""
+    from gristmill.classifiers.llm.model import request_key
+    from gristmill.classifiers.rating.sample import cut_texts
+    from gristmill.stages.judge.back_end import BackEnd
+
+    keys = set()
+    for asker in askers:
+        if can_be_known(asker):
+            identity = BackEnd(**{name: getattr(asker, name) for name in BackEnd.model_fields}).opened().identity
+            if isinstance(asker, Editor):
+                requests = [request for text in texts for request in asker.requests_for(text)]
+            else:
+                asking = asker.asking()
+                requests = [asking.request(text) for text in cut_texts(texts, asker.cut)]
+            keys |= {request_key(request, identity).encode() for request in requests}
+    return keys
+
+
+def are_answers_to(lines: list[bytes], keys: set[bytes]) -> list[bool]:
+    return [bool(keys) and (match := KEY.search(line)) is not None and match[1] in keys for line in lines]
+
+
+# --- inputs read again ------------------------------------------------------------------------------------------------
+
+
+def parts_read(journal: Journal) -> Iterator[tuple[str, list[PartInput]]]:
+    """The key of each part that was read from inputs, and the stretches of files that it was read from."""
+    for result in journal.done.values():
+        part = result.get("part")
+        if part is not None and part["source"] in result.get("counts", {}) and "slowest" in result:
+            yield part["key"], [span for span in part["inputs"] if "path" in span]
+
+
+def is_masked(record: RunRecord, wanted: Forgotten) -> bool:
+    """May a stage have masked what a list asks for?"""
+    for entry in record["stages"]:
+        settings = entry["settings"]
+        if entry["stage"] == PersonalData.recipe_name():
+            texts = any(len(wanted.keys[kind]) for kind in ("sha256", "xxh3"))
+            emails = len(wanted.keys["email"]) and "email" in cast(list[str], settings["kinds"])
+            urls = settings.get("url") and any(len(wanted.keys[kind]) for kind in ("url", "host"))
+            if texts or emails or urls:
+                return True
+    return False
+
+
+class InputSearch:
+    """`uids` of the documents in the inputs that a list means; `unread` names the files not searched, and why."""
+
+    def __init__(self, store: Store, record: RunRecord, wanted: Forgotten) -> None:
+        self.store, self.record, self.wanted = store, record, wanted
+        self.uids: list[Array] = []
+        self.unread: list[str] = []
+        try:
+            self._remembered: dict[str, Remembered] = remembered_in(store.read(REMEMBERED))
+        except FileNotFoundError:
+            self._remembered = {}
+        self._unchanged: dict[str, bool] = {}  # by address
+
+    def run(self, journal: Journal, note: Callable[[str], None]) -> None:
+        stretches: dict[tuple[Any, ...], None] = {}
+        for _, spans in parts_read(journal):
+            stretches |= dict.fromkeys((s["source"], s["path"], s["start"], s["end"]) for s in spans)
+        here = [stretch for stretch in stretches if stretch[0] in sources_of(self.record)]
+        note(f"reading the inputs again, for what is masked in the run: {len(here):,} stretches of files")
+        for source, path, start, end in here:
+            try:
+                self._read(source, path, start, end)
+            except UNREADABLE as error:
+                why = str(error) if isinstance(error, NoOriginal | RunFailed) else f"{type(error).__name__}: {error}"
+                self.unread.append(f"{source}: {path}: {why}")
+        self.unread = sorted(set(self.unread))
+
+    def _read(self, source: str, path: str, start: int, end: int | None) -> None:
+        reader = reader_of(self.record, source)
+        if isinstance(reader, Cc) and "://" in reader.root:
+            raise NoOriginal(f"is not on this machine ({reader.root})")
+        addresses = list(addresses_of(self._remembered, path, reader))
+        if len(addresses) != 1:
+            raise NoOriginal("the journal does not say where it is" if not addresses else "several files may be it")
+        [(address, size)] = addresses
+        if "://" in address:
+            raise NoOriginal(f"is not on this machine ({address})")
+        if address not in self._unchanged:
+            facts = Folders().info(address)
+            file = InputFile(address, path, int(str(facts["size"])), str(facts["stamp"]))
+            [file] = with_contents([file], self.store, source, remember=False)
+            self._unchanged[address] = file.content == self._remembered[address][2]
+        if not self._unchanged[address]:
+            raise NoOriginal(f"{address} is not as it was when the run read it")
+        with open_input(address) as stream:
+            for reading in reader.read(stream, Origin(source, path, size, start, end)):
+                goes = self.wanted.matches(reading.documents)
+                if goes.any():
+                    self.uids.append(reading.documents.column("uid").to_numpy(zero_copy_only=False)[goes])
+
+    @property
+    def found(self) -> Array:
+        return np.unique(np.concatenate([*self.uids, np.zeros(0, np.uint64)]))

@@ -6,13 +6,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from gristmill.pipeline.crawls.remote import folder_of
-from gristmill.pipeline.forget.answers import askers_of, can_be_known
-from gristmill.pipeline.forget.folder import Files
-from gristmill.pipeline.forget.outside import crawls_of, tables_folder
-from gristmill.pipeline.forget.plan import Plan
+from gristmill.pipeline.forget.outside import askers_of, can_be_known, crawls_of, tables_folder
+from gristmill.pipeline.forget.search import Files
 from gristmill.pipeline.inputs.files import (
     REMEMBERED,
     NoOriginal,
@@ -34,9 +32,6 @@ KINDS = {
 
 def place_of(path: str) -> str:
     """What a table is, in words."""
-    if path.startswith("legs/"):
-        kind = path.rsplit(".", 2)[1]
-        return "documents between stages" if kind == "documents" else "signals and verdicts beside documents"
     if path.startswith("stages/"):
         return "rejects"
     return f"tables of {path.partition('/')[0]}/" if "/" in path else "tables"
@@ -104,11 +99,6 @@ def in_words(receipt: Mapping[str, Any], done: bool) -> str:
         f"asked for: {asked}",
         f"{verb}: {receipt['documents']:,} documents",
     ]
-    if receipt["held_back"]:
-        lines.append(
-            f"held back: {receipt['held_back']:,} duplicates that were dropped for them;"
-            " they stay among the rejects and do not take their place"
-        )
     for folder, tokens in receipt["tokens"].items():
         lines.append(f"{folder}: {tokens:,} tokens")
     if receipt["found"]:
@@ -116,8 +106,15 @@ def in_words(receipt: Mapping[str, Any], done: bool) -> str:
         for place, where in receipt["found"].items():
             rows = f", {where['rows']:,} rows" if where["rows"] else ""
             lines.append(f"  {place}: {where['files']:,} files{rows}")
-    if exports := receipt.get("exports"):  # not in a plan of an earlier version
-        lines += ["", "exports that are written again", *(f"  {place}" for place in exports)]
+    if receipt["exports"]:
+        lines += ["", "exports that are written again", *(f"  {place}" for place in receipt["exports"])]
+    if parts := receipt["parts_made_again"]:
+        lines += ["", f"the next run makes {parts:,} parts again, and what follows from them"]
+    if returning := receipt["may_return"]:
+        lines.append(f"{len(returning):,} duplicates that were dropped for them may come back then")
+        lines += [f"  {uid}" for uid in returning[:NAMED]]
+        if len(returning) > NAMED:
+            lines.append(f"  and {len(returning) - NAMED:,} more, in the receipt")
     copies = receipt["copies"]
     if copies:
         taken = "taken too" if receipt["with_copies"] else "not taken; --with-copies takes them too"
@@ -136,8 +133,6 @@ def in_words(receipt: Mapping[str, Any], done: bool) -> str:
         lines += ["", f"the run on a part of the inputs, {sample}: they go there too; it has a receipt of its own"]
         lines += [f"  {verb}: {other['documents']:,} documents" for other in receipt.get("also", {}).values()]
     lines += ["", "not reached", *(f"  {line}" for line in receipt["not_reached"])]
-    if receipt["done_again"]:
-        lines.append(f"  the next run does these stages again: {', '.join(receipt['done_again'])}")
     return "".join(f"{wrapped}\n" for line in lines for wrapped in wrap(line))
 
 
@@ -146,12 +141,3 @@ def wrap(line: str) -> list[str]:
     return textwrap.wrap(
         line, WIDTH, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
     ) or [""]
-
-
-def receipt_of(plan: Plan, checksum: str) -> dict[str, Any]:
-    """As JSON, with each document's uid and fate."""
-    documents = [
-        {"uid": uid, "held_back": document["copy"], "source": document["source"], "dropped_by": document["stage"]}
-        for uid, document in plan["documents"].items()
-    ]
-    return {**cast(dict[str, Any], plan["receipt"]), "list": checksum, "each": documents}

@@ -40,13 +40,14 @@ from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.accounting import QUARANTINED, Count, Faults, RejectsWriter, check_chain, error_detail
-from gristmill.pipeline.store.forgotten import COPY, FORGOTTEN, Forgotten, read_list
+from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten, read_list
 from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import (
     ROW,
     TEXT_BYTES,
     PartWriter,
     columns_of,
+    identity,
     new_part,
     part_writers,
     read_part,
@@ -120,6 +121,8 @@ class _MapTask:
                 continue
             start = time.perf_counter()
             results.append(phase.finish(part))
+            if part is not None:
+                results[-1]["rests_on"] = identity(part)
             part = results[-1]["part"]
             seconds[place] += time.perf_counter() - start
             results[-1]["seconds"] = round(seconds[place], 4)
@@ -232,15 +235,13 @@ class _Reading:
             count.bytes_in += span["bytes"]
 
     def leave_out(self, forgotten: Forgotten, reading: Reading) -> None:
-        """Take out what the run's list says is to be forgotten. Of a forgotten document its uid stays on record; a copy
-        that was dropped for it stays in the rejects."""
-        goes = forgotten.reasons(reading.documents)
-        for reason in (FORGOTTEN, COPY):
-            rows = np.flatnonzero(goes == reason)
-            if len(rows):
-                reading.skipped[reason] = len(rows)
-                self.rejects.left_out(self.source, reading.documents.take(pa.array(rows)), reason, reason == COPY)
-        reading.documents = reading.documents.filter(pa.array(goes == ""))
+        """Leave out what the run's list names. The uid of a forgotten document stays on record."""
+        goes = forgotten.matches(reading.documents)
+        if goes.any():
+            reading.skipped[FORGOTTEN] = int(goes.sum())
+            self.rejects.left_out(self.source, reading.documents["uid"].filter(pa.array(goes)), FORGOTTEN)
+        reading.documents = reading.documents.filter(pa.array(~goes))
+        reading.skips = forgotten.hidden(reading.skips)
 
 
 # --- the stages of a segment ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.store.lock import store_of
-from gristmill.pipeline.store.partitions import PartWriter, known_as, part_writers
+from gristmill.pipeline.store.partitions import PartWriter, part_writers
 from gristmill.pipeline.store.records import FileFacts, NumbersTask, Part, Result
 from gristmill.pipeline.store.storage import Store, open_checked
 
@@ -20,7 +20,7 @@ DOCUMENTS, NUMBERS = ".documents.parquet", ".signals.parquet"
 def task_of_numbers(store: Store, part: Part, documents: FileFacts) -> NumbersTask:
     return {
         "kind": "numbers",
-        "task": digest(["numbers", documents["path"], known_as(documents)]),
+        "task": digest(["numbers", documents["path"], documents["checksum"]]),
         "node": documents["path"].split("/")[1],
         "key": part["key"],
         "cost": documents["bytes"],

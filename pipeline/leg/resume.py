@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from gristmill.pipeline.store.partitions import resting_on
+from gristmill.pipeline.store.partitions import identity, resting_on
 from gristmill.pipeline.store.records import MapTask, Part, Result, Task
 
 
@@ -15,7 +15,7 @@ def resume(task: MapTask, done: Mapping[str, Result]) -> tuple[dict[str, Result]
         if phase["rules"] and (part is None or not part["kept"]):
             continue  # no document came to them
         result = done.get(phase["task"])
-        if result is None:
+        if result is None or (part is not None and result.get("rests_on") != identity(part)):
             return found, task if number == 0 else resumed_behind(task, number, part)
         found[phase["task"]] = result if part is None else resting_on(result, [part])
         part = found[phase["task"]]["part"]

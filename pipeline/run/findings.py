@@ -67,13 +67,10 @@ class Findings:
     def take_flow(self, name: str, stage: Global, flow: Shuffle) -> None:
         """What a global stage reported and shared."""
         self.read_here |= flow.gathered
-        self.take_told(name, stage, flow.metrics, flow.run.values)
-
-    def take_told(self, name: str, stage: Global, metrics: StageMetrics, shared: StageMetrics) -> None:
-        self.metrics[name] = metrics
-        self.shared_values |= shared
+        self.metrics[name] = flow.metrics
+        self.shared_values |= flow.run.values
         self.shared_up_to[name] = dict(self.shared_values)
-        readme = stage.readme_path(metrics)
+        readme = stage.readme_path(flow.metrics)
         if readme is not None:
             self.cards.add(readme)
 

@@ -13,7 +13,6 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.map_tasks import global_task, rejects_settings
-from gristmill.pipeline.run.outcomes import keep_outcome, settled
 from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, owner_of
 from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.shuffle.verdicts import untouched
@@ -37,8 +36,6 @@ def run_global_stage(
     stage_fingerprint = node.fingerprint(recipe)
     task = global_task(stage_fingerprint, docs.parts, identities_of_loaded(node.step))
     engine.journal.begin_stage(task)
-    if (documents := settled(task, node, store, engine, findings)) is not None:
-        return documents
     flow = Shuffle(
         engine,
         store,
@@ -61,7 +58,6 @@ def run_global_stage(
     findings.own_files |= flow.other_paths
     added = [facts for part in after.parts for facts in [*part["verdicts"], *part["signals"]]]
     engine.journal.end_stage(task, after.parts, {facts["path"]: facts for facts in added}, flow.between_rounds)
-    keep_outcome(task, node, flow, store, findings)
     return after
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 from gristmill.pipeline.figures import kept_figures
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
@@ -15,10 +14,9 @@ from gristmill.pipeline.report_data.samples import legs_with_rules, task_of_samp
 from gristmill.pipeline.report_data.scores import ScoreRecord, task_of_scores
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.findings import Findings
-from gristmill.pipeline.run.outcomes import FOLDER as OUTCOMES, Outcome, path_of
 from gristmill.pipeline.run.record import record_up_to, without_times
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import PageSample, StageMetrics
+from gristmill.pipeline.store.records import PageSample
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.stages.stage import Global, Stage
@@ -64,49 +62,11 @@ def write_reports(
             passed = record_up_to(name, record, plan, recipe)
             text = stage.readme(metrics, findings.shared_up_to[name], passed)
             journal.keep(path, text.encode("utf-8", "replace"))
-            if store.local:
-                led: LedTo = {
-                    "recipe": passed["recipe"],
-                    "stages": [entry["name"] for entry in passed["stages"]],
-                    "shared_by": list(findings.shared_up_to)[: list(findings.shared_up_to).index(name) + 1],
-                }
-                store.write_if_other(card_path(name), json_bytes(led))
     if findings.log:
         lines = "".join(f"{one_line(line)}\n" for line in findings.log)
         store.write("logs/run.log", lines.encode("utf-8", "replace"))
     journal.keep("run.json", json_bytes(record))
     store.write("report.html", build_report(store.address).encode("utf-8", "replace"))
-
-
-class LedTo(TypedDict):
-    """What leads to the documents of a global stage, kept so that its card can be written again without the recipe."""
-
-    recipe: JSONObject
-    stages: list[str]
-    shared_by: list[str]  # global stages up to this one
-
-
-def card_path(name: str) -> str:
-    return f"{OUTCOMES}/{name}.card.json"
-
-
-def card_again(store: Store, journal: Journal, name: str, record: RunRecord) -> None:
-    """Write the card of a global stage anew, out of what is kept of it."""
-    led: LedTo | None = store.read_json_if_whole(card_path(name))
-    outcome: Outcome | None = store.read_json_if_whole(path_of(name))
-    entry = next((entry for entry in record["stages"] if entry["name"] == name), None)
-    if led is None or outcome is None or entry is None or entry["stage"] not in registry.built_in():
-        return
-    stage = cast(Global, registry.built_in()[entry["stage"]].model_validate(entry["settings"]))
-    path = stage.readme_path(outcome["metrics"])
-    if path is not None:
-        stages = [other for other in record["stages"] if other["name"] in led["stages"]]
-        passed: RunRecord = {**record, "recipe": led["recipe"], "stages": stages}
-        shared: StageMetrics = {}
-        for earlier in led["shared_by"]:
-            shared |= (store.read_json_if_whole(path_of(earlier)) or {"shared": {}})["shared"]
-        text = stage.readme(outcome["metrics"], shared, passed)
-        journal.keep(path, text.encode("utf-8", "replace"))
 
 
 def remove_stale_summary(

@@ -8,9 +8,10 @@ into such a folder takes the names before its own, so that a month that is run a
 from __future__ import annotations
 
 import io
+import os
 import re
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import cast
 
 import numpy as np
@@ -25,10 +26,11 @@ from gristmill.pipeline.shuffle.spill import StoredRows, write_batches
 from gristmill.pipeline.store.checksums import checked_batch
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import EarlierRun, FileFacts, SavedIndex
-from gristmill.pipeline.store.storage import HashingFile, Store, open_checked
+from gristmill.pipeline.store.storage import HashingFile, Store, json_bytes, open_checked
 from gristmill.stages.paths import located
 from gristmill.stages.stage import Global
 
+LEDGER = "journal/indexes.json"  # folders of saved rows, as seen from the run's folder
 COPIED_AT_ONCE = 8 << 20
 
 
@@ -95,6 +97,21 @@ def save_rows(
     if before is None or without_checksum(before) != without_checksum(index):
         write_index(target, index)
     remove_unnamed(target, files)
+
+
+def remember(store: Store, saved: Store) -> None:
+    """Note a local folder of saved rows with the run, for takedowns."""
+    if store.local and saved.local:
+        known: list[str] = store.read_json_if_whole(LEDGER) or []
+        store.write_if_other(LEDGER, json_bytes(sorted({*known, os.path.relpath(saved.root, store.root)})))
+
+
+def saved_by(store: Store) -> list[str]:
+    """Folders outside a run's own where it has saved rows, as absolute paths."""
+    known: list[str] = store.read_json_if_whole(LEDGER) or []
+    root = Path(store.root).resolve()
+    folders = {Path(store.root, folder).resolve() for folder in known}
+    return sorted(str(f) for f in folders if not f.is_relative_to(root) and Path(f, "index.json").exists())
 
 
 def remove_unnamed(index: Store, files: list[FileFacts]) -> None:
@@ -230,20 +247,19 @@ def saved_is_gone(step: Step) -> bool:
 def identities_of_loaded(step: Step) -> list[str]:
     """Hashes of the indexes that a stage loads; its task depends on them."""
     indexes = [index for address in cast(Global, step.stage).loads for index in indexes_at(address, step)]
-    return [digest([index.name, saved and known_as(saved)]) for index in indexes for saved in [read_index(index.store)]]
+    return [
+        digest([index.name, saved and without_checksum(saved)])
+        for index in indexes
+        for saved in [read_index(index.store)]
+    ]
 
 
 # --- takedowns -------------------------------------------------------------------------------------------------------
 
 
-def known_as(index: SavedIndex) -> JSONObject:
-    """By what runs know an index: where documents were forgotten, by what it held before."""
-    return index.get("was", without_checksum(index))
-
-
-def forget_in_index(saved: Store, uids: NDArray[np.uint64], known: bool) -> int:
-    """Remove the rows of some documents from a saved index; how many went. `known`: later runs are not to see a
-    difference. After a kill it can be called again: files that the index does not name go with the next call."""
+def forget_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:
+    """Remove the rows of some documents from a saved index; how many went. After a kill it can be called again: files that the
+    index does not name go with the next call."""
     index = read_index(saved)
     if index is None:
         return 0
@@ -253,11 +269,8 @@ def forget_in_index(saved: Store, uids: NDArray[np.uint64], known: bool) -> int:
         files.append((write_without(saved, facts, uids) if holds_uids else None) or facts)
     went = sum(facts["rows"] for facts in index["files"]) - sum(facts["rows"] for facts in files)
     if went:
-        before = known_as(index)
         changed = cast(SavedIndex, {**without_checksum(index), "files": files})
         changed["run"] = {**changed["run"], "rows": sum(facts["rows"] for facts in files)}
-        if known:
-            changed["was"] = {name: value for name, value in before.items() if name != "was"}
         write_index(saved, changed)
     remove_unnamed(saved, files)
     return went

@@ -34,7 +34,7 @@ from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Step
-from gristmill.pipeline.shuffle.saved_index import load_all, save_rows, saved_at
+from gristmill.pipeline.shuffle.saved_index import load_all, remember, save_rows, saved_at
 from gristmill.pipeline.shuffle.spill import (
     StoredRows,
     files_of_rows,
@@ -481,6 +481,7 @@ class StageRun:
         made = (self.owner, facts, shuffle.fingerprint, docs.rows)
         stored = shuffle.in_few_files(cast(StoredRows, rows))
         save_rows(shuffle.store, saved, stored, made, shuffle.executor.journal)
+        remember(shuffle.store, saved)
 
     def load(self, address: str, *, named: bool = False) -> tuple[Rows, JSONObject]:
         rows, facts, earlier = load_all(address, self.shuffle.step, named)

@@ -307,11 +307,10 @@ class RejectsWriter:
             columns += [_texts([r[2] for r in rows]), _texts([r[3] for r in rows]), nothing]
             self._writer(stage).write(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
 
-    def left_out(self, stage: str, batch: pa.RecordBatch, reason: str, shown: bool) -> None:
-        """Documents that the run's list of forgotten ones leaves out: of those that are not `shown` the uid alone."""
-        if not shown:
-            nothing = pa.nulls(len(batch), pa.string())
-            batch = pa.RecordBatch.from_arrays([batch.column("uid"), nothing, nothing], names=["uid", "url", "text"])
+    def left_out(self, stage: str, uids: pa.Array, reason: str) -> None:
+        """Documents of which the uid alone may be on record."""
+        nothing = pa.nulls(len(uids), pa.string())
+        batch = pa.RecordBatch.from_arrays([uids, nothing, nothing], names=["uid", "url", "text"])
         self._put(stage, batch, [reason] * len(batch), [None] * len(batch))
 
     def _put(self, stage: str, batch: pa.RecordBatch, reasons: list[str | None], details: list[str | None]) -> None:

@@ -1,8 +1,7 @@
-"""The list of documents that a run is to forget: readers leave them out, whatever the recipe becomes.
+"""Tombstones: the list of forgotten documents in a run's folder, which readers leave out whatever the recipe becomes.
 
-It lies in the run's folder and holds uids and hashes, never an address or a text. Its checksum is part of the
-fingerprint of every task that reads inputs. `copy` are uids of copies that were dropped for a document which is now
-forgotten: they do not take its place, and stay on record among the rejects.
+It holds uids and hashes, never an address or a text. It is in no fingerprint: a takedown (`pipeline/forget`) drops the
+results of parts that held one of the documents, and other parts stay valid.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from unicodedata import normalize
 from urllib.parse import unquote_to_bytes
@@ -26,18 +25,18 @@ from numpy.typing import NDArray
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.urls.keys import names_of, url_keys
 from gristmill.pipeline.errors import DamagedFile, RunFailed
-from gristmill.pipeline.fingerprint import OURS, code_of_module, digest
 from gristmill.pipeline.store.storage import Store, json_bytes
-from gristmill.stages.documents import strings_in
+from gristmill.stages.documents import Skipped, strings_in
 from gristmill.stages.extract.views import other_uids
 from gristmill.stages.text.sites import hosts_of
 from gristmill.stages.text.url_lists import mended_urls
 
 LIST = "forgotten/list.json"
 WORK = "forgotten/work.json"  # is there while documents are being forgotten
-FORGOTTEN, COPY = "forgotten", "copy_of_forgotten"  # reasons
+FORGOTTEN = "forgotten"  # the reason of documents that readers leave out
 VERSION = 1
-KINDS = ("uid", "url", "host", "sha256", "xxh3", "email", "copy")
+KINDS = ("uid", "url", "host", "sha256", "xxh3", "email")
+HIDDEN = ("url", "id", "detail")  # of records that are no documents: columns that may name one
 AT = re.compile(rb"@")
 # The two sides of an address; they are looked at around each `@`, so that no text takes long. Text without spaces may
 # touch an address, so each side is taken with letters beyond ASCII and without them.
@@ -122,7 +121,7 @@ def holds_strings(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """The list. Values are sorted keys; those of `uid` and `copy` are uids themselves."""
+    """The list. Values are sorted keys; those of `uid` are uids themselves."""
 
     keys: Mapping[str, Keys]
     checksum: str = ""
@@ -163,16 +162,13 @@ class Forgotten:
     def _emails(self) -> frozenset[int]:
         return frozenset(self.keys["email"].tolist())
 
-    def reasons(self, documents: pa.RecordBatch | pa.Table) -> NDArray[np.str_]:
-        """Why each document is left out, empty for those that stay. A page counts with its markup, for it has no text
-        yet."""
+    def matches(self, documents: pa.RecordBatch | pa.Table) -> NDArray[np.bool_]:
+        """Which documents the list names. A page counts with its markup, for it has no text yet."""
         goes = np.zeros(len(documents), np.bool_)
         names = documents.schema.names
-        copies = goes
         if "uid" in names:
             uid = pc.fill_null(documents["uid"], 0).to_numpy(zero_copy_only=False)  # of records that are no documents
-            goes, copies = self.has("uid", uid), self.has("copy", uid) | self.has("copy", other_uids(uid))
-            goes = goes | self.has("uid", other_uids(uid))
+            goes = self.has("uid", uid) | self.has("uid", other_uids(uid))
         if "url" in names:
             goes = goes | self.of_urls(documents["url"])
         for name in names:
@@ -180,7 +176,23 @@ class Forgotten:
                 goes = goes | self.of_texts(documents[name])
             elif len(self.keys["email"]) and holds_strings(documents.schema.field(name).type):
                 goes = goes | self.of_emails(documents[name], in_url=name == "url")
-        return np.where(goes, FORGOTTEN, np.where(copies, COPY, ""))
+        return goes
+
+    def matches_records(self, records: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Which records that are no documents have a url that is asked for, or name an address that is."""
+        goes = self.of_urls(records["url"])
+        for name in [name for name in HIDDEN if name in records.schema.names]:
+            goes = goes | self.of_emails(records[name], in_url=name == "url")
+        return goes
+
+    def hidden(self, skips: list[Skipped]) -> list[Skipped]:
+        """Skipped records, without the url and detail of those that the list names."""
+        columns = {
+            name: pa.array([value and value.encode("utf-8", "replace").decode() for value in values], pa.string())
+            for name, values in (("url", [s.url for s in skips]), ("detail", [s.detail for s in skips]))
+        }
+        goes = self.matches_records(pa.RecordBatch.from_pydict(columns))
+        return [replace(s, url=None, detail=None) if named else s for s, named in zip(skips, goes, strict=True)]
 
     def of_urls(self, urls: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
         goes = np.zeros(len(urls), np.bool_)
@@ -255,9 +267,3 @@ def _read(content: bytes, where: str) -> Forgotten:
             f"{where}: not a list of forgotten documents ({type(error).__name__}); restore it: without it they return"
         ) from error
     return Forgotten(keys, xxhash.xxh3_128_hexdigest(content))
-
-
-def with_list(task: str, checksum: str) -> str:
-    """The fingerprint of a task that reads inputs, in a folder with a list: of the list, and of the code that follows
-    it."""
-    return digest([task, "forgotten", checksum, code_of_module(__name__, (*OURS, __name__))])

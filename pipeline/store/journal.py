@@ -267,8 +267,7 @@ class Journal:
             case None:
                 self.damaged_lines += 1
             case TaskDone(task, result):
-                self.done[task] = result
-                self.retired -= {path for path, _ in files_of(result)}
+                self._done(task, result)
                 self._stamps.update(entry.stamps)
             case DocumentsCounted(task, documents):
                 self._documents[task] = documents
@@ -311,22 +310,41 @@ class Journal:
         if self.store.local or len(self._segments) <= MANY_SEGMENTS:
             return
         before, self._segments = self._segments, []
-        self.damaged_lines, self._known_damaged = 0, 0  # damaged lines are left behind
-        entries: list[Entry] = [LayoutIs(LAYOUT), *self.entries_of_work()]
-        entries += [FileWritten(facts) for facts in self._of_the_run.values()]
-        entries += [FilesRetired(sorted(self.retired), self.schemas), RunEnded(self.results, 0)]
-        self._add_segment(b"".join(map(line_of, entries)), after=before[-1])
+        self._add_segment(self._whole(), after=before[-1])
         self.store.remove(before)
 
-    def replaced(self, entries: Iterable[Work], changed: Container[str], gone: Container[str]) -> bytes:
-        """The journal as a file with these entries of work, and with all else that it knows but of the files that were
-        `changed`: those are hashed when they are looked at next. Files that are `gone` are not missed."""
-        stamps = {path: seen for path, seen in self._stamps.items() if path not in changed}
-        retired = sorted(path for path in self.retired if path not in changed)
-        results = [path for path in self.results if path not in gone]
-        rest: list[Entry] = [FileWritten(facts) for path, facts in self._of_the_run.items() if path not in changed]
-        rest += [StampsSeen(stamps), FilesRetired(retired, self.schemas), RunEnded(results, 0)]
-        return b"".join(map(line_of, [LayoutIs(LAYOUT), *entries, *rest]))
+    def _whole(self) -> bytes:
+        """All that is known, as one file. Damaged lines are left behind."""
+        self.damaged_lines, self._known_damaged = 0, 0
+        entries: list[Entry] = [LayoutIs(LAYOUT), *self.entries_of_work()]
+        entries += [FileWritten(facts) for facts in self._of_the_run.values()]
+        entries += [StampsSeen(dict(self._stamps)), FilesRetired(sorted(self.retired), self.schemas)]
+        return b"".join(map(line_of, [*entries, RunEnded(self.results, 0)]))
+
+    def drop(self, work: Container[str], changed: Mapping[str, FileFacts | None]) -> None:
+        """Take out tasks and global stages, which then have to be done again, and note the new facts of files that were
+        `changed`; None for one that is gone. Their other files stay known until they are made again. The journal is
+        written in one step: nothing of the entries stays on disk."""
+        for of in self._work():
+            for name in [name for name in of if name in work]:
+                self._of_the_run |= dict(files_of(of.pop(name)))
+        self._begun = {name for name in self._begun if name not in work}
+        self._documents = {name: count for name, count in self._documents.items() if name not in work}
+        for path in [path for path in self._stamps if path in changed]:
+            del self._stamps[path]
+        self._of_the_run = {path: facts for path, facts in self._of_the_run.items() if path not in changed}
+        self._of_the_run |= {path: facts for path, facts in changed.items() if facts is not None}
+        self.results = [path for path in self.results if path not in changed or changed[path] is not None]
+        self.store.write(JOURNAL, self._whole())
+
+    def work_with(self, paths: Container[str]) -> set[str]:
+        """Tasks and global stages that wrote one of some files."""
+        return {
+            name
+            for of in self._work()
+            for name, result in of.items()
+            if any(path in paths for path, _ in files_of(result))
+        }
 
     def _write(self, entry: Entry) -> None:
         if self.looks_only:
@@ -364,9 +382,14 @@ class Journal:
 
     def add(self, task: str, result: Result) -> None:
         files = files_of(result)
-        self.done[task] = result
-        self.retired -= {path for path, _ in files}
+        self._done(task, result)
         self._write(TaskDone(task, result, self._stamps_of(files)))
+
+    def _done(self, task: str, result: Result) -> None:
+        self.done[task] = result
+        for path, _ in files_of(result):
+            self.retired.discard(path)
+            self._of_the_run.pop(path, None)  # of a file that `drop` noted: the task writes it now
 
     def documents_of(self, task: str) -> int | None:
         """How many documents the part of a task gave, if that was counted (`count_documents`)."""

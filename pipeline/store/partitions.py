@@ -75,22 +75,14 @@ def new_part(
     }
 
 
-def known_as(facts: FileFacts) -> str:
-    """The checksum by which tasks know a file. Where documents were forgotten it is that of the file before: what was
-    made of it has lost the same documents and need not be made again."""
-    return facts["was"]["checksum"] if "was" in facts else facts["checksum"]
-
-
 def identity(part: Part) -> str:
     """What a stage that reads the part depends on: contents, never where or when they were made."""
     sums = [
-        None if part["documents"] is None else known_as(part["documents"]),
-        [known_as(v) for v in part["verdicts"]],
-        [known_as(s) for s in part["signals"]],
+        None if part["documents"] is None else part["documents"]["checksum"],
+        [verdicts["checksum"] for verdicts in part["verdicts"]],
+        [signals["checksum"] for signals in part["signals"]],
     ]
-    documents = part["documents"]
-    rows = documents["was"]["rows"] if documents is not None and "was" in documents else part["rows"]
-    return digest([part["key"], part["source"], rows, sums])
+    return digest([part["key"], part["source"], part["rows"], sums])
 
 
 def parts_of(task: Task) -> list[Part]:

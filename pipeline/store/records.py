@@ -20,13 +20,6 @@ class FilePath(TypedDict):
     path: str
 
 
-class FileBefore(TypedDict):
-    """A file as it was when it was made, where documents were taken out of it since."""
-
-    checksum: str
-    rows: int
-
-
 class FileFacts(FilePath):
     """A file with its length, the checksum of its content, and what is known of the rows in it."""
 
@@ -38,7 +31,6 @@ class FileFacts(FilePath):
     cells: NotRequired[tuple[int, int, int]]  # of rows of some buckets: the first, how many, of how many in all
     run: NotRequired[str]  # of a saved index: the earlier run, for the column of that name
     own_columns: NotRequired[str]  # of a file of a sink that was given the columns of others: those that it had
-    was: NotRequired[FileBefore]  # before documents were forgotten, as later tasks still know the file
 
 
 Files: TypeAlias = dict[str, FileFacts]  # of a task's result, by their role: `documents`, `signals`, `rejects/STAGE`
@@ -83,7 +75,6 @@ class SavedIndex(TypedDict):
     buckets: int
     files: list[FileFacts]
     run: EarlierRun
-    was: NotRequired[JSONObject]  # what it held before documents were forgotten, by which later runs still know it
     checksum: NotRequired[str]
 
 
@@ -338,6 +329,7 @@ class Result(TypedDict, total=False):
 
     phases: list[Result]  # partition; one for each phase, empty for rules that no document came to
     part: Part  # of a phase
+    rests_on: str  # of a phase: the identity of the partition that it was given
     parts: list[Part]  # mark, drop, rewrite
     rows: int  # of the other rounds
     published: list[FileFacts]  # publish; with what the stage says of each file
@@ -356,7 +348,6 @@ class Result(TypedDict, total=False):
     trace: str
     searched: bool  # of a child that searched a batch: all its rows live
     died: bool  # of a worker that was given what one before it died over
-    read_as: str  # of a leg that reads: its task's fingerprint without the list of forgotten documents
 
 
 def counts_by_stage(result: Result) -> CountsByStage:

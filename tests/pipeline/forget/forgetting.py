@@ -19,6 +19,7 @@ from gristmill.pipeline.forget.forget import forget
 from gristmill.pipeline.forget.request import read_request
 from gristmill.shards.documents import documents_of
 from gristmill.shards.reader import open_shards
+from gristmill.stages.documents import uid_of
 from tests.pipeline.runs import go, save
 
 ROW_LENGTH = 64
@@ -163,3 +164,31 @@ def tokens_of(out: Path) -> dict[int, list[int]]:
 
 def ask(out: Path, *lines: str, **how: bool) -> dict[str, Any]:
     return forget(str(out), read_request(save(out.parent / "ids.txt", "\n".join(lines))), **how)
+
+
+def inputs_without(inputs: Path, to: Path, uids: set[int]) -> int:
+    """Copy JSON lines with blanks in place of some documents, so that all others keep their places; says how many."""
+    blanked = 0
+    for path in sorted(inputs.rglob("*.jsonl")):
+        lines, place = [], 0
+        for line in path.read_bytes().splitlines(keepends=True):
+            goes = uid_of(path.parent.name, path.name, place) in uids
+            lines.append(b" " * (len(line) - 1) + b"\n" if goes else line)
+            place += len(line)
+            blanked += goes
+        (to / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (to / path.parent.name / path.name).write_bytes(b"".join(lines))
+    return blanked
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    """Outputs, rejects of all stages but readers, and saved indexes, byte for byte; documents between stages by part."""
+    found = {}
+    for path in sorted([*(folder / "out").rglob("*"), *(folder / "index").rglob("*")]):
+        name = path.relative_to(folder).as_posix()
+        if name.startswith(("out/write/", "out/shards/", "index/")) or "/rejects/" in name:
+            if path.is_file() and path.name != "README.md" and not name.startswith(("out/stages/a/", "out/stages/b/")):
+                found[name] = path.read_bytes()
+        elif name.startswith("out/legs/") and name.endswith(".documents.parquet"):
+            found[f"{path.parent.name}/{path.name.split('.')[0]}"] = path.read_bytes()
+    return found

@@ -1,5 +1,5 @@
-"""Documents that are forgotten are nowhere in a run's folder, all else is as it was, and a later run leaves them
-out."""
+"""Documents that are forgotten are nowhere in a run's folder, and the next run leaves what one leaves that never read
+them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,16 @@ from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.summary.files import write_summary
 from gristmill.shards.export.export import Options
-from tests.pipeline.forget.forgetting import ask, contents, documents, places, tokens_of, windows
+from tests.pipeline.forget.forgetting import (
+    ask,
+    contents,
+    documents,
+    inputs_without,
+    places,
+    results,
+    tokens_of,
+    windows,
+)
 from tests.pipeline.runs import go, save
 
 OUTSIDE = ("in/", "forgotten/")
@@ -58,22 +67,63 @@ def test_documents_are_nowhere_and_all_else_is_as_it_was(out: Path) -> None:
     assert sum(places(contents(out, OUTSIDE), theirs).values()) > 3 * len(theirs)
     receipt = ask(out, *(f"{row['uid']:016x}" for row in gone))
     assert receipt["documents"] == len(gone) and receipt["tokens"]["shards/64"] > 0
+    assert receipt["parts_made_again"] == 2
     assert places(contents(out, ("in/",)), theirs) == {}
     assert documents(out) == stay
     assert tokens_of(out) == {uid: ids for uid, ids in tokens.items() if uid not in uids}
+    alarms = json.loads((out / "run.json").read_text())["alarms"]
+    assert any(f"{len(gone)} documents were forgotten since" in alarm for alarm in alarms)
     check_whole(out)
+
+
+def test_the_next_run_equals_one_that_never_read_them(out: Path) -> None:
+    rows, counts = documents(out), survivors_with_copies(out)
+    gone = {row["uid"] for row in rows[::5]} | set(counts)
+    receipt = ask(out, *(f"{uid:016x}" for uid in gone))
+    assert receipt["documents"] == len(gone)
     foreseen = foresee(recipes.load(out.parent / "r.yaml"), str(out))
-    assert len(foreseen) > 5 and {step.why for step in foreseen} == {"up to date"}
+    assert len(foreseen) > 5 and "up to date" not in {step.why for step in foreseen}
     summary, anew = go(out.parent / "r.yaml", out)
-    assert not anew and summary.worked == 0, anew
-    assert documents(out) == stay and places(contents(out, ("in/",)), theirs) == {}
-    check_whole(out)
-    counts = {stage["name"]: stage for stage in summary.record["stages"]}
-    read = [counts["a"], counts["b"]]
-    assert sum(stage["dropped"]["forgotten"] for stage in read) == len(gone)
-    for stage in summary.record["stages"]:
+    fresh = out.parent / "fresh"
+    assert inputs_without(out.parent / "in", fresh / "in", gone) == len(gone)
+    shutil.copy(out.parent / "r.yaml", fresh)
+    go(fresh / "r.yaml", fresh / "out")
+    theirs, ours = results(fresh), results(out.parent)
+    assert sorted(ours) == sorted(theirs) and len(ours) > 20
+    assert [name for name in ours if ours[name] != theirs[name]] == []
+    left = {row["uid"] for row in documents(out)}
+    came = left - {row["uid"] for row in rows}
+    assert len(came) == len(counts) and came <= {int(uid, 16) for uid in receipt["may_return"]}
+    texts = windows(row["text"] for row in rows if row["uid"] in gone) - windows(
+        row["text"] for row in all_documents(out)
+    )
+    assert len(texts) > 1000 and places(contents(out, ("in/",)), texts) == {}
+    stages = summary.record["stages"]
+    assert sum(stage["dropped"].get("forgotten", 0) for stage in stages[:2]) == len(gone)
+    for stage in stages:
         assert stage["docs_in"] == stage["kept"] + sum(stage["dropped"].values()) + stage["quarantined"], stage["name"]
-    assert counts["pack"]["docs_in"] == len(stay)
+    check_whole(out)
+    again, anew = go(out.parent / "r.yaml", out)
+    assert again.worked == 0 and not anew
+
+
+def test_parts_without_them_are_not_made_again(out: Path) -> None:
+    gone = next(row for row in documents(out) if row["url"].startswith("https://b"))
+    written = {path: path.stat().st_mtime_ns for path in (out / "legs/a").glob("*.parquet")}
+    assert written and ask(out, f"{gone['uid']:016x}")["parts_made_again"] == 1
+    _, anew = go(out.parent / "r.yaml", out)
+    assert anew["b", "stages"] == 1 and ("a", "stages") not in anew
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+
+
+def test_without_the_list_the_documents_return(out: Path) -> None:
+    rows = documents(out)
+    ask(out, *(f"{row['uid']:016x}" for row in rows[:3]))
+    go(out.parent / "r.yaml", out)
+    assert len(documents(out)) < len(rows)
+    (out / "forgotten/list.json").unlink()
+    go(out.parent / "r.yaml", out)
+    assert documents(out) == rows
 
 
 def test_shards_that_go_after_it_are_missed(out: Path) -> None:
@@ -95,17 +145,19 @@ def test_a_run_from_the_beginning_leaves_them_out(out: Path) -> None:
     rows = documents(out)
     receipt = ask(out, *(str(row["url"]) for row in rows[:5]), "host:a3.example")
     assert receipt["documents"] > 8
-    left = documents(out)
+    left = {row["uid"] for row in documents(out)}
     recipe = out.parent / "r.yaml"
     recipe.write_text(recipe.read_text().replace("min_words: 12", "min_words: 11"))
     shutil.rmtree(out / "legs")
     summary, anew = go(recipe, out)
-    assert anew["a", "stages"] and documents(out) == left
+    came = {row["uid"] for row in documents(out)} - left
+    assert anew["a", "stages"] and came <= {int(uid, 16) for uid in receipt["may_return"]}
+    assert left <= {row["uid"] for row in documents(out)}
     dropped = [stage["dropped"].get("forgotten", 0) for stage in summary.record["stages"]]
     assert dropped[:2] != [0, 0] and dropped[2:] == [0] * len(dropped[2:])
     rejects = pq.ParquetDataset(sorted((out / "stages/a/rejects").glob("*.parquet"))).read().to_pylist()
-    assert {row["reason"] for row in rejects} <= {"forgotten", "copy_of_forgotten"}
-    assert len(rejects) >= 5 and all(row["url"] is None for row in rejects if row["reason"] == "forgotten")
+    assert {row["reason"] for row in rejects} == {"forgotten"}
+    assert len(rejects) >= 5 and all(row["url"] is None for row in rejects)
     check_whole(out)
 
 
@@ -121,32 +173,18 @@ def survivors_with_copies(out: Path) -> dict[int, int]:
     return counts
 
 
-def test_duplicates_of_a_forgotten_survivor_stay_out(out: Path) -> None:
+def test_duplicates_of_a_forgotten_survivor_are_listed_and_may_come_back(out: Path) -> None:
     before, counts = documents(out), survivors_with_copies(out)
     receipt = ask(out, *(f"{uid:016x}" for uid in counts))
-    assert receipt["held_back"] == sum(counts.values()) and receipt["documents"] == len(counts)
-    assert {copy["fate"].split(", ")[-1] for copy in receipt["copies"]} == {"held back"}
+    assert len(receipt["may_return"]) == sum(counts.values()) and receipt["documents"] == len(counts)
+    assert {copy["fate"].split(", ")[-1] for copy in receipt["copies"]} == {"may return"}
     assert {copy["similarity"] == 1 for copy in receipt["copies"]} == {True, False}, "exact and near copies are told"
     left = [row for row in before if row["uid"] not in counts]
-    assert documents(out) == left
-    recipe = out.parent / "r.yaml"
-    recipe.write_text(recipe.read_text().replace("min_words: 12", "min_words: 11"))
-    _, anew = go(recipe, out)
-    assert anew and documents(out) == left, "another threshold decides anew, and does not bring them back"
-    shutil.rmtree(out / "legs")
-    go(recipe, out)
-    assert documents(out) == left, "nor does reading anew"
-    check_whole(out)
-
-
-def test_they_come_back_when_asked(out: Path) -> None:
-    counts = survivors_with_copies(out)
-    receipt = ask(out, *(f"{uid:016x}" for uid in counts), restore=True)
-    assert receipt["held_back"] == 0
-    left = {row["uid"] for row in documents(out)}
+    assert documents(out) == left, "until the next run"
+    assert "may come back then" in in_words(receipt, done=True)
     _, anew = go(out.parent / "r.yaml", out)
-    came = {row["uid"] for row in documents(out)} - left
-    assert anew and len(came) == len(counts) and not came & set(counts)
+    came = {f"{row['uid']:016x}" for row in documents(out)} - {f"{row['uid']:016x}" for row in left}
+    assert anew and len(came) == len(counts) and came <= set(receipt["may_return"])
     check_whole(out)
 
 
@@ -156,7 +194,7 @@ def test_copies_go_too_when_asked(out: Path) -> None:
     theirs = windows(texts)
     assert len(texts) == len(counts)
     receipt = ask(out, *(f"{uid:016x}" for uid in counts), with_copies=True)
-    assert receipt["documents"] == len(counts) + sum(counts.values()) and receipt["held_back"] == 0
+    assert receipt["documents"] == len(counts) + sum(counts.values()) and receipt["may_return"] == []
     assert all(copy["taken"] for copy in receipt["copies"]) and len(receipt["copies"]) == sum(counts.values())
     assert places(contents(out, ("in/",)), theirs) == {}
     check_whole(out)
@@ -182,16 +220,19 @@ def test_addresses_and_hashes_of_texts(out: Path) -> None:
 
 
 def test_a_dry_run_changes_nothing_and_a_second_list_adds_to_the_first(out: Path) -> None:
-    rows = documents(out)
+    rows = [row for row in documents(out) if row["uid"] not in survivors_with_copies(out)]
+    every = documents(out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     receipt = ask(out, f"{rows[0]['uid']:016x}", dry_run=True)
     assert receipt["documents"] == 1
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-    ask(out, f"{rows[0]['uid']:016x}")
-    ask(out, f"{rows[1]['uid']:016x}")
-    assert documents(out) == rows[2:]
+    assert ask(out, f"{rows[0]['uid']:016x}")["not_looked_at"] == []
+    [place] = ask(out, f"{rows[1]['uid']:016x}")["not_looked_at"]
+    assert "that an earlier takedown removed" in place
+    left = [row for row in every if row["uid"] not in (rows[0]["uid"], rows[1]["uid"])]
+    assert documents(out) == left
     _, anew = go(out.parent / "r.yaml", out)
-    assert not anew and documents(out) == rows[2:]
+    assert anew and documents(out) == left
     kept = json.loads((out / "forgotten/list.json").read_text())
     assert {f"{row['uid']:016x}" for row in rows[:2]} <= set(kept["uid"])
     assert sorted(path.name for path in (out / "forgotten").iterdir()) == [
@@ -275,14 +316,13 @@ def test_pages_and_reports_of_a_crawl(tmp_path: Path) -> None:
     texts = [row["text"] for row in all_documents(out) if f"{row['uid']:016x}" in gone]
     theirs = windows(texts) - windows(row["text"] for row in all_documents(out) if f"{row['uid']:016x}" not in gone)
     assert len(theirs) > 200 and len(places(contents(out), theirs)) > 5
-    ask(out, *gone)
+    receipt = ask(out, *gone)
     assert places(contents(out), theirs) == {}
     report = json.loads((out / "stages/minhash_dedup/report.json").read_text())
     assert len(report["examples"]) < len(told)
+    left = {row["uid"] for row in documents(out)}
     summary, anew = go(recipe, out)
-    assert not anew and places(contents(out), theirs) == {}
+    assert anew and places(contents(out), theirs) == {}, "readers leave them out of pages too"
     assert summary.record["stages"][0]["dropped"]["forgotten"] == len(gone)
-    (out / "write").rename(tmp_path / "before")
-    shutil.rmtree(out / "legs")
-    go(recipe, out)
-    assert documents(out) == documents(tmp_path, "before"), "readers leave them out of pages too"
+    came = {f"{row['uid']:016x}" for row in documents(out) if row["uid"] not in left}
+    assert came <= set(receipt["may_return"])

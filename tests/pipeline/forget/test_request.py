@@ -68,7 +68,7 @@ def meant(lines: list[str], documents: list[dict[str, object]]) -> list[str]:
             "text": pa.array([document.get("text") for document in documents], pa.string()),
         }
     )
-    return [str(reason) for reason in Forgotten.of(keys).reasons(table)]
+    return ["forgotten" if goes else "" for goes in Forgotten.of(keys).matches(table)]
 
 
 def test_urls_and_hosts_in_any_spelling() -> None:

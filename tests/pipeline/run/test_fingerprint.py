@@ -53,7 +53,7 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.ablate.facts",  # JSON files in and out
     "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
     "gristmill.pipeline.ablate.plan",  # the same
-    "gristmill.pipeline.store.forgotten",  # hashed with a list of forgotten documents, where there is one
+    "gristmill.pipeline.store.forgotten",  # a takedown drops the results of parts that its list names
     "gristmill.pipeline.leg.numbers",  # what stays of documents whose texts go
     "gristmill.pipeline.isolation",  # which documents are looked at alone, and what killed a process before
     "gristmill.pipeline.store.checksums",  # what is read is what was written, or nothing is read
