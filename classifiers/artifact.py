@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gristmill.classifiers.card import Json, JudgeError
-from gristmill.kernels.base.files import whole_folder
+from gristmill.kernels.common.files import whole_folder
 
 FORMAT, VERSION = "gristmill-judge", 1
 DESCRIPTION = "judge.json"

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import gristmill.stages as stages
 from gristmill.kernels.base.code_cache import cache_folder
-from gristmill.kernels.base.files import write_whole
+from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.stages.paths import CONTENTS

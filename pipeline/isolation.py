@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, cast
 
 import pyarrow as pa
 
-from gristmill.kernels.base.files import write_whole
+from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RunFailed, in_words
 from gristmill.pipeline.processes import end_with_parent, exit_if_forked, how_it_ended
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from gristmill.kernels.base.files import whole_file, write_whole
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.files import whole_file, write_whole
 from gristmill.shards.format import schema_of
 from gristmill.shards.index import NAME, Index, ShardEntry, read_index
 from gristmill.shards.pieces import piece_starts

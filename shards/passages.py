@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.kernels.base.columns import text_column
-from gristmill.kernels.base.files import whole_folder
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.files import whole_folder
 from gristmill.kernels.duplicates.windows import window_hashes
 from gristmill.shards.documents import Document, documents_of
 from gristmill.shards.format import BadShards

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+import re
 from dataclasses import dataclass
 
 
@@ -39,12 +38,7 @@ def check_signal_name(name: str) -> None:
         )
 
 
-def nearest(name: str, known: Iterable[str], alike: float = 0.6) -> list[str]:
-    """The likeliest spelling, alone in a list; none where nothing is near."""
-    return difflib.get_close_matches(name, list(known), n=1, cutoff=alike)
-
-
-def in_a_sentence(names: Sequence[str], most: int = 4) -> str:
-    """Names as a sentence has them: a, b and c."""
-    words = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+def snake_case(name: str) -> str:
+    """`GopherQuality` is `gopher_quality`; MinHash and SimHash are one word each."""
+    name = re.sub("(Min|Sim)Hash", r"\1hash", name)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

@@ -1,17 +1,41 @@
-"""Limits of rules: a signal, the setting that bounds it, and the reason by which what lies beyond goes."""
+"""Limits of rules: a signal, the setting that bounds it, and the reason by which what lies beyond goes; ranges as
+settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
+from pydantic import Field, ValidationInfo, model_validator
 
 from gristmill.kernels.base.types import Array, Mask
-from gristmill.stages.settings import Settings
+from gristmill.kernels.common.settings import Settings
+from gristmill.stages.paths import of_a_recipe
 
 Bound = float | Array  # for all rows, or for each
+
+
+class Range(Settings):
+    """A closed interval; an end that is absent is open."""
+
+    low: Annotated[float | None, Field(description="the lowest value in it")] = None
+    high: Annotated[float | None, Field(description="the highest value in it")] = None
+
+    @model_validator(mode="after")
+    def _ends_are_in_order(self, info: ValidationInfo) -> Self:
+        if of_a_recipe(info) and self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"low {self.low:,g} is above high {self.high:,g}: no value lies between them")
+        return self
+
+    def holds(self, values: np.ndarray[Any, Any]) -> Mask:
+        inside = np.ones(len(values), dtype=bool)
+        if self.low is not None:
+            inside &= values >= self.low
+        if self.high is not None:
+            inside &= values <= self.high
+        return inside
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gristmill.kernels.base.files import whole_folder
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.files import whole_folder
 
 
 def publish(folder: Path, arrays: Mapping[str, Array], notes: Mapping[str, str] | None = None) -> None:

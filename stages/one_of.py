@@ -22,8 +22,8 @@ from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, Seri
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, ValidationError, core_schema
 
-from gristmill.stages.checks import nearest
-from gristmill.stages.settings import snake_case
+from gristmill.kernels.common.settings import nearest
+from gristmill.stages.checks import snake_case
 
 Kinds = dict[str, type[BaseModel]]
 

@@ -21,6 +21,11 @@ from pydantic_core import CoreSchema, core_schema
 FOLDER, CONTENTS = "folder", "contents"
 
 
+def of_a_recipe(info: ValidationInfo) -> bool:
+    """Are settings those of a recipe, as a person wrote them?"""
+    return info.context is not None and FOLDER in info.context
+
+
 @dataclass(frozen=True)
 class PathRole:
     """Marks a setting of type str as a path, relative to the recipe; what it holds counts in fingerprints."""

@@ -21,16 +21,17 @@ import pyarrow as pa
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gristmill.kernels.base.types import Array, Mask
-from gristmill.stages.checks import Complaint, RecipeContext, check_signal_name
+from gristmill.kernels.common.settings import SaysInOneLine, Settings
+from gristmill.stages.checks import Complaint, RecipeContext, check_signal_name, snake_case
 from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, check_made, kind_of, signals_of
 from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.frames import ROW, names_in
 from gristmill.stages.inputs import InputAccess, InputFile, InputFiles
-from gristmill.stages.limits import Bound, Limit, above, below, setting_at, signals_bounded
+from gristmill.stages.limits import Bound, Limit, Range, above, below, setting_at, signals_bounded
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents, documents_in
-from gristmill.stages.settings import PLACEMENT, Range, SaysInOneLine, Settings, of_a_recipe, snake_case
+from gristmill.stages.paths import of_a_recipe
 from gristmill.stages.state import State, changes, complaint, first_difference, state_of, state_of_generators
 from gristmill.stages.verdict import Applied, Made, NoSuchSignal, Signals, Verdict, numbers_in
 
@@ -487,7 +488,7 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Reco
 
 
 __all__ = [
-    "PLACEMENT", "Annotate", "Applied", "Bound", "CannotRun", "ContractBroken", "Dataset", "Flow", "Global", "InputAccess",
-    "InputFile", "InputFiles", "Limit", "Made", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rule", "Settings", "Signals", "Sink",
+    "Annotate", "Applied", "Bound", "CannotRun", "ContractBroken", "Dataset", "Flow", "Global", "InputAccess",
+    "InputFile", "InputFiles", "Limit", "Made", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rule", "Signals", "Sink",
     "Stage", "Verdict", "above", "below", "numbers_in", "of_a_recipe", "snake_case", "with_columns",
 ]  # fmt: skip

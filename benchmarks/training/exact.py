@@ -30,6 +30,7 @@ import torch
 
 from benchmarks.training.speed import decoder_on, say, seconds_each
 from benchmarks.training.work import DrawnRows, go_through, reason, scratch, tidy
+from gristmill.kernels.common.energy import meter_for
 from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.shards.reader import open_shards
@@ -39,7 +40,6 @@ from gristmill.trainer.model.packed import PackedTokens, pack_rows
 from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.run import loop
 from gristmill.trainer.run.batch_search import TooLarge
-from gristmill.trainer.run.energy import meter_for
 from gristmill.trainer.run.loop import Outcome, train
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step import checkpoint

@@ -15,9 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import ipaddress
 import json
-import math
 import os
 import queue
 import random
@@ -28,18 +26,16 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
 import httpx2
 
 from gristmill.classifiers.llm.http_forms import Form, NoAnswer, Usage, form_of
 from gristmill.classifiers.llm.model import Answer, LanguageModelError, Request
 from gristmill.classifiers.llm.tokens import PromptTokens
+from gristmill.kernels.common.http import LONGEST_WAIT, backoff, causes, may_pass, proxy_for, retry_after, tls_for
 
-PASSING = (408, 409, 425, 429)
 HOPELESS = {
     401: "the key is missing or wrong",
     403: "the key may not do this",
@@ -77,7 +73,7 @@ class Endpoint:
     attempts: int = 6
     first_pause: float = 0.5
     longest_pause: float = 60.0
-    longest_wait: float = 600.0  # a Retry-After beyond this is not waited for
+    longest_wait: float = LONGEST_WAIT
     top_logprobs: int = 0  # how many the server gives; 0: 20 for chat, 5 for completions
     seed: int = 0  # of the jitter
     body: Mapping[str, Any] = field(default_factory=dict)
@@ -163,9 +159,11 @@ class _Session:
         self.requests = requests
         self.places = iter(range(len(requests)))
         self.address = httpx2.URL(endpoint.url.rstrip("/") + form.path)
-        self.proxy = proxy_for(self.address)
-        secure = self.address.scheme == "https"  # authorities, of SSL_CERT_FILE or the system, take 70 ms to load
-        self.tls = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            self.proxy = proxy_for(self.address)
+        except ValueError as error:
+            raise LanguageModelError(str(error)) from error
+        self.tls = tls_for(self.address)
         self.headers = {
             "Content-Type": "application/json", "Accept": "application/json", "User-Agent": "gristmill",
             "Accept-Encoding": "identity",  # without a word any encoding would do
@@ -239,8 +237,9 @@ class _Session:
         failed = _Failed("", "", True)
         for attempt in range(self.endpoint.attempts):
             if attempt:
-                pause = min(self.endpoint.first_pause * 2 ** (attempt - 1), self.endpoint.longest_pause)
-                await asyncio.sleep(pause * jitter.uniform(0.5, 1.0))
+                await asyncio.sleep(
+                    backoff(attempt, self.endpoint.first_pause, self.endpoint.longest_pause, jitter.uniform)
+                )
             await self._until_open(jitter)
             reply = await self._try(transport, body, name)
             if not isinstance(reply, _Failed):
@@ -306,8 +305,7 @@ class _Session:
     def _lost(self, error: Exception) -> _Failed:
         """Raises what no further try can mend."""
         cause: BaseException = error
-        while inner := cause.__cause__ or cause.__context__:
-            cause = inner
+        for cause in causes(error):
             if isinstance(cause, ssl.SSLCertVerificationError):
                 raise LanguageModelError(
                     f"{self.endpoint.url}: its certificate is not trusted ({cause.verify_message}); SSL_CERT_FILE can "
@@ -355,7 +353,7 @@ class _Session:
                 f"{self.endpoint.url} wants to send us elsewhere ({status}); redirects are not followed. Name the "
                 "right address"
             )
-        if status in PASSING or status >= 500:
+        if status == 409 or may_pass(status):  # 409: another request of this id is still at work
             return _Failed("rate_limited" if status == 429 else "server_error", message, True, wait)
         return _Failed("refused", message, False)
 
@@ -372,51 +370,6 @@ def _check_address(url: str) -> None:
         )
     if " " in url:
         raise ValueError(f"{url!r}: a space in an address")
-
-
-def proxy_for(address: httpx2.URL) -> httpx2.Proxy | None:
-    """The proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names, in either case and as urllib reads them and NO_PROXY;
-    none for an endpoint of this very machine. httpx2 would read them too, but fails on any it cannot speak to, needed
-    or not."""
-    named = getproxies_environment()
-    kind = address.scheme if named.get(address.scheme) else "all"
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    port = address.port or (443 if address.scheme == "https" else 80)
-    if not named.get(kind) or _is_here(address.host) or proxy_bypass(f"{host}:{port}"):
-        return None
-    variable, url = f"{kind.upper()}_PROXY", named[kind] if "://" in named[kind] else f"http://{named[kind]}"
-    parts, proxy = urlsplit(url), None
-    if parts.scheme != "http":
-        raise LanguageModelError(
-            f"{variable}: a proxy is spoken to as http://HOST:PORT here, and not by {parts.scheme}://"
-        )
-    with contextlib.suppress(ValueError, httpx2.InvalidURL):  # which may quote the password
-        proxy = httpx2.Proxy(url) if parts.port != 0 else None
-    if proxy is None or not proxy.url.host:
-        lacking = "host" if proxy is not None else "port"
-        raise LanguageModelError(f"{variable}: no {lacking} of a proxy; expected http://[NAME:PASSWORD@]HOST:PORT")
-    return proxy
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost" or host.lower().endswith(".localhost")
-
-
-def retry_after(header: str, now: datetime) -> float | None:
-    """Seconds to wait, 0 or more and finite, from a number or a date; None where nothing sensible is said."""
-    header = header.strip()
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            date = parsedate_to_datetime(header)
-            seconds = (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds()
-        except (ValueError, TypeError, OverflowError):  # years, hours and zones may have any number of digits
-            return None
-    return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
 def excerpt(body: bytes) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 
 from gristmill.kernels.base.code_cache import cache_folder, hash_of_code
 from gristmill.kernels.base.compiled import helper
-from gristmill.kernels.base.files import whole_file
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.files import whole_file
 
 POINTS = 0x110000
 

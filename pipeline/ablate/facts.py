@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from gristmill.kernels.base.files import write_whole
+from gristmill.kernels.common.files import write_whole
 
 Read = TypeVar("Read")
 

@@ -18,8 +18,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from gristmill.kernels.common.settings import Settings
 from gristmill.pipeline.report.ablation_record import ScheduleSpec
-from gristmill.stages.stage import Settings
 
 Name = Literal["llama3", "microanneal", "two_stage", "from_scratch", "custom"]
 

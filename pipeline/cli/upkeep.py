@@ -20,6 +20,7 @@ import psutil
 from rich.console import Group
 from rich.text import Text
 
+from gristmill.kernels.common.settings import Settings, nearest
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.files import (
@@ -41,8 +42,7 @@ from gristmill.pipeline.store.journal import READERS, Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.storage import Store, hash_of_object
 from gristmill.pipeline.tables import Grid
-from gristmill.stages.checks import nearest
-from gristmill.stages.stage import Reader, Settings
+from gristmill.stages.stage import Reader
 
 OPTIONAL = {
     "trafilatura": ("extract: {engine: trafilatura}", "gristmill[trafilatura]"),

@@ -37,7 +37,7 @@ def warm(
 ) -> None:
     """Compile kernels before they are needed; pack them for machines of the same kind."""
     from gristmill.kernels.base import portable as portable_kernels
-    from gristmill.kernels.base.files import write_whole
+    from gristmill.kernels.common.files import write_whole
 
     if portable:
         os.environ.update(portable_kernels.ENVIRONMENT)  # numba is not here yet

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from gristmill.kernels.common.http import backoff
 from gristmill.pipeline.crawls.pace import Pace
 from gristmill.pipeline.crawls.wires import Answer, Interrupted, Missing, Wire, count, wire_to
 from gristmill.pipeline.errors import RunFailed
@@ -100,11 +100,10 @@ class Fetcher:
                 "command goes on"
             ) from fault
         count(retries=1)
-        pause = min(self.limits.pause * 2 ** (tries - 1), LONGEST_PAUSE) * random.uniform(0.5, 1.0)
         if fault.wait is not None:
             self.pace.hold(fault.wait)
         else:
-            self.stop.wait(pause)
+            self.stop.wait(backoff(tries, self.limits.pause, LONGEST_PAUSE))
 
     def _check(self) -> None:
         if self.stop.is_set():

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from gristmill.kernels.base.files import write_whole
+from gristmill.kernels.common.files import write_whole
 
 PIECES, BYTES, TAG = "pieces", "bytes", "tag"
 STRETCH = tuple[int, int]

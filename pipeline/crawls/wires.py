@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,15 +17,13 @@ from typing import Any, Protocol
 import httpx2
 from fsspec.asyn import sync
 
-from gristmill.classifiers.llm.http import proxy_for, retry_after
-from gristmill.classifiers.llm.model import LanguageModelError
+from gristmill.kernels.common.http import LONGEST_WAIT, causes, may_pass, proxy_for, retry_after, tls_for
 from gristmill.pipeline.errors import RunFailed, code_of, refusal
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.store.storage import REQUESTS, file_system, tag_of, with_retries
 
 PIECE = 8 << 20  # bytes of one answer that a file system holds in memory
 RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
-LONGEST_WAIT = 600.0  # seconds that a server may ask to wait
 _counting = threading.Lock()
 
 
@@ -84,11 +81,10 @@ class HttpWire:
         try:
             self._base = httpx2.URL(self.root)
             self._proxy = proxy_for(self._base)
-        except (httpx2.InvalidURL, ValueError, LanguageModelError) as error:
+        except (httpx2.InvalidURL, ValueError) as error:
             raise RunFailed(f"{root}: {error}") from error
         self._timeout = {"connect": timeout, "read": timeout, "write": timeout, "pool": None}
-        secure = self._base.scheme == "https"
-        self._tls = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._tls = tls_for(self._base)
         self._own = threading.local()  # a transport for each thread: one that met a fault is closed
 
     @property
@@ -147,7 +143,7 @@ class HttpWire:
         detail = f"{status} {response.reason_phrase}".strip()
         if status == 404:
             raise Interrupted(detail, missing=True)
-        if status in (408, 425, 429) or status >= 500:
+        if may_pass(status):
             wait = retry_after(headers.get("retry-after", ""), datetime.now(UTC))
             if wait is not None and wait > LONGEST_WAIT:
                 raise RunFailed(
@@ -196,9 +192,7 @@ def length_remark(headers: Mapping[str, str], due: int) -> str:
 
 
 def in_short(error: BaseException) -> str:
-    cause = error
-    while inner := cause.__cause__ or cause.__context__:
-        cause = inner
+    *_, cause = causes(error)
     return one_line(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:200]
 
 

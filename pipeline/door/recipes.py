@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from gristmill.kernels.base.files import draft_of, whole_file
+from gristmill.kernels.common.files import draft_of, whole_file
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.door.runs import Run, run
 from gristmill.pipeline.errors import RecipeError, RunFailed, in_words

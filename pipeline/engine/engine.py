@@ -89,7 +89,7 @@ class Engine:
             if known is None:
                 missing.append(task)
                 continue
-            results[task["task"]] = resting_on(known, parts_of(task))
+            results[task["task"]] = resting_on(known, parts_of(task)) if required else known
             if required:
                 self.requests.update(known.get("requests", {}))
                 self.count(task, known, anew=False)
@@ -98,7 +98,7 @@ class Engine:
             few = not required and not self.executor.started and sum(task["cost"] for task in missing) <= GROUP_BYTES
             results |= self._run_inline(missing) if few else self._run_on_executor(missing)
             self.journal.flush()
-        return results
+        return {task["task"]: results[task["task"]] for task in tasks}
 
     def report(self, tasks: Sequence[Task]) -> list[Result]:
         """The results of tasks for the report, in order, or why one failed."""

@@ -23,7 +23,7 @@ import zstandard
 
 import gristmill.kernels
 from gristmill.kernels.base.code_cache import KERNELS, PACKS, cache_folder, folder_name
-from gristmill.kernels.base.files import whole_folder
+from gristmill.kernels.common.files import whole_folder
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store.journal import FOLDER
 from gristmill.pipeline.store.storage import Store

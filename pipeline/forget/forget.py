@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gristmill.kernels.base.files import write_whole
+from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.forget.outside import edit_tables, remove_cached

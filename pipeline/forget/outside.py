@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.kernels.base.files import whole_file
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.files import whole_file
 from gristmill.pipeline.crawls import spool
 from gristmill.pipeline.crawls.dumps import facts_in
 from gristmill.pipeline.crawls.remote import facts_path, folder_of

@@ -21,8 +21,10 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypedDict, cast
 
 import xxhash
+from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RecipeError, RunFailed, of_storage, refusal
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.json_types import JSON
@@ -35,7 +37,6 @@ from gristmill.stages.contract import kind_of
 from gristmill.stages.documents import Origin
 from gristmill.stages.inputs import InputFile, InputFiles
 from gristmill.stages.paths import located
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Reader
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".br", ".lz4")
 OF_THE_SYSTEM = "lost+found"  # lies on many a disk, for nobody to read
 
 # --- files of a source ------------------------------------------------------------------------------------------------
+
+
+Found: TypeAlias = "dict[str, dict[str, JSON]]"  # by path, what a file system says of a file
 
 
 @dataclass(frozen=True)
@@ -233,101 +237,116 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
         raise RecipeError(f"{who}: {address}: {error}; {PROTOCOLS}") from error
     except OSError as error:  # some file systems connect at once
         raise not_reached(error, address, who) from error
-    is_local = "file" in fs.protocol
+    place = f"{who}: {address}"
     passed_over: dict[str, int] = {}
     try:
         if any(c in path for c in "*?[") and not fs.exists(path):
             root = _fixed_part(path)
-            fs = Folders(root if "**" in path else None) if is_local else fs
-            there = fs.glob(path, detail=True)
-            if is_local:
-                all_were_read([error for error in fs.unread if may_hold(str(error.filename), path)])
-            named = named_by_glob(path)
-            matching = {
-                name: facts
-                for name, facts in there.items()
-                if facts["type"] not in ("directory", LOOP) and (is_hidden(root, path) or not is_hidden(root, name))
-            }
-            runs = runs_above(matching, root, fs.exists)
-            chosen = {
-                name: facts
-                for name, facts in matching.items()
-                if name not in runs or named & set(_steps_below(runs[name], name))
-            }
-            if matching and not chosen:
-                raise RecipeError(
-                    f"{who}: {address}: only files of runs match ({min(runs.values())}); "
-                    "name the folder in it that is meant"
-                )
-            if not chosen:
-                raise RecipeError(
-                    f"{who}: {address}: nothing matches" + ("" if fs.exists(root) else f" (there is no folder {root})")
-                )
+            chosen = _matching(fs, path, root, place)
         elif fs.isdir(path):
             root = path.rstrip("/")
-            if is_local and not _readable(root):
-                raise RecipeError(f"{who}: {address}: the folder may not be read (permission denied)")
-            fs = Folders(root) if is_local else fs
-            there = fs.find(path, detail=True)
-            if is_local:
-                all_were_read(fs.unread)
-            if is_run(root, there.__contains__):
-                raise RecipeError(
-                    f"{who}: {address}: this is the folder of a run; name the folder in it that is meant, "
-                    f"such as {address.rstrip('/')}/write"
-                )
-            files = {name: facts for name, facts in there.items() if facts["type"] != LOOP}
-            matching = {
-                name: facts
-                for name, facts in files.items()
-                if (not suffixes or name.lower().endswith(suffixes)) and not is_hidden(root, name)
-            }
-            runs = runs_above(files, root, there.__contains__)
-            passed_over = {
-                name: int(facts["size"]) for name, facts in files.items() if name not in matching and name not in runs
-            }
-            chosen = {name: facts for name, facts in matching.items() if name not in runs}
-            if matching and not chosen:
-                raise RecipeError(
-                    f"{who}: {address}: the folder has files of runs alone ({min(runs[name] for name in matching)}); "
-                    "name the folder in it that is meant"
-                )
-            if not chosen:
-                raise RecipeError(
-                    f"{who}: {address}: the folder has no file that ends in {', '.join(suffixes)}; "
-                    f"it has {endings_in_words(by_ending(files))}"
-                    if files
-                    else f"{who}: {address}: the folder is empty"
-                )
+            chosen, passed_over = _in_folder(fs, root, suffixes, who, address)
         elif fs.exists(path):
             root = str(PurePosixPath(path).parent)
-            chosen = {path: (Folders() if is_local else fs).info(path)}
+            chosen = {path: (Folders() if "file" in fs.protocol else fs).info(path)}
         else:
-            raise RecipeError(f"{who}: {address}: no such file or folder")
+            raise RecipeError(f"{place}: no such file or folder")
     except PermissionError as error:
         if refused := refusal(error):
-            raise RunFailed(f"{who}: {address}: {refused}") from error
-        raise RecipeError(f"{who}: {address}: may not be read: {error}") from error
+            raise RunFailed(f"{place}: {refused}") from error
+        raise RecipeError(f"{place}: may not be read: {error}") from error
     except OSError as error:
         raise not_reached(error, address, who) from error
     except Exception as error:
         if not of_storage(error):
             raise
-        raise RunFailed(f"{who}: {address}: {refusal(error) or f'cannot be reached: {error}'}") from error
-    prefix = "" if is_local else f"{fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]}://"
+        raise RunFailed(f"{place}: {refusal(error) or f'cannot be reached: {error}'}") from error
+    prefix = "" if "file" in fs.protocol else f"{fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]}://"
     for name, facts in chosen.items():
         refuse_special(who, prefix + name, facts)
     inputs = [
         InputFile(
             prefix + name,
             name[len(root) :].lstrip("/"),
-            int(facts["size"]),
+            int(cast(int, facts["size"])),
             str(facts.get("stamp") or tag_of(facts)),
             identity=str(facts.get("identity") or prefix + name),
         )
         for name, facts in sorted(chosen.items())
     ]
     return InputFiles(inputs, {prefix + name: size for name, size in passed_over.items()})
+
+
+def _matching(fs: AbstractFileSystem, path: str, root: str, place: str) -> Found:
+    """The files that match a glob, less those of runs, unless a folder of the run is named."""
+    if "file" in fs.protocol:
+        folders = Folders(root if "**" in path else None)
+        there = folders.glob(path, detail=True)
+        all_were_read([error for error in folders.unread if may_hold(str(error.filename), path)])
+    else:
+        there = fs.glob(path, detail=True)
+    named = named_by_glob(path)
+    matching = {
+        name: facts
+        for name, facts in there.items()
+        if facts["type"] not in ("directory", LOOP) and (is_hidden(root, path) or not is_hidden(root, name))
+    }
+    runs = runs_above(matching, root, fs.exists)
+    chosen = {
+        name: facts
+        for name, facts in matching.items()
+        if name not in runs or named & set(_steps_below(runs[name], name))
+    }
+    if matching and not chosen:
+        raise RecipeError(
+            f"{place}: only files of runs match ({min(runs.values())}); name the folder in it that is meant"
+        )
+    if not chosen:
+        raise RecipeError(f"{place}: nothing matches" + ("" if fs.exists(root) else f" (there is no folder {root})"))
+    return chosen
+
+
+def _in_folder(
+    fs: AbstractFileSystem, root: str, suffixes: tuple[str, ...], who: str, address: str
+) -> tuple[Found, dict[str, int]]:
+    """The files below a folder whose endings the reader takes, less those of runs; and the sizes of the others."""
+    place = f"{who}: {address}"
+    if "file" in fs.protocol:
+        if not os.access(root, os.R_OK | os.X_OK):
+            raise RecipeError(f"{place}: the folder may not be read (permission denied)")
+        folders = Folders(root)
+        there = folders.find(root, detail=True)
+        all_were_read(folders.unread)
+    else:
+        there = fs.find(root, detail=True)
+    if is_run(root, there.__contains__):
+        raise RecipeError(
+            f"{place}: this is the folder of a run; name the folder in it that is meant, "
+            f"such as {address.rstrip('/')}/write"
+        )
+    files = {name: facts for name, facts in there.items() if facts["type"] != LOOP}
+    matching = {
+        name: facts
+        for name, facts in files.items()
+        if (not suffixes or name.lower().endswith(suffixes)) and not is_hidden(root, name)
+    }
+    runs = runs_above(files, root, there.__contains__)
+    passed_over = {
+        name: int(facts["size"]) for name, facts in files.items() if name not in matching and name not in runs
+    }
+    chosen = {name: facts for name, facts in matching.items() if name not in runs}
+    if matching and not chosen:
+        raise RecipeError(
+            f"{place}: the folder has files of runs alone ({min(runs[name] for name in matching)}); "
+            "name the folder in it that is meant"
+        )
+    if not chosen:
+        raise RecipeError(
+            f"{place}: the folder has no file that ends in {', '.join(suffixes)}; it has {endings_in_words(by_ending(files))}"
+            if files
+            else f"{place}: the folder is empty"
+        )
+    return chosen, passed_over
 
 
 def not_reached(error: OSError, address: str, who: str) -> RunFailed:
@@ -377,10 +396,6 @@ def named_by_glob(path: str) -> set[str]:
 
 def _steps_below(folder: str, name: str) -> list[str]:
     return name[len(folder) :].split("/")[1:-1]
-
-
-def _readable(folder: str) -> bool:
-    return os.access(folder, os.R_OK | os.X_OK)
 
 
 def _fixed_part(path: str) -> str:

@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.kernels.base.files import whole_folder
+from gristmill.kernels.common.files import whole_folder
 from gristmill.pipeline.interchange.signatures import write_datasketch, write_datatrove_minhash
 from gristmill.pipeline.store.storage import Store
 from gristmill.shards.export.export import Exported, Options, Progress

@@ -7,10 +7,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from gristmill.kernels.common.settings import Settings
 from gristmill.pipeline.judging import plans
 from gristmill.pipeline.judging.plans import LoadedPlan, Paths
 from gristmill.stages.judge.back_end import BackEnd
-from gristmill.stages.stage import Settings
 
 EXAMPLE = "recipes/mixing/utilities.yaml"
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]

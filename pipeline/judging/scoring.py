@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from gristmill.classifiers.card import Head
 from gristmill.classifiers.judge import Judge, scores_of
-from gristmill.kernels.base.files import whole_file
+from gristmill.kernels.common.files import whole_file
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.judging.tables import as_words, column_names, pieces_of, with_texts

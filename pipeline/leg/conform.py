@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,8 +62,7 @@ def run_conform_task(task: ConformTask) -> Result:
             for batch in parquet.read_row_group(group).combine_chunks().to_batches():
                 writer.write(filled(batch, columns))
         rewritten = writer.close()
-    assert rewritten is not None
-    return {"files": {f"sink/{task['node']}": {**rewritten, "own_columns": task["own_columns"]}}}
+    return {"files": {f"sink/{task['node']}": {**cast(FileFacts, rewritten), "own_columns": task["own_columns"]}}}
 
 
 def where_it_is(store: Store, facts: FileFacts) -> str:

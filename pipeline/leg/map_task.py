@@ -28,6 +28,7 @@ from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.files import open_stretch, origin_of, position_of
 from gristmill.pipeline.isolation import CrashPolicy
+from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.leg.bound_rule import (
     BROKE,
     ENOUGH_TO_BLAME_THE_STAGE,
@@ -93,7 +94,7 @@ class _MapTask:
         self.task = task
         self.crash = crash
         self.store = store_of(task)
-        self.reading = None if task["reader"] is None else _Reading(task, self.store, writers)
+        self.reading = None if task["reader"] is None else _Reading(task, task["reader"], self.store, writers)
         self.phases: list[_StagePhase | _RulePhase] = []
         for phase in task["phases"]:
             if phase["rules"]:
@@ -120,7 +121,7 @@ class _MapTask:
                 results.append({})  # no document came to it
                 continue
             start = time.perf_counter()
-            results.append(phase.finish(part))
+            results.append(phase.finish(part) if isinstance(phase, _StagePhase) else phase.finish(cast(Part, part)))
             if part is not None:
                 results[-1]["rests_on"] = identity(part)
             part = results[-1]["part"]
@@ -152,8 +153,9 @@ class _MapTask:
 class _Reading:
     """What the reader makes of spans of files, and its account."""
 
-    def __init__(self, task: MapTask, store: Store, writers: list[PartWriter]) -> None:
+    def __init__(self, task: MapTask, spec: StageSpec, store: Store, writers: list[PartWriter]) -> None:
         self.task = task
+        self.spec = spec
         self.source = task["source"]
         self.count = Count()
         self.faults = Faults()
@@ -177,8 +179,7 @@ class _Reading:
 
     def documents_read(self) -> Iterator[pa.RecordBatch]:
         """The documents of each reading of each span, with the account of records that gave none."""
-        assert self.task["reader"] is not None
-        reader = cast(Reader, registry.build(self.task["reader"]))
+        reader = cast(Reader, registry.build(self.spec))
         count = self.count
         limit = self.task["limit"]
         for span in self.task["files"]:
@@ -565,7 +566,7 @@ class _RulePhase:
         shown = batch.select([name for name in self.wanted(names) if name in names])
         judged = self.no_verdicts(batch, number)
         alive = np.ones(len(batch), dtype=bool)
-        lengths = text_lengths(batch)
+        lengths = text_lengths(batch if TEXT_BYTES in names else with_text_lengths(batch))
         for place, bound in enumerate(self.rules):
             start = time.perf_counter()
             called, view = bound.rule.called, bound.view(shown)
@@ -648,8 +649,7 @@ class _RulePhase:
                 f"the last: {self.log[-1]}"
             )
 
-    def finish(self, part: Part | None) -> Result:
-        assert part is not None
+    def finish(self, part: Part) -> Result:
         counts = {name: count.plain() for name, count in self.counts.items()}
         segment = self.phase["segment"]
         check_chain(counts, self.names, part["kept"], self.alive, f"{segment}, rules on part {self.task['key']}")

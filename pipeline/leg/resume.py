@@ -16,15 +16,14 @@ def resume(task: MapTask, done: Mapping[str, Result]) -> tuple[dict[str, Result]
             continue  # no document came to them
         result = done.get(phase["task"])
         if result is None or (part is not None and result.get("rests_on") != identity(part)):
-            return found, task if number == 0 else resumed_behind(task, number, part)
+            return found, task if part is None or number == 0 else resumed_behind(task, number, part)
         found[phase["task"]] = result if part is None else resting_on(result, [part])
         part = found[phase["task"]]["part"]
     return found, None
 
 
-def resumed_behind(task: MapTask, number: int, part: Part | None) -> MapTask:
+def resumed_behind(task: MapTask, number: int, part: Part) -> MapTask:
     """The phases of a task from a number on, on the partition that the phases before have left."""
-    assert part is not None
     rest: MapTask = {
         **task,
         "phases": task["phases"][number:],

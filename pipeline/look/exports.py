@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from gristmill.kernels.base.files import whole_folder
+from gristmill.kernels.common.files import whole_folder
 from gristmill.pipeline.interchange.documents import FORMATS as DOCUMENTS, export_documents
 from gristmill.pipeline.store.partitions import swap
 from gristmill.pipeline.store.storage import Store

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
+from gristmill.kernels.common.settings import nearest
 from gristmill.pipeline.errors import Mistakes, RecipeError
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
-from gristmill.stages.checks import OF_LICENSES, nearest
+from gristmill.stages.checks import OF_LICENSES
 from gristmill.stages.documents import BASE, PAGE
 from gristmill.stages.stage import Annotate, Global, Map, Reader, Rewrite, Rule, Sink, Stage
 

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, cast
 
 from gristmill.pipeline.formatting import plain
-from gristmill.pipeline.plan.plan import Node, Segment
+from gristmill.pipeline.plan.plan import GlobalNode, Node
 from gristmill.pipeline.process_id import ProcessId, this_process
 from gristmill.pipeline.store.accounting import RunAccount
 from gristmill.pipeline.store.records import NOT_JOURNALED, CountsByStage, Result, Task, counts_by_source
@@ -155,13 +155,11 @@ class NodeTracker:
 
     def __init__(self, node: Node, before: float | None) -> None:
         """`before`: seconds of workers that the node took in an earlier run, scaled to the inputs of this one."""
-        is_leg = isinstance(node, Segment)
-        self.facts = NodeProgress(
-            node.name,
-            "map" if is_leg else "global",
-            node.source.name if isinstance(node, Segment) and node.source is not None else None,
-            tuple(step.called for step in node.in_order_of_work) if isinstance(node, Segment) else (node.name,),
-        )
+        if isinstance(node, GlobalNode):
+            self.facts = NodeProgress(node.name, "global", None, (node.name,))
+        else:
+            source = None if node.source is None else node.source.name
+            self.facts = NodeProgress(node.name, "map", source, tuple(step.called for step in node.in_order_of_work))
         self.before = before
         self.spent = 0.0
         self.at_hand: tuple[str, int] | None = None  # kind and round of the tasks below
@@ -184,14 +182,14 @@ class NodeTracker:
         self.bytes_done += bytes_of(task)
         self.recent_seconds = REMEMBERED * self.recent_seconds + seconds
         self.recent_bytes = REMEMBERED * self.recent_bytes + bytes_of(task)
-        if task["kind"] == "map":
-            self.facts = replace(self.facts, done=self.facts.done + 1, doing=None)
-        else:
+        if self.facts.kind == "global":
             self.facts = replace(self.facts, doing=f"{task['kind']} {round_of(task) + 1}")
+        else:
+            self.facts = replace(self.facts, done=self.facts.done + 1, doing=None)
 
     def progress(self, workers: int) -> NodeProgress:
         facts = replace(self.facts, share=self.share, seconds_left=self.seconds_left(workers))
-        if facts.kind == "map" or self.at_hand is None:
+        if facts.kind != "global" or self.at_hand is None:
             return facts
         return replace(facts, round=self.at_hand[1] + 1, round_tasks=self.tasks, round_done=self.done)
 
@@ -202,7 +200,7 @@ class NodeTracker:
     def seconds_left(self, workers: int) -> float | None:
         if self.facts.state == "done":
             return 0.0
-        if self.facts.kind == "map" and self.recent_bytes:
+        if self.facts.kind != "global" and self.recent_bytes:
             work = max(0, self.bytes - self.bytes_done) * self.recent_seconds / self.recent_bytes
             return work / max(1, min(workers, self.tasks - self.done))
         if self.before is None or self.spent >= self.before:

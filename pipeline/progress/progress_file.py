@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from gristmill.kernels.base.files import write_whole
+from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import OverBudget
 from gristmill.pipeline.process_id import is_alive
 from gristmill.pipeline.progress.progress import Progress, ProgressRecorder

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from gristmill.kernels.base.files import write_whole
+from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.progress.progress import Progress
 from gristmill.pipeline.progress.progress_file import Watcher

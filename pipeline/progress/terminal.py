@@ -235,11 +235,10 @@ def doing_of(node: NodeProgress) -> str:
         return ""
     if node.state == "done":
         return f"{as_number(node.parts or 0)} parts"
-    if node.kind == "map":
-        return f"{as_number(node.done)} of {as_number(node.parts or 0)} parts"
-    if not node.round_tasks:
-        return "begins"
-    return f"round {node.round}, {as_number(node.round_done)} of {as_number(node.round_tasks)}"
+    if node.kind == "global":
+        tasks = f"{as_number(node.round_done)} of {as_number(node.round_tasks)}"
+        return f"round {node.round}, {tasks}" if node.round_tasks else "begins"
+    return f"{as_number(node.done)} of {as_number(node.parts or 0)} parts"
 
 
 def time_of(node: NodeProgress, now: float) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gristmill.kernels.common.settings import in_a_sentence
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.yaml_lines import YAML
 from gristmill.pipeline.recipe.yaml_settings import quoted
-from gristmill.stages.checks import in_a_sentence
 from gristmill.stages.stage import Reader, Stage
 
 

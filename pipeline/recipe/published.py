@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from gristmill.stages.settings import Settings
+from gristmill.kernels.common.settings import Settings
 
 WITHIN = 0.15  # of a share
 

@@ -19,13 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.kernels.base.types import Array, Bytes, Floats, Integers, Mask
+from gristmill.kernels.common.settings import Settings
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.leg.bound_rule import BROKE, KEPT, BoundRule, outcome_of
 from gristmill.pipeline.store.partitions import read_part
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.limits import Limit, setting_at
-from gristmill.stages.stage import Rule, Settings, Signals
+from gristmill.stages.stage import Rule, Signals
 
 # --- what a survey leaves (`legs/LEG/survey.json`); the keys are those on disk ----------------------------------------
 

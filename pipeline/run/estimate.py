@@ -20,7 +20,7 @@ from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.errors import OverBudget, RecipeError
 from gristmill.pipeline.formatting import as_bytes, as_money
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.plan.plan import GlobalNode, Node, Plan, Segment
+from gristmill.pipeline.plan.plan import GlobalNode, Node, Plan
 from gristmill.pipeline.recipe.recipe import Prices, Recipe
 from gristmill.pipeline.shuffle.shuffle import buckets_of_rows
 from gristmill.pipeline.store.records import CountRecord, MapTask
@@ -500,8 +500,9 @@ def seconds_of_nodes(plan: Plan, store: Store, size: int) -> dict[str, float]:
             entries = [before[name] for name in stages if name in before]
             settings = [stage.model_dump(mode="json", exclude_none=True) for stage in stages.values()]
             if [entry["settings"] for entry in entries] == settings:
-                source = node.source.name if isinstance(node, Segment) and node.source is not None else ""
-                seconds = sum(entry["sources"].get(source, entry)["seconds"] for entry in entries)
+                source = None if isinstance(node, GlobalNode) else node.source
+                counts = [entry if source is None else entry["sources"].get(source.name) for entry in entries]
+                seconds = sum(count["seconds"] for count in counts if count is not None)
                 found[node.name] = seconds * size / bytes_read(record)
     return found
 

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 
 import psutil
 
+from gristmill.kernels.common.energy import Machine
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.fingerprint import MadeOf
 from gristmill.pipeline.leg.slowest import Slowest
@@ -34,7 +35,6 @@ from gristmill.pipeline.store.run_records import (
 )
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
-from gristmill.trainer.run.energy import Machine
 
 SENTENCE_END = re.compile(r"(?<=\.)(?<!\bal\.)\s")
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")

@@ -163,8 +163,7 @@ class Shuffle:
             "cut": first_cut(len(groups), buckets),
             "gpu": gpu,
         }
-        rows = self.rows_of(self.task_a_group("map", function, groups, given, broadcast), buckets, by)
-        return rows
+        return self.rows_of(self.task_a_group("map", function, groups, given, broadcast), buckets, by)
 
     def reduce(
         self, function: ReduceFunction, *rows: Rows, by: str = "home", fan: float = 1, broadcast: Broadcast = None

@@ -104,7 +104,7 @@ class StampsSeen:
     """Contents of files by path and stamp."""
 
     kind: ClassVar[str] = "stamps"
-    stamps: Mapping[str, StampRecord]
+    stamps: Mapping[str, StampRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

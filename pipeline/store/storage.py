@@ -36,7 +36,7 @@ import fsspec
 import xxhash
 from fsspec.core import split_protocol, url_to_fs
 
-from gristmill.kernels.base.files import whole_file
+from gristmill.kernels.common.files import whole_file
 from gristmill.pipeline.errors import DamagedFile, NotJson, RecipeError, RunFailed, of_storage, refusal
 from gristmill.pipeline.store.records import FileFacts
 

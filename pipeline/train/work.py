@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gristmill.kernels.base.files import write_whole
+from gristmill.kernels.common.files import write_whole
+from gristmill.kernels.common.settings import in_a_sentence
 from gristmill.pipeline.ablate.evaluation import documents_of, file_of_choices, texts_spec
 from gristmill.pipeline.ablate.facts import read_facts
 from gristmill.pipeline.ablate.feeding import rows_and_order
@@ -25,7 +26,6 @@ from gristmill.pipeline.train.plan import LoadedPlan
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.orders import AsWritten, RowOrder, Shuffled, bucket_stretches, segment_stretches
 from gristmill.shards.reader import ShardSet, open_shards
-from gristmill.stages.checks import in_a_sentence
 
 if TYPE_CHECKING:
     import torch

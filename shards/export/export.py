@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from gristmill.kernels.base.files import whole_folder
+from gristmill.kernels.common.files import whole_folder
 from gristmill.shards.export.columns import FORMATS as FILES, SCHEMAS, columns_of, write_columns
 from gristmill.shards.export.datatrove import write_datatrove
 from gristmill.shards.export.hub import write_hub

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from gristmill.kernels.base.files import whole_folder
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.files import whole_folder
 from gristmill.kernels.rows.pack import best_fit
 from gristmill.shards.export.megatron import HEADER, MAGIC, VERSION
 from gristmill.shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, shard_table

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from gristmill.kernels.common.settings import in_a_sentence, nearest
 from gristmill.stages.blend.groups import parts_of, quoted
-from gristmill.stages.checks import in_a_sentence, nearest
 
 OTHERS = "others"
 SMALL = "(small)"  # the last part of the name of joined cells

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.settings import in_a_sentence, nearest
 from gristmill.mixing import draw
 from gristmill.mixing.weights.supply import ShortSupply, Supply, simulated_epoching
 from gristmill.stages.blend.cells import caps_of, is_by_part, joined, smaller_than
@@ -27,7 +28,7 @@ from gristmill.stages.blend.examples import CellExamples
 from gristmill.stages.blend.figures import mix_figures
 from gristmill.stages.blend.groups import group_names, parts_of
 from gristmill.stages.blend.methods import AnyMethod, ChosenMix, Given, Proportional, Regmix, choose
-from gristmill.stages.checks import Complaint, RecipeContext, in_a_sentence, nearest
+from gristmill.stages.checks import Complaint, RecipeContext
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.one_of import OneOf, name_of

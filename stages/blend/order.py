@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.settings import Settings
 from gristmill.mixing.curriculum.curriculum import (
     MOST_SEGMENTS,
     Anneal,
@@ -41,7 +42,7 @@ from gristmill.stages.blend.groups import group_names, numbers_of
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.one_of import OneOf, name_of
-from gristmill.stages.stage import CannotRun, Global, Settings
+from gristmill.stages.stage import CannotRun, Global
 from gristmill.stages.text.directions import EASY_WHEN_HIGH
 
 SAMPLE = 1 << 16  # documents of a group by which ranks are told

@@ -20,8 +20,8 @@ import zstandard
 from isal import igzip
 from pydantic import Field
 
+from gristmill.kernels.common.settings import Settings
 from gristmill.stages.read.arrow import batches
-from gristmill.stages.stage import Settings
 
 PACKED = (".gz", ".zst", ".zstd")
 KINDS = (".jsonl", ".ndjson", ".json", ".parquet", ".parq", ".arrow", ".feather", ".ipc", ".arrows")

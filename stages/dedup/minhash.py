@@ -22,6 +22,7 @@ from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.settings import PLACEMENT
 from gristmill.kernels.duplicates.minhash import band_hashes, bands_for, chance_of_meeting, signatures
 from gristmill.kernels.duplicates.nominate import pairs_in_buckets, pairs_with_saved, siblings
 from gristmill.kernels.words.tokens import jaccard_of_pairs, shingle_sets
@@ -37,7 +38,7 @@ from gristmill.stages.dedup.near import (
 from gristmill.stages.dedup.policy import PolicyColumns, SurvivorPolicy
 from gristmill.stages.dedup.survivors import RUN
 from gristmill.stages.flow import Dataset, Flow, Rows
-from gristmill.stages.stage import PLACEMENT, CannotRun
+from gristmill.stages.stage import CannotRun
 
 BandHashes = Callable[..., tuple[Array, Array]]
 

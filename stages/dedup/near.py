@@ -94,6 +94,7 @@ class NearDuplicates:
         return members
 
     def prepare(self, docs: pa.Table | None = None) -> None:
+        """Compile what compares documents; `docs`: two to try it on."""
         two_texts = {"text": ["one of two texts", "the other of two texts"]}
         sketches = self.stage.sketches(pa.table(two_texts) if docs is None else docs)
         edge = np.array([0]), np.array([1])

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from gristmill.kernels.common.settings import nearest
 from gristmill.stages.blend.groups import numbers_of
-from gristmill.stages.checks import Complaint, RecipeContext, nearest
+from gristmill.stages.checks import Complaint, RecipeContext
 from gristmill.stages.dedup.dates import moments
 from gristmill.stages.dedup.figures import duplicate_figures
 from gristmill.stages.figures import Report, StageFigures

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from gristmill.kernels.common.settings import PLACEMENT, Settings
 from gristmill.stages.device import on_device
 from gristmill.stages.paths import RecipePath
-from gristmill.stages.stage import PLACEMENT, Settings
 
 if TYPE_CHECKING:
     from gristmill.classifiers.llm.model import LanguageModel

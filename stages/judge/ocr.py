@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from gristmill.kernels.common.settings import PLACEMENT
 from gristmill.stages.device import on_device
 from gristmill.stages.documents import PAGE, as_json, column_of
 from gristmill.stages.figures import FactList, Report, StageFigures
@@ -29,7 +30,7 @@ from gristmill.stages.paths import PathRole
 from gristmill.stages.pdf.document import text_of
 from gristmill.stages.pdf.files import Limits, Opened, Unreadable, read_pdf, render_pages
 from gristmill.stages.read.payload import is_pdf
-from gristmill.stages.stage import PLACEMENT, Applied, CannotRun, Rewrite, Signals, Verdict, with_columns
+from gristmill.stages.stage import Applied, CannotRun, Rewrite, Signals, Verdict, with_columns
 
 if TYPE_CHECKING:
     from gristmill.classifiers.llm.account import Account

@@ -23,9 +23,9 @@ import numpy as np
 import xxhash
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
-from gristmill.stages.checks import nearest
+from gristmill.kernels.common.settings import nearest
+from gristmill.stages.checks import snake_case
 from gristmill.stages.paths import RecipePath
-from gristmill.stages.settings import snake_case
 from gristmill.stages.stage import CannotRun, Map, Verdict
 from gristmill.stages.state import GENERATORS, State, state_of
 

@@ -13,13 +13,13 @@ from typing import Annotated, BinaryIO, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from gristmill.kernels.common.settings import PLACEMENT, Settings
 from gristmill.stages.documents import Collector, Reading
 from gristmill.stages.read.members import Codec, Gzip, Window
 from gristmill.stages.read.records import Broken, Record
 from gristmill.stages.read.warc import Archived, Warc
-from gristmill.stages.settings import Settings
 from gristmill.stages.sizes import Bytes
-from gristmill.stages.stage import PLACEMENT, InputAccess, InputFiles, Origin
+from gristmill.stages.stage import InputAccess, InputFiles, Origin
 
 COMMON_CRAWL = "https://data.commoncrawl.org/"
 NEWS = re.compile(r"CC-NEWS-\d{4}-\d{2}")

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.common.settings import PLACEMENT
 from gristmill.kernels.vectors.int8 import nearest
 from gristmill.stages.dedup.minhash import lacking_for_gpu
 from gristmill.stages.figures import CountBars, FactList, Report, StageFigures
@@ -24,7 +25,7 @@ from gristmill.stages.semantic.learning import (
     no_centres,
 )
 from gristmill.stages.semantic.vectors import vectors_in
-from gristmill.stages.stage import PLACEMENT, CannotRun, Global
+from gristmill.stages.stage import CannotRun, Global
 
 A_CLUSTER = 500  # documents for a cluster, where their number is not given
 MOST = 65_536

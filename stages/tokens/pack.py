@@ -18,6 +18,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.settings import PLACEMENT
 from gristmill.kernels.rows.pack import LONGEST_ROW, Packed, best_fit, concatenate, fewest_rows, one_each
 from gristmill.mixing.draw import copy_keys
 from gristmill.shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, dtype_of, shard_table
@@ -27,7 +28,7 @@ from gristmill.stages.blend.groups import group_names
 from gristmill.stages.dedup.sorted_rows import begins_run
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow, Published
-from gristmill.stages.stage import PLACEMENT, CannotRun, Global
+from gristmill.stages.stage import CannotRun, Global
 from gristmill.stages.tokens.figures import card_of_shards, packing_figures
 from gristmill.stages.tokens.folders import CELLS, folder_of_cell, folder_of_sets
 

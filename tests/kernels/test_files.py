@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.kernels.base.files import whole_file, whole_folder
+from gristmill.kernels.common.files import whole_file, whole_folder
 
 
 class Broke(Exception):

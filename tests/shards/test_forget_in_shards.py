@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gristmill.kernels.base.files import whole_file
+from gristmill.kernels.common.files import whole_file
 from gristmill.kernels.rows.pack import best_fit
 from gristmill.shards import forget as forgetting
 from gristmill.shards.forget import WAITING_INDEX, forget_in_set, held_in_set

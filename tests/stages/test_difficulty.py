@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings as how, strategies as st
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages import Difficulty
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.text.common_words import learn_common_words
 from gristmill.stages.text.difficulty import ENGLISH_ONLY, SIGNALS
 from gristmill.stages.text.directions import EASY_WHEN_HIGH

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages import FromMeta
-from gristmill.stages.settings import SettingsError
 
 
 def brought(stage: FromMeta, *metas: Any) -> dict[str, list[Any]]:

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.sample import Sample, splitmix64
-from gristmill.stages.settings import SettingsError
 
 UIDS = np.random.default_rng(1).integers(0, 2**64, 100_000, dtype=np.uint64)
 TABLE = pa.table({"uid": UIDS})

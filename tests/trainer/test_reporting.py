@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from gristmill.trainer.run import energy, reporting
-from gristmill.trainer.run.energy import Energy
+from gristmill.kernels.common import energy
+from gristmill.kernels.common.energy import Energy
+from gristmill.trainer.run import reporting
 from gristmill.trainer.run.progress import Progress
 from gristmill.trainer.run.reporting import Reporter
 from gristmill.trainer.step.parallel import ALONE, grid_of

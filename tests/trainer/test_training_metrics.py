@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from gristmill.kernels.common.energy import Energy
 from gristmill.trainer.model.flops import Flops, flops_of
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.run.energy import Energy
 from gristmill.trainer.run.metrics import MemoryUse, Metrics, Work, line_of, memory_in_use, read_metrics
 
 SHAPE = DecoderShape(vocabulary=50, hidden=16, layers=2, heads=2, kv_heads=1, mlp=32)

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gristmill.kernels.base.files import whole_folder
+from gristmill.kernels.common.files import whole_folder
 from gristmill.trainer.model.llama_config import LlamaError
 
 CONFIG, ONE_FILE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"

@@ -1,4 +1,4 @@
-"""A training run: settings, data feed, schedule, loop, guards, metrics, and energy.
+"""A training run: settings, data feed, schedule, loop, guards, and metrics.
 
 From outside: `loop.train` and `settings.Training`.
 """

@@ -28,9 +28,9 @@ from typing import Any
 
 import torch
 
-from gristmill.kernels.base.files import write_whole
+from gristmill.kernels.common.energy import Energy, grams_co2
+from gristmill.kernels.common.files import write_whole
 from gristmill.trainer.model.flops import Flops, mfu
-from gristmill.trainer.run.energy import Energy, grams_co2
 
 Line = dict[str, Any]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gristmill.kernels.base.files import write_whole
+from gristmill.kernels.common.files import write_whole
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.shapes import DecoderShape

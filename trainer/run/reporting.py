@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from gristmill.kernels.common.energy import Energy, machine_name, meter_for
 from gristmill.trainer.model.flops import Flops, flops_of, peak_of
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.run.energy import Energy, machine_name, meter_for
 from gristmill.trainer.run.feed import BatchFacts
 from gristmill.trainer.run.metrics import MemoryUse, Metrics, Work, line_of, memory_in_use
 from gristmill.trainer.run.progress import METRICS, Progress

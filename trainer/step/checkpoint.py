@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gristmill.kernels.base.files import whole_folder
+from gristmill.kernels.common.files import whole_folder
 from gristmill.trainer.step.parallel import ALONE, RankGroup
 from gristmill.trainer.step.parts import (
     Part,

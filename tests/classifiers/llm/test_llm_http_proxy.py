@@ -13,10 +13,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import pytest
 
-from gristmill.classifiers.llm.http import Endpoint, HttpModel, proxy_for
+from gristmill.classifiers.llm.http import Endpoint, HttpModel
 from gristmill.classifiers.llm.model import Answer, LanguageModelError, Request
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply
 
@@ -217,27 +216,6 @@ def test_hosts_of_no_proxy_are_asked_directly(server: LanguageServer, monkeypatc
         proxy.lines.clear()
         monkeypatch.setenv("NO_PROXY", "inside.example,0.0.0.0")
         assert [answer.text for answer in ask(url).values()] == ["an answer"] * 3 and not proxy.lines
-
-
-def test_who_goes_through_which_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def proxy_of(url: str) -> str:
-        proxy = proxy_for(httpx2.URL(url))
-        return str(proxy.url) if proxy else ""
-
-    assert proxy_of("https://model.example/v1") == ""
-    monkeypatch.setenv("HTTPS_PROXY", "http://secure.proxy:3128")
-    monkeypatch.setenv("HTTP_PROXY", "plain.proxy:8080")
-    monkeypatch.setenv("ALL_PROXY", "socks5://any.proxy:1080")  # not spoken here, and not needed
-    monkeypatch.setenv("NO_PROXY", "inside.example, .corp.example,10.0.0.7,port.example:443")
-    assert proxy_of("https://model.example/v1") == "http://secure.proxy:3128"
-    assert proxy_of("http://model.example/v1") == "http://plain.proxy:8080"
-    assert proxy_of("https://port.example:8443/v1") == "http://secure.proxy:3128"
-    for host in (
-        "inside.example", "gpu.corp.example", "10.0.0.7", "port.example", "localhost", "127.0.0.1", "[::1]",
-    ):  # fmt: skip
-        assert proxy_of(f"https://{host}/v1") == "", host
-    monkeypatch.setenv("NO_PROXY", "*")
-    assert proxy_of("https://model.example/v1") == ""
 
 
 @pytest.mark.parametrize(

@@ -322,4 +322,4 @@ def test_kernels_compile_once_whatever_is_given():
         assert_whole(one_each(lengths, 5), lengths, 5)
         assert_whole(concatenate(lengths, 5), lengths, 5)
     for kernel in (pack._choose_rows, pack._count_rows, pack._lay_out, pack._count_concatenated, pack._concatenate):
-        assert len(kernel.signatures) == 1
+        assert len(kernel.compiled.signatures) == 1

@@ -74,7 +74,7 @@ def test_a_worker_that_says_that_it_has_a_gpu_is_asked_to_use_it(
 
 
 def test_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "CONNECTS", "1s")
+    monkeypatch.setattr(workers, "CONNECT", 1.0)
     with pytest.raises(RunFailed, match=r"no scheduler answers at tcp://127\.0\.0\.1:9"):
         crew_of(None, "tcp://127.0.0.1:9")
     with pytest.raises(RecipeError, match="--workers 0"):

@@ -194,8 +194,8 @@ def test_every_door_to_the_terminal_takes_controls_out() -> None:
 @pytest.mark.parametrize(
     ("tasks", "counts", "said"),
     [
-        (2, {"notes": (20, 20), "text_signals": (20, 20)}, "begun: 2 of 4 parts done"),
-        (5, {"notes": (40, 40), "text_signals": (40, 40), "gopher_quality": (10, 10)}, "begun: 1 of 4 parts done"),
+        (2, {"notes": (20, 20), "text_signals": (20, 20), "gopher_quality": (20, 20)}, "begun: 2 of 4 parts done"),
+        (3, {"notes": (30, 30), "text_signals": (30, 30), "gopher_quality": (30, 30)}, "begun: 3 of 4 parts done"),
         (0, {}, "never run"),
     ],
 )

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.blend.methods import Given, MostUtility, Temperature, Unimax, Utilimax
 from gristmill.stages.blend.mix import Mix
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.stages.scattered import Scattered
 

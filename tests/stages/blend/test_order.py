@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.blend import order as order_module
 from gristmill.stages.blend.order import Curriculum, Order
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.stages.scattered import Scattered
 

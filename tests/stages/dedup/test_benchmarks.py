@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages import BenchmarkOverlap
 from gristmill.stages.dedup.benchmarks import Benchmark, BenchmarkError, texts_of
-from gristmill.stages.settings import SettingsError
 
 ROWS = [
     {

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.kernels.duplicates.bloom import walk_plain
 from gristmill.kernels.duplicates.paragraphs import grams_of_unit_plain, lines_plain, without_units_plain
 from gristmill.kernels.words.token_rules import tokens_plain
 from gristmill.stages.dedup.bloom import NEVER, BloomDedup
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.stages.scattered import fates
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline import fingerprint
 from gristmill.stages import BenchmarkOverlap, CutContamination, Decontaminate
-from gristmill.stages.settings import SettingsError
 
 PROSE = Path(__file__).parents[3].parent / "shared" / "data" / "prose.parquet"
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.dedup.exact import ExactDedup
 from gristmill.stages.dedup.policy import Preference
 from gristmill.stages.dedup.survivors import hexadecimal
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.stages import scattered
 from tests.stages.scattered import Scattered, members_plain

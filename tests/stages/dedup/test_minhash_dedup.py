@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.kernels.words.token_rules import jaccard_plain, shingles_plain
 from gristmill.stages import MinHashDedup
 from gristmill.stages.dedup import minhash
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun, snake_case
 from tests.stages.scattered import Scattered
 

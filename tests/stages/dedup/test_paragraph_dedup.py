@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.kernels.duplicates.paragraphs import hashes_of_units, lines_plain, paragraphs_plain, without_units_plain
 from gristmill.kernels.words.token_rules import tokens_plain
 from gristmill.stages.dedup import paragraph
 from gristmill.stages.dedup.paragraph import ParagraphDedup, _pairs_in
-from gristmill.stages.settings import SettingsError
 from tests.stages.scattered import fates
 
 SCHEMA = pa.schema(

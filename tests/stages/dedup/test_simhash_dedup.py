@@ -13,10 +13,10 @@ from hypothesis import given, settings, strategies as st
 from test_minhash_dedup import prose, table
 
 from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.kernels.duplicates.simhash import fingerprint_plain, fingerprints, pairs_within, tables_of
 from gristmill.stages import SimHashDedup
 from gristmill.stages.dedup.simhash import key_of
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import snake_case
 from tests.stages.scattered import Scattered
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.kernels.words.token_rules import tokens_plain
 from gristmill.stages.dedup import slices
 from gristmill.stages.dedup.substring import SubstringDedup, united
-from gristmill.stages.settings import SettingsError
 from tests.reference.suffix_plain import mended_plain, repeats_plain
 from tests.stages import scattered
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.kernels.urls.keys import parts_of_key_plain
 from gristmill.kernels.urls.urls import canonical_plain
 from gristmill.stages.dedup.url import UrlDedup
-from gristmill.stages.settings import SettingsError
 from tests.stages.scattered import fates, members_plain
 
 TEXT = pa.string()

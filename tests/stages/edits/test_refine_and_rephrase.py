@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.figures.metrics import figures_of
@@ -25,7 +26,6 @@ from gristmill.shards.card import dataset_card
 from gristmill.stages import Refine, Rephrase
 from gristmill.stages.documents import uid_of
 from gristmill.stages.edits.made import made_uid
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from gristmill.stages.tokens.figures import synthetic_of
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of

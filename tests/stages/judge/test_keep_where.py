@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages import KeepWhere
-from gristmill.stages.settings import SettingsError
 
 
 def test_a_bound_is_rounded_as_its_signal_was() -> None:

@@ -17,13 +17,13 @@ import pytest
 
 from gristmill.classifiers.judge import load_judge
 from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline.report.build import build_report
 from gristmill.stages import Judge, KeepLabels, Label, LlmLabel
 from gristmill.stages.documents import uid_of
 from gristmill.stages.judge import llm_score
 from gristmill.stages.judge.label import learned_languages
 from gristmill.stages.rules.language import plain_language
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.classifiers.labelled import BAD, GOOD, QUALITY, texts_of, two_kinds
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of

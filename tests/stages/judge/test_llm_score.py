@@ -15,6 +15,7 @@ import pytest
 from gristmill.classifiers.llm.answers import AnswerFolder
 from gristmill.classifiers.llm.model import ABSENT, Answer
 from gristmill.classifiers.rating.rubric import ByRubric
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.progress.progress import Quiet
@@ -22,7 +23,6 @@ from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
 from gristmill.stages import GopherQuality, LlmScore
 from gristmill.stages.documents import uid_of
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.judge import quantiles
 from gristmill.stages.judge.quantile_buckets import QuantileBuckets
 from gristmill.stages.judge.quantiles import score_of, sorted_keys
 from gristmill.stages.judge.threshold import Threshold
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.stages.scattered import Scattered
 

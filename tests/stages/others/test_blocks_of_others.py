@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.recipe.registry import spec_of
 from gristmill.stages import Datatrove, Nemo
 from gristmill.stages.others import blocks
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Applied, CannotRun, Stage
 
 FILTERS, FORMATTERS = "datatrove.pipeline.filters", "datatrove.pipeline.formatters"

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages import OptOut
 from gristmill.stages.rights.agents import LISTS, named_agents
 from gristmill.stages.rights.site_table import host_of
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Rule, Signals
 
 GPT = "User-agent: GPTBot\nDisallow: /\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages import FinewebQuality, GopherQuality, GopherRepetition, TextSignals
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Signals
 
 PROSE = " ".join(

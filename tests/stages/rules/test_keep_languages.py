@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.rules.language import KeepLanguages
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import Signals
 
 TABLE = pa.record_batch(

@@ -7,7 +7,7 @@ import gzip
 import pyarrow as pa
 import pytest
 
-from gristmill.stages.settings import SettingsError
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.text.bad_words import BadWords, FewBadWords
 
 LIST = "bad\nbad word\n\nx-rated\nПлохо\n🖕\n"

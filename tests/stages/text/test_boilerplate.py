@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from gristmill.stages.settings import SettingsError
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.text.boilerplate import Boilerplate
 
 

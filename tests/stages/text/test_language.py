@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gristmill.classifiers.fasttext.model import ModelFileError
-from gristmill.stages.settings import SettingsError
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.stage import Annotate
 from gristmill.stages.text.language import UNKNOWN, Language, ParagraphLanguages, model_path
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.kernels.base import columns
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.kernels.personal_data.spans import KINDS
 from gristmill.stages import PersonalData
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from tests.reference.spans_plain import spans_plain
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings as how, strategies as st
 
-from gristmill.stages.settings import SettingsError
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.text.signals import SIGNALS, TextSignals
 
 ODD = [

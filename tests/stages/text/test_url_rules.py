@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages import UrlRules
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.text import url_lists
 from gristmill.stages.text.url_lists import WantedLists
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.blend.order import Order
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from gristmill.stages.tokens.folders import owner_of_set
 from gristmill.stages.tokens.pack import Pack

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from gristmill.kernels.common.settings import SettingsError
 from gristmill.shards import format as shard_format
-from gristmill.stages.settings import SettingsError
 from gristmill.stages.stage import CannotRun
 from gristmill.stages.tokens import encoding, training
 from gristmill.stages.tokens.encoding import TextEncoder

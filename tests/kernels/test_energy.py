@@ -12,8 +12,8 @@ import pynvml
 import pytest
 import torch
 
-from gristmill.trainer.run import energy
-from gristmill.trainer.run.energy import (
+from gristmill.kernels.common import energy
+from gristmill.kernels.common.energy import (
     Energy,
     Gpu,
     Machine,
@@ -187,5 +187,5 @@ def test_a_machine_adds_up_what_has_a_meter_and_says_nothing_without_one():
 
 
 def test_a_mill_reads_meters_without_torch():
-    code = "import sys; from gristmill.trainer.run.energy import Machine; Machine.here().joules(); assert 'torch' not in sys.modules"
+    code = "import sys; from gristmill.kernels.common.energy import Machine; Machine.here().joules(); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,17 +1,13 @@
-"""Settings of stages and recipes: checked, frozen, and refusing what they do not know."""
+"""Settings of stages, recipes and plans: checked, frozen, refusing what they do not know, with errors of one line."""
 
 from __future__ import annotations
 
-import re
+import difflib
 import reprlib
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
-
-from gristmill.kernels.base.types import Mask
-from gristmill.stages.checks import nearest
-from gristmill.stages.paths import FOLDER
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -60,33 +56,12 @@ def in_one_line(called: str, error: ValidationError, fields: list[str]) -> str:
     return f"{called}: {'; '.join(faults)}"
 
 
-def of_a_recipe(info: ValidationInfo) -> bool:
-    """Are settings those of a recipe, as a person wrote them?"""
-    return info.context is not None and FOLDER in info.context
+def nearest(name: str, known: Iterable[str], alike: float = 0.6) -> list[str]:
+    """The likeliest spelling, alone in a list; none where nothing is near."""
+    return difflib.get_close_matches(name, list(known), n=1, cutoff=alike)
 
 
-class Range(Settings):
-    """A closed interval; an end that is absent is open."""
-
-    low: Annotated[float | None, Field(description="the lowest value in it")] = None
-    high: Annotated[float | None, Field(description="the highest value in it")] = None
-
-    @model_validator(mode="after")
-    def _ends_are_in_order(self, info: ValidationInfo) -> Self:
-        if of_a_recipe(info) and self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(f"low {self.low:,g} is above high {self.high:,g}: no value lies between them")
-        return self
-
-    def holds(self, values: np.ndarray[Any, Any]) -> Mask:
-        inside = np.ones(len(values), dtype=bool)
-        if self.low is not None:
-            inside &= values >= self.low
-        if self.high is not None:
-            inside &= values <= self.high
-        return inside
-
-
-def snake_case(name: str) -> str:
-    """`GopherQuality` is `gopher_quality`; MinHash and SimHash are one word each."""
-    name = re.sub("(Min|Sim)Hash", r"\1hash", name)
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+def in_a_sentence(names: Sequence[str], most: int = 4) -> str:
+    """Names as a sentence has them: a, b and c."""
+    words = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
