@@ -78,7 +78,9 @@ def test_names_and_files_are_there(page: str) -> None:
     files -= {"shards/README.md"}  # the card of a run
     assert [name for name in sorted(files) if not (ROOT / name).is_file()] == []
     programs = set(re.findall(r"-m (benchmarks(?:\.\w+)+)", text)) - {"benchmarks.ROOM.NAME"}
-    assert [name for name in sorted(programs) if not Path(ROOT, *name.split(".")).with_suffix(".py").is_file()] == []
+    paths = {name: Path(ROOT, *name.split(".")) for name in sorted(programs)}
+    files = [path / "__main__.py" if path.is_dir() else path.with_suffix(".py") for path in paths.values()]
+    assert [file for file in files if not file.is_file()] == []
     links = set(re.findall(r"\]\((?!https?:)([\w/.-]+\.\w+)\)", text))
     links = {name for name in links if not re.match(r"(?:\.\./)*reference/", name)}  # made as the book is built
     assert [name for name in sorted(links) if not (ROOT / page).parent.joinpath(name).is_file()] == []

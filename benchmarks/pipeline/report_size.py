@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gristmill.pipeline.leg.bound_rule import run_decide
+from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data.samples import legs_with_rules, run_samples, task_of_samples
@@ -92,16 +92,15 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
         )
         part = new_part(f"part-{number:05d}-{number:012x}", source, rows, 40 * rows, facts, [])
         rejects = {"keep": 0.01, "text": True}
+        phase = {
+            "task": f"{number:08x}", "segment": "language", "stages": [], "rules": written, "documents": True,
+            "beside": False, "measured_again": {}, "texts_kept": [],
+        }  # fmt: skip
         task = {
-            "task": f"{number:08x}",
-            "leg": "language",
-            "part": part,
-            "rules": written,
-            "rejects": rejects,
-            "out": store.address,
-            "source": source,
-        }
-        result = run_decide(task)
+            "task": f"{number:08x}", "kind": "partition", "key": part["key"], "phases": [phase], "part": part,
+            "rejects": rejects, "out": store.address, "source": source, "reader": None,
+        }  # fmt: skip
+        [result] = run_map_task(task)["phases"]
         for called, plain in result["counts"].items():
             totals[called][source].add(Count.from_plain(plain))
         parts.append(part)

@@ -14,7 +14,7 @@ from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.executor import GROUP_BYTES, Executor, InlineExecutor
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
 from gristmill.pipeline.formatting import plain
-from gristmill.pipeline.leg.resume import as_one, by_name, resume
+from gristmill.pipeline.leg.resume import as_one, by_name, names_in, resume
 from gristmill.pipeline.progress.progress import UI
 from gristmill.pipeline.shuffle.spill import files_of_rows
 from gristmill.pipeline.store.journal import Journal
@@ -67,8 +67,8 @@ class Engine:
             self._waiting[task["task"]] = task
 
     def run(self, tasks: Iterable[Task], required: bool = True) -> dict[str, Result]:
-        """The result of every task, by fingerprint. Tasks that are not required are for the report: they may fail, and
-        where no workers are there yet none are started for a little work."""
+        """The result of every task, and of every phase of a map task, by fingerprint. Tasks that are not required are
+        for the report: they may fail, and where no workers are there yet none are started for a little work."""
         tasks = list(tasks)
         results: dict[str, Result] = {}
         missing: list[Task] = []
@@ -98,7 +98,7 @@ class Engine:
             few = not required and not self.executor.started and sum(task["cost"] for task in missing) <= GROUP_BYTES
             results |= self._run_inline(missing) if few else self._run_on_executor(missing)
             self.journal.flush()
-        return {task["task"]: results[task["task"]] for task in tasks}
+        return {name: results[name] for task in tasks for name in names_in(task) if name in results}
 
     def report(self, tasks: Sequence[Task]) -> list[Result]:
         """The results of tasks for the report, in order, or why one failed."""

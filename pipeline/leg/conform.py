@@ -8,8 +8,8 @@ tasks write what they have; where that differs, files that lack columns are rewr
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +19,8 @@ from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import PartWriter, part_writers, schema_hash, staged
 from gristmill.pipeline.store.records import ConformTask, FileFacts, Result
 from gristmill.pipeline.store.storage import Store
+
+Columns: TypeAlias = Mapping[str, pa.DataType | None]  # in order; None where no type holds the values of all
 
 
 def conform_tasks(store: Store, sink: str, files: Sequence[FileFacts]) -> list[ConformTask]:
@@ -83,14 +85,22 @@ def own_columns(store: Store, facts: FileFacts) -> pa.Schema:
         return pq.read_schema(file).remove_metadata()
 
 
-def columns_of_all(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """All columns by name, each of the type that holds all values. A column without such a type stays as it is."""
+def columns_of_all(schemas: Iterable[pa.Schema]) -> Columns:
+    """All columns by name, each of the type that holds all values. Each comes after those that any file has before it;
+    of those that nothing orders, the first by name."""
     types: dict[str, list[pa.DataType]] = {}
+    before: dict[str, set[str]] = {}
     for schema in schemas:
-        for field in schema:
+        for place, field in enumerate(schema):
             types.setdefault(field.name, []).append(field.type)
-    columns = [(name, common_type(types[name])) for name in sorted(types)]
-    return pa.schema([(name, kind) for name, kind in columns if kind is not None])
+            before.setdefault(field.name, set()).update(schema.names[:place])
+    columns: dict[str, pa.DataType | None] = {}
+    while len(columns) < len(types):
+        waiting = [name for name in types if name not in columns]
+        free = [name for name in waiting if before[name] <= columns.keys()]
+        name = min(free or waiting)
+        columns[name] = common_type(types[name])
+    return columns
 
 
 def common_type(kinds: list[pa.DataType]) -> pa.DataType | None:
@@ -105,11 +115,10 @@ def common_type(kinds: list[pa.DataType]) -> pa.DataType | None:
         return None
 
 
-def conformed(own: pa.Schema, columns: pa.Schema) -> pa.Schema:
-    """The columns of a file as they should be: its own in their order, then those that it lacks."""
-    types = {field.name: field.type for field in columns}
-    there = [(field.name, types.get(field.name, field.type)) for field in own]
-    return pa.schema([*there, *((name, kind) for name, kind in types.items() if name not in own.names)])
+def conformed(own: pa.Schema, columns: Columns) -> pa.Schema:
+    """The columns of a file as they should be. It keeps a type of its own for a column that has none for all."""
+    typed = [(name, kind or (own.field(name).type if name in own.names else None)) for name, kind in columns.items()]
+    return pa.schema([(name, kind) for name, kind in typed if kind is not None])
 
 
 def filled(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:

@@ -361,8 +361,8 @@ class _StagePhase:
         return batch
 
     def before(self, step: _Step, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Keep what a rewrite is about to change and a rule of this segment looks at: the text, and signals that will be
-        measured again."""
+        """Keep what a rewrite is about to change and a rule of this segment looks at: the text, and signals that will
+        be measured again."""
         if not isinstance(step.stage, Rewrite):
             return batch
         called = step.called
@@ -527,10 +527,9 @@ class _Judged:
 class _RulePhase:
     """The rules of a segment, from the signals that were measured on it.
 
-    Every rule looks at every document that came in, so that all reasons are on record; a document goes by the first rule
-    that drops it. The verdicts are stored row by row beside the documents; the texts of those that go are copied into
-    the rejects.
-    """
+    Every rule looks at every document that came in, so that all reasons are on record; a document goes by the first
+    rule that drops it. The verdicts are stored row by row beside the documents; the texts of those that go are copied
+    into the rejects."""
 
     def __init__(
         self, task: MapTask, phase: Phase, store: Store, crash: CrashPolicy, writers: list[PartWriter]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 from gristmill.pipeline.store.partitions import identity, resting_on
 from gristmill.pipeline.store.records import MapTask, Part, Result, Task
@@ -56,5 +56,6 @@ def by_name(task: Task, result: Result) -> dict[str, Result]:
     return results
 
 
-def is_done(task: Task, names: Container[str]) -> bool:
-    return (task["phases"][0]["task"] if task["kind"] == "partition" else task["task"]) in names
+def names_in(task: Task) -> list[str]:
+    """The names under which results of a task are known."""
+    return [phase["task"] for phase in task["phases"]] if task["kind"] == "partition" else [task["task"]]

@@ -1,10 +1,9 @@
 """Recipe to plan: map nodes (map stages fused into one pass) and global stages, as a DAG in topological order.
 
-One task carries a partition through all segments of its map node. A segment is what is stored and resumed by itself: its
-measuring and rewriting stages see every document, its rules decide afterwards on what was measured, so that a new
+One task carries a partition through all segments of its map node. A segment is what is stored and resumed by itself:
+its measuring and rewriting stages see every document, its rules decide afterwards on what was measured, so that a new
 threshold is a pass over numbers. Segments are cut where text should be stored (`signals.pieces`); nodes at global
-stages, before an expensive stage that stands behind rules, and between CPU and GPU.
-"""
+stages, before an expensive stage that stands behind rules, and between CPU and GPU."""
 
 from __future__ import annotations
 
@@ -38,8 +37,8 @@ from gristmill.stages.stage import Annotate, Global, Map, Reader, Rule, Sink, St
 
 @dataclass(frozen=True)
 class Segment:
-    """Map stages whose output is stored together: documents, or signals and verdicts beside those of an earlier segment.
-    Fed by a source's files or by the partitions of earlier segments and global stages."""
+    """Map stages whose output is stored together: documents, or signals and verdicts beside those of an earlier
+    segment. Fed by a source's files or by the partitions of earlier segments and global stages."""
 
     name: str
     steps: tuple[Step, ...]
@@ -270,7 +269,8 @@ def make_plan(recipe: Recipe) -> Plan:
 
 
 def fused(stored: Sequence[Stored]) -> Iterator[Node]:
-    """The nodes that carry out segments and global stages: a segment goes on with those that feed it, as far as it may."""
+    """The nodes that carry out segments and global stages: a segment goes on with those that feed it, as far as it
+    may."""
     by_name = {each.name: each for each in stored}
     goes_on: dict[str, Segment] = {}  # by name of a segment, the one that follows in the same task
     for after in (each for each in stored if isinstance(each, Segment)):
@@ -292,8 +292,8 @@ def fused(stored: Sequence[Stored]) -> Iterator[Node]:
 
 
 def cut_between(before: Segment, after: Segment) -> bool:
-    """Whether two segments are worked on by tasks of their own: the second is expensive and rules stand before it, or one
-    needs a GPU and the other does not."""
+    """Whether two segments are worked on by tasks of their own: the second is expensive and rules stand before it, or
+    one needs a GPU and the other does not."""
     costly = any(isinstance(step.stage, Map) and step.stage.costly for step in after.steps)
     return before.gpu != after.gpu or (costly and bool(before.decides))
 

@@ -3,9 +3,9 @@
 `ProgressRecorder` stands between a run and its UI. It counts what the run reports, and gives the facts at any moment
 and to any thread: to a terminal, to Prometheus, to `logs/progress.json`.
 
-Time left is measured. For each map node, seconds of a worker for a byte are an exponentially weighted moving average over
-the tasks that finished. A map node of which no task has finished is unknown. So is a global stage, whose number of rounds
-nobody knows, unless an earlier run in the folder measured it. While one node is unknown, so is the whole run.
+Time left is measured. For each map node, seconds of a worker for a byte are an exponentially weighted moving average
+over the tasks that finished. A map node of which no task has finished is unknown. So is a global stage, whose number of
+rounds nobody knows, unless an earlier run in the folder measured it. While one node is unknown, so is the whole run.
 """
 
 from __future__ import annotations

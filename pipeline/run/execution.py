@@ -272,14 +272,14 @@ class Execution:
                 for task in of_node
                 if engine.journal.documents_of(first_of(task)) is not None
             }
-            results |= self.results(engine, tasks, counted)
+            results |= self.results(engine, tasks, results, counted)
             short = [
                 node
                 for node in nodes
                 if node.source is not None
                 and self.takes_more(node.source.name, tasks[node.name], results, engine.journal)
             ]
-        return tasks, results | self.results(engine, tasks, set())
+        return tasks, results | self.results(engine, tasks, results)
 
     def takes_more(self, source: str, tasks: list[MapTask], results: dict[str, Result], journal: Journal) -> bool:
         """Have the partitions of a source given fewer documents than are asked for, and are there more? How many they
@@ -301,11 +301,17 @@ class Execution:
         return True
 
     def results(
-        self, engine: Engine, tasks: Mapping[str, Sequence[MapTask]], without: Container[str]
+        self,
+        engine: Engine,
+        tasks: Mapping[str, Sequence[MapTask]],
+        known: Mapping[str, Result],
+        without: Container[str] = (),
     ) -> dict[str, Result]:
-        """The result of every phase of the tasks of some nodes, less tasks `without`."""
+        """The result of every phase of the tasks of some nodes, less those that are `known` and tasks `without`."""
         self.at_work = {task["task"]: task for of_node in tasks.values() for task in of_node}
-        return engine.run(task for name, task in self.at_work.items() if name not in without)
+        return engine.run(
+            task for name, task in self.at_work.items() if name not in without and first_of(task) not in known
+        )
 
     def take(self, task: MapTask, results: Mapping[str, Result]) -> None:
         """Note the results of a task: its account, and its partition as each segment left it."""

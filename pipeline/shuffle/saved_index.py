@@ -258,8 +258,8 @@ def identities_of_loaded(step: Step) -> list[str]:
 
 
 def forget_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:
-    """Remove the rows of some documents from a saved index; how many went. After a kill it can be called again: files that the
-    index does not name go with the next call."""
+    """Remove the rows of some documents from a saved index; how many went. After a kill it can be called again: files
+    that the index does not name go with the next call."""
     index = read_index(saved)
     if index is None:
         return 0

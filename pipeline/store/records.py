@@ -206,8 +206,8 @@ class HeldTask(TaskHead):
 
 
 class Phase(TypedDict):
-    """What a map task does with a partition and stores: the stages of a segment, or its rules. It is journaled by itself,
-    so that a later run resumes behind it."""
+    """What a map task does with a partition and stores: the stages of a segment, or its rules. It is journaled by
+    itself, so that a later run resumes behind it."""
 
     task: str  # a fingerprint of the inputs and of all phases up to this one
     segment: str

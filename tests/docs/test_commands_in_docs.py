@@ -78,7 +78,8 @@ def test_a_block_of_commands(block: Block) -> None:
 def programs(line: str) -> Iterator[str]:
     """What is wrong with `python -m NAME --option`."""
     for name, rest in re.findall(r"python -m ((?:benchmarks|gristmill)[\w.]*)([^`|;#]*)", line):
-        path = ROOT.joinpath(*name.removeprefix("gristmill.").split(".")).with_suffix(".py")
+        folder = ROOT.joinpath(*name.removeprefix("gristmill.").split("."))
+        path = folder / "__main__.py" if folder.is_dir() else folder.with_suffix(".py")
         if name == "benchmarks.ROOM.NAME":
             continue
         if not path.is_file():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import gristmill
-from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import DaskExecutor
 from gristmill.pipeline.errors import RunFailed
 from tests.pipeline.engine.elsewhere import elsewhere
 from tests.pipeline.engine.here import work_here
@@ -60,7 +60,7 @@ def test_a_worker_that_differs_from_the_driver_ends_the_run_in_one_line(
             pytest.raises(RunFailed, match=r"sees another .*/in/0\.jsonl than the driver"),
         ):
             # the driver has listed its files by the time it connects
-            patch.setattr(Engine, "wait_for_workers", lambda *_: lines(tmp_path / "in/0.jsonl", ["other words"]))
+            patch.setattr(DaskExecutor, "wait_for_workers", lambda *_: lines(tmp_path / "in/0.jsonl", ["other words"]))
             gristmill.run(recipe, out, scheduler=machines.address)
         lines(tmp_path / "in/0.jsonl", [f"text 0 {place}" for place in range(20)])  # the same content at another time
         gristmill.run(recipe, out, scheduler=machines.address)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 import gristmill
 
+CHECKOUT = Path(__file__).resolve().parents[3]
 SHORT = 160  # characters of a value that is kept as it is; of longer ones the digest
 
 # Figures of time, memory and money, versions, and names of what lies below OUT, wherever they stand in a JSON value.
@@ -54,6 +55,7 @@ def plain(value: Any, folder: Path | str = "") -> Any:
 def words(text: str, folder: Path | str = "") -> str:
     """A text without places, fingerprints and times."""
     text = text.replace(str(folder), "HERE") if str(folder) else text
+    text = text.replace(str(CHECKOUT), "CHECKOUT")
     text = PORTS.sub(r"\1:PORT", text)
     text = MOMENTS.sub("MOMENT", FINGERPRINTS.sub("*", text))
     return TIMES.sub("TIME", without_hashes(text))

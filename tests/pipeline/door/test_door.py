@@ -114,9 +114,8 @@ def test_where_a_run_cannot_be_is_said(tmp_path: Path) -> None:
         RunFailed, match=r"tables lie in a folder beside the run, which cannot be written: .*Not a directory"
     ):
         recipe.run(tmp_path / "file" / "out")
-    for workers in (0, -1):
-        with pytest.raises(RecipeError, match=f"workers: {workers}; at least 1"):
-            recipe.run(tmp_path / "out", workers=workers)
+    with pytest.raises(RecipeError, match="workers: -1; at least 1"):
+        recipe.run(tmp_path / "out", workers=-1)
 
 
 def test_rows_that_are_no_table_are_told_by_row_and_column() -> None:

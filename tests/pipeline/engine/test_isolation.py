@@ -75,10 +75,9 @@ def carefully(
 
     class Isolating(InlineExecutor):
         def run_task(self, task: Task) -> Result:
-            if task["kind"] not in ("leg", "decide"):
+            if task["kind"] != "partition":
                 return super().run_task(task)
-            where = location if task["kind"] == "decide" or stage != "DeadlyRule" else None
-            return run_isolated(run_map_task, task, None, where, notes.append)
+            return run_isolated(run_map_task, task, None, location, notes.append)
 
     work_here(monkeypatch, Isolating)
     lines(folder / "docs.jsonl", texts(culprits))

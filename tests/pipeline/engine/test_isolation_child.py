@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from gristmill.pipeline.isolation import command, run_isolated
-from gristmill.pipeline.leg.bound_rule import run_decide
+from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.recipe.registry import spec_of
 from gristmill.pipeline.store.partitions import new_part, write_table
 from gristmill.pipeline.store.storage import Store
@@ -32,21 +32,26 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def decide_task(folder: Path) -> dict[str, Any]:
+def rule_task(folder: Path) -> dict[str, Any]:
     store = Store(str(folder))
     rows = {"uid": pa.array([1, 1 << 63, 2], pa.uint64()), "url": pa.nulls(3, pa.string()), "text": ["a", "b", "c"]}
     facts = write_table(store, "documents.parquet", pa.table(rows))
     part = {"leg": "a"} | new_part("k", "s", 3, 3, facts, [])
     rules = [{"stage": spec_of(Sample(rate=0.5), "sample"), "columns": {}, "texts": []}]
+    phase = {
+        "task": "0" * 32, "segment": "a", "stages": [], "rules": rules, "documents": True, "beside": False,
+        "measured_again": {}, "texts_kept": [],
+    }  # fmt: skip
     return {
-        "task": "0" * 32, "kind": "decide", "node": "a", "leg": "a", "key": "k", "source": "s", "out": str(folder), "part": part, "rules": rules,
-        "rejects": {"keep": 1.0, "text": True}, "cost": 3,
+        "task": "0" * 32, "kind": "partition", "node": "a", "key": "k", "source": "s", "out": str(folder), "part": part,
+        "phases": [phase], "rejects": {"keep": 1.0, "text": True}, "batch_bytes": 1 << 20, "reader": None, "files": [],
+        "inputs": [], "limit": None, "gpu": False, "cost": 3,
     }  # fmt: skip
 
 
 def test_it_takes_our_packages_wherever_it_is_started(shell: Path, tmp_path: Path) -> None:
-    result = run_isolated(run_decide, decide_task(tmp_path / "out"), None, None, print)
-    count = result["counts"]["sample"]
+    result = run_isolated(run_map_task, rule_task(tmp_path / "out"), None, None, print)
+    count = result["phases"][0]["counts"]["sample"]
     assert (count["docs_in"], count["quarantined"]) == (3, 0) and count["kept"] + sum(count["dropped"].values()) == 3
 
 

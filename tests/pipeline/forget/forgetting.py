@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -182,13 +183,14 @@ def inputs_without(inputs: Path, to: Path, uids: set[int]) -> int:
 
 
 def results(folder: Path) -> dict[str, bytes]:
-    """Outputs, rejects of all stages but readers, and saved indexes, byte for byte; documents between stages by part."""
+    """Outputs, rejects of all stages but readers, and saved indexes, byte for byte; rejects and documents between stages
+    by part, for their names have a hash of the inputs."""
     found = {}
     for path in sorted([*(folder / "out").rglob("*"), *(folder / "index").rglob("*")]):
         name = path.relative_to(folder).as_posix()
         if name.startswith(("out/write/", "out/shards/", "index/")) or "/rejects/" in name:
             if path.is_file() and path.name != "README.md" and not name.startswith(("out/stages/a/", "out/stages/b/")):
-                found[name] = path.read_bytes()
+                found[re.sub(r"(/rejects/[^.]*)[.]\w+", r"\1", name)] = path.read_bytes()
         elif name.startswith("out/legs/") and name.endswith(".documents.parquet"):
             found[f"{path.parent.name}/{path.name.split('.')[0]}"] = path.read_bytes()
     return found

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import GristmillError, RunFailed
 from gristmill.pipeline.inputs.portion import Portion
 from gristmill.pipeline.progress.progress import Quiet
@@ -73,7 +72,7 @@ RECIPE = (
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
 
 
 def fill(folder: Path, table: str, rows: int) -> None:
@@ -119,7 +118,7 @@ def test_a_run_resumes_and_reads_only_the_table_that_changed(tmp_path: Path) -> 
     assert leg.parts is not None and leg.up_to_date == leg.parts - 1
     ui = Counting()
     run(recipes.load(recipe), out, Where(1), ui)
-    assert ui.anew["pages", "leg"] == 1
+    assert ui.anew["pages", "stages"] == 1
 
 
 @pytest.mark.parametrize("limit", [5, 100, 1000])

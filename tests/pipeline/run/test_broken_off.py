@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.cli.upkeep import clean_up
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import DaskExecutor
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.overview import overview
 from gristmill.pipeline.process_id import this_process
@@ -335,6 +335,6 @@ def test_ctrl_c_is_left_to_whoever_handles_it_already() -> None:
 
 def test_workers_that_die_name_a_limit_that_was_given(tmp_path: Path) -> None:
     def limit(memory: str) -> str:
-        return Engine(Journal(Store(str(tmp_path))), Where(1, memory), Quiet(), tmp_path / "r.yaml").limit
+        return DaskExecutor(Store(str(tmp_path)), Where(1, memory), Quiet(), tmp_path / "r.yaml").limit
 
     assert "100MB" in limit("100MB") and "--memory" in limit("100MB") and limit("auto") == ""

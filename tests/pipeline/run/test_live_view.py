@@ -55,7 +55,7 @@ def test_it_shows_what_a_person_wants_to_know() -> None:
     lines = terminal.view(facts(USUAL, {"not_a_page": 1200, "http_status": 7}), 60.0, 100, 40).plain.split("\n")
     assert lines[0] == "demo  60 s, about 2.2 min left for 1 of 3 nodes"
     assert [line.split()[0] for line in lines[1:5]] == ["crawl", "language", "minhash_dedup", "pack"]
-    assert "12 of 80 rules" in lines[2] and "round 4, 20 of 64" in lines[3] and "80 parts" in lines[1]
+    assert "34 of 80 parts" in lines[2] and "round 4, 20 of 64" in lines[3] and "80 parts" in lines[1]
     bars = [line.count(terminal.BAR) for line in lines[1:5]]
     assert bars[0] > bars[1] > 0 == bars[3] and len({line.find(terminal.BAR) for line in lines[1:4]}) == 1
     assert lines.pop(5) == ""

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.plan.plan import Plan, make_plan
 from gristmill.pipeline.progress.progress import NodeProgress, ProgressRecorder, Quiet
 from gristmill.pipeline.progress.terminal import time_left
@@ -80,7 +79,7 @@ def test_two_workers_take_half_of_the_time_but_not_over_one_task(plan: Plan) -> 
 
 def test_time_goes_by_bytes_and_by_what_tasks_took_last(plan: Plan) -> None:
     clock = Clock(plan)
-    clock.begins(plan.node("a"), 300)
+    clock.begins(plan.nodes[0], 300)
     clock.expects([task("a", cost=10**6)] * 100 + [task("a", cost=10**7)] * 200)
     clock.finish("a", 100, seconds=1.0, cost=10**6)
     assert clock.left("a") == pytest.approx(2000, rel=0.01), "the others are ten times as large"
@@ -123,7 +122,7 @@ def test_the_whole_is_known_once_every_node_is(plan: Plan) -> None:
 
 
 def test_the_last_run_in_the_folder_tells_what_nodes_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_work", work_here)
+    work_here(monkeypatch)
     shared_texts(tmp_path / "in", files=6, own=30, shared=3)
     size = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
     recipe = recipes.load(save(tmp_path / "a.yaml", TEXT))

@@ -109,7 +109,7 @@ def test_any_cut_gives_the_same(cut):
 
 
 def test_a_flipped_bit_in_the_checksum_costs_that_record():
-    members = [bytearray(gzip.compress(p)) for p in PAGES[:3]]
+    members = [bytearray(gzip.compress(p, mtime=0)) for p in PAGES[:3]]
     members[1][-6] ^= 1
     rows, _, _, damaged = read(b"".join(map(bytes, members)))
     assert urls(rows) == [URLS[0], URLS[2]]
@@ -118,11 +118,11 @@ def test_a_flipped_bit_in_the_checksum_costs_that_record():
 
 FORMS = {
     "plain.warc": b"".join(PAGES),
-    "members.warc.gz": b"".join(gzip.compress(p) for p in PAGES),
-    "one.warc.gz": gzip.compress(b"".join(PAGES)),
+    "members.warc.gz": b"".join(gzip.compress(p, mtime=0) for p in PAGES),
+    "one.warc.gz": gzip.compress(b"".join(PAGES), mtime=0),
     "frames.warc.zst": b"".join(zstandard.ZstdCompressor().compress(p) for p in PAGES),
-    "padded.warc.gz": b"".join(gzip.compress(p) for p in PAGES) + b"\0" * 512,
-    "empty-members.warc.gz": gzip.compress(b"").join(gzip.compress(p) for p in PAGES),
+    "padded.warc.gz": b"".join(gzip.compress(p, mtime=0) for p in PAGES) + b"\0" * 512,
+    "empty-members.warc.gz": gzip.compress(b"", mtime=0).join(gzip.compress(p, mtime=0) for p in PAGES),
 }
 
 
@@ -147,7 +147,7 @@ def test_frames_with_a_dictionary_in_front():
 
 
 def test_identity_is_the_place_and_not_the_record_id():
-    member = gzip.compress(PAGES[0])
+    member = gzip.compress(PAGES[0], mtime=0)
     rows = read(member + member)[0]
     assert [row["id"] for row in rows] == [URLS[0]] * 2
     assert [row["uid"] for row in rows] == [uid_of("s", "a.warc.gz", f"{at}:0") for at in (0, len(member))]
@@ -201,7 +201,7 @@ def test_any_damage_is_survived_and_the_same_at_any_cut(path, wounds, cut):
 
 def test_every_reason_to_skip():
     chunked = b"5\r\n<html\r\n6\r\n>hello\r\n0\r\n\r\n"
-    packed = gzip.compress(b"<html>packed</html>")
+    packed = gzip.compress(b"<html>packed</html>", mtime=0)
     members = [
         record("u:info", b"", "warcinfo"), record("u:req", b"GET /", "request"), record("u:rev", b"", "revisit"),
         page("u:301", b"", "301 Moved", "Location: u:there"), page("u:500", b"<html>", "500 Oops"), page("u:png", b"\x89PNG", headers="Content-Type: image/png"),
@@ -210,7 +210,7 @@ def test_every_reason_to_skip():
         page("u:packed", packed, headers="Content-Type: text/html\r\nContent-Encoding: gzip"),
         page("u:notpacked", b"<html>not</html>", headers="Content-Type: text/html\r\nContent-Encoding: gzip"),
         page("u:sniffed", b"<!DOCTYPE html><p>x", headers="Server: x"), record("u:res", b"<html>res", "resource", Content_Type="text/html"),
-        page("u:bomb", gzip.compress(b"<" * 300_000), headers="Content-Type: text/html\r\nContent-Encoding: gzip"), page("u:big", b"<p>" * 99_000),
+        page("u:bomb", gzip.compress(b"<" * 300_000, mtime=0), headers="Content-Type: text/html\r\nContent-Encoding: gzip"), page("u:big", b"<p>" * 99_000),
     ]  # fmt: skip
     reader = Warc(path="x", max_record_bytes=200_000)
     for data, path in ((b"".join(map(gzip.compress, members)), "r.warc.gz"), (b"".join(members), "r.warc")):
@@ -269,16 +269,16 @@ ZSTD = zstandard.ZstdCompressor()
 @pytest.mark.parametrize(
     ("headers", "body"),
     [
-        ("Content-Encoding: gzip", gzip.compress(b"<p>one") + gzip.compress(b"<p>two")),
-        ("Content-Encoding: gzip", gzip.compress(b"<p>one") + gzip.compress(b"<p>two") + b"\0\0"),
+        ("Content-Encoding: gzip", gzip.compress(b"<p>one", mtime=0) + gzip.compress(b"<p>two", mtime=0)),
+        ("Content-Encoding: gzip", gzip.compress(b"<p>one", mtime=0) + gzip.compress(b"<p>two", mtime=0) + b"\0\0"),
         ("Content-Encoding: zstd", ZSTD.compress(b"<p>one") + ZSTD.compress(b"<p>two")),
         ("Content-Encoding: deflate", zlib.compress(b"<p>one<p>two", wbits=10)),
-        ("Content-Encoding: gzip\r\nContent-Encoding: zstd", ZSTD.compress(gzip.compress(b"<p>one<p>two"))),
-        ("Content-Encoding: gzip\r\nContent-Encoding: gzip", gzip.compress(b"<p>one<p>two")),
+        ("Content-Encoding: gzip\r\nContent-Encoding: zstd", ZSTD.compress(gzip.compress(b"<p>one<p>two", mtime=0))),
+        ("Content-Encoding: gzip\r\nContent-Encoding: gzip", gzip.compress(b"<p>one<p>two", mtime=0)),
         ("Transfer-Encoding: identity\r\nTransfer-Encoding: chunked", b"c\r\n<p>one<p>two\r\n0\r\n\r\n"),
         ("Transfer-Encoding: chunked", b"6\n<p>one\n6\n<p>two\n0\n\n"),
         ("Transfer-Encoding: gzip, chunked",
-         b"%x\r\n%s\r\n0\r\n\r\n" % (len(gzip.compress(b"<p>one<p>two")), gzip.compress(b"<p>one<p>two"))),
+         b"%x\r\n%s\r\n0\r\n\r\n" % (len(gzip.compress(b"<p>one<p>two", mtime=0)), gzip.compress(b"<p>one<p>two", mtime=0))),
     ],
 )  # fmt: skip
 def test_payloads_in_every_manner_that_the_standards_allow(headers, body):
@@ -295,7 +295,7 @@ def test_members_of_a_payload_are_whole_wherever_pieces_end_and_many_take_no_tim
         assert row["html"] == b"".join(parts) and "truncated" not in row["meta"]
     started = time.monotonic()
     ((row,), _, _, _) = read(
-        page("u:x", gzip.compress(b"<p>") + gzip.compress(b"") * 1_000_000, headers=headers), "a.warc"
+        page("u:x", gzip.compress(b"<p>", mtime=0) + gzip.compress(b"", mtime=0) * 1_000_000, headers=headers), "a.warc"
     )
     assert row["html"] == b"<p>" and "truncated" in row["meta"] and time.monotonic() - started < 5
 
@@ -327,7 +327,7 @@ def test_the_first_segment_of_a_record_is_marked():
 
 @pytest.mark.parametrize("encoding", ["br", "gzip", "deflate"])
 def test_a_payload_whose_encoding_cannot_be_undone_is_no_page(encoding):
-    packed = {"br": BROTLI, "gzip": gzip.compress(PROSE), "deflate": zlib.compress(PROSE)}[encoding]
+    packed = {"br": BROTLI, "gzip": gzip.compress(PROSE, mtime=0), "deflate": zlib.compress(PROSE)}[encoding]
     damaged = packed[:12] + b"\xff" * 64 + packed[76:]
     rows, skipped, skips, _ = read(
         page("u:x", damaged, headers=f"Content-Type: text/html\r\nContent-Encoding: {encoding}"), "d.warc"
@@ -343,7 +343,7 @@ def test_a_payload_whose_encoding_cannot_be_undone_is_no_page(encoding):
         said = page("u:x", text, headers=f"Content-Type: text/html\r\nContent-Encoding: {encoding}, identity")
         assert [row["html"] for row in read(said, "t.warc")[0]] == [text]
     assert (
-        read(page("u:x", gzip.compress(PROSE)), "g.warc")[2][0].detail == "application/gzip"
+        read(page("u:x", gzip.compress(PROSE, mtime=0)), "g.warc")[2][0].detail == "application/gzip"
     )  # and nobody had said so
 
 
@@ -400,7 +400,7 @@ def test_wet_records_that_are_not_utf8_are_read_as_what_they_are():
 def test_text_of_wet_records():
     data = gzip.compress(
         record("u:wet", "Grüße\n".encode(), "conversion", WARC_Identified_Content_Language="deu")
-    ) + gzip.compress(PAGES[0])
+    ) + gzip.compress(PAGES[0], mtime=0)
     rows, skipped, _, _ = read(data, "w.warc.wet.gz", reader=Wet(path="x"))
     assert [(row["text"], row["meta"]) for row in rows] == [("Grüße\n", '{"language": "deu"}')] and skipped == {
         "not_text": 1
@@ -465,7 +465,9 @@ def test_a_list_of_encodings_is_not_tried_without_end():
         0
     ].detail == "its content encoding of 5 layers cannot be undone"
     twice = page(
-        "u:y", gzip.compress(gzip.compress(PROSE)), headers="Content-Type: text/html\r\nContent-Encoding: gzip, gzip"
+        "u:y",
+        gzip.compress(gzip.compress(PROSE), mtime=0),
+        headers="Content-Type: text/html\r\nContent-Encoding: gzip, gzip",
     )
     assert [row["html"] for row in read(twice, "f.warc")[0]] == [PROSE]
 
