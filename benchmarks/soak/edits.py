@@ -258,10 +258,10 @@ def untruths(nodes: dict[str, dict[str, Any]], log: str) -> list[str]:
     wrong = []
     for name, node in nodes.items():
         kinds = {kind: count for (owner, kind), count in anew.items() if owner == name}
-        done = sum(count for kind, count in kinds.items() if kind in ("leg", "rules", "decide"))
+        done = kinds.get("partition", 0)
         if node["why"] == "up to date" and kinds:
             wrong.append(f"{name} was up to date, and {kinds} were done")
-        if node["parts"] is not None and node["kind"] == "leg" and node["parts"] > node["up_to_date"] and not done:
+        if node["parts"] is not None and node["kind"] == "map" and node["parts"] > node["up_to_date"] and not done:
             wrong.append(f"{name}: {node['why']}, and nothing was done ({kinds})")
     return wrong
 
