@@ -575,7 +575,7 @@ class _RulePhase:
             if type(bound.rule).tally is not Rule.tally:
                 came = alive & (outcome.first != BROKE)
                 count.noted.update(bound.rule.tally(Signals(view), outcome.verdict, came))
-            count.bytes_in += view.nbytes - (view.column("text").nbytes if "text" in view.schema.names else 0)
+            count.bytes_in += value_bytes(view.select([name for name in view.schema.names if name != "text"]))
             self.note_all(called, outcome.verdict, judged)
             gone = alive & (outcome.first != KEPT)
             if gone.any():
