@@ -1,1 +1,0 @@
-../../gristmill/__init__.py
