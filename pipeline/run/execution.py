@@ -134,7 +134,7 @@ class Execution:
         journal.gather()
         if journal.damaged:
             self.ui.note(
-                f"changed or damaged requests_since it was written: {few(journal.damaged[:NAMED], len(journal.damaged))}; "
+                f"changed or damaged since it was written: {few(journal.damaged[:NAMED], len(journal.damaged))}; "
                 "the work behind it is repeated"
             )
         for line in self.why_again():
@@ -410,7 +410,7 @@ class Execution:
         return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p["key"]))
 
     def why_again(self) -> list[str]:
-        """What runs again because of what changed requests_since, in one line for each reason."""
+        """What runs again because of what changed since, in one line for each reason."""
         again: dict[str, list[str]] = {}
         for node in self.plan.stored:
             path = f"legs/{node.name}/manifest.json"
@@ -471,7 +471,7 @@ class Execution:
                 parts = [with_numbers(part, self.numbers) for part in rules["parts"]]
                 self.journal.keep(path, json_bytes({**rules, "parts": parts}))
         if paths:
-            self.journal.retire(paths, {})
+            self.journal.retire(paths)
 
     def record(self, status: str = "done", error: str | None = None, more_alarms: Sequence[str] = ()) -> RunRecord:
         """run.json."""

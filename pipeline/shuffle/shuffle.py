@@ -250,7 +250,7 @@ class Shuffle:
         paths = {facts["path"] for facts in cast(StoredRows, rows).files if "store" not in facts} - self.gathered
         if self.keeps_maps:
             paths -= self.mapped
-        self.executor.journal.retire(paths, {})
+        self.executor.journal.retire(paths)
         self.gone |= paths
 
     def report(self, name: str, value: JSON) -> None:

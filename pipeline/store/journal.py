@@ -113,7 +113,6 @@ class FilesRetired:
 
     kind: ClassVar[str] = "retired"
     paths: Sequence[str]
-    schemas: Mapping[str, str] = field(default_factory=dict)  # columns of these, by `FileFacts.schema`
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ class OtherLayout(ValueError):
 
 def to_json(entry: Entry) -> JSONObject:
     """An entry as plain data, without mappings that are empty."""
-    facts = {name: value for name, value in vars(entry).items() if value != {} or name not in ("stamps", "schemas")}
+    facts = {name: value for name, value in vars(entry).items() if value != {} or name != "stamps"}
     return {"kind": entry.kind, **facts}
 
 
@@ -227,7 +226,6 @@ class Journal:
         self._made_again: set[str] = set()
         self.suspects: set[str] = set()  # files that a worker found damaged, whatever their stamps say
         self.retired: set[str] = set()  # files that the run removed itself
-        self.schemas: dict[str, str] = {}  # columns of these, as text, by the hash that the files' facts have
         self._of_the_run: dict[str, FileFacts] = {}  # files that the run itself wrote: its record and reports
         self.results: list[str] = []  # of a run that came to its end
         self.damaged_lines, self._known_damaged = 0, 0  # now, and when the run ended
@@ -282,7 +280,6 @@ class Journal:
                 self._stamps.update(stamps)
             case FilesRetired(paths):
                 self.retired |= set(paths)
-                self.schemas |= entry.schemas
             case RunEnded(results):
                 self.results, self._known_damaged = list(results), entry.damaged
 
@@ -318,7 +315,7 @@ class Journal:
         self.damaged_lines, self._known_damaged = 0, 0
         entries: list[Entry] = [LayoutIs(LAYOUT), *self.entries_of_work()]
         entries += [FileWritten(facts) for facts in self._of_the_run.values()]
-        entries += [StampsSeen(dict(self._stamps)), FilesRetired(sorted(self.retired), self.schemas)]
+        entries += [StampsSeen(dict(self._stamps)), FilesRetired(sorted(self.retired))]
         return b"".join(map(line_of, [*entries, RunEnded(self.results, 0)]))
 
     def drop(self, work: Container[str], changed: Mapping[str, FileFacts | None]) -> None:
@@ -420,7 +417,7 @@ class Journal:
         retired = self.retired & files.keys()  # of parts that nobody needed again
         self._take_ended(entry)
         self._write(entry)
-        self.retire(retired, {})
+        self.retire(retired)
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -516,14 +513,13 @@ class Journal:
             self._remember({name: (stamp, hash_of_content(store.at(path)))})
         return self._seen(name)[1] == checksum
 
-    def retire(self, paths: Iterable[str], schemas: Mapping[str, str]) -> None:
+    def retire(self, paths: Iterable[str]) -> None:
         """Remove files that nobody has to read again. Their tasks count as done all the same, until a reader asks for
         one."""
         gone = sorted(set(paths) - self.retired)
         if gone:
             self.retired |= set(gone)
-            self.schemas |= schemas
-            self._write(FilesRetired(gone, schemas))
+            self._write(FilesRetired(gone))
             self.flush()
         self.store.remove(gone)
 

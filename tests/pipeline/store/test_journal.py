@@ -77,7 +77,7 @@ def test_each_kind_of_entry_is_read_as_it_was_written(tmp_path: Path) -> None:
     entries: list[Entry] = [
         LayoutIs(LAYOUT), TaskDone("t", {"rows": 3}, {"a": [[1, 2], "b"]}), DocumentsCounted("t", 7), StageBegun("s"),
         StageEnded("s", [part], {"f": facts}, {}), FileWritten(facts), StampsSeen({"a": [[1], "c"]}), StampsSeen({}), FilesRetired([]),
-        FilesRetired(["a"], {"s": "t"}), RunEnded(["write/a"], 1),
+        FilesRetired(["a"]), RunEnded(["write/a"], 1),
     ]  # fmt: skip
     assert {type(entry) for entry in entries} == set(KINDS.values())
     for entry in entries:
