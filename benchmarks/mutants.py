@@ -41,8 +41,8 @@ from hypothesis import Phase, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS, SECONDS = 20, 10.0  # at most, for one mutant
-ONE_TEST = 20  # seconds of the processor that a test may take while lines are noted; slower ones are left out
-EXAMPLES = 15  # of hypothesis, where kernels run uncompiled
+ONE_TEST = 6  # seconds of the processor that a test may take while lines are noted; slower ones are left out
+EXAMPLES = 6  # of hypothesis, where kernels run uncompiled
 
 # area: (folders and files of code, folders and files of tests, environment)
 AREAS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
