@@ -54,8 +54,9 @@ WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionD
 # kind import.
 _DOCUMENTS = (
     "gristmill.kernels.base.columns",
-    "gristmill.pipeline.store.accounting",
+    "gristmill.pipeline.store.counts",
     "gristmill.pipeline.store.partitions",
+    "gristmill.pipeline.store.rejects",
 )
 _ABLATION = ("gristmill.pipeline.ablate.work",)
 ENGINE: dict[str, tuple[str, ...]] = {

@@ -22,13 +22,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, TypeVar, cast
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RunFailed, in_words
 from gristmill.pipeline.processes import end_with_parent, exit_if_forked, how_it_ended
+from gristmill.pipeline.store.records import MapResult, MapTask
+from gristmill.pipeline.store.serialize import plain, read_as
 
 LONGEST_RECORD = 4096  # bytes of a breadcrumb; behind them is what the watchdog says of a process that it ended
 LONGEST_URL = 300
@@ -191,19 +193,6 @@ class LastBreadcrumb:
         return "" if self.location is None else f"in {self.location[1]}, over {what}"
 
 
-class IsolatedTask(TypedDict):
-    """What isolation must know of a task; the rest is its runner's."""
-
-    task: str
-    node: str
-    key: str
-    out: str
-
-
-Task = TypeVar("Task", bound=IsolatedTask)
-Answer = TypeVar("Answer")
-
-
 @dataclass(frozen=True)
 class Death:
     """How a child died, and where."""
@@ -265,18 +254,18 @@ class _Search:
 
 
 def run_isolated(
-    runner: Callable[[Task, CrashPolicy], Answer],
-    task: Task,
+    runner: Callable[[MapTask, CrashPolicy], MapResult],
+    task: MapTask,
     memory: int | None,
     location: BatchLocation | None,
     note: Callable[[str], None],
-) -> Answer:
+) -> MapResult:
     """The result of a task, whatever its documents do to the process that works on them. `location` is where a worker
     died over it, if that is known; `note` tells the person who waits."""
     search, death = _Search(location), Death("", None)
-    address, what = (f"{runner.__module__}:{runner.__qualname__}", f"part {task['key']} of {task['node']}")
+    address, what = (f"{runner.__module__}:{runner.__qualname__}", f"part {task.key} of {task.node}")
     for _ in range(MOST_DEATHS):
-        orders = {"runner": address, "task": task, "memory": memory, "policy": search.policy.to_json()}
+        orders = {"runner": address, "task": plain(task), "memory": memory, "policy": search.policy.to_json()}
         answer = _in_child(orders, None if search.policy.search is None else note)
         if isinstance(answer, Death):
             death = answer
@@ -284,7 +273,7 @@ def run_isolated(
         elif "failed" in answer:
             raise RunFailed(answer["failed"])
         elif "result" in answer:
-            return cast(Answer, answer["result"])
+            return read_as(MapResult, answer["result"])
         else:
             search.all_rows_live()
         if search.hopeless:
@@ -292,7 +281,7 @@ def run_isolated(
     last = death.last
     where = last.in_words() if last is not None and last.location is not None else "while reading"
     raise RunFailed(
-        f"{task['node']}: part {task['key']} kills every process that works on it; the last one {death.how} {where}"
+        f"{task.node}: part {task.key} kills every process that works on it; the last one {death.how} {where}"
     )
 
 
@@ -351,9 +340,9 @@ def run_child(name: str) -> None:
     folder = Path(name)
     end_with_parent()
     orders = json.loads((folder / "orders.json").read_text())
-    task = orders["task"]
+    task = read_as(MapTask, orders["task"])
     breadcrumb = Breadcrumb(folder / "breadcrumb")
-    breadcrumb.begin(task["task"])
+    breadcrumb.begin(task.task)
     if orders["memory"]:
         # RLIMIT_DATA counts private writable memory only: mapped models and files are not held against a document
         resource.setrlimit(resource.RLIMIT_DATA, (orders["memory"], orders["memory"]))
@@ -361,15 +350,15 @@ def run_child(name: str) -> None:
     crash = CrashPolicy.from_json(orders["policy"], breadcrumb)
     answer: dict[str, Any]
     try:
-        answer = {"result": getattr(import_module(module), function)(task, crash)}
+        answer = {"result": plain(getattr(import_module(module), function)(task, crash))}
     except SearchEnded:
         answer = {"searched": True}
     except GristmillError as error:
         answer = {"failed": str(error)}
     except OSError as error:
-        answer = {"failed": f"{task['node']}, {task['key']}: {in_words(error, task['out'])}"}
+        answer = {"failed": f"{task.node}, {task.key}: {in_words(error, task.out)}"}
     except MemoryError:
         raise  # the document at hand is too much for this process: that is a death
     except STAGE_ERRORS as error:  # a fault of ours or of a stage's, for which no document is to be blamed
-        answer = {"failed": f"{task['node']}, {task['key']}: {type(error).__name__}: {error}"}
+        answer = {"failed": f"{task.node}, {task.key}: {type(error).__name__}: {error}"}
     write_whole(folder / "answer.json", json.dumps(answer).encode(), durable=False)

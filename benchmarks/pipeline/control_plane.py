@@ -28,6 +28,9 @@ from typing import Any
 
 import psutil
 
+from gristmill.pipeline.json_types import StageSpec
+from gristmill.pipeline.store.records import FileRef, RoundTask, RowsHandle, RowsResult
+
 TICK = 0.02
 LOOKS = 25  # ticks between looks at memory and processor time
 
@@ -176,16 +179,16 @@ def workers(folder: Path, how: dict[str, Any]) -> None:
         asyncio.run(serve())
 
 
-def light(task: Any) -> dict[str, Any]:
-    time.sleep(task["seconds"])
-    path = f"flow/{task['node']}/{task['round']:02d}-light-{task['task'][:16]}.arrow"
-    facts = {"path": path, "bytes": 1 << 20, "checksum": task["task"], "rows": 10_000}
-    return {"rows": 10_000, "files": {"rows": facts}, "log": [], "peak_memory": 0}
+def light(task: RoundTask) -> RowsResult:
+    time.sleep(float(task.method))
+    path = f"flow/{task.node}/{task.round:02d}-light-{task.task[:16]}.arrow"
+    return RowsResult(rows=10_000, files={"rows": FileRef(path, 1 << 20, task.task, rows=10_000)})
 
 
 def driver(folder: Path, how: dict[str, Any]) -> None:
     from gristmill.pipeline.engine.cluster import Where
     from gristmill.pipeline.engine.engine import Engine
+    from gristmill.pipeline.engine.executor import DaskExecutor
     from gristmill.pipeline.fingerprint import digest
     from gristmill.pipeline.store.journal import Journal
     from gristmill.pipeline.store.storage import Store
@@ -197,26 +200,28 @@ def driver(folder: Path, how: dict[str, Any]) -> None:
     store = Store(str(folder / "out"))
     store.make_root()
     where = Where(scheduler=(folder / "address").read_text())
-    with Engine(Journal(store), where, Quiet(), folder / "r.yaml") as engine:
-        engine.client.wait_for_workers(how["workers"], timeout=600)
+    executor = DaskExecutor(store, where, Quiet(), folder / "r.yaml")
+    with Engine(Journal(store), executor, Quiet()) as engine:
+        executor.client.wait_for_workers(how["workers"], timeout=600)
         with (folder / "rounds").open("w") as file:
             for number in range(how["rounds"]):
                 tasks = [
-                    {
-                        "task": digest([number, part]),
-                        "kind": "light",
-                        "node": "light",
-                        "key": f"part {part}",
-                        "cost": 1 << 30,
-                        "out": store.anywhere,
-                        "round": number,
-                        "seconds": how["seconds"],
-                        "rows": {"list": f"flow/light/{number:02d}.files.json", "checksum": digest([number])},
-                    }
+                    RoundTask(
+                        task=digest([number, part]),
+                        kind="map",
+                        node="light",
+                        key=f"part {part}",
+                        cost=1 << 30,
+                        out=store.anywhere,
+                        stage=StageSpec(stage="light", settings={}, code=None),
+                        method=str(how["seconds"]),
+                        round=number,
+                        rows=(RowsHandle(list=f"flow/light/{number:02d}.files.json", checksum=digest([number])),),
+                    )
                     for part in range(how["parts"])
                 ]
                 begun, cpu_before = time.time(), cpu_seconds()
-                results = engine.run(tasks)  # type: ignore[arg-type]
+                results = engine.run(tasks)
                 assert len(results) == how["parts"]
                 memory = round(psutil.Process().memory_info().rss / 1e6)
                 now = {"ended": time.time(), "cpu": cpu_seconds(), "memory": memory}

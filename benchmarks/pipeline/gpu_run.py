@@ -98,11 +98,11 @@ class Clock(Quiet):
         if node.name == "minhash_dedup":
             self.begun = time.perf_counter()
 
-    def finished(self, task: dict[str, Any], result: dict[str, Any], anew: bool) -> None:
-        if task.get("method") == "sign":
+    def finished(self, task: Any, result: Any, anew: bool) -> None:
+        if getattr(task, "method", "") == "sign":
             self.signed = time.perf_counter()
-            self.sign_seconds += result["seconds"]
-            self.batches += sum(-(-part["rows"] // 8192) for part in task["parts"])
+            self.sign_seconds += result.seconds
+            self.batches += sum(-(-part.rows // 8192) for part in task.parts)
 
 
 def main() -> None:

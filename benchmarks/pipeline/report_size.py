@@ -27,8 +27,11 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data.samples import legs_with_rules, run_samples, task_of_samples
 from gristmill.pipeline.report_data.survey import survey_legs
-from gristmill.pipeline.store.accounting import Count
+from gristmill.pipeline.store.counts import Counts
 from gristmill.pipeline.store.partitions import new_part, write_table
+from gristmill.pipeline.store.records import MapTask, Phase, RejectsSettings
+from gristmill.pipeline.store.run_records import SegmentRules
+from gristmill.pipeline.store.serialize import plain
 from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.stages import C4Quality, FinewebQuality, GopherQuality, GopherRepetition, KeepLanguages
 
@@ -78,7 +81,7 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
     ]
     written = [{"stage": registry.spec_of(rule, rule.recipe_name()), "columns": {}, "texts": []} for rule in rules]
     names = [f"source_{k}" for k in range(sources)]
-    totals: dict[str, dict[str, Count]] = {rule.called: {name: Count() for name in names} for rule in rules}
+    totals: dict[str, dict[str, Counts]] = {rule.called: {name: Counts() for name in names} for rule in rules}
     parts, read = [], dict.fromkeys(names, 0)
     for number in range(-(-documents // ROWS)):
         rows, source = min(ROWS, documents - number * ROWS), names[number % sources]
@@ -91,28 +94,34 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
             pa.table(columns | signals(rules, rows, chance)),
         )
         part = new_part(f"part-{number:05d}-{number:012x}", source, rows, 40 * rows, facts, [])
-        rejects = {"keep": 0.01, "text": True}
-        phase = {
-            "task": f"{number:08x}", "segment": "language", "stages": [], "rules": written, "documents": True,
-            "beside": False, "measured_again": {}, "texts_kept": [],
-        }  # fmt: skip
-        task = {
-            "task": f"{number:08x}", "kind": "partition", "key": part["key"], "phases": [phase], "part": part,
-            "rejects": rejects, "out": store.address, "source": source, "reader": None,
-        }  # fmt: skip
-        [result] = run_map_task(task)["phases"]
-        for called, plain in result["counts"].items():
-            totals[called][source].add(Count.from_plain(plain))
+        phase = Phase(
+            f"{number:08x}", "language", (), written, documents=True, beside=False, measured_again={}, texts_kept=()
+        )
+        task = MapTask(
+            task=f"{number:08x}",
+            node="language",
+            key=part.key,
+            cost=1,
+            phases=(phase,),
+            part=part,
+            rejects=RejectsSettings(0.01, True),
+            out=store.address,
+            source=source,
+            batch_bytes=1 << 25,
+        )
+        [result] = run_map_task(task).phases
+        for called, count in result.counts.items() if result is not None else ():
+            totals[called][source].add(count)
         parts.append(part)
         read[source] += rows
-    store.write_if_other("legs/language/rules.json", json_bytes({"rules": written, "parts": parts}))
+    store.write_if_other("legs/language/rules.json", json_bytes(plain(SegmentRules(written, tuple(parts)))))
     entries = [
         entry(
             name,
             "read",
             "Rows of Parquet files.",
             {},
-            {name: Count(docs_in=n, kept=n, seconds=n / 5e4, bytes_in=900 * n)},
+            {name: Counts(docs_in=n, kept=n, seconds=n / 5e4, bytes_in=900 * n)},
         )
         for name, n in read.items()
     ]
@@ -140,11 +149,11 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
     )
 
 
-def entry(name: str, kind: str, about: str, settings: dict[str, Any], sources: dict[str, Count]) -> dict[str, Any]:
-    whole = Count()
+def entry(name: str, kind: str, about: str, settings: dict[str, Any], sources: dict[str, Counts]) -> dict[str, Any]:
+    whole = Counts()
     for its in sources.values():
         whole.add(its)
-    plain = {source: its.plain() for source, its in sources.items()}
+    plain = {source: its.in_record() for source, its in sources.items()}
     return {
         "name": name,
         "stage": name,
@@ -153,7 +162,7 @@ def entry(name: str, kind: str, about: str, settings: dict[str, Any], sources: d
         "settings": settings,
         "peak_memory": 0,
         "sources": plain,
-    } | whole.plain()
+    } | whole.in_record()
 
 
 def opened(path: Path, chromium: str, times: int = 5) -> list[float]:

@@ -88,7 +88,7 @@ def traced_run(folder: Path, title: str) -> Trace:
     trace = Trace()
 
     def traced(tasks: list[Any], terms: Any) -> list[Any]:
-        if tasks[0]["kind"] in FOR_REPORTS:
+        if tasks[0].kind in FOR_REPORTS:
             return run_tasks(tasks, terms)
         sys.setprofile(trace)
         try:

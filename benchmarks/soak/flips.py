@@ -114,7 +114,7 @@ class BreaksOff(Quieter):
         self.written = 0
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        self.written += any(phase["segment"] == "write" for phase in task.get("phases", ()))
+        self.written += any(phase.segment == "write" for phase in getattr(task, "phases", ()))
         if self.written == 2:
             raise KeyboardInterrupt
 

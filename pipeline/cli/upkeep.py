@@ -223,7 +223,7 @@ def check_files(store: Store, read: bool = False) -> CheckedFiles:
         fine = [path for path in fine if not (path.startswith("shards/") and path.endswith(".arrow"))]
         with ThreadPoolExecutor(READERS) as threads:
             hashes = threads.map(lambda path: hash_of_object(store, path), fine)
-            other = [path for path, found in zip(fine, hashes, strict=True) if found != files[path]["checksum"]]
+            other = [path for path, found in zip(fine, hashes, strict=True) if found != files[path].checksum]
         journal.damaged = sorted([*journal.damaged, *other])
     manifests = [
         path

@@ -12,7 +12,7 @@ from itertools import takewhile
 from gristmill.pipeline.errors import OverBudget, RecipeError
 from gristmill.pipeline.formatting import as_money
 from gristmill.pipeline.recipe.recipe import Prices
-from gristmill.pipeline.store.records import Result, Task
+from gristmill.pipeline.store.records import Result, RoundTask, Task
 
 Kind = tuple[str, str]
 
@@ -38,10 +38,10 @@ class Budget:
 
     def counts(self, task: Task, result: Result) -> None:
         """A task is done, by this run or by one that it resumes."""
-        cost = self.price(task, result.get("seconds", 0.0))
+        cost = self.price(task, result.seconds)
         number, before = self._known.get(kind_of(task), (0, 0.0))
         self._known[kind_of(task)] = number + 1, before + cost
-        self._in_flight.pop(task["task"], None)
+        self._in_flight.pop(task.task, None)
         self.spent += cost
 
     def room_for(self, groups: Iterable[Iterable[Task]]) -> int:
@@ -50,7 +50,7 @@ class Budget:
 
     def allows(self, tasks: Iterable[Task]) -> bool:
         """Whether some tasks may be sent; they are in flight then."""
-        expected = {task["task"]: self.mean(task) for task in tasks}
+        expected = {task.task: self.mean(task) for task in tasks}
         others = sum(cost for name, cost in self._in_flight.items() if name not in expected)
         if not self._known and self._in_flight.keys() - expected.keys():
             return False  # the first group tells what tasks cost
@@ -60,7 +60,7 @@ class Budget:
         return True
 
     def price(self, task: Task, seconds: float) -> float:
-        return seconds / 3600 * (self.prices.gpu_hour if task.get("gpu") else self.prices.core_hour)
+        return seconds / 3600 * (self.prices.gpu_hour if task.gpu else self.prices.core_hour)
 
     def mean(self, task: Task) -> float:
         """Of the task's kind so far; of one of which nothing is known, that of all."""
@@ -78,4 +78,4 @@ class Budget:
 
 
 def kind_of(task: Task) -> Kind:
-    return task["node"], f"{task['kind']} {task.get('round', '')}"
+    return task.node, f"{task.kind} {task.round if isinstance(task, RoundTask) else ''}"

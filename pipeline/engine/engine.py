@@ -1,14 +1,14 @@
 """Tasks to results: those in the journal are not repeated, the others go to an executor.
 
-A task is plain data with a fingerprint (`task`), a kind, the node it belongs to, a key and a cost in bytes.
+What a worker needs of a task is in the task (`store/records.py`); its fingerprint is its name in the journal.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass, replace
 from types import TracebackType
-from typing import cast
 
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.executor import GROUP_BYTES, Executor, InlineExecutor
@@ -19,7 +19,16 @@ from gristmill.pipeline.progress.progress import UI
 from gristmill.pipeline.shuffle.spill import files_of_rows
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.partitions import parts_of, resting_on
-from gristmill.pipeline.store.records import FOR_REPORTS, NOT_JOURNALED, Result, RowsHandle, Task
+from gristmill.pipeline.store.records import (
+    FOR_REPORTS,
+    NOT_JOURNALED,
+    Failure,
+    FileRef,
+    MapTask,
+    Result,
+    RowsHandle,
+    Task,
+)
 
 
 class Engine:
@@ -63,8 +72,8 @@ class Engine:
 
     def submit(self, task: Task) -> None:
         """Hand over a task that nothing waits for: it travels with the next that are run."""
-        if task["task"] not in self.journal.done:
-            self._waiting[task["task"]] = task
+        if task.task not in self.journal.done:
+            self._waiting[task.task] = task
 
     def run(self, tasks: Iterable[Task], required: bool = True) -> dict[str, Result]:
         """The result of every task, and of every phase of a map task, by fingerprint. Tasks that are not required are
@@ -75,27 +84,27 @@ class Engine:
         if required:
             self.ui.expects(tasks)
         for task in tasks:
-            if task["kind"] == "partition":
+            if isinstance(task, MapTask):
                 found, rest = resume(task, self.journal.done)
                 results |= found
                 for phase in found.values():
-                    self.requests.update(phase.get("requests", {}))
+                    self.requests.update(phase.requests)
                 if rest is None:
                     self.count(task, as_one(task, found), anew=False)
                 else:
                     missing.append(rest)
                 continue
-            known = self.journal.done.get(task["task"]) or self._failed.get(task["task"])
+            known = self.journal.done.get(task.task) or self._failed.get(task.task)
             if known is None:
                 missing.append(task)
                 continue
-            results[task["task"]] = resting_on(known, parts_of(task)) if required else known
+            results[task.task] = resting_on(known, parts_of(task)) if required else known
             if required:
-                self.requests.update(known.get("requests", {}))
+                self.requests.update(known.requests)
                 self.count(task, known, anew=False)
         if missing:
             self.need(missing)
-            few = not required and not self.executor.started and sum(task["cost"] for task in missing) <= GROUP_BYTES
+            few = not required and not self.executor.started and sum(task.cost for task in missing) <= GROUP_BYTES
             results |= self._run_inline(missing) if few else self._run_on_executor(missing)
             self.journal.flush()
         return {name: results[name] for task in tasks for name in names_in(task) if name in results}
@@ -103,14 +112,14 @@ class Engine:
     def report(self, tasks: Sequence[Task]) -> list[Result]:
         """The results of tasks for the report, in order, or why one failed."""
         results = self.run(tasks, required=False)
-        return [results[task["task"]] for task in tasks]
+        return [results[task.task] for task in tasks]
 
     def _run_inline(self, tasks: list[Task]) -> dict[str, Result]:
         executor = InlineExecutor(self.journal.store)
         executor.submit(tasks)
         results: dict[str, Result] = {}
         for task, result in executor.results():
-            self._waiting.pop(task["task"], None)
+            self._waiting.pop(task.task, None)
             self.accept(task, result)
             results |= by_name(task, result)
         return results
@@ -121,13 +130,13 @@ class Engine:
             self.before_work = None
         waiting, self._waiting = self._waiting, {}
         for task in tasks:
-            waiting.pop(task["task"], None)
+            waiting.pop(task.task, None)
         self.executor.submit([*tasks, *waiting.values()])
         results: dict[str, Result] = {}
         for task, result in self.executor.results():
             self.accept(task, result)
             results |= by_name(task, result)
-            if task["kind"] not in NOT_JOURNALED:
+            if task.kind not in NOT_JOURNALED:
                 self.worked += 1
                 self.count(task, result, anew=True)
         return results
@@ -139,22 +148,21 @@ class Engine:
 
     def accept(self, task: Task, result: Result) -> None:
         """Put a result into the journal. A failure ends the run, unless only the report needed the task."""
-        if "damaged" in result:
-            raise DamagedFile(result["damaged"])
-        if "failed" in result:
-            if "trace" in result:
-                self.journal.store.write("logs/trace.txt", plain(result["trace"]).encode("utf-8", "replace"))
-                result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
-            if task["kind"] not in FOR_REPORTS:
-                raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
-            self._failed[task["task"]] = result
-            if (
-                result.get("died") and task["kind"] not in NOT_JOURNALED
-            ):  # later runs, which might try it in the driver, skip it
-                self.journal.add(task["task"], result)
+        if isinstance(result, Failure):
+            if result.damaged:
+                raise DamagedFile(result.damaged)
+            if result.trace:
+                self.journal.store.write("logs/trace.txt", plain(result.trace).encode("utf-8", "replace"))
+                where = f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
+                result = replace(result, message=result.message + where)
+            if task.kind not in FOR_REPORTS:
+                raise (NotConserved if result.error == "NotConserved" else RunFailed)(result.message)
+            self._failed[task.task] = result
+            if result.died and task.kind not in NOT_JOURNALED:  # later runs, which might try it in the driver, skip it
+                self.journal.add(task.task, result)
             return
-        self.requests.update(result.get("requests", {}))
-        if task["kind"] not in NOT_JOURNALED:
+        self.requests.update(result.requests)
+        if task.kind not in NOT_JOURNALED:
             for name, done in by_name(task, result).items():
                 self.journal.add(name, done)
 
@@ -168,10 +176,13 @@ class Engine:
         waiting: list[object] = [task] if self.journal.retired else []
         while waiting:
             value = waiting.pop()
-            if isinstance(value, list | tuple):
+            if isinstance(value, FileRef):
+                yield value.path
+            elif isinstance(value, RowsHandle):
+                yield from (file.path for file in files_of_rows(self.journal.store, value))
+            elif isinstance(value, list | tuple):
                 waiting += value
-            elif isinstance(value, dict) and "checksum" in value:
-                many = files_of_rows(self.journal.store, cast(RowsHandle, value)) if "list" in value else [value]
-                yield from (facts["path"] for facts in many)
-            elif isinstance(value, dict):
+            elif isinstance(value, Mapping):
                 waiting += value.values()
+            elif is_dataclass(value):
+                waiting += vars(value).values()

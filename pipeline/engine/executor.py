@@ -32,7 +32,8 @@ from gristmill.pipeline.formatting import one_line, plain
 from gristmill.pipeline.isolation import BatchLocation, LastBreadcrumb
 from gristmill.pipeline.progress.progress import UI, WorkerMemory
 from gristmill.pipeline.store.journal import FOLDER
-from gristmill.pipeline.store.records import FOR_REPORTS, Result, Task
+from gristmill.pipeline.store.records import FOR_REPORTS, Failure, Result, Task
+from gristmill.pipeline.store.serialize import read_as
 from gristmill.pipeline.store.storage import Store
 
 if TYPE_CHECKING:
@@ -108,8 +109,7 @@ class InlineExecutor(Executor):
 
     def run_task(self, task: Task) -> Result:
         [result] = run_tasks([task], Terms(lease=self.store.lease_token))
-        result.pop("requests", None)  # this process counts its own
-        return result
+        return replace(result, requests={})  # this process counts its own
 
     def close(self) -> None:
         self._waiting.clear()
@@ -130,7 +130,7 @@ class Group:
 
     def __str__(self) -> str:
         more = f" and {len(self.tasks) - 1} more" if len(self.tasks) > 1 else ""
-        return f"{self.tasks[0]['node']}, {self.tasks[0]['key']}{more}"
+        return f"{self.tasks[0].node}, {self.tasks[0].key}{more}"
 
     def again(self, failure: str, most: int = TRIES) -> Group:
         if self.tries >= most:
@@ -145,7 +145,7 @@ class Group:
 
 def batch_tasks(tasks: Sequence[Task], slots: int) -> list[Group]:
     """Group small tasks, so that the scheduler sees few and yet every worker gets its share."""
-    total = sum(task["cost"] for task in tasks)
+    total = sum(task.cost for task in tasks)
     most_bytes = min(GROUP_BYTES, max(1, total // (slots * 8)))
     most_tasks = max(1, min(GROUP_TASKS, -(-len(tasks) // (slots * 8))))
     groups: list[list[Task]] = []
@@ -153,22 +153,27 @@ def batch_tasks(tasks: Sequence[Task], slots: int) -> list[Group]:
     for task in tasks:
         if (
             not groups
-            or size + task["cost"] > most_bytes
+            or size + task.cost > most_bytes
             or len(groups[-1]) >= most_tasks
-            or groups[-1][-1].get("gpu") != task.get("gpu")
+            or groups[-1][-1].gpu != task.gpu
         ):
             groups.append([])
             size = 0
         groups[-1].append(task)
-        size += task["cost"]
+        size += task.cost
     return [Group(group) for group in groups]
+
+
+def results_in(answer: str) -> list[Result]:
+    """The results that a worker has sent."""
+    return [read_as(Result, result) for result in json.loads(answer)]
 
 
 def pair_results(tasks: list[Task], results: list[Result]) -> list[tuple[Task, Result]]:
     """Tasks with their results; after one that failed a worker leaves the rest undone, and nowhere else."""
-    if len(results) != len(tasks) and not (results and len(results) < len(tasks) and "failed" in results[-1]):
+    if len(results) != len(tasks) and not (results and len(results) < len(tasks) and isinstance(results[-1], Failure)):
         raise RunFailed(
-            f"{tasks[0]['node']}: a worker was given {len(tasks)} tasks and answered with {len(results)} results"
+            f"{tasks[0].node}: a worker was given {len(tasks)} tasks and answered with {len(results)} results"
         )
     return list(zip(tasks, results, strict=False))
 
@@ -245,7 +250,7 @@ class DaskExecutor(Executor):
             answered: set[str] = set()
             try:
                 for task, result in self._send_and_take(client, tasks):
-                    answered.add(task["task"])
+                    answered.add(task.task)
                     yield task, result
                 return
             except OSError as error:
@@ -257,7 +262,7 @@ class DaskExecutor(Executor):
                         f"the connection to the scheduler is lost ({error}); what is finished is kept"
                     ) from error
                 client = self.reconnect(error)
-            tasks = [task for task in tasks if task["task"] not in answered]
+            tasks = [task for task in tasks if task.task not in answered]
 
     def _send_and_take(self, client: Client, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
         """Send tasks, a bounded number at a time, and take what comes of them."""
@@ -283,7 +288,7 @@ class DaskExecutor(Executor):
                 if key not in flying:  # it has answered
                     continue
                 (group, future), breadcrumb = flying.pop(key), sent.pop(key).breadcrumb
-                results: list[Result] | None = json.loads(event) if isinstance(event, str) else None
+                results = results_in(event) if isinstance(event, str) else None
                 error = future.exception() if results is None and future.status == "error" else None
                 if isinstance(error, KilledWorker) or results == [DIED]:
                     groups.extendleft(reversed(self.after_a_death(group, breadcrumb)))
@@ -306,7 +311,7 @@ class DaskExecutor(Executor):
 
     def _send(self, client: Client, groups: list[Group]) -> Iterator[tuple[Future, Group, Path | None]]:
         """In one message; each on its own costs the scheduler ten times as much."""
-        for_gpus = any(group.tasks[0].get("gpu") for group in groups) and self.has_gpus(client)
+        for_gpus = any(group.tasks[0].gpu for group in groups) and self.has_gpus(client)
         terms = Terms(
             watch=True,
             lease=self.store.lease_token,
@@ -315,15 +320,15 @@ class DaskExecutor(Executor):
             kernels=self._kernels,
         )
         for wants_gpu in (False, True):
-            some = [group for group in groups if bool(for_gpus and group.tasks[0].get("gpu")) == wants_gpu]
+            some = [group for group in groups if bool(for_gpus and group.tasks[0].gpu) == wants_gpu]
             if not some:
                 continue
             keys, breadcrumbs, terms_of_each = [], [], []
             for group in some:
                 self._sent += 1
                 first = group.tasks[0]
-                keys.append(f"{first['node']}-{first['task']}-{self._sent}")
-                path = self.breadcrumb(f"{first['task'][:16]}-{self._sent}")
+                keys.append(f"{first.node}-{first.task}-{self._sent}")
+                path = self.breadcrumb(f"{first.task[:16]}-{self._sent}")
                 breadcrumbs.append(path)
                 terms_of_each.append(replace(terms, isolated=group.isolated, location=group.location, breadcrumb=path))
             futures = client.map(
@@ -369,7 +374,7 @@ class DaskExecutor(Executor):
             self.store.write("logs/trace.txt", plain(last.hung).encode("utf-8", "replace"))
         if last is None and breadcrumb is not None:  # it stood in the worker's queue
             return [group.queued_again(f"lost its worker {QUEUED_TRIES} times before anything was begun{self.limit}")]
-        if group.isolated and group.tasks[0]["kind"] in FOR_REPORTS:
+        if group.isolated and group.tasks[0].kind in FOR_REPORTS:
             self.give_up(group.tasks[0], "killed its worker")
             return []
         if group.isolated:  # documents do not kill it: somebody else did
@@ -379,11 +384,11 @@ class DaskExecutor(Executor):
         if last is None:
             self.ui.note(f"a worker died over {group}; trying again in an isolated process")
             return [Group([task], isolated=True) for task in group.tasks]
-        number = next(number for number, task in enumerate(group.tasks) if task["task"] == last.task)
+        number = next(number for number, task in enumerate(group.tasks) if task.task == last.task)
         task = group.tasks[number]
-        what = f"{task['node']}, {task['key']}"
+        what = f"{task.node}, {task.key}"
         rest = [Group(some) for some in (group.tasks[:number], group.tasks[number + 1 :]) if some]
-        if task["kind"] in FOR_REPORTS and last.hung:
+        if task.kind in FOR_REPORTS and last.hung:
             self.give_up(task, "took too long")
             return rest
         if last.location is None:
@@ -396,8 +401,8 @@ class DaskExecutor(Executor):
         return [Group([task], isolated=True, location=last.location), *rest]
 
     def give_up(self, task: Task, why: str) -> None:
-        what = f"{task['node']}, {task['kind']} {task['key']}"
-        self._given_up.append((task, {"failed": f"{what}: {why}", "died": True}))
+        what = f"{task.node}, {task.kind} {task.key}"
+        self._given_up.append((task, Failure(message=f"{what}: {why}", died=True)))
 
     @property
     def limit(self) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.fingerprint import DATA, OURS, PRODUCT, file_of
 from gristmill.pipeline.store.journal import FOLDER
-from gristmill.pipeline.store.records import Task
+from gristmill.pipeline.store.records import MapTask, Task
 from gristmill.pipeline.store.storage import Store, hash_of_content
 
 READS, PAUSE = 5, 0.2  # a shared file system may be a moment late
@@ -116,9 +116,9 @@ def check_install(drivers: Install) -> None:
 
 def check_inputs(task: Task) -> None:
     """RunFailed unless the input files of a task are here as the driver listed them."""
-    for file in task["files"] if task["kind"] == "partition" else ():
-        if "content" in file:
-            _check_input(file["address"], file["size"], file["changed"], file["content"])
+    for file in task.files if isinstance(task, MapTask) else ():
+        if file.content:
+            _check_input(file.address, file.size, file.changed, file.content)
 
 
 @cache

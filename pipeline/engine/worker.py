@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -46,7 +45,19 @@ from gristmill.pipeline.report_data.scores import run_scores
 from gristmill.pipeline.report_data.survey import run_survey
 from gristmill.pipeline.shuffle.shuffle import run_round
 from gristmill.pipeline.store.partitions import parts_of
-from gristmill.pipeline.store.records import FOR_REPORTS, HeldTask, Result, Task
+from gristmill.pipeline.store.records import (
+    FOR_REPORTS,
+    ConformTask,
+    Failure,
+    LookTask,
+    MapTask,
+    NumbersTask,
+    PagesTask,
+    Result,
+    RoundTask,
+    Task,
+)
+from gristmill.pipeline.store.serialize import dumps
 from gristmill.pipeline.store.storage import REQUESTS, requests_since
 from gristmill.stages.stage import CannotRun, Map
 
@@ -55,7 +66,8 @@ if TYPE_CHECKING:
 
 TOO_MUCH = ("offset overflow", "array cannot contain more than", "input array too large")  # words of Arrow
 
-DIED: Result = {"died": True}  # the answer of a worker that finds the breadcrumb of one that died before it
+# The answer of a worker that finds the breadcrumb of one that died before it.
+DIED = Failure(message="a worker died over it before", died=True)
 NOTES = "gristmill"  # the topic under which workers say something for people
 LOOKS = {"samples": run_samples, "scores": run_scores}  # all other steps are of surveys
 
@@ -84,8 +96,8 @@ def answer(topic: str, key: str, tasks: list[Task], terms: Terms) -> None:
         results = run_tasks(tasks, terms)
     except KeyboardInterrupt:  # a stage's own, for Ctrl-C comes to the driver: passed on, it would end each new worker
         trace = traceback.format_exc()
-        results = [{"failed": "a stage raised KeyboardInterrupt", "error": "RunFailed", "trace": trace}]
-    get_worker().log_event(topic, [key, json.dumps(results)])
+        results = [Failure(message="a stage raised KeyboardInterrupt", trace=trace)]
+    get_worker().log_event(topic, [key, dumps(results).decode()])
 
 
 def run_tasks(tasks: Sequence[Task], terms: Terms = Terms()) -> list[Result]:
@@ -93,11 +105,11 @@ def run_tasks(tasks: Sequence[Task], terms: Terms = Terms()) -> list[Result]:
     # of the fork server that this process was forked from
     unprepared: list[str] = getattr(sys.modules.get(PRELOAD), "failures", [])
     if unprepared:
-        return [{"failed": unprepared[0], "error": "RunFailed"}]
+        return [Failure(message=unprepared[0])]
     try:
         check_machine(tasks, terms)
     except RunFailed as error:
-        return [{"failed": str(error), "error": "RunFailed"}]
+        return [Failure(message=str(error))]
     if terms.kernels is not None and (problem := take(terms.kernels)) is not None:
         note(problem)
     path = terms.breadcrumb
@@ -110,17 +122,16 @@ def run_tasks(tasks: Sequence[Task], terms: Terms = Terms()) -> list[Result]:
             stack.callback(crash.breadcrumb.close)
         for task in tasks:
             if terms.lease is not None:
-                cast(HeldTask, task)["lease"] = terms.lease
+                task = replace(task, lease=terms.lease)
             start, sent = time.perf_counter(), dict(REQUESTS)
             reset_peak_memory()
             if crash.breadcrumb is not None:
-                crash.breadcrumb.begin(task["task"])
+                crash.breadcrumb.begin(task.task)
             with exit_if_forked():
                 result = run_task(task, crash, terms)
-            results.append({**result, "seconds": round(time.perf_counter() - start, 4)})
-            if requests := requests_since(sent):
-                results[-1]["requests"] = requests
-            if "failed" in result and ("damaged" in result or task["kind"] not in FOR_REPORTS):
+            seconds = round(time.perf_counter() - start, 4)
+            results.append(replace(result, seconds=seconds, requests=requests_since(sent)))
+            if isinstance(result, Failure) and (result.damaged or task.kind not in FOR_REPORTS):
                 break
     return results
 
@@ -142,55 +153,50 @@ def check_machine(tasks: Sequence[Task], terms: Terms) -> None:
 
 def run_task(task: Task, crash: CrashPolicy, terms: Terms) -> Result:
     """The result of a task, or why there is none."""
-    what = f"{named_in(task)}, {task['kind']} {task['key']}"
+    what = f"{named_in(task)}, {task.kind} {task.key}"
     try:
-        if task["kind"] == "partition":
+        if isinstance(task, MapTask):
             if terms.isolated:
                 return run_isolated(run_map_task, task, memory_limit(), terms.location, note)
             return run_map_task(task, crash)
-        if task["kind"] == "conform":
+        if isinstance(task, ConformTask):
             return run_conform_task(task)
-        if task["kind"] == "pages":
-            with crash.watching(task["patience"]):
+        if isinstance(task, PagesTask):
+            with crash.watching(task.patience):
                 return run_pages(task)
-        if task["kind"] == "numbers":
+        if isinstance(task, NumbersTask):
             return run_numbers(task)
-        if task["kind"] == "look":
+        if isinstance(task, LookTask):
             with crash.watching(Map.patience):
-                return LOOKS.get(task["step"], run_survey)(task)
-        return run_round(task)
+                return LOOKS.get(task.step, run_survey)(task)
+        return run_round(cast(RoundTask, task))
     except CannotRun as error:
-        return failure(f"{named_in(task)}: {error}")
+        return Failure(message=f"{named_in(task)}: {error}")
     except DamagedFile as error:
-        return {**failure(str(error)), "damaged": error.path}
+        return Failure(message=str(error), damaged=error.path)
     except GristmillError as error:
-        return {"failed": str(error), "error": type(error).__name__}
+        return Failure(message=str(error), error=type(error).__name__)
     except OSError as error:
-        return failure(f"{what}: {in_words(error, task['out'])}")
+        return Failure(message=f"{what}: {in_words(error, task.out)}")
     except STAGE_ERRORS as error:
         if isinstance(error, pa.ArrowInvalid | pa.ArrowCapacityError) and any(
             words in str(error) for words in TOO_MUCH
         ):
-            return failure(f"{what}: {too_much(task, error)}", traceback.format_exc())
+            return Failure(message=f"{what}: {too_much(task, error)}", trace=traceback.format_exc())
         if of_storage(error):
-            return failure(f"{what}: {refusal(error) or error}")
+            return Failure(message=f"{what}: {refusal(error) or error}")
         # a fault of ours or of a stage's: reported with its trace, and the run stops
-        return failure(f"{what}: {type(error).__name__}: {error}", traceback.format_exc())
-
-
-def failure(message: str, trace: str | None = None) -> Result:
-    result: Result = {"failed": message, "error": "RunFailed"}
-    return result if trace is None else {**result, "trace": trace}
+        return Failure(message=f"{what}: {type(error).__name__}: {error}", trace=traceback.format_exc())
 
 
 def too_much(task: Task, error: Exception) -> str:
     """What to say of a task that met the 2 GB that Arrow can count in one column: which files are too large, and what
     helps."""
     read = [
-        *(task["inputs"] if task["kind"] == "partition" else []),
-        *(p for part in parts_of(task) for p in part["inputs"]),
+        *(task.inputs if isinstance(task, MapTask) else ()),
+        *(p for part in parts_of(task) for p in part.inputs),
     ]
-    files = sorted({origin["path"] for origin in read if "path" in origin})
+    files = sorted({span.path for span in read if span.path})
     named = f" ({', '.join(files[:3])}{f' and {len(files) - 3:,} more' if len(files) > 3 else ''})" if files else ""
     return (
         f"the documents of one part{named} are too much for one column, which holds 2 GB ({error}); split large files, "
@@ -201,9 +207,8 @@ def too_much(task: Task, error: Exception) -> str:
 
 def named_in(task: Task) -> str:
     """The node of a task, with the file and class of a global stage of a user's own."""
-    stage = cast(Mapping[str, Any], task).get("stage")  # of rounds
-    address = stage["stage"] if stage else ""
-    return f"{task['node']} ({Path(address).name})" if ".py:" in address else task["node"]
+    address = task.stage["stage"] if isinstance(task, RoundTask) else ""
+    return f"{task.node} ({Path(address).name})" if ".py:" in address else task.node
 
 
 def note(message: str) -> None:

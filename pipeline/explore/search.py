@@ -221,7 +221,7 @@ def give_numbers(snapshot: Snapshot, hits: list[Hit], turn: Turn) -> None:
     for (stage, number), by_uid in wanted.items():
         key = snapshot.documents[number].key
         for deciding, part in snapshot.rules[stage]:
-            if part["key"] == key and not turn.over:
+            if part.key == key and not turn.over:
                 for uid, reasons in reasons_by_uid(snapshot.folder_open, [deciding], part, list(by_uid)):
                     by_uid[uid].numbers = next(
                         (held.words for held in reasons.held if held.reason == by_uid[uid].reason), ""

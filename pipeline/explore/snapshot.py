@@ -24,8 +24,9 @@ from gristmill.pipeline.look.records import LegManifest, ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, NotFound, Read, RecordedRun, record_so_far
 from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, state_of
 from gristmill.pipeline.report_data.reasons import CANNOT_ASK
-from gristmill.pipeline.store.records import Part
-from gristmill.pipeline.store.run_records import LegRules
+from gristmill.pipeline.store.records import Partition
+from gristmill.pipeline.store.run_records import SegmentRules
+from gristmill.pipeline.store.serialize import read_as
 
 READ_WRONG = (TypeError, ValueError, AttributeError, LookupError)  # what JSON of another shape brings about
 FRESH = 2.0  # seconds for which what was found in the folder is taken as it was
@@ -106,19 +107,19 @@ class Snapshot:
         return by_key
 
     @cached_property
-    def rules(self) -> dict[str, list[tuple[BoundRule, Part]]]:
+    def rules(self) -> dict[str, list[tuple[BoundRule, Partition]]]:
         """Rules of ours that decide on stored signals, by name, each with the parts that it looked at. A user's own
         code is not run here."""
-        by_name: dict[str, list[tuple[BoundRule, Part]]] = {}
+        by_name: dict[str, list[tuple[BoundRule, Partition]]] = {}
         for leg in self.legs:
             path = f"legs/{leg['leg']}/rules.json"
             try:
                 if not self.folder.has(path):
                     continue
-                of_leg = self.folder.json_as(path, LegRules)
-                ours = [BoundRule.of(rule) for rule in of_leg.get("rules") or [] if rule["stage"].get("code") is None]
+                of_leg = read_as(SegmentRules, self.folder.json(path))
+                ours = [BoundRule.of(rule) for rule in of_leg.rules if rule.stage.get("code") is None]
                 for deciding in ours:
-                    by_name.setdefault(deciding.rule.called, []).extend((deciding, part) for part in of_leg["parts"])
+                    by_name.setdefault(deciding.rule.called, []).extend((deciding, part) for part in of_leg.parts)
             except (*READ_WRONG, *CANNOT_ASK):
                 continue
         return by_name

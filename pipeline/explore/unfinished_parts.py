@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import TypedDict
 
 from gristmill.pipeline.look.records import LegManifest, PartFiles
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
+from gristmill.pipeline.run.record import input_of
+from gristmill.pipeline.store.journal import OtherLayout, TaskDone, entry_in
 from gristmill.pipeline.store.partitions import staged
-from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.records import Partition, PhaseResult
 
 LARGEST_JOURNAL = 256 << 20  # bytes; beyond that a page would wait too long for parts that the manifests will name
-
-
-class JournalResult(TypedDict, total=False):
-    """What the journal says of a task that is done."""
-
-    part: Part
 
 
 def finished_parts(folder: Folder, run: RecordedRun, legs: list[LegManifest], troubles: list[str]) -> list[LegManifest]:
@@ -26,12 +20,10 @@ def finished_parts(folder: Folder, run: RecordedRun, legs: list[LegManifest], tr
     done = {leg["leg"] for leg in legs}
     stages = {stage.name for stage in run.stages}
     by_leg: dict[str, dict[str, PartFiles]] = {}
-    for result in results(folder, troubles):
-        part = result.get("part")
-        if isinstance(part, dict) and part.get("key"):
-            for leg, files in files_by_leg(folder, part).items():
-                if leg not in done:
-                    by_leg.setdefault(leg, {})[str(part["key"])] = part_files(leg, part, files)
+    for part in stored_partitions(folder, troubles):
+        for leg, files in files_by_leg(folder, part).items():
+            if leg not in done:
+                by_leg.setdefault(leg, {})[part.key] = part_files(leg, part, files)
     present = {leg: set(folder.names(f"legs/{leg}")) for leg in by_leg}
     for leg, parts in by_leg.items():
         whole = [
@@ -41,18 +33,18 @@ def finished_parts(folder: Folder, run: RecordedRun, legs: list[LegManifest], tr
     return legs
 
 
-def part_files(leg: str, part: Part, files: dict[str, str]) -> PartFiles:
-    """The part as the manifest of a leg would have it. Of a torn journal any of it may be missing."""
+def part_files(leg: str, part: Partition, files: dict[str, str]) -> PartFiles:
+    """The part as the manifest of a leg would have it."""
     entry: PartFiles = {
-        "key": part["key"],
-        "source": str(part.get("source") or ""),
-        "rows": int(part.get("rows") or 0),
-        "kept": int(part.get("kept") or 0),
-        "inputs": part.get("inputs") or [],
+        "key": part.key,
+        "source": part.source,
+        "rows": part.rows,
+        "kept": part.kept,
+        "inputs": [input_of(span) for span in part.inputs],
         "files": files,
     }
-    if leg != part.get("leg"):
-        entry["from"] = part.get("leg")
+    if leg != part.node:
+        entry["from"] = part.node
     return entry
 
 
@@ -60,24 +52,21 @@ def is_there(path: str, leg: str, present: set[str]) -> bool:
     return not path.startswith(f"legs/{leg}/") or path.rsplit("/", 1)[-1] in present
 
 
-def files_by_leg(folder: Folder, part: Part) -> dict[str, dict[str, str]]:
+def files_by_leg(folder: Folder, part: Partition) -> dict[str, dict[str, str]]:
     """The files of a part by the leg that made them, named as manifests do; those of a sink where they wait for the
     others."""
-    files = [part.get("documents"), *(part.get("verdicts") or []), *(part.get("signals") or [])]
     by_leg: dict[str, dict[str, str]] = {}
-    for file in (file for file in files if file):
-        path = str(file["path"])
-        if path.startswith("legs/") and path.count("/") == 2 and ".." not in path:
-            by_leg.setdefault(path.split("/")[1], {})[path.rsplit(".", 2)[1]] = path
-    for name, path in (part.get("sinks") or {}).items():
-        if ".." not in str(path):
-            lying = str(path) if folder.has(str(path)) else staged(str(path))
-            by_leg.setdefault(str(part.get("leg")), {})[f"sink/{name}"] = lying
+    for file in (part.documents, *part.verdicts, *part.signals):
+        if file is not None and file.path.startswith("legs/") and file.path.count("/") == 2 and ".." not in file.path:
+            by_leg.setdefault(file.path.split("/")[1], {})[file.path.rsplit(".", 2)[1]] = file.path
+    for name, path in part.sinks.items():
+        if ".." not in path:
+            by_leg.setdefault(part.node, {})[f"sink/{name}"] = path if folder.has(path) else staged(path)
     return by_leg
 
 
-def results(folder: Folder, troubles: list[str]) -> Iterator[JournalResult]:
-    """What the journal says of tasks that are done; a torn line is no line."""
+def stored_partitions(folder: Folder, troubles: list[str]) -> Iterator[Partition]:
+    """The partitions that map tasks have left, from the journal; a torn line is no line."""
     for name in folder.names("journal"):
         if not name.endswith(".jsonl"):
             continue
@@ -92,8 +81,8 @@ def results(folder: Folder, troubles: list[str]) -> Iterator[JournalResult]:
             continue
         for line in lines:
             try:
-                result: JournalResult = json.loads(line)["result"]
-            except (ValueError, TypeError, KeyError):
+                entry = entry_in(line)
+            except OtherLayout:
                 continue
-            if isinstance(result, dict):
-                yield result
+            if isinstance(entry, TaskDone) and isinstance(entry.result, PhaseResult):
+                yield entry.result.part

@@ -32,7 +32,7 @@ from gristmill.pipeline.shuffle.saved_index import forget_in_index
 from gristmill.pipeline.store.forgotten import HIDDEN, KINDS, LIST, WORK, Forgotten, read_list
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.records import FileFacts
+from gristmill.pipeline.store.records import FileRef
 from gristmill.pipeline.store.storage import Store, hash_of_content, json_bytes
 from gristmill.shards.forget import forget_in_set
 from gristmill.shards.index import NAME, read_index
@@ -157,22 +157,22 @@ class Takedown:
         for folder in plan["sets"]:
             shards = read_index(store.read(f"{folder}/{NAME}"), folder).shards
             touched |= {f"{folder}/{shard.path}" for shard in shards}
-        changed: dict[str, FileFacts | None] = {}
+        changed: dict[str, FileRef | None] = {}
         for path, before in journal.files.items():
             if path in touched:
                 now = facts_of(store, path)
-                if now is None or now["checksum"] != before["checksum"]:
+                if now is None or now.checksum != before.checksum:
                     changed[path] = now
         work = {*plan["tasks"], *journal.work_with(changed)}
         if changed or work:
             journal.drop(work, changed)
 
 
-def facts_of(store: Store, path: str) -> FileFacts | None:
+def facts_of(store: Store, path: str) -> FileRef | None:
     """A file as it is now; None if it is gone."""
     if not store.exists(path):
         return None
-    return {"path": path, "bytes": Path(store.at(path)).stat().st_size, "checksum": hash_of_content(store.at(path))}
+    return FileRef(path, Path(store.at(path)).stat().st_size, hash_of_content(store.at(path)))
 
 
 def edit_table(store: Store, path: str, edit: Edit) -> None:

@@ -40,7 +40,7 @@ from gristmill.pipeline.inputs.files import (
 )
 from gristmill.pipeline.store.forgotten import Forgotten, holds_strings
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import PartInput
+from gristmill.pipeline.store.records import InputSpan, PhaseResult
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.storage import Store, hash_of_content
 from gristmill.stages.documents import Origin, uid_of
@@ -254,12 +254,11 @@ def are_answers_to(lines: list[bytes], keys: set[bytes]) -> list[bool]:
 # --- inputs read again ------------------------------------------------------------------------------------------------
 
 
-def parts_read(journal: Journal) -> Iterator[tuple[str, list[PartInput]]]:
+def parts_read(journal: Journal) -> Iterator[tuple[str, list[InputSpan]]]:
     """The key of each part that was read from inputs, and the stretches of files that it was read from."""
     for result in journal.done.values():
-        part = result.get("part")
-        if part is not None and part["source"] in result.get("counts", {}) and "slowest" in result:
-            yield part["key"], [span for span in part["inputs"] if "path" in span]
+        if isinstance(result, PhaseResult) and result.part.source in result.counts:
+            yield result.part.key, [span for span in result.part.inputs if span.path]
 
 
 def is_masked(record: RunRecord, wanted: Forgotten) -> bool:
@@ -291,7 +290,7 @@ class InputSearch:
     def run(self, journal: Journal, note: Callable[[str], None]) -> None:
         stretches: dict[tuple[Any, ...], None] = {}
         for _, spans in parts_read(journal):
-            stretches |= dict.fromkeys((s["source"], s["path"], s["start"], s["end"]) for s in spans)
+            stretches |= dict.fromkeys((s.source, s.path, s.start, s.end) for s in spans)
         here = [stretch for stretch in stretches if stretch[0] in sources_of(self.record)]
         note(f"reading the inputs again, for what is masked in the run: {len(here):,} stretches of files")
         for source, path, start, end in here:

@@ -33,6 +33,7 @@ from gristmill.pipeline.look.exports import Export, exports_of
 from gristmill.pipeline.shuffle.saved_index import saved_by
 from gristmill.pipeline.store.forgotten import Forgotten, read_list
 from gristmill.pipeline.store.journal import Journal, StageEnded, TaskDone
+from gristmill.pipeline.store.records import Partition, PhaseResult, Result, VerdictsResult
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.storage import Store, hash_of_content, json_bytes
 from gristmill.shards.forget import held_in_set
@@ -244,7 +245,7 @@ class Planner:
         known = self.journal.files
         for path in sorted({*found.rows, *found.hidden} - {*removed}):
             checksum = hash_of_content(self.store.at(path))
-            if path in known and known[path]["checksum"] != checksum:
+            if path in known and known[path].checksum != checksum:
                 raise RunFailed(
                     f"{self.store.at(path)}: its content is not what was written; run the recipe again, which mends it,"
                     " and then forget"
@@ -278,11 +279,11 @@ class Planner:
         work = []
         for entry in self.journal.entries_of_work():
             if isinstance(entry, TaskDone):
-                parts = [*([entry.result["part"]] if "part" in entry.result else []), *entry.result.get("parts", [])]
+                parts = parts_left_by(entry.result)
                 quotes = texts.quotes(entry.result)
             else:
                 parts, quotes = list(entry.parts) if isinstance(entry, StageEnded) else [], False
-            if quotes or any(part["key"] in keys for part in parts):
+            if quotes or any(part.key in keys for part in parts):
                 work.append(entry.task)
         return work
 
@@ -303,7 +304,7 @@ class Planner:
         read: dict[str, set[str]] = {}
         for key, spans in outside.parts_read(self.journal):
             for span in spans if key in keys else ():
-                read.setdefault(span["source"], set()).add(span["path"])
+                read.setdefault(span.source, set()).add(span.path)
         folders = outside.cached(self.record, read)
         self.noted("files of crawls in the cache of `cc`", 0, len(folders))
         return folders
@@ -318,3 +319,10 @@ def is_changed(folder: str, plan: Plan) -> bool:
     """Does a folder of shards or documents lose any?"""
     tables = [path for path, edit in plan["tables"].items() if edit["goes"]]
     return folder in plan["sets"] or any(path.startswith(f"{folder}/") for path in tables)
+
+
+def parts_left_by(result: Result) -> list[Partition]:
+    """The partitions that a task left."""
+    if isinstance(result, PhaseResult):
+        return [result.part]
+    return list(result.parts) if isinstance(result, VerdictsResult) else []

@@ -173,9 +173,9 @@ def hexed(uid: int) -> str:
 def rows_in_index(index: Store, uids: Array) -> int:
     """How many rows of a saved index are of these documents."""
     facts, count = read_index(index), 0
-    for file in facts["files"] if facts else ():
-        if "uid" in rows_schema(index, file["path"]).names:
-            with index.open(file["path"]) as opened:
+    for file in facts.files if facts else ():
+        if "uid" in rows_schema(index, file.path).names:
+            with index.open(file.path) as opened:
                 column = pa.ipc.open_file(opened).read_all().column("uid")
             count += int(np.isin(column.to_numpy(), uids).sum())
     return count

@@ -37,6 +37,7 @@ from gristmill.pipeline.store.forgotten import Forgotten
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import Result
 from gristmill.pipeline.store.run_records import RunRecord
+from gristmill.pipeline.store.serialize import plain
 from gristmill.pipeline.store.storage import hash_of_content
 
 WIDTH = 32  # bytes of a passage
@@ -192,7 +193,7 @@ class TextSearch:
         """Texts in the journal, in reports and in JSON files."""
         for result in self.journal.done.values():
             for name in QUOTING:
-                yield from strings_in(result.get(name))
+                yield from strings_in(plain(getattr(result, name, None)))
         for path in [*self.reports, *(path for path in self.texts.values() if path.endswith(".json"))]:
             yield from strings_in(self.store.read_json_if_whole(path))
 
@@ -257,7 +258,7 @@ class TextSearch:
 
     def quotes(self, result: Result) -> bool:
         """Does a result of the journal name a document, or quote it?"""
-        value = {name: result.get(name) for name in QUOTING}
+        value = {name: plain(getattr(result, name, None)) for name in QUOTING}
         return bool(self.scrubber.clean(value) != value)
 
 

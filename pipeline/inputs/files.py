@@ -30,7 +30,7 @@ from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Source
-from gristmill.pipeline.store.records import FileStretch, PagesFile
+from gristmill.pipeline.store.records import FileSpan
 from gristmill.pipeline.store.run_records import FetchRecord
 from gristmill.pipeline.store.storage import Store, file_system, hash_of_stream, open_object, tag_of
 from gristmill.stages.contract import kind_of
@@ -70,43 +70,32 @@ Found: TypeAlias = "dict[str, dict[str, JSON]]"  # by path, what a file system s
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a file that one part reads."""
+    """A span of a file that one partition reads."""
 
     file: InputFile
     start: int
     end: int | None
     bytes: int  # of the file; start and end may be numbers of another kind (row groups)
 
-    def plain(self) -> FileStretch:
-        return {
-            "address": self.file.address,
-            "path": self.file.path,
-            "size": self.file.size,
-            "start": self.start,
-            "end": self.end,
-            "bytes": self.bytes,
-            **fetched(self.file),
-        }
+    def for_task(self) -> FileSpan:
+        return span_of(self.file, self.start, self.end, self.bytes)
 
 
-class Fetched(TypedDict, total=False):
-    """What else has to be known of a file to read it, of one that is fetched or of which not all is read."""
-
-    stamp: str
-    records: str
-    changed: int
-    content: str
-
-
-def fetched(file: InputFile) -> Fetched:
-    more: Fetched = {}
-    if "://" in file.address and file.stamp:
-        more["stamp"] = file.stamp
-    elif "://" not in file.address and file.content:
-        more["changed"], more["content"] = int(file.stamp.split()[0]), file.content
-    if file.records:
-        more["records"] = file.records
-    return more
+def span_of(file: InputFile, start: int, end: int | None, length: int) -> FileSpan:
+    """A span of a file as a task reads it."""
+    is_fetched = "://" in file.address
+    return FileSpan(
+        address=file.address,
+        path=file.path,
+        size=file.size,
+        start=start,
+        end=end,
+        bytes=length,
+        stamp=file.stamp if is_fetched else "",
+        changed=int(file.stamp.split()[0]) if file.content and not is_fetched else 0,
+        content=file.content if not is_fetched else "",
+        records=file.records,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -602,27 +591,25 @@ def _content_hash(file: InputFile, who: str) -> str:
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-def origin_of(source: str, stretch: FileStretch | PagesFile, end: int | None = None) -> Origin:
-    """What a reader is told of a stretch of a file, which may be read up to an earlier end."""
-    start, end = stretch["start"], stretch["end"] if end is None else end
+def origin_of(source: str, span: FileSpan, end: int | None = None) -> Origin:
+    """What a reader is told of a span of a file, which may be read up to an earlier end."""
+    start, end = span.start, span.end if end is None else end
     records = None
-    if "records" in stretch:
+    if span.records:
         from gristmill.pipeline.crawls.listing import unpacked
 
-        records = unpacked(stretch["records"], start, end)
-    return Origin(
-        source, stretch["path"], stretch["size"], start, end, records, stretch["address"], stretch.get("stamp", "")
-    )
+        records = unpacked(span.records, start, end)
+    return Origin(source, span.path, span.size, start, end, records, span.address, span.stamp)
 
 
-def open_stretch(reader: Reader, stretch: FileStretch | PagesFile, end: int | None = None) -> Any:
-    """The input that a stretch is of, opened by its reader."""
-    return reader.open(origin_of("", stretch, end), Access())
+def open_stretch(reader: Reader, span: FileSpan, end: int | None = None) -> Any:
+    """The input that a span is of, opened by its reader."""
+    return reader.open(origin_of("", span, end), Access())
 
 
-def position_of(file: Any, stretch: FileStretch) -> int:
-    """How far an opened input was read; all of its stretch, of what is no file and cannot tell."""
-    return int(file.tell()) if hasattr(file, "tell") else stretch["start"] + stretch["bytes"]
+def position_of(file: Any, span: FileSpan) -> int:
+    """How far an opened input was read; all of its span, of what is no file and cannot tell."""
+    return int(file.tell()) if hasattr(file, "tell") else span.start + span.bytes
 
 
 def open_listed(address: str, tag: str) -> BinaryIO:

@@ -19,7 +19,7 @@ from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import as_bytes, as_money, one_line
 from gristmill.pipeline.inputs.files import by_ending, changed_since, endings_in_words, open_input
 from gristmill.pipeline.inputs.portion import Inputs
-from gristmill.pipeline.store.accounting import LONGEST_PATH, NAMED, few, files, shortened
+from gristmill.pipeline.store.counts import LONGEST_PATH, NAMED, few, files, shortened
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.run_records import FetchRecord, InputRecord, Manifest
 from gristmill.pipeline.store.storage import Store

@@ -60,8 +60,7 @@ def cut_into_parts(files: Sequence[InputFile], reader: Reader, parts: Parts, who
             yield from ([Span(file, start, end, size)] for start, end, size in cuts)
         elif file.size > parts.max_bytes:
             try:
-                stretch = spans_of(file)[0].plain()
-                with open_stretch(reader, stretch) as stream:
+                with open_stretch(reader, spans_of(file)[0].for_task()) as stream:
                     spans = reader.spans(stream, file.path, file.size, parts.max_bytes)
             except OSError as error:
                 raise RunFailed(f"sources.{who}: {file.address} cannot be read: {error.strerror or error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import cast
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.isolation import CrashPolicy
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.store.accounting import error_detail
-from gristmill.pipeline.store.records import Part, Result, RuleSpec
+from gristmill.pipeline.store.records import Partition, Result, RuleSpec
+from gristmill.pipeline.store.rejects import error_detail
 from gristmill.stages.stage import CannotRun, NoSuchSignal, Rule, Verdict, with_columns
 
 # When all of so many documents fail, it is the stage that is broken and not the documents.
@@ -34,7 +34,7 @@ class BoundRule:
 
     @classmethod
     def of(cls, data: RuleSpec) -> BoundRule:
-        return cls(cast(Rule, registry.build(data["stage"])), data["columns"], tuple(data["texts"]))
+        return cls(cast(Rule, registry.build(data.stage)), data.columns, tuple(data.texts))
 
     def reads(self, there: list[str]) -> list[str]:
         """Columns of a part that it has to be shown."""
@@ -118,7 +118,7 @@ def _joined(a: RuleOutcome, b: RuleOutcome) -> RuleOutcome:
     return RuleOutcome(first, verdict, broke)
 
 
-def without_poison(part: Part, result: Result) -> Part:
+def without_poison(part: Partition, result: Result) -> Partition:
     """A partition as its rules may see it again: without the documents that killed them."""
-    facts = result["files"].get("condemned")
-    return part if facts is None else {**part, "verdicts": [*part["verdicts"], facts]}
+    facts = result.files.get("condemned")
+    return part if facts is None else replace(part, verdicts=(*part.verdicts, facts))

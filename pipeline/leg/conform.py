@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias, cast
 
 import pyarrow as pa
@@ -17,15 +18,15 @@ import pyarrow.parquet as pq
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import PartWriter, part_writers, schema_hash, staged
-from gristmill.pipeline.store.records import ConformTask, FileFacts, Result
+from gristmill.pipeline.store.records import ConformTask, FileRef, Result
 from gristmill.pipeline.store.storage import Store
 
 Columns: TypeAlias = Mapping[str, pa.DataType | None]  # in order; None where no type holds the values of all
 
 
-def conform_tasks(store: Store, sink: str, files: Sequence[FileFacts]) -> list[ConformTask]:
+def conform_tasks(store: Store, sink: str, files: Sequence[FileRef]) -> list[ConformTask]:
     """A task for each file of a sink that has not the columns that it should have."""
-    if len({facts.get("schema") for facts in files}) < 2 and not any("own_columns" in facts for facts in files):
+    if len({file.schema for file in files}) < 2 and not any(file.own_columns for file in files):
         return []
     own_by_hash: dict[str, pa.Schema] = {}
     for facts in files:
@@ -36,51 +37,50 @@ def conform_tasks(store: Store, sink: str, files: Sequence[FileFacts]) -> list[C
     for facts in files:
         own = own_by_hash[own_hash(facts)]
         wanted = conformed(own, columns)
-        if schema_hash(wanted) != facts.get("schema"):
+        if schema_hash(wanted) != facts.schema:
             tasks.append(
-                {
-                    "kind": "conform",
-                    "task": digest(["conform", facts["path"], facts["checksum"], as_text(wanted)]),
-                    "node": sink,
-                    "key": facts["path"],
-                    "cost": facts["bytes"],
-                    "out": store.anywhere,
-                    "file": facts,
-                    "columns": as_text(wanted),
-                    "own_columns": as_text(own),
-                }
+                ConformTask(
+                    task=digest(["conform", facts.path, facts.checksum, as_text(wanted)]),
+                    node=sink,
+                    key=facts.path,
+                    cost=facts.bytes,
+                    out=store.anywhere,
+                    file=facts,
+                    columns=as_text(wanted),
+                    own_columns=as_text(own),
+                )
             )
     return tasks
 
 
 def run_conform_task(task: ConformTask) -> Result:
     """Rewrite a file with the columns of its task, row group by row group."""
-    store, facts, columns = store_of(task), task["file"], from_text(task["columns"])
+    store, facts, columns = store_of(task), task.file, from_text(task.columns)
     with part_writers() as writers, store.open(where_it_is(store, facts)) as file:
-        writer = PartWriter(store, facts["path"], staged(facts["path"]))
+        writer = PartWriter(store, facts.path, staged(facts.path))
         writers.append(writer)
         parquet = pq.ParquetFile(file, pre_buffer=False)
         for group in range(parquet.num_row_groups):
             for batch in parquet.read_row_group(group).combine_chunks().to_batches():
                 writer.write(filled(batch, columns))
         rewritten = writer.close()
-    return {"files": {f"sink/{task['node']}": {**cast(FileFacts, rewritten), "own_columns": task["own_columns"]}}}
+    return Result(files={f"sink/{task.node}": replace(cast(FileRef, rewritten), own_columns=task.own_columns)})
 
 
-def where_it_is(store: Store, facts: FileFacts) -> str:
+def where_it_is(store: Store, facts: FileRef) -> str:
     """A file of a sink, which may wait for the others of its sink."""
-    waiting = staged(facts["path"])
-    return waiting if store.exists(waiting) else facts["path"]
+    waiting = staged(facts.path)
+    return waiting if store.exists(waiting) else facts.path
 
 
-def own_hash(facts: FileFacts) -> str:
-    return facts.get("own_columns") or facts.get("schema", facts["path"])
+def own_hash(facts: FileRef) -> str:
+    return facts.own_columns or facts.schema or facts.path
 
 
-def own_columns(store: Store, facts: FileFacts) -> pa.Schema:
+def own_columns(store: Store, facts: FileRef) -> pa.Schema:
     """The columns that a map task wrote into a file."""
-    if "own_columns" in facts:
-        return from_text(facts["own_columns"])
+    if facts.own_columns:
+        return from_text(facts.own_columns)
     with store.open(where_it_is(store, facts)) as file:
         return pq.read_schema(file).remove_metadata()
 

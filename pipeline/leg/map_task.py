@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -40,7 +40,7 @@ from gristmill.pipeline.leg.bound_rule import (
 from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.store.accounting import QUARANTINED, Count, Faults, RejectsWriter, check_chain, error_detail
+from gristmill.pipeline.store.counts import Counts, Faults, check_chain
 from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten, read_list
 from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import (
@@ -59,7 +59,8 @@ from gristmill.pipeline.store.partitions import (
     with_text_lengths,
     write_every_row,
 )
-from gristmill.pipeline.store.records import Files, MapTask, Part, PartInput, Phase, Result
+from gristmill.pipeline.store.records import Files, InputSpan, MapResult, MapTask, Partition, Phase, PhaseResult
+from gristmill.pipeline.store.rejects import QUARANTINED, RejectsWriter, error_detail
 from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.stages.contract import check_same_types, check_table
 from gristmill.stages.documents import Reading, gather, rebatch
@@ -83,7 +84,7 @@ Value = TypeVar("Value", bound=np.generic)
 Answer: TypeAlias = tuple[pa.RecordBatch, Verdict, Made | None]
 
 
-def run_map_task(task: MapTask, crash: CrashPolicy | None = None) -> Result:
+def run_map_task(task: MapTask, crash: CrashPolicy | None = None) -> MapResult:
     """Carry a partition through the phases of a task, and store what they leave."""
     with part_writers() as writers:
         return _MapTask(task, crash or CrashPolicy(), writers).run()
@@ -94,16 +95,16 @@ class _MapTask:
         self.task = task
         self.crash = crash
         self.store = store_of(task)
-        self.reading = None if task["reader"] is None else _Reading(task, task["reader"], self.store, writers)
+        self.reading = None if task.reader is None else _Reading(task, task.reader, self.store, writers)
         self.phases: list[_StagePhase | _RulePhase] = []
-        for phase in task["phases"]:
-            if phase["rules"]:
+        for phase in task.phases:
+            if phase.rules:
                 self.phases.append(_RulePhase(task, phase, self.store, crash, writers))
             else:
                 reading = None if self.phases else self.reading
                 self.phases.append(_StagePhase(task, phase, self.store, crash, writers, reading))
 
-    def run(self) -> Result:
+    def run(self) -> MapResult:
         begun = time.perf_counter()
         seconds = [0.0] * len(self.phases)
         for number, batch in enumerate(self.batches()):
@@ -115,29 +116,30 @@ class _MapTask:
                     batch = phase.apply(batch, number)
                     seconds[place] += time.perf_counter() - start
         self.crash.end_search()
-        part, results = self.task["part"], list[Result]()
+        part, results = self.task.part, list[PhaseResult | None]()
         for place, phase in enumerate(self.phases):
-            if isinstance(phase, _RulePhase) and (part is None or not part["kept"]):
-                results.append({})  # no document came to it
+            if isinstance(phase, _RulePhase) and (part is None or not part.kept):
+                results.append(None)  # no document came to it
                 continue
             start = time.perf_counter()
-            results.append(phase.finish(part) if isinstance(phase, _StagePhase) else phase.finish(cast(Part, part)))
-            if part is not None:
-                results[-1]["rests_on"] = identity(part)
-            part = results[-1]["part"]
+            result = phase.finish(part) if isinstance(phase, _StagePhase) else phase.finish(cast(Partition, part))
+            rests_on = "" if part is None else identity(part)
+            part = result.part
             seconds[place] += time.perf_counter() - start
-            results[-1]["seconds"] = round(seconds[place], 4)
-        results[0]["seconds"] = round(time.perf_counter() - begun - sum(seconds[1:]), 4)  # it reads
-        return {"phases": results}
+            results.append(replace(result, rests_on=rests_on, seconds=round(seconds[place], 4)))
+        if results[0] is not None:  # it reads
+            reading = time.perf_counter() - begun - sum(seconds[1:])
+            results[0] = replace(results[0], seconds=round(reading, 4))
+        return MapResult(phases=tuple(results))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Batches of the reader, or of the stored partition with the columns that the phases read."""
         if self.reading is not None:
             return self.reading.batches()
-        part, phases = self.task["part"], self.phases
+        part, phases = self.task.part, self.phases
         if part is None:
             return iter(())
-        numbered = isinstance(phases[0], _RulePhase) or phases[0].phase["beside"]
+        numbered = isinstance(phases[0], _RulePhase) or phases[0].phase.beside
         columns = None
         if isinstance(phases[0], _RulePhase):
             there = columns_of(self.store, part)
@@ -156,16 +158,16 @@ class _Reading:
     def __init__(self, task: MapTask, spec: StageSpec, store: Store, writers: list[PartWriter]) -> None:
         self.task = task
         self.spec = spec
-        self.source = task["source"]
-        self.count = Count()
+        self.source = task.source
+        self.count = Counts()
         self.faults = Faults()
         self.log: list[str] = []
-        file_name = f"{task['key']}.{task['phases'][0]['task'][:8]}"
-        self.rejects = RejectsWriter(store, file_name, self.source, task["rejects"], writers)
-        self.forgotten = read_list(store, task["forgotten"]) if "forgotten" in task else None
+        file_name = f"{task.key}.{task.phases[0].task[:8]}"
+        self.rejects = RejectsWriter(store, file_name, self.source, task.rejects, writers)
+        self.forgotten = read_list(store, task.forgotten) if task.forgotten else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        count, batch_bytes = self.count, self.task["batch_bytes"]
+        count, batch_bytes = self.count, self.task.batch_bytes
         for documents in gather(self.documents_read(), batch_bytes):
             start = time.perf_counter()
             count.bytes_out += value_bytes(documents)
@@ -181,18 +183,16 @@ class _Reading:
         """The documents of each reading of each span, with the account of records that gave none."""
         reader = cast(Reader, registry.build(self.spec))
         count = self.count
-        limit = self.task["limit"]
-        for span in self.task["files"]:
+        limit = self.task.limit
+        for span in self.task.files:
             origin = origin_of(self.source, span)
             try:
                 file = open_stretch(reader, span)
             except OSError as error:
-                raise RunFailed(
-                    f"{self.source}: {span['address']} cannot be read: {error.strerror or error}"
-                ) from error
+                raise RunFailed(f"{self.source}: {span.address} cannot be read: {error.strerror or error}") from error
             with file:
                 readings = reader.read(file, origin)
-                begun = span["start"]  # where the next reading begins
+                begun = span.start  # where the next reading begins
                 passed = 0  # bytes of the span that earlier readings held
                 while True:
                     start = time.perf_counter()
@@ -227,13 +227,13 @@ class _Reading:
                     begun = at
                     if limit is not None and count.kept >= limit:
                         taken = len(documents) / max(1, len(reading.documents))
-                        count.bytes_in += min(span["bytes"], round(passed + stored * taken))
+                        count.bytes_in += min(span.bytes, round(passed + stored * taken))
                         break
                     passed += stored
                 self.log += [one_line(f"{self.source}: {remark}") for remark in getattr(file, "remarks", ())]
                 if limit is not None and count.kept >= limit:
                     return
-            count.bytes_in += span["bytes"]
+            count.bytes_in += span.bytes
 
     def leave_out(self, forgotten: Forgotten, reading: Reading) -> None:
         """Leave out what the run's list names. The uid of a forgotten document stays on record."""
@@ -254,7 +254,7 @@ class _Step:
 
     stage: Map
     called: str
-    count: Count
+    count: Counts
 
 
 class _StagePhase:
@@ -274,16 +274,14 @@ class _StagePhase:
         self.store = store
         self.crash = crash
         self.reading = reading
-        stages = [cast(Map, registry.build(spec)) for spec in phase["stages"]]
-        self.steps = [_Step(stage, stage.called, Count()) for stage in stages]
+        stages = [cast(Map, registry.build(spec)) for spec in phase.stages]
+        self.steps = [_Step(stage, stage.called, Counts()) for stage in stages]
         self.log: list[str] = [] if reading is None else reading.log
-        self.file_name = file_name = f"{task['key']}.{phase['task'][:8]}"
+        self.file_name = file_name = f"{task.key}.{phase.task[:8]}"
         self.rejects = (
-            RejectsWriter(store, file_name, task["source"], task["rejects"], writers)
-            if reading is None
-            else reading.rejects
+            RejectsWriter(store, file_name, task.source, task.rejects, writers) if reading is None else reading.rejects
         )
-        self.documents = PartWriter(store, f"legs/{phase['segment']}/{file_name}.documents.parquet")
+        self.documents = PartWriter(store, f"legs/{phase.segment}/{file_name}.documents.parquet")
         paths = {
             step.called: f"{step.called}/{file_name}.parquet" for step in self.steps if isinstance(step.stage, Sink)
         }
@@ -299,7 +297,7 @@ class _StagePhase:
 
     def apply(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
         self.batch_number = number
-        beside = self.phase["beside"]
+        beside = self.phase.beside
         batch = batch.select([n for n in batch.schema.names if "@" not in n or (beside and n == ROW)])
         given = set(batch.schema.names)
         for step in self.steps:
@@ -313,7 +311,7 @@ class _StagePhase:
         if beside:
             new = [name for name in batch.schema.names if name == ROW or name in self.added or name not in given]
             self.measured.append(pa.Table.from_batches([batch.select(["uid", *new])]))
-        elif self.phase["documents"]:
+        elif self.phase.documents:
             first = self.documents.rows
             batch = with_text_lengths(batch)
             self.documents.write(batch)
@@ -366,12 +364,10 @@ class _StagePhase:
         if not isinstance(step.stage, Rewrite):
             return batch
         called = step.called
-        again = set(self.phase["measured_again"].get(called, ()))
+        again = set(self.phase.measured_again.get(called, ()))
         batch = batch.rename_columns([f"{name}@{called}" if name in again else name for name in batch.schema.names])
         return (
-            with_columns(batch, {f"text@{called}": batch.column("text")})
-            if called in self.phase["texts_kept"]
-            else batch
+            with_columns(batch, {f"text@{called}": batch.column("text")}) if called in self.phase.texts_kept else batch
         )
 
     def after(self, called: str, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -411,7 +407,7 @@ class _StagePhase:
         broken = step.count.quarantined - before
         if broken == len(batch) >= ENOUGH_TO_BLAME_THE_STAGE:
             raise RunFailed(
-                f"{registry.named(step.stage)}: all {broken} documents of a batch of {self.task['key']} broke it; "
+                f"{registry.named(step.stage)}: all {broken} documents of a batch of {self.task.key} broke it; "
                 f"the last: {self.log[-1]}"
             )
 
@@ -441,11 +437,11 @@ class _StagePhase:
         step.count.quarantined += 1
         self.log.append(
             f"{step.called}: document {row.column('uid')[0].as_py():016x} ({row.column('url')[0].as_py()}) "
-            f"of {self.task['key']}: {error}"
+            f"of {self.task.key}: {error}"
         )
         self.rejects.quarantined(step.called, row, error)
 
-    def finish(self, part: Part | None) -> Result:
+    def finish(self, part: Partition | None) -> PhaseResult:
         files: Files = {}
         documents = self.documents.close()
         if documents is not None:
@@ -455,55 +451,50 @@ class _StagePhase:
             if facts is not None:
                 files[f"sink/{name}"] = facts
         files |= self.rejects.close()
-        counts = {} if self.reading is None else {self.task["source"]: self.reading.count.plain()}
-        counts |= {step.called: step.count.plain() for step in self.steps}
-        if self.reading is not None and self.reading.faults.by_file:
-            counts[self.task["source"]]["faults"] = self.reading.faults.plain()
-        arrived = None if part is None else part["kept"]
-        written = self.documents.rows if self.phase["documents"] and not self.phase["beside"] else None
-        segment = self.phase["segment"]
-        check_chain(counts, list(counts), arrived, written, f"{segment}, part {self.task['key']}")
-        if self.phase["beside"] and part is not None:
+        counts = {} if self.reading is None else {self.task.source: self.reading.count}
+        counts |= {step.called: step.count for step in self.steps}
+        arrived = None if part is None else part.kept
+        written = self.documents.rows if self.phase.documents and not self.phase.beside else None
+        segment = self.phase.segment
+        check_chain(counts, list(counts), arrived, written, f"{segment}, part {self.task.key}")
+        if self.phase.beside and part is not None:
             after, beside = self.with_signals(part)
             files |= beside
         else:
-            origin: list[PartInput] = (
-                self.task["inputs"] if part is None else [{"from": part["leg"], "key": part["key"]}]
+            origin = self.task.inputs if part is None else (InputSpan(node=part.node, key=part.key),)
+            after = replace(
+                new_part(self.task.key, self.task.source, self.rows_left, self.text_bytes, documents, origin),
+                node=segment,
+                sinks={name: files[f"sink/{name}"].path for name in self.sinks if f"sink/{name}" in files},
             )
-            after = {
-                "leg": segment,
-                **new_part(self.task["key"], self.task["source"], self.rows_left, self.text_bytes, documents, origin),
-                "sinks": {name: files[f"sink/{name}"]["path"] for name in self.sinks if f"sink/{name}" in files},
-            }
-        return {
-            "part": after,
-            "files": files,
-            "counts": counts,
-            "log": self.log,
-            "peak_memory": peak_memory(),
-            "slowest": self.slowest.by_stage,
-        }
+        return PhaseResult(
+            part=after,
+            files=files,
+            counts=counts,
+            log=tuple(self.log),
+            peak_memory=peak_memory(),
+            slowest=self.slowest.by_stage,
+        )
 
-    def with_signals(self, part: Part) -> tuple[Part, Files]:
+    def with_signals(self, part: Partition) -> tuple[Partition, Files]:
         """The partition with the signals that were measured on it, and without the documents that broke a stage."""
         files: Files = {}
-        part = {**part, "verdicts": [*part["verdicts"]], "signals": [*part["signals"]]}
-        base = f"legs/{self.phase['segment']}/{self.file_name}"
-        place = np.full(part["rows"], -1, dtype=np.int64)
-        if self.measured and part["documents"] is not None:
+        base = f"legs/{self.phase.segment}/{self.file_name}"
+        place = np.full(part.rows, -1, dtype=np.int64)
+        if self.measured and part.documents is not None:
             table = widened(pa.concat_tables(self.measured)).combine_chunks()
             place[table.column(ROW).to_numpy()] = np.arange(len(table))
             scattered = table.drop_columns([ROW, "uid"]).take(pa.array(place, mask=place < 0))
-            with open_checked(self.store, part["documents"]) as file:
+            with open_checked(self.store, part.documents) as file:
                 scattered = scattered.add_column(0, "uid", pq.read_table(file, columns=["uid"]).column("uid"))
             signals = write_every_row(self.store, f"{base}.signals.parquet", scattered)
             files["signals"] = signals
-            part["signals"].append(signals)
-        if self.rows_left < part["kept"]:
+            part = replace(part, signals=(*part.signals, signals))
+        if self.rows_left < part.kept:
             quarantined = write_every_row(self.store, f"{base}.quarantined.parquet", pa.table({"kept": place >= 0}))
             files["quarantined"] = quarantined
-            part["verdicts"].append(quarantined)
-            part["kept"], part["text_bytes"] = self.rows_left, self.text_bytes
+            verdicts = (*part.verdicts, quarantined)
+            part = replace(part, verdicts=verdicts, kept=self.rows_left, text_bytes=self.text_bytes)
         return part, files
 
 
@@ -538,11 +529,11 @@ class _RulePhase:
         self.phase = phase
         self.store = store
         self.crash = crash
-        self.rules = [BoundRule.of(spec) for spec in phase["rules"]]
+        self.rules = [BoundRule.of(spec) for spec in phase.rules]
         self.names = [bound.rule.called for bound in self.rules]
-        self.file_name = f"{task['key']}.{phase['task'][:8]}"
-        self.rejects = RejectsWriter(store, self.file_name, task["source"], task["rejects"], writers)
-        self.counts = {name: Count() for name in self.names}
+        self.file_name = f"{task.key}.{phase.task[:8]}"
+        self.rejects = RejectsWriter(store, self.file_name, task.source, task.rejects, writers)
+        self.counts = {name: Counts() for name in self.names}
         self.reasons: dict[str, list[str]] = {name: [] for name in self.names}
         self.judged: list[_Judged] = []
         self.log: list[str] = []
@@ -553,10 +544,10 @@ class _RulePhase:
         """Columns of a stored partition that the rules, the account and the rejects read."""
         wanted = ["uid", "url", TEXT_BYTES if TEXT_BYTES in there else "text"]
         wanted += [name for bound in self.rules for name in bound.reads(there)]
-        rejects = self.task["rejects"]
-        if rejects["keep"]:
+        rejects = self.task.rejects
+        if rejects.keep:
             wanted.append("id")
-        if rejects["text"] and rejects["keep"]:
+        if rejects.text and rejects.keep:
             wanted += ["text", *(name for bound in self.rules for name in bound.texts)]
         return list(dict.fromkeys(wanted))
 
@@ -644,31 +635,28 @@ class _RulePhase:
         if count.quarantined == len(view) >= ENOUGH_TO_BLAME_THE_STAGE:
             named = registry.named(self.rules[place].rule)
             raise RunFailed(
-                f"{named}: all {len(view)} documents of a batch of {self.task['key']} broke it; "
-                f"the last: {self.log[-1]}"
+                f"{named}: all {len(view)} documents of a batch of {self.task.key} broke it; the last: {self.log[-1]}"
             )
 
-    def finish(self, part: Part) -> Result:
-        counts = {name: count.plain() for name, count in self.counts.items()}
-        segment = self.phase["segment"]
-        check_chain(counts, self.names, part["kept"], self.alive, f"{segment}, rules on part {self.task['key']}")
-        after: Part = {**part, "verdicts": [*part["verdicts"]]}
+    def finish(self, part: Partition) -> PhaseResult:
+        segment = self.phase.segment
+        check_chain(self.counts, self.names, part.kept, self.alive, f"{segment}, rules on part {self.task.key}")
+        after = replace(part, kept=self.alive, text_bytes=self.text_bytes)
         files: Files = {**self.rejects.close()}
-        if self.alive < part["kept"] or any(bits.any() for each in self.judged for bits in each.failed.values()):
+        if self.alive < part.kept or any(bits.any() for each in self.judged for bits in each.failed.values()):
             path = f"legs/{segment}/{self.file_name}.verdicts.parquet"
             files["verdicts"] = write_every_row(self.store, path, self.verdicts(part))
-            after["verdicts"].append(files["verdicts"])
-        after["kept"], after["text_bytes"] = self.alive, self.text_bytes
+            after = replace(after, verdicts=(*part.verdicts, files["verdicts"]))
         if any(each.poison.any() for each in self.judged):
             path = f"legs/{segment}/{self.file_name}.condemned.parquet"
-            kept = self.of_all_rows("poison", np.zeros(part["rows"], dtype=bool))
+            kept = self.of_all_rows("poison", np.zeros(part.rows, dtype=bool))
             files["condemned"] = write_every_row(self.store, path, pa.table({"kept": ~kept}))
-        return {"part": after, "files": files, "counts": counts, "log": self.log, "peak_memory": peak_memory()}
+        return PhaseResult(part=after, files=files, counts=self.counts, log=tuple(self.log), peak_memory=peak_memory())
 
-    def verdicts(self, part: Part) -> pa.Table:
+    def verdicts(self, part: Partition) -> pa.Table:
         """One row a document: kept or not, by which stage and why; and for each rule a bit for each of its reasons that
         held. A row that was out before is kept by these rules."""
-        rows = part["rows"]
+        rows = part.rows
         stage = self.of_all_rows("stage", np.full(rows, -1, dtype=np.int16))
         named = pa.DictionaryArray.from_arrays(pa.array(stage, mask=stage < 0), pa.array(self.names)).cast(pa.string())
         texts = {

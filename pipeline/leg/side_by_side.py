@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.pipeline import fingerprint
-from gristmill.pipeline.inputs.files import fetched, open_stretch, origin_of
+from gristmill.pipeline.inputs.files import open_stretch, origin_of, span_of
 from gristmill.pipeline.plan.plan import Segment
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.store.partitions import as_lying, identity, read_part
-from gristmill.pipeline.store.records import PageSample, PagesFile, PagesTask, Part, Result
+from gristmill.pipeline.store.records import FileSpan, PageSample, PagesResult, PagesTask, Partition, Result
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.payload import is_pdf
@@ -32,70 +32,62 @@ BEGINNING = 1 << 20  # bytes of a file that are searched first, where its reader
 
 
 def task_of_pages(
-    segment: Segment, recipe: Recipe, store: Store, parts: list[Part], files: Mapping[str, InputFile]
+    segment: Segment, recipe: Recipe, store: Store, parts: list[Partition], files: Mapping[str, InputFile]
 ) -> PagesTask | None:
     """The task that looks at a few pages of the first part of a leg which extracts what it reads; None where there is
     nothing to see."""
-    part = next((p for p in parts if p["rows"] and p["leg"] == segment.name), None)
-    if segment.source is None or part is None or part["inputs"][0]["path"] not in files:
+    part = next((p for p in parts if p.rows and p.node == segment.name), None)
+    if segment.source is None or part is None or part.inputs[0].path not in files:
         return None
-    stretch = part["inputs"][0]
+    span = part.inputs[0]
     shown_by = [step.stage for step in segment.steps if isinstance(step.stage, Map) and step.stage.shows_pages]
-    file = files[stretch["path"]]
-    return {
-        "task": fingerprint.digest(
+    file = files[span.path]
+    return PagesTask(
+        task=fingerprint.digest(
             ["pages", fingerprint.code_of_engine("pages"), segment.fingerprint(recipe), identity(part)]
         ),
-        "kind": "pages",
-        "node": segment.name,
-        "key": part["key"],
-        "cost": BEGINNING,
-        "out": store.anywhere,
-        "reader": segment.source.reader.spec,
-        "source": segment.source.name,
-        "part": part,
-        "file": {
-            "address": file.address,
-            "path": file.path,
-            "size": file.size,
-            "start": stretch["start"],
-            "end": stretch["end"],
-            **fetched(file),
-        },
-        "patience": max((stage.patience for stage in shown_by), default=Map.patience),
-    }
+        node=segment.name,
+        key=part.key,
+        cost=BEGINNING,
+        out=store.anywhere,
+        reader=segment.source.reader.spec,
+        source=segment.source.name,
+        part=part,
+        file=span_of(file, span.start, span.end, file.size),
+        patience=max((stage.patience for stage in shown_by), default=Map.patience),
+    )
 
 
 def run_pages(task: PagesTask) -> Result:
     """A few pages: url, uid, what was extracted, and all that is visible."""
-    first = first_rows(Store(task["out"]), task["part"])
+    first = first_rows(Store(task.out), task.part)
     if first is None:
-        return {"pages": []}
+        return PagesResult(pages=())
     extracted: dict[int, ExtractedPage] = {row["uid"]: row for row in first.to_pylist()}
-    reader = cast(Reader, registry.build(task["reader"]))
+    reader = cast(Reader, registry.build(task.reader))
     samples: list[PageSample] = []
-    for end in ends(reader, task["file"]):
+    for end in ends(reader, task.file):
         pages = pages_until(reader, task, end)
         samples = samples_of(pages, extracted) if pages is not None else []
         if samples:
             break
-    return {"pages": samples}
+    return PagesResult(pages=samples)
 
 
-def ends(reader: Reader, file: PagesFile) -> list[int | None]:
+def ends(reader: Reader, file: FileSpan) -> list[int | None]:
     """How far to read: not far, and if that shows nothing, all of the first batch."""
-    start, end = file["start"], file["end"]
-    size = (end or file["size"]) - start
+    start, end = file.start, file.end
+    size = (end or file.size) - start
     with open_stretch(reader, file) as stream:
-        apart = size > BEGINNING and len(reader.spans(stream, file["path"], file["size"], BEGINNING)) > 1
+        apart = size > BEGINNING and len(reader.spans(stream, file.path, file.size, BEGINNING)) > 1
     return [start + BEGINNING, end] if apart else [end]
 
 
 def pages_until(reader: Reader, task: PagesTask, end: int | None) -> pa.RecordBatch | None:
     """The first batch of pages of the task's file."""
-    file = task["file"]
+    file = task.file
     with open_stretch(reader, file, end) as stream:
-        reading = next(reader.read(stream, origin_of(task["source"], file, end)), None)
+        reading = next(reader.read(stream, origin_of(task.source, file, end)), None)
     return reading.documents if reading is not None and "html" in reading.documents.schema.names else None
 
 
@@ -121,26 +113,26 @@ def samples_of(pages: pa.RecordBatch, extracted: Mapping[int, ExtractedPage]) ->
         text = document["text"] or ""
         _, visible = compare(html, document["url"], pages.column("charset")[row].as_py())
         samples.append(
-            {
-                "uid": f"{uid:016x}",
-                "url": document["url"],
-                "extracted": text[:CHARACTERS],
-                "visible": visible[:CHARACTERS],
-                "extracted_characters": len(text),
-                "visible_characters": len(visible),
-            }
+            PageSample(
+                uid=f"{uid:016x}",
+                url=document["url"],
+                extracted=text[:CHARACTERS],
+                visible=visible[:CHARACTERS],
+                extracted_characters=len(text),
+                visible_characters=len(visible),
+            )
         )
         if len(samples) == PAGES:
             break
     return samples
 
 
-def first_rows(store: Store, part: Part) -> pa.RecordBatch | None:
+def first_rows(store: Store, part: Partition) -> pa.RecordBatch | None:
     """Documents of a part; where a leg only writes for others, as they were written."""
     columns = ["uid", "url", "text"]
-    if part["documents"] is not None:
+    if part.documents is not None:
         return next(iter(read_part(store, part, columns)), None)
-    for path in part.get("sinks", {}).values():
+    for path in part.sinks.values():
         with store.open(as_lying(store, path)) as file:
             written = pq.ParquetFile(file)
             if set(columns) <= set(written.schema_arrow.names):

@@ -29,7 +29,7 @@ class Slowest:
 
     def take(self, stage: str, rows: Iterable[SlowDocument]) -> None:
         slowest = heapq.nsmallest(
-            MOST, [*self.by_stage.get(stage, []), *rows], key=lambda row: (-row["seconds"], row["uid"] or "")
+            MOST, [*self.by_stage.get(stage, []), *rows], key=lambda row: (-row.seconds, row.uid or "")
         )
         if slowest:
             self.by_stage[stage] = slowest
@@ -46,10 +46,10 @@ def slow(batch: pa.RecordBatch, row: int, seconds: float) -> SlowDocument:
         name: batch.column(name)[row].as_py() for name in names if name in batch.schema.names
     }
     content: str | bytes = values["html"] if values["html"] is not None else values["text"] or ""
-    return {
-        "uid": as_hex(values["uid"]),
-        "url": values["url"],
-        "source": values["source"],
-        "bytes": len(content.encode()) if isinstance(content, str) else len(content),
-        "seconds": round(seconds, 6),
-    }
+    return SlowDocument(
+        uid=as_hex(values["uid"]),
+        url=values["url"],
+        source=values["source"],
+        bytes=len(content.encode()) if isinstance(content, str) else len(content),
+        seconds=round(seconds, 6),
+    )

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 from gristmill.pipeline.json_types import JSON, JSONObject
-from gristmill.pipeline.store.records import PartInput
-from gristmill.pipeline.store.run_records import InputRecord
+from gristmill.pipeline.store.run_records import InputRecord, PartInput
 
 # --- run.json ---------------------------------------------------------------------------------------------------------
 

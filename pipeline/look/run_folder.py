@@ -41,7 +41,8 @@ from gristmill.pipeline.look.records import CountEntry, PageEntry, ReadRunRecord
 from gristmill.pipeline.plan.plan import in_one_order
 from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, state_of
 from gristmill.pipeline.report_data.histograms import Row, SampleEntry
-from gristmill.pipeline.store.accounting import Count, RunAccount
+from gristmill.pipeline.store.counts import Counts, RunAccount
+from gristmill.pipeline.store.serialize import read_as
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.tables import Grid, cell
 from gristmill.stages.figures import StageFigures
@@ -293,7 +294,7 @@ def record_so_far(live: Mapping[str, Any], before: ReadRunRecord, state: str) ->
     account = RunAccount()
     for stage, sources in (live.get("stages") or {}).items():
         for source, count in sources.items():
-            account.of(str(stage), str(source)).add(Count.from_plain(count))
+            account.of(str(stage), str(source)).add(read_as(Counts, count))
     readers = dict.fromkeys(str(node["source"]) for node in nodes if node.get("source"))
     names = dict.fromkeys(
         [*readers, *in_one_order([[str(stage) for stage in node.get("stages") or []] for node in nodes])]
@@ -316,8 +317,10 @@ def record_so_far(live: Mapping[str, Any], before: ReadRunRecord, state: str) ->
                 "kind": "read" if name in readers else kinds.get(name, str(recorded.get(name, {}).get("kind") or "")),
                 "about": recorded.get(name, {}).get("about") or "",
                 "settings": recorded.get(name, {}).get("settings") or {},
-                **account.total(name).plain(),
-                "sources": {source: count.plain() for source, count in sorted(account.stages.get(name, {}).items())},
+                **account.total(name).in_record(),
+                "sources": {
+                    source: count.in_record() for source, count in sorted(account.stages.get(name, {}).items())
+                },
             }
             for name in names
         ],

@@ -33,8 +33,8 @@ from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.processes import cores_here
 from gristmill.pipeline.report_data.histograms import Row, Value
 from gristmill.pipeline.store.partitions import ROW, columns_of, read_part
-from gristmill.pipeline.store.records import Part
-from gristmill.pipeline.store.run_records import LegRules, RunRecord
+from gristmill.pipeline.store.records import Partition
+from gristmill.pipeline.store.run_records import RunRecord, SegmentRules, rules_by_segment
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.stage import Rule
 
@@ -133,11 +133,7 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
         raise RecipeError(f"{out}: no run is here (there is no run.json)")
     if not record.get("stages"):
         raise RecipeError(f"{out}: this run is at work or was killed; run its recipe to the end first")
-    rules: dict[str, LegRules] = {
-        path.split("/")[1]: store.read_json(path)
-        for path in sorted(store.files("legs"))
-        if path.endswith("/rules.json")
-    }
+    rules = rules_by_segment(store)
     if not rules and record["recipe"].get("keep") == "nothing":
         raise RecipeError(f"{out}: the run kept no signals (`keep: nothing`); run the recipe with `keep: signals`")
     legs, changes = _changed(rules, settings, [entry["name"] for entry in record["stages"]])
@@ -149,7 +145,7 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
             pool.map(lambda pair: _ask(store, pair[1], pair[0].before, pair[0].after, samples, conditions), work)
         )
     for (_, part), of_part in zip(work, parts, strict=True):
-        answer.sources.setdefault(part["source"], KeptCounts()).add(of_part.sides)
+        answer.sources.setdefault(part.source, KeptCounts()).add(of_part.sides)
         answer.drops_before = dict(Counter(answer.drops_before) + of_part.before)
         answer.drops_after = dict(Counter(answer.drops_after) + of_part.after)
     for side in ("dropped", "kept"):
@@ -171,17 +167,17 @@ class _Leg:
     """A leg's parts, and its rules as they were and as they would be."""
 
     name: str
-    parts: list[Part]
+    parts: list[Partition]
     before: tuple[BoundRule, ...]
     after: tuple[BoundRule, ...]
 
 
 def _changed(
-    rules_of_legs: dict[str, LegRules], settings: Sequence[str], others: Collection[str]
+    rules_of_legs: dict[str, SegmentRules], settings: Sequence[str], others: Collection[str]
 ) -> tuple[list[_Leg], list[Change]]:
     """The legs that are meant: every one that has a changed rule. Sources that have not joined yet have legs of their
     own, and beside a rule that all of them pass some may have rules that are theirs alone."""
-    legs = {name: tuple(map(BoundRule.of, data["rules"])) for name, data in rules_of_legs.items()}
+    legs = {name: tuple(map(BoundRule.of, data.rules)) for name, data in rules_of_legs.items()}
     rules = {d.rule.called: d.rule for deciding in legs.values() for d in deciding}
     names = ", ".join(rules) or "none"
     new: dict[str, Rule] = {}
@@ -208,7 +204,7 @@ def _changed(
     return [
         _Leg(
             name,
-            rules_of_legs[name]["parts"],
+            list(rules_of_legs[name].parts),
             deciding,
             tuple(dataclasses.replace(d, rule=new.get(d.rule.called, d.rule)) for d in deciding),
         )
@@ -248,7 +244,7 @@ def _with_setting(rule: Rule, stage: str, path: str, value: JSON, setting: str) 
 
 def _ask(
     store: Store,
-    part: Part,
+    part: Partition,
     before: Sequence[BoundRule],
     after: Sequence[BoundRule],
     samples: int,
@@ -327,7 +323,7 @@ def _signals(before: Sequence[BoundRule], after: Sequence[BoundRule], views: Seq
     return seen
 
 
-def _with_text(store: Store, part: Part, deciding: BoundRule, moved: _MovedRow) -> Moved:
+def _with_text(store: Store, part: Partition, deciding: BoundRule, moved: _MovedRow) -> Moved:
     columns = ["uid", "url", "text", *deciding.texts]
     for batch in read_part(store, part, columns, numbered=True):
         rows = batch.column(ROW).to_numpy()
@@ -336,14 +332,14 @@ def _with_text(store: Store, part: Part, deciding: BoundRule, moved: _MovedRow) 
             text = deciding.text(document)[0].as_py() or ""
             return Moved(
                 f"{moved.uid:016x}",
-                part["source"],
+                part.source,
                 document.column("url")[0].as_py() if "url" in document.schema.names else None,
                 moved.side,
                 moved.reason,
                 moved.signals,
                 text[:PREVIEW],
             )
-    raise RecipeError(f"part {part['key']} has no row {moved.row}: were its files changed?")
+    raise RecipeError(f"part {part.key} has no row {moved.row}: were its files changed?")
 
 
 # --- terminal --------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.report_data.histograms import CutEntry, Row, SurveyRecord
 from gristmill.pipeline.report_data.reasons import CANNOT_ASK, SIGNS, Held, Opened, reasons_in_part, rows_of
-from gristmill.pipeline.store.records import Part
-from gristmill.pipeline.store.run_records import LegRules
+from gristmill.pipeline.store.records import Partition
+from gristmill.pipeline.store.run_records import SegmentRules
+from gristmill.pipeline.store.serialize import read_as
 
 
 def why_it_went(folder: Folder, leg: str, key: str, verdicts: str, row: int) -> list[Held]:
@@ -25,13 +26,13 @@ def why_it_went(folder: Folder, leg: str, key: str, verdicts: str, row: int) -> 
     reasons = stored_reasons(folder, verdicts, row)
     if not any(reasons.values()) or not folder.has(f"legs/{leg}/rules.json"):
         return [Held(stage, reason) for stage, of_stage in reasons.items() for reason in of_stage]
-    rules = folder.json_as(f"legs/{leg}/rules.json", LegRules)
-    part = next((part for part in rules["parts"] if part["key"] == key), None)
+    rules = read_as(SegmentRules, folder.json(f"legs/{leg}/rules.json"))
+    part = next((part for part in rules.parts if part.key == key), None)
     cuts = cuts_of(folder)
     opened: Opened = lambda path: folder.fs.open(folder.full(path), "rb")  # noqa: E731
     asked: list[Held] = []
-    for rule in rules["rules"]:
-        if part is not None and rule["stage"].get("code") is None:
+    for rule in rules.rules:
+        if part is not None and rule.stage.get("code") is None:
             try:
                 asked += reasons_in_part(opened, [BoundRule.of(rule)], part, [row])[0].held
             except CANNOT_ASK:  # it reads a table that is gone, say; the verdicts and the survey are there still
@@ -79,13 +80,13 @@ def cuts_of(folder: Folder) -> list[CutEntry]:
 
 
 def from_survey(
-    opened: Opened, stage: str, reasons: Sequence[str], cuts: Sequence[CutEntry], part: Part | None, row: int
+    opened: Opened, stage: str, reasons: Sequence[str], cuts: Sequence[CutEntry], part: Partition | None, row: int
 ) -> list[Held]:
     """Reasons of a rule that cannot be asked, with the thresholds that the document lies beyond."""
     values: Row = {}
-    files = [part["documents"], *part["signals"]] if part is not None else []
+    files = [part.documents, *part.signals] if part is not None else []
     for file in (file for file in files if file is not None):
-        taken = rows_of(opened, file["path"], [row], {str(cut["signal"]) for cut in cuts})
+        taken = rows_of(opened, file.path, [row], {str(cut["signal"]) for cut in cuts})
         values |= {name: taken.column(name)[0].as_py() for name in taken.column_names}
     beyond = []
     for cut in cuts:

@@ -18,13 +18,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 from gristmill.pipeline.formatting import plain
 from gristmill.pipeline.plan.plan import GlobalNode, Node
 from gristmill.pipeline.process_id import ProcessId, this_process
-from gristmill.pipeline.store.accounting import RunAccount
-from gristmill.pipeline.store.records import NOT_JOURNALED, CountsByStage, Result, Task, counts_by_source
+from gristmill.pipeline.store.counts import CountsRecord, RunAccount
+from gristmill.pipeline.store.records import NOT_JOURNALED, MapResult, Result, RoundTask, Task, counts_by_source
 
 RECENT = 30.0  # seconds over which the speed of now is taken
 NOTES = 20
@@ -134,7 +134,7 @@ class Progress:
     recently: Speed
     alarms: tuple[str, ...]
     nodes: tuple[NodeProgress, ...]
-    stages: Mapping[str, CountsByStage]  # by stage, then by source
+    stages: Mapping[str, Mapping[str, CountsRecord]]  # by stage, then by source
     seconds_left: float | None  # of the whole run; None: not known
 
     @property
@@ -167,7 +167,7 @@ class NodeTracker:
         self.recent_seconds = self.recent_bytes = 0.0  # moving averages, but for a factor that both have
 
     def expect(self, task: Task) -> None:
-        at_hand = task["kind"], round_of(task)
+        at_hand = task.kind, round_of(task)
         if at_hand != self.at_hand:
             self.at_hand = at_hand
             self.tasks = self.done = self.bytes = self.bytes_done = 0
@@ -176,14 +176,14 @@ class NodeTracker:
         self.bytes += bytes_of(task)
 
     def finish(self, task: Task, result: Result) -> None:
-        seconds = result.get("seconds", 0.0)
+        seconds = result.seconds
         self.spent += seconds
         self.done += 1
         self.bytes_done += bytes_of(task)
         self.recent_seconds = REMEMBERED * self.recent_seconds + seconds
         self.recent_bytes = REMEMBERED * self.recent_bytes + bytes_of(task)
         if self.facts.kind == "global":
-            self.facts = replace(self.facts, doing=f"{task['kind']} {round_of(task) + 1}")
+            self.facts = replace(self.facts, doing=f"{task.kind} {round_of(task) + 1}")
         else:
             self.facts = replace(self.facts, done=self.facts.done + 1, doing=None)
 
@@ -209,16 +209,16 @@ class NodeTracker:
 
 
 def round_of(task: Task) -> int:
-    return cast(int, cast(Mapping[str, object], task).get("round", 0))  # tasks of global stages have one
+    return task.round if isinstance(task, RoundTask) else 0
 
 
 def peak_of(result: Result) -> int:
-    results = [result, *result.get("phases", [])]
-    return max(each.get("peak_memory", 0) for each in results)
+    phases = result.phases if isinstance(result, MapResult) else ()
+    return max(each.peak_memory for each in (result, *phases) if each is not None)
 
 
 def bytes_of(task: Task) -> int:
-    return 1 + task["cost"]  # of tasks that read no bytes each counts the same
+    return 1 + task.cost  # of tasks that read no bytes each counts the same
 
 
 def seconds_left(nodes: Sequence[NodeProgress]) -> float | None:
@@ -277,8 +277,8 @@ class ProgressRecorder(UI):
     def expects(self, tasks: Sequence[Task]) -> None:
         with self._updating():
             for task in tasks:
-                if task["kind"] not in FOR_THE_REPORT:
-                    self._nodes[task["node"]].expect(task)
+                if task.kind not in FOR_THE_REPORT:
+                    self._nodes[task.node].expect(task)
         self.ui.expects(tasks)
 
     def ends(self, node: Node) -> None:
@@ -289,16 +289,16 @@ class ProgressRecorder(UI):
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         with self._updating():
-            if task["kind"] not in NOT_JOURNALED:
-                self.tasks[task["kind"]] += anew
-            if task["kind"] not in FOR_THE_REPORT:
-                self._nodes[task["node"]].finish(task, result)
+            if task.kind not in NOT_JOURNALED:
+                self.tasks[task.kind] += anew
+            if task.kind not in FOR_THE_REPORT:
+                self._nodes[task.node].finish(task, result)
                 for source, counts in counts_by_source(task, result).items():
                     self.account.add(source, counts, peak_of(result))
-            if anew and task["kind"] == "partition":
+            if anew and task.kind == "partition":
                 [counts] = counts_by_source(task, result).values()
-                self.documents += next((count["docs_in"] for count in counts.values()), 0)
-                self.bytes += task["cost"]
+                self.documents += next((count.docs_in for count in counts.values()), 0)
+                self.bytes += task.cost
         self.ui.finished(task, result, anew)
 
     def connected(self, dashboard: str | None, workers: int) -> None:
@@ -378,7 +378,7 @@ class ProgressRecorder(UI):
                 alarms=tuple(self.alarms(self.account)),
                 nodes=nodes,
                 stages={
-                    name: {source: count.plain() for source, count in by_source.items()}
+                    name: {source: count.in_record() for source, count in by_source.items()}
                     for name, by_source in self.account.stages.items()
                 },
                 seconds_left=seconds_left(nodes),

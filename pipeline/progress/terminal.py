@@ -62,7 +62,7 @@ class Lines(Quiet):
         self.facts = facts
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        if not anew or task["kind"] in FOR_THE_REPORT or self.facts is None:
+        if not anew or task.kind in FOR_THE_REPORT or self.facts is None:
             return
         if self.now() - self.last_line >= EVERY:
             self.last_line = self.now()
@@ -82,9 +82,7 @@ class Events(Quiet):
         self.say("begins", node=node.name, parts=parts)
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        self.say(
-            "finished", node=task["node"], kind=task["kind"], key=task["key"], anew=anew, seconds=result.get("seconds")
-        )
+        self.say("finished", node=task.node, kind=task.kind, key=task.key, anew=anew, seconds=result.seconds)
 
     def ends(self, node: Node) -> None:
         self.say("ends", node=node.name)
@@ -134,9 +132,9 @@ class LiveView(Quiet):
 
 def log_line(facts: Progress, task: Task) -> str:
     """`web: 34 of 80 parts; 21,000 documents read; at work 500 documents/s, 2.0 MB/s; about 5 min left`"""
-    [node] = [node for node in facts.nodes if node.name == task["node"]]
+    [node] = [node for node in facts.nodes if node.name == task.node]
     if node.kind == "global":
-        doing = f"{task['kind']}, round {node.round}"
+        doing = f"{task.kind}, round {node.round}"
     else:
         doing = f"{node.done:,} of {node.parts or 0:,} parts"
     seconds = max(1e-6, facts.updated - facts.started)

@@ -23,7 +23,7 @@ from gristmill.kernels.common.settings import Settings
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.leg.bound_rule import BROKE, KEPT, BoundRule, outcome_of
 from gristmill.pipeline.store.partitions import read_part
-from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.limits import Limit, setting_at
 from gristmill.stages.stage import Rule, Signals
@@ -471,9 +471,9 @@ class SurveyCounts:
         self.spans[name] = (min(low, before[0]), max(high, before[1]))
 
 
-def count_part(store: Store, plan: SurveyPlan, part: Part, counted: SurveyCounts) -> None:
+def count_part(store: Store, plan: SurveyPlan, part: Partition, counted: SurveyCounts) -> None:
     """Add the documents of a part."""
-    group = plan.groups[part["source"]]
+    group = plan.groups[part.source]
     for batch in read_part(store, part, plan.columns):
         apart = Decomposition.of(plan, batch)
         counted.odd |= apart.odd

@@ -19,7 +19,7 @@ from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.leg.bound_rule import BoundRule, outcome_of
 from gristmill.pipeline.report_data.histograms import Row, Value
-from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.records import Partition
 from gristmill.stages.limits import Limit, setting_at
 from gristmill.stages.stage import Rule, Signals, Verdict
 
@@ -114,10 +114,12 @@ class RuleReasons:
     details: dict[str, str]  # by stage: what it said itself of the reason by which it takes the document
 
 
-def reasons_in_part(opened: Opened, rules: Sequence[BoundRule], part: Part, rows: Sequence[int]) -> list[RuleReasons]:
+def reasons_in_part(
+    opened: Opened, rules: Sequence[BoundRule], part: Partition, rows: Sequence[int]
+) -> list[RuleReasons]:
     """What the rules say of some documents of a part, by their rows in growing order. Rules that read texts are not
     asked again."""
-    paths = [file["path"] for file in [part["documents"], *part["signals"]] if file is not None]
+    paths = [file.path for file in [part.documents, *part.signals] if file is not None]
     deciding = [d for d in rules if d.rule.needs and "text" not in d.rule.needs]
     columns = {
         name for d in deciding for name in (*d.rule.needs, *(d.columns.get(need, need) for need in d.rule.needs))
@@ -139,13 +141,13 @@ def reasons_in_part(opened: Opened, rules: Sequence[BoundRule], part: Part, rows
 
 
 def reasons_by_uid(
-    opened: Opened, rules: Sequence[BoundRule], part: Part, uids: Sequence[int]
+    opened: Opened, rules: Sequence[BoundRule], part: Partition, uids: Sequence[int]
 ) -> Iterator[tuple[int, RuleReasons]]:
     """The same of documents by their uids; nothing of a part of which a file is gone."""
-    if not uids or part["documents"] is None:
+    if not uids or part.documents is None:
         return
     try:
-        with opened(part["documents"]["path"]) as file:
+        with opened(part.documents.path) as file:
             there = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
         rows = np.flatnonzero(np.isin(there, np.array(uids, np.uint64))).tolist()
         yield from zip(there[rows].tolist(), reasons_in_part(opened, rules, part, rows), strict=True)

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.report_data.reasons import CANNOT_ASK, Held, RuleReasons, as_value, reasons_by_uid
-from gristmill.pipeline.store.records import LookTask, Part, Result
-from gristmill.pipeline.store.run_records import LegRules
+from gristmill.pipeline.store.records import LookResult, LookTask, Partition, Result
+from gristmill.pipeline.store.run_records import SegmentRules
+from gristmill.pipeline.store.serialize import plain
 from gristmill.pipeline.store.storage import Store
 
 FILES = 32
@@ -40,44 +41,36 @@ class DecidingLeg:
     """Rules that decide by stored signals, and the parts that have them."""
 
     rules: list[BoundRule]
-    parts: list[Part]
+    parts: list[Partition]
 
     def has(self, stage: str) -> bool:
         return any(deciding.rule.called == stage for deciding in self.rules)
 
 
-def legs_with_rules(store: Store) -> list[LegRules]:
-    """Rules that decide by stored signals, and the parts that have them, of every leg of a run."""
-    return [store.read_json(path) for path in sorted(store.files("legs")) if path.endswith("/rules.json")]
-
-
-def task_of_samples(store: Store, stage: str, rejects: Iterable[str], legs: Sequence[LegRules]) -> LookTask:
+def task_of_samples(store: Store, stage: str, rejects: Iterable[str], legs: Sequence[SegmentRules]) -> LookTask:
     """The task that reads rejected documents of a stage in the first of its files."""
     paths = sorted(path for path in rejects if path.endswith(".parquet"))[:FILES]
     keys = {key_of(path) for path in paths}
-    of_stage = [
-        {"rules": leg["rules"], "parts": [part for part in leg["parts"] if part["key"] in keys]} for leg in legs
-    ]
+    of_stage = [{"rules": leg.rules, "parts": [part for part in leg.parts if part.key in keys]} for leg in legs]
     given: dict[str, Any] = {"stage": stage, "paths": paths, "legs": [leg for leg in of_stage if leg["parts"]]}
-    return {
-        "kind": "look",
-        "task": digest(["samples", given]),
-        "node": stage,
-        "key": "samples",
-        "cost": 1 << 20,
-        "out": store.anywhere,
-        "step": "samples",
-        "given": given,
-    }
+    return LookTask(
+        task=digest(["samples", plain(given)]),
+        node=stage,
+        key="samples",
+        cost=1 << 20,
+        out=store.anywhere,
+        step="samples",
+        given=given,
+    )
 
 
 def run_samples(task: LookTask) -> Result:
     legs = []
-    for leg in task["given"]["legs"]:
+    for leg in task.given["legs"]:
         with suppress(*CANNOT_ASK):
-            parts = [part for part in leg["parts"] if part["documents"] is not None]
+            parts = [part for part in leg["parts"] if part.documents is not None]
             legs.append(DecidingLeg([BoundRule.of(rule) for rule in leg["rules"]], parts))
-    return {"seen": samples_of(Store(task["out"]), task["given"]["stage"], task["given"]["paths"], legs)}
+    return LookResult(seen=samples_of(Store(task.out), task.given["stage"], task.given["paths"], legs))
 
 
 def key_of(path: str) -> str:
@@ -123,7 +116,7 @@ def give_numbers(store: Store, stage: str, legs: Sequence[DecidingLeg], by_part:
     for leg in legs:
         for part in leg.parts:
             samples = {
-                int(sample["uid"], 16): sample for sample in by_part.get(part["key"], []) if sample["uid"] is not None
+                int(sample["uid"], 16): sample for sample in by_part.get(part.key, []) if sample["uid"] is not None
             }
             for uid, answer in reasons_by_uid(store.open, leg.rules, part, list(samples)):
                 detail = detail_of(stage, answer)

@@ -20,7 +20,7 @@ from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.json_types import JSONObject, StageSpec
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.partitions import as_lying, identity, read_part
-from gristmill.pipeline.store.records import LookTask, Part, Result
+from gristmill.pipeline.store.records import LookResult, LookTask, Partition, Result
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.documents import BATCH_ROWS
 
@@ -75,25 +75,24 @@ class ScoreRecord(TypedDict):
     labels: NotRequired[list[LabelCounts]]  # of signals that are texts
 
 
-def task_of_scores(store: Store, called: str, spec: StageSpec, parts: Sequence[Part]) -> LookTask:
+def task_of_scores(store: Store, called: str, spec: StageSpec, parts: Sequence[Partition]) -> LookTask:
     """The task that looks at the scores of a stage's documents, for its report."""
     chosen = _chosen(parts)
-    whole = len(chosen) == sum(1 for part in parts if part["rows"])
-    return {
-        "kind": "look",
-        "task": digest(["scores", spec, whole, *map(identity, chosen)]),
-        "node": called,
-        "key": "scores",
-        "cost": sum(part["rows"] for part in chosen),
-        "out": store.anywhere,
-        "step": "scores",
-        "given": {"stage": spec, "parts": chosen, "whole": whole},
-    }
+    whole = len(chosen) == sum(1 for part in parts if part.rows)
+    return LookTask(
+        task=digest(["scores", spec, whole, *map(identity, chosen)]),
+        node=called,
+        key="scores",
+        cost=sum(part.rows for part in chosen),
+        out=store.anywhere,
+        step="scores",
+        given={"stage": spec, "parts": chosen, "whole": whole},
+    )
 
 
 def run_scores(task: LookTask) -> Result:
-    store, stage = Store(task["out"]), registry.build(task["given"]["stage"])
-    signals, chosen = stage.scored_signals, task["given"]["parts"]
+    store, stage = Store(task.out), registry.build(task.given["stage"])
+    signals, chosen = stage.scored_signals, task.given["parts"]
     tables = [
         batch.append_column("source", _source(part, len(batch)))
         for part in chosen
@@ -103,38 +102,38 @@ def run_scores(task: LookTask) -> Result:
     scores = [_scores(store, chosen, signal, tables) for signal in signals if signal not in texts]
     record: ScoreRecord = {
         "of": 0,  # documents that came to the stage, which the driver knows
-        "whole": task["given"]["whole"],
+        "whole": task.given["whole"],
         "judge": stage.model_card(),
         "signals": [of_signal for of_signal in scores if of_signal is not None],
     }
     if texts:
         record["labels"] = [_label_counts(tables, signal) for signal in texts]
-    return {"seen": record}
+    return LookResult(seen=record)
 
 
-def _chosen(parts: Sequence[Part]) -> list[Part]:
+def _chosen(parts: Sequence[Partition]) -> list[Partition]:
     """One of each source at least, then as many as fit."""
-    ordered = sorted((part for part in parts if part["rows"]), key=lambda part: (part["home"], part["key"]))
-    first = {part["source"]: part for part in reversed(ordered)}
-    chosen, rows = list(first.values()), sum(part["rows"] for part in first.values())
-    taken = {part["key"] for part in chosen}
+    ordered = sorted((part for part in parts if part.rows), key=lambda part: (part.home, part.key))
+    first = {part.source: part for part in reversed(ordered)}
+    chosen, rows = list(first.values()), sum(part.rows for part in first.values())
+    taken = {part.key for part in chosen}
     for part in ordered:
-        if part["key"] not in taken and rows + part["rows"] <= MOST_ROWS:
+        if part.key not in taken and rows + part.rows <= MOST_ROWS:
             chosen.append(part)
-            rows += part["rows"]
-    return sorted(chosen, key=lambda part: (part["home"], part["key"]))
+            rows += part.rows
+    return sorted(chosen, key=lambda part: (part.home, part.key))
 
 
-def _source(part: Part, rows: int) -> pa.Array:
-    return pa.array([part["source"]], pa.string()).take(pa.array(np.zeros(rows, np.int64)))
+def _source(part: Partition, rows: int) -> pa.Array:
+    return pa.array([part.source], pa.string()).take(pa.array(np.zeros(rows, np.int64)))
 
 
-def _batches(store: Store, part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _batches(store: Store, part: Partition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The documents of a part, or where a leg only wrote for others, what it wrote."""
-    if part["documents"] is not None:
+    if part.documents is not None:
         yield from read_part(store, part, columns)
         return
-    for path in list(part.get("sinks", {}).values())[:1]:
+    for path in list(part.sinks.values())[:1]:
         with store.open(as_lying(store, path)) as file:
             written = pq.ParquetFile(file)
             yield from written.iter_batches(
@@ -142,7 +141,9 @@ def _batches(store: Store, part: Part, columns: Sequence[str]) -> Iterator[pa.Re
             )
 
 
-def _scores(store: Store, parts: Sequence[Part], signal: str, tables: Sequence[pa.RecordBatch]) -> SignalScores | None:
+def _scores(
+    store: Store, parts: Sequence[Partition], signal: str, tables: Sequence[pa.RecordBatch]
+) -> SignalScores | None:
     having = [table for table in tables if signal in table.schema.names]
     values = np.concatenate([_numbers(table, signal) for table in having]) if having else np.empty(0)
     has_score = np.isfinite(values)
@@ -227,7 +228,9 @@ def _by_group(
     return {names[i]: _counts(values[which == i], edges) for i in largest}
 
 
-def _examples(store: Store, parts: Sequence[Part], signal: str, deciles: NDArray[np.float64]) -> list[ScoredExample]:
+def _examples(
+    store: Store, parts: Sequence[Partition], signal: str, deciles: NDArray[np.float64]
+) -> list[ScoredExample]:
     """Some documents of each tenth, the lowest by uid of those looked at."""
     examples: list[ScoredExample] = []
     first = [next(_batches(store, part, ["uid", "url", "text", signal]), None) for part in _of_many_sources(parts)]
@@ -253,7 +256,7 @@ def _examples(store: Store, parts: Sequence[Part], signal: str, deciles: NDArray
     return sorted(examples, key=lambda example: (example["tenth"], example["score"], example["uid"]))
 
 
-def _of_many_sources(parts: Sequence[Part]) -> list[Part]:
-    first = {part["source"]: part for part in reversed(parts)}
+def _of_many_sources(parts: Sequence[Partition]) -> list[Partition]:
+    first = {part.source: part for part in reversed(parts)}
     chosen = list(first.values())[:EXAMPLE_PARTS]
     return chosen + [part for part in parts if part not in chosen][: EXAMPLE_PARTS - len(chosen)]

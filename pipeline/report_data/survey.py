@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeAlias, TypedDict
@@ -51,8 +51,9 @@ from gristmill.pipeline.report_data.histograms import (
 )
 from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import ROW, columns_of, read_part, write_table
-from gristmill.pipeline.store.records import FileFacts, LookTask, Part, Result, RuleSpec
-from gristmill.pipeline.store.run_records import LegRules
+from gristmill.pipeline.store.records import Failure, FileRef, LookTask, Partition, Result, RuleSpec
+from gristmill.pipeline.store.run_records import rules_by_segment
+from gristmill.pipeline.store.serialize import dumps, plain, read_as
 from gristmill.pipeline.store.storage import Store, open_checked
 
 SOURCES = 12  # told apart; the smaller ones are one
@@ -86,17 +87,15 @@ def survey_legs(
     number of workers. `look` carries out the tasks that read parts. `failed` gets the leg whose survey failed and the
     reason; without it the error is raised."""
     paths = sorted(store.files("legs"))
-    legs: dict[str, LegRules] = {
-        path.split("/")[1]: store.read_json(path) for path in paths if path.endswith("/rules.json")
-    }
+    legs = rules_by_segment(store)
     alike: dict[str, list[str]] = {}
     for name, leg in legs.items():
-        alike.setdefault(json.dumps(leg["rules"], sort_keys=True), []).append(name)
+        alike.setdefault(dumps(leg.rules).decode(), []).append(name)
     surveyed = set()
     for names in alike.values():
-        parts = [part for name in names for part in legs[name]["parts"]]
+        parts = [part for name in names for part in legs[name].parts]
         try:
-            seen = survey(store, names[0], legs[names[0]]["rules"], parts, look)
+            seen = survey(store, names[0], legs[names[0]].rules, parts, look)
         except (DamagedFile, RetiredFiles):  # the run mends them
             raise
         except STAGE_ERRORS as error:
@@ -113,11 +112,11 @@ def survey_legs(
 
 
 def survey(
-    store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Part], look: Look = here
+    store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Partition], look: Look = here
 ) -> SurveyRecord | None:
     """For the report, of a leg with rules; `parts` are its documents as they came to the rules, and `look` carries out
     the tasks that read them."""
-    parts = [part for part in parts if part["rows"] and part["documents"] is not None]
+    parts = [part for part in parts if part.rows and part.documents is not None]
     if not parts:
         return None
     deciding = [BoundRule.of(rule) for rule in rules]
@@ -137,37 +136,30 @@ def survey(
     sample = asking.sample(columns)
     if sample.facts is None:
         return None
-    question: Question = {
-        "rules": rules,
-        "sample": sample.facts,
-        "odd": [],
-        "columns": columns,
-        "weight": weight,
-        "groups": groups,
-    }
+    question = Question(tuple(rules), sample.facts, (), columns, weight, groups)
     while True:
         plan = plan_of(store, question)
         counts = SurveyCounts.from_plain(plan, asking.counts(question))
         if not counts.odd:
             break
-        question = {**question, "odd": sorted({*question["odd"], *counts.odd})}
+        question = replace(question, odd=tuple(sorted({*question.odd, *counts.odd})))
     return survey_record(leg, rules, plan, counts, sample, kept_samples(store, parts, deciding, there))
 
 
-def numbers_of(store: Store, part: Part) -> set[str]:
+def numbers_of(store: Store, part: Partition) -> set[str]:
     """Columns of a part, and of what is laid beside it, that are a number for each document."""
     names = set()
-    for facts in (facts for facts in [part["documents"], *part["signals"]] if facts is not None):
+    for facts in (facts for facts in [part.documents, *part.signals] if facts is not None):
         with open_checked(store, facts) as file:
             names |= {column.name for column in pq.read_schema(file) if is_number(column.type)}
     return names
 
 
-def groups_of(parts: Sequence[Part]) -> dict[str, int]:
+def groups_of(parts: Sequence[Partition]) -> dict[str, int]:
     """The largest sources by documents, each a group; the others one more."""
     sizes: dict[str, int] = {}
     for part in parts:
-        sizes[part["source"]] = sizes.get(part["source"], 0) + part["kept"]
+        sizes[part.source] = sizes.get(part.source, 0) + part.kept
     ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
     own_group = len(ordered) if len(ordered) <= SOURCES else SOURCES - 1
     return {name: min(k, own_group) for k, name in enumerate(ordered)}
@@ -176,13 +168,14 @@ def groups_of(parts: Sequence[Part]) -> dict[str, int]:
 # --- the driver asks --------------------------------------------------------------------------------------------------
 
 
-class Question(TypedDict):
+@dataclass(frozen=True)
+class Question:
     """What is counted. The sample says where bins begin and which limits a slider can move; `odd` are rules that their
     limits do not explain."""
 
-    rules: Sequence[RuleSpec]
-    sample: FileFacts
-    odd: list[int]
+    rules: tuple[RuleSpec, ...]
+    sample: FileRef
+    odd: tuple[int, ...]
     columns: list[str]
     weight: str | None
     groups: dict[str, int]
@@ -200,7 +193,7 @@ class GroupHashes(TypedDict):
 class Sample:
     """Some documents of each group, those whose uids have the smallest hashes; group by group."""
 
-    facts: FileFacts | None  # None where there is no document
+    facts: FileRef | None  # None where there is no document
     batch: pa.RecordBatch
     groups: Integers
     sizes: Integers  # documents of each group, all of them
@@ -212,7 +205,7 @@ class Asking:
 
     store: Store
     leg: str
-    parts: Sequence[Part]
+    parts: Sequence[Partition]
     groups: Mapping[str, int]
     look: Look
 
@@ -225,7 +218,7 @@ class Asking:
             parts |= set(group["parts"][:quota])
         chosen = [[number for number in some if number in parts] for some in in_a_row(self.parts)]
         given = [{"numbers": some, "columns": list(columns), "limits": limits} for some in chosen if some]
-        files = [result["files"]["rows"] for result in self.asked("rows", given) if result["files"]]
+        files = [result.files["rows"] for result in self.asked("rows", given) if result.files]
         nothing = Sample(None, pa.record_batch({"uid": pa.array([], pa.uint64())}), np.zeros(0, np.int64), sizes)
         if not files:
             return nothing
@@ -233,7 +226,7 @@ class Asking:
         which = table.column(GROUP).to_numpy()
         order = np.lexsort((mixed(table.column("uid").to_numpy()), which))
         table = table.drop_columns([GROUP]).take(pa.array(order)).combine_chunks()
-        path = f"{BETWEEN}/sample-{digest([self.leg, files])[:12]}.{digest(self.leg)[:8]}.parquet"
+        path = f"{BETWEEN}/sample-{digest([self.leg, plain(files)])[:12]}.{digest(self.leg)[:8]}.parquet"
         facts = write_table(self.store, path, table)
         return nothing if facts is None else Sample(facts, table.to_batches()[0], which[order], sizes)
 
@@ -242,10 +235,10 @@ class Asking:
 
     def summed(self, step: str, given: list[dict[str, Any]]) -> list[Any]:
         """The answers to a question, summed by workers until they are few."""
-        files = [result["files"]["answer"] for result in self.asked(step, given)]
+        files = [result.files["answer"] for result in self.asked(step, given)]
         while len(files) > FAN_IN:
             together = [{"files": files[first : first + FAN_IN]} for first in range(0, len(files), FAN_IN)]
-            files = [result["files"]["answer"] for result in self.asked(f"sum of {step}", together)]
+            files = [result.files["answer"] for result in self.asked(f"sum of {step}", together)]
         return [read_plain(self.store, facts) for facts in files]
 
     def asked(self, step: str, given: list[dict[str, Any]]) -> list[Result]:
@@ -253,29 +246,28 @@ class Asking:
         told too."""
         results = self.look([self.task(step, number, each) for number, each in enumerate(given)])
         for result in results:
-            if "failed" in result:
-                raise RunFailed(result["failed"])
+            if isinstance(result, Failure):
+                raise RunFailed(result.message)
         return results
 
     def task(self, step: str, number: int, given: dict[str, Any]) -> LookTask:
         parts = [self.parts[number] for number in given.get("numbers", ())]
         if parts:
-            given = {**given, "parts": parts, "groups": [self.groups[part["source"]] for part in parts]}
-        return {
-            "kind": "look",
-            "task": digest([self.leg, step, number, given]),
-            "node": self.leg,
-            "key": f"{step} {number}",
-            "cost": sum(8 * part["rows"] for part in parts),
-            "out": self.store.anywhere,
-            "step": step,
-            "given": {**given, "number_of_groups": len(set(self.groups.values()))},
-        }
+            given = {**given, "parts": parts, "groups": [self.groups[part.source] for part in parts]}
+        return LookTask(
+            task=digest([self.leg, step, number, plain(given)]),
+            node=self.leg,
+            key=f"{step} {number}",
+            cost=sum(8 * part.rows for part in parts),
+            out=self.store.anywhere,
+            step=step,
+            given={**given, "number_of_groups": len(set(self.groups.values()))},
+        )
 
 
-def in_a_row(parts: Sequence[Part]) -> list[list[int]]:
+def in_a_row(parts: Sequence[Partition]) -> list[list[int]]:
     """Numbers of the parts that one task reads: such that follow one another."""
-    most = min(ROWS_A_TASK, max(1, sum(part["rows"] for part in parts) // LEAST_TASKS))
+    most = min(ROWS_A_TASK, max(1, sum(part.rows for part in parts) // LEAST_TASKS))
     together: list[list[int]] = []
     rows = most
     for number, part in enumerate(parts):
@@ -283,7 +275,7 @@ def in_a_row(parts: Sequence[Part]) -> list[list[int]]:
             together.append([])
             rows = 0
         together[-1].append(number)
-        rows += part["rows"]
+        rows += part.rows
     return together
 
 
@@ -292,12 +284,12 @@ def in_a_row(parts: Sequence[Part]) -> list[list[int]]:
 
 def run_survey(task: LookTask) -> Result:
     """The file that a step of a survey leaves."""
-    store, step, given = store_of(task), task["step"], task["given"]
-    name = f"{BETWEEN}/{step.replace(' ', '-')}-{task['task'][:12]}.{task['task'][12:20]}"
+    store, step, given = store_of(task), task.step, task.given
+    name = f"{BETWEEN}/{step.replace(' ', '-')}-{task.task[:12]}.{task.task[12:20]}"
     if step == "rows":
         rows = rows_below(store, given["parts"], given["columns"], given["groups"], given["limits"])
         facts = write_table(store, f"{name}.parquet", rows) if len(rows) else None
-        return {"files": {} if facts is None else {"rows": facts}}
+        return Result(files={} if facts is None else {"rows": facts})
     answer: Any
     if step == "hashes":
         answer = smallest_hashes(store, given["parts"], given["numbers"], given["groups"], given["number_of_groups"])
@@ -312,11 +304,11 @@ def run_survey(task: LookTask) -> Result:
         answer = sum_of_hashes(answers) if step == "sum of hashes" else sum_of(answers)
     content = json.dumps(answer, separators=(",", ":")).encode()
     path = f"{name}.json"
-    return {"files": {"answer": {"path": path, "bytes": len(content), "checksum": store.write(path, content)}}}
+    return Result(files={"answer": FileRef(path, len(content), store.write(path, content))})
 
 
 def smallest_hashes(
-    store: Store, parts: Sequence[Part], numbers: Sequence[int], groups: Sequence[int], number_of_groups: int
+    store: Store, parts: Sequence[Partition], numbers: Sequence[int], groups: Sequence[int], number_of_groups: int
 ) -> list[GroupHashes]:
     """By group, of its documents in some parts."""
     found: list[GroupHashes] = [{"size": 0, "hashes": [], "parts": []} for _ in range(number_of_groups)]
@@ -346,7 +338,7 @@ def sum_of_hashes(some: Sequence[Sequence[GroupHashes]]) -> list[GroupHashes]:
 
 
 def rows_below(
-    store: Store, parts: Sequence[Part], columns: Sequence[str], groups: Sequence[int], limits: Sequence[int]
+    store: Store, parts: Sequence[Partition], columns: Sequence[str], groups: Sequence[int], limits: Sequence[int]
 ) -> pa.Table:
     """The documents of the sample in some parts, each with the number of its group."""
     tables = []
@@ -359,29 +351,27 @@ def rows_below(
 
 
 def plan_of(store: Store, question: Question) -> SurveyPlan:
-    return _planned(store.address, json.dumps(question))
+    return _planned(store.address, dumps(question))
 
 
 @lru_cache(2)
-def _planned(address: str, question_as_text: str) -> SurveyPlan:
-    question: Question = json.loads(question_as_text)
-    sample = read_table(Store(address), question["sample"]).to_batches()[0]
-    rules = [BoundRule.of(rule) for rule in question["rules"]]
-    cuts = [
-        [] if number in question["odd"] else thresholds_of(d.rule, d.view(sample)) for number, d in enumerate(rules)
-    ]
-    return plan_survey(rules, cuts, sample, question["columns"], question["weight"], question["groups"])
+def _planned(address: str, question_as_text: bytes) -> SurveyPlan:
+    question = read_as(Question, json.loads(question_as_text))
+    sample = read_table(Store(address), question.sample).to_batches()[0]
+    rules = [BoundRule.of(rule) for rule in question.rules]
+    cuts = [[] if number in question.odd else thresholds_of(d.rule, d.view(sample)) for number, d in enumerate(rules)]
+    return plan_survey(rules, cuts, sample, question.columns, question.weight, question.groups)
 
 
-def read_table(store: Store, facts: FileFacts) -> pa.Table:
+def read_table(store: Store, facts: FileRef) -> pa.Table:
     with open_checked(store, facts) as file:
         return pq.read_table(file).combine_chunks()
 
 
-def read_plain(store: Store, facts: FileFacts) -> Any:
-    content = store.read(facts["path"])
-    if xxhash.xxh3_128_hexdigest(content) != facts["checksum"]:
-        raise DamagedFile(facts["path"])
+def read_plain(store: Store, facts: FileRef) -> Any:
+    content = store.read(facts.path)
+    if xxhash.xxh3_128_hexdigest(content) != facts.checksum:
+        raise DamagedFile(facts.path)
     return json.loads(content)
 
 
@@ -394,7 +384,7 @@ def mixed(uids: Hashes) -> Hashes:
     return hashes
 
 
-def uids_of(store: Store, part: Part) -> Hashes:
+def uids_of(store: Store, part: Partition) -> Hashes:
     batches = [batch.column("uid").to_numpy() for batch in read_part(store, part, ["uid"])]
     return np.concatenate(batches) if batches else np.zeros(0, np.uint64)
 
@@ -408,7 +398,7 @@ def quotas(sizes: Integers) -> list[int]:
     return given
 
 
-def rows_of(store: Store, part: Part, columns: Sequence[str], rows: Integers) -> pa.Table:
+def rows_of(store: Store, part: Partition, columns: Sequence[str], rows: Integers) -> pa.Table:
     """Some of the documents that are still in, by number; only columns of the sample."""
     tables, start = [], 0
     for batch in read_part(store, part, columns):
@@ -419,10 +409,10 @@ def rows_of(store: Store, part: Part, columns: Sequence[str], rows: Integers) ->
 
 
 def kept_samples(
-    store: Store, parts: Sequence[Part], rules: Sequence[BoundRule], there: list[str]
+    store: Store, parts: Sequence[Partition], rules: Sequence[BoundRule], there: list[str]
 ) -> list[SampleEntry]:
     """Documents that stay: the first by uid of the first rows of the first part that has any."""
-    for part in sorted(parts, key=lambda part: (part["home"], part["key"]))[:8]:
+    for part in sorted(parts, key=lambda part: (part.home, part.key))[:8]:
         samples = next(first_that_stay(store, part, rules, there), [])
         if samples:
             return samples
@@ -430,7 +420,7 @@ def kept_samples(
 
 
 def first_that_stay(
-    store: Store, part: Part, rules: Sequence[BoundRule], there: list[str]
+    store: Store, part: Partition, rules: Sequence[BoundRule], there: list[str]
 ) -> Iterator[list[SampleEntry]]:
     columns = list(dict.fromkeys(["uid", "url", "text", *(name for d in rules for name in d.reads(there))]))
     for batch in read_part(store, part, columns, numbered=True) if "text" in columns_of(store, part) else ():
@@ -443,7 +433,7 @@ def first_that_stay(
             {
                 "uid": f"{row['uid']:016x}",
                 "url": row["url"],
-                "source": part["source"],
+                "source": part.source,
                 "detail": None,
                 "text": (row["text"] or "")[:CHARACTERS],
             }
@@ -519,7 +509,7 @@ def survey_record(
 
 def recipe_lines(deciding: BoundRule, rule: RuleSpec) -> RuleLines:
     """What a recipe has to say to have this rule: its name there, and the settings that are no defaults."""
-    return {"stage": rule["stage"]["stage"], "settings": deciding.rule.model_dump(mode="json", exclude_defaults=True)}
+    return {"stage": rule.stage["stage"], "settings": deciding.rule.model_dump(mode="json", exclude_defaults=True)}
 
 
 def signal_record(plan: SurveyPlan, totals: SurveyCounts, name: str) -> SignalCounts:

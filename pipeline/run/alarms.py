@@ -11,7 +11,7 @@ from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.volume import volumes
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe.recipe import Source
-from gristmill.pipeline.store.accounting import Count, RunAccount
+from gristmill.pipeline.store.counts import Counts, RunAccount
 from gristmill.pipeline.store.records import StageMetrics
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.stages.read.markup import MARKUP
@@ -103,7 +103,7 @@ def alarms_of_run(record: RunRecord, metrics: Mapping[str, StageMetrics]) -> lis
     return alarms_of_published(beside_published(seen, volumes(seen["stages"], metrics)))
 
 
-def alarms_of_notes(count: Count) -> list[str]:
+def alarms_of_notes(count: Counts) -> list[str]:
     """What was noted of more documents than is usual."""
     shares = {note: count.noted[note] / count.kept for note in NOTED if count.kept and count.noted[note]}
     return [

@@ -24,7 +24,7 @@ from gristmill.pipeline.run.estimate import costs_of_models
 from gristmill.pipeline.run.map_tasks import global_task, tasks_of_node
 from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, saved_is_gone
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import MapTask, Part
+from gristmill.pipeline.store.records import MapTask, Partition
 from gristmill.pipeline.store.run_records import Manifest
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.tables import Grid
@@ -100,7 +100,7 @@ def foresee(
     journal.check(present)
     missed = {owner_of_set(path) for path in journal.results if path not in present}
     after: dict[
-        str, list[Part] | None
+        str, list[Partition] | None
     ] = {}  # by segment and global stage, the parts that it leaves; None: not known yet
     seen = []
     for node in plan.nodes:
@@ -162,18 +162,13 @@ def foresee(
         tasks = tasks_of_node(node, recipe, journal, inputs, fed)
         rests = [rest for task in tasks if (rest := resume(task, journal.done)[1]) is not None]
         old = {p["key"] for p in before[-1]["parts"]} if before[-1] else set()
-        new = sum(task["key"] not in old for task in tasks)
+        new = sum(task.key not in old for task in tasks)
         if not rests:
             why = UP_TO_DATE
-        elif before[-1] and not new and all(rest["phases"][0]["rules"] for rest in rests):
+        elif before[-1] and not new and all(rest.phases[0].rules for rest in rests):
             why = f"{changed or 'its rules changed'}; decided again on stored signals"
         else:
-            lost = [
-                journal.gone[phase["task"]]
-                for task in tasks
-                for phase in task["phases"]
-                if phase["task"] in journal.gone
-            ]
+            lost = [journal.gone[phase.task] for task in tasks for phase in task.phases if phase.task in journal.gone]
             changed_input = GONE[any(lost)] if lost else "input changed"
             why = changed or (
                 not_run(len(tasks) - len(rests), len(tasks))
@@ -203,14 +198,14 @@ def foresee(
     return without_kept_files(plan.nodes, seen, after, journal)
 
 
-def add_parts(after: dict[str, list[Part] | None], task: MapTask, journal: Journal) -> None:
+def add_parts(after: dict[str, list[Partition] | None], task: MapTask, journal: Journal) -> None:
     """Add the partition of a finished task, as each segment left it."""
-    part, results = task["part"], resume(task, journal.done)[0]
-    left: dict[str, Part] = {}
-    for phase in task["phases"]:
-        part = results[phase["task"]]["part"] if phase["task"] in results else part
+    part, results = task.part, resume(task, journal.done)[0]
+    left: dict[str, Partition] = {}
+    for phase in task.phases:
+        part = results[phase.task].part if phase.task in results else part
         if part is not None:
-            left[phase["segment"]] = part
+            left[phase.segment] = part
     for name, of_segment in left.items():
         if (there := after.setdefault(name, [])) is not None:
             there.append(of_segment)
@@ -245,7 +240,7 @@ def fingerprints_of(node: Node, recipe: Recipe) -> list[str]:
 
 
 def without_kept_files(
-    nodes: Sequence[Node], seen: list[Foreseen], after: Mapping[str, list[Part] | None], journal: Journal
+    nodes: Sequence[Node], seen: list[Foreseen], after: Mapping[str, list[Partition] | None], journal: Journal
 ) -> list[Foreseen]:
     """Mark finished nodes whose files were not kept (`keep`) and whose readers have work to do: they may run again."""
     due: set[str] = set()  # nodes whose readers have work to do
@@ -253,7 +248,7 @@ def without_kept_files(
     for node, foreseen in zip(reversed(nodes), reversed(seen), strict=True):
         names = names_of(node)
         parts = [part for name in names if due & {name} for part in after[name] or []]
-        files = {facts["path"] for p in parts for facts in (p["documents"], *p["verdicts"], *p["signals"]) if facts}
+        files = {facts.path for p in parts for facts in (p.documents, *p.verdicts, *p.signals) if facts}
         if foreseen.why == UP_TO_DATE and files & journal.retired:
             foreseen = replace(foreseen, why=NOT_KEPT)
         if foreseen.why != UP_TO_DATE or due & {*names}:

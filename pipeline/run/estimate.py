@@ -23,7 +23,8 @@ from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.plan.plan import GlobalNode, Node, Plan
 from gristmill.pipeline.recipe.recipe import Prices, Recipe
 from gristmill.pipeline.shuffle.shuffle import buckets_of_rows
-from gristmill.pipeline.store.records import CountRecord, MapTask
+from gristmill.pipeline.store.counts import Counts
+from gristmill.pipeline.store.records import MapTask
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord, WholeRecord
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.judge.cost import Asks, Cost
@@ -71,9 +72,9 @@ class PartRead:
     whole: bool
 
     @classmethod
-    def of(cls, task: MapTask, count: CountRecord) -> PartRead:
-        whole = task["limit"] is None or count["kept"] < task["limit"]
-        return cls(task["cost"], count["bytes_in"], count["kept"], whole)
+    def of(cls, task: MapTask, count: Counts) -> PartRead:
+        whole = task.limit is None or count.kept < task.limit
+        return cls(task.cost, count.bytes_in, count.kept, whole)
 
     @property
     def in_all(self) -> float:

@@ -50,11 +50,21 @@ from gristmill.pipeline.run.record import (
 )
 from gristmill.pipeline.run.reports import SUMMARY, remove_stale_summary, write_reports
 from gristmill.pipeline.run.stale import alarms_of_unused, stale_files
-from gristmill.pipeline.store.accounting import NAMED, few
+from gristmill.pipeline.store.counts import NAMED, few
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.partitions import StoredDocuments, publish
-from gristmill.pipeline.store.records import FileFacts, MapTask, PageSample, Part, Phase, Result, counts_by_stage
-from gristmill.pipeline.store.run_records import InputRecord, LegRules, Manifest, RunRecord
+from gristmill.pipeline.store.records import (
+    Failure,
+    FileRef,
+    MapTask,
+    PageSample,
+    PagesResult,
+    Partition,
+    Phase,
+    PhaseResult,
+)
+from gristmill.pipeline.store.run_records import InputRecord, Manifest, RunRecord, SegmentRules
+from gristmill.pipeline.store.serialize import plain, read_as
 from gristmill.pipeline.store.storage import REQUESTS, Store, json_bytes, requests_since
 from gristmill.stages.stage import Map, Sink
 
@@ -75,9 +85,11 @@ class Summary:
 class _Partitions:
     """The partitions of a segment, by key, as far as they are done."""
 
-    measured: dict[str, Part] = field(default_factory=dict)  # before its rules
-    parts: dict[str, Part] = field(default_factory=dict)  # behind them
-    ruled: list[tuple[Phase, Part, Result]] = field(default_factory=list)  # what rules were given, and their result
+    measured: dict[str, Partition] = field(default_factory=dict)  # before its rules
+    parts: dict[str, Partition] = field(default_factory=dict)  # behind them
+    ruled: list[tuple[Phase, Partition, PhaseResult]] = field(
+        default_factory=list
+    )  # what rules were given, and their result
 
 
 class Execution:
@@ -115,7 +127,7 @@ class Execution:
                 where.check_reaches(file.address, f"sources.{name}: ")
         self.findings = Findings(facts_of(self.inputs, gone_since(self.inputs, store, journal)))
         self.documents: dict[str, StoredDocuments] = {}
-        self.numbers: dict[str, FileFacts] = {}  # by path of a documents file, what stays of it
+        self.numbers: dict[str, FileRef] = {}  # by path of a documents file, what stays of it
         self.begun = False
         self.segments = {segment.name: _Partitions() for segment in self.plan.segments}
         self.waiting = Counter(name for node in self.plan.nodes for name in names_of(node))  # nodes of each segment
@@ -188,9 +200,9 @@ class Execution:
             pages: dict[str, list[PageSample]] = {}
             for name, tasks in self.findings.pages.items():
                 for result in engine.report(tasks):
-                    if "failed" in result:
-                        self.not_shown(name, f"pages: {result['failed']}")
-                    pages.setdefault(name, []).extend(result.get("pages", []))
+                    if isinstance(result, Failure):
+                        self.not_shown(name, f"pages: {result.message}")
+                    pages.setdefault(name, []).extend(result.pages if isinstance(result, PagesResult) else ())
             self.write_reports(record, pages, engine.report)
         else:
             record = before
@@ -254,20 +266,22 @@ class Execution:
         for node in nodes:
             self.ui.ends(node)
 
-    def work_maps(self, nodes: list[MapNode], engine: Engine) -> tuple[dict[str, list[MapTask]], dict[str, Result]]:
+    def work_maps(
+        self, nodes: list[MapNode], engine: Engine
+    ) -> tuple[dict[str, list[MapTask]], dict[str, PhaseResult]]:
         """The tasks of map nodes, and the result of every phase. Where some documents of a source are asked for and its
         partitions have too few, more are read."""
         tasks: dict[str, list[MapTask]] = {}
-        results: dict[str, Result] = {}
+        results: dict[str, PhaseResult] = {}
         ever: dict[str, set[str]] = {node.name: set() for node in nodes}  # those that gave way to others are done too
         short = nodes  # whose partitions have too few documents, or were not worked on yet
         while short:
             for node in short:
                 tasks[node.name] = tasks_of_node(node, self.recipe, self.journal, self.inputs, self.fed(node))
-                ever[node.name].update(task["task"] for task in tasks[node.name])
+                ever[node.name].update(task.task for task in tasks[node.name])
                 self.ui.begins(node, len(ever[node.name]))
             counted = {
-                task["task"]
+                task.task
                 for of_node in tasks.values()
                 for task in of_node
                 if engine.journal.documents_of(first_of(task)) is not None
@@ -281,22 +295,20 @@ class Execution:
             ]
         return tasks, results | self.results(engine, tasks, results)
 
-    def takes_more(self, source: str, tasks: list[MapTask], results: dict[str, Result], journal: Journal) -> bool:
+    def takes_more(self, source: str, tasks: list[MapTask], results: dict[str, PhaseResult], journal: Journal) -> bool:
         """Have the partitions of a source given fewer documents than are asked for, and are there more? How many they
         gave stays known when those files are not used, so that the same command finds the same partitions again without
         reading."""
         given = {}
         for task in tasks:
             result = results.get(first_of(task))
-            counted = (
-                journal.documents_of(first_of(task)) if result is None else counts_by_stage(result)[source]["kept"]
-            )
-            given[task["key"]] = cast(int, counted)
+            counted = journal.documents_of(first_of(task)) if result is None else result.counts[source].kept
+            given[task.key] = cast(int, counted)
         more = self.inputs[source].topped_up(self.portion.documents, given)
         if more is None:
             return False
         for task in tasks:
-            journal.count_documents(first_of(task), given[task["key"]])
+            journal.count_documents(first_of(task), given[task.key])
         self.inputs[source] = more.with_contents(self.store, check=self.check_inputs)
         return True
 
@@ -304,33 +316,32 @@ class Execution:
         self,
         engine: Engine,
         tasks: Mapping[str, Sequence[MapTask]],
-        known: Mapping[str, Result],
+        known: Mapping[str, PhaseResult],
         without: Container[str] = (),
-    ) -> dict[str, Result]:
+    ) -> dict[str, PhaseResult]:
         """The result of every phase of the tasks of some nodes, less those that are `known` and tasks `without`."""
-        self.at_work = {task["task"]: task for of_node in tasks.values() for task in of_node}
-        return engine.run(
-            task for name, task in self.at_work.items() if name not in without and first_of(task) not in known
-        )
+        self.at_work = {task.task: task for of_node in tasks.values() for task in of_node}
+        waiting = [task for name, task in self.at_work.items() if name not in without and first_of(task) not in known]
+        return cast(dict[str, PhaseResult], engine.run(waiting))
 
-    def take(self, task: MapTask, results: Mapping[str, Result]) -> None:
+    def take(self, task: MapTask, results: Mapping[str, PhaseResult]) -> None:
         """Note the results of a task: its account, and its partition as each segment left it."""
-        self.at_work.pop(task["task"], None)
-        key, part = task["key"], task["part"]
-        for phase in task["phases"]:
-            segment, result = self.segments[phase["segment"]], results.get(phase["task"])
+        self.at_work.pop(task.task, None)
+        key, part = task.key, task.part
+        for phase in task.phases:
+            segment, result = self.segments[phase.segment], results.get(phase.task)
             if result is not None:
-                self.findings.take(task["source"], result)
-                for role, facts in result["files"].items():
+                self.findings.take(task.source, result)
+                for role, facts in result.files.items():
                     if role.startswith("sink/"):
-                        self.sinks.setdefault(role.removeprefix("sink/"), {})[facts["path"]] = phase["task"]
-            if phase["rules"] and part is not None:
+                        self.sinks.setdefault(role.removeprefix("sink/"), {})[facts.path] = phase.task
+            if phase.rules and part is not None:
                 segment.measured[key] = part
                 if result is not None:
                     segment.ruled.append((phase, part, result))
             if result is not None:
-                part = result["part"]
-            elif not phase["rules"] or part is None:
+                part = result.part
+            elif not phase.rules or part is None:
                 return  # a run that was broken off
             segment.parts[key] = part
             segment.measured.setdefault(key, part)
@@ -340,7 +351,7 @@ class Execution:
         found = self.segments[segment.name]
         parts = [found.parts[key] for key in sorted(found.parts)]
         self.publish_sinks(segment, engine)
-        self.note_rules(segment, sorted(found.ruled, key=lambda ruled: str(ruled[1]["key"])))
+        self.note_rules(segment, sorted(found.ruled, key=lambda ruled: str(ruled[1].key)))
         self.finish(segment, parts, segment.fingerprint_with_rules(self.recipe))
         self.look_at_pages(segment, parts, engine)
         for step in segment.works:
@@ -363,26 +374,26 @@ class Execution:
     def conform(self, sink: str, engine: Engine) -> None:
         """Give all files of a sink the same columns."""
         done, phases = self.journal.done, self.sinks.get(sink, {})
-        files = {path: done[phase]["files"][f"sink/{sink}"] for path, phase in sorted(phases.items())}
+        files = {path: done[phase].files[f"sink/{sink}"] for path, phase in sorted(phases.items())}
         tasks = conform_tasks(self.store, sink, list(files.values()))
         results = engine.run(tasks)
         for task in tasks:
-            rewritten = results[task["task"]]["files"]
-            phase = phases[task["key"]]
-            self.journal.add(phase, {**done[phase], "files": done[phase]["files"] | rewritten})
+            rewritten = results[task.task].files
+            phase = phases[task.key]
+            self.journal.add(phase, replace(done[phase], files=done[phase].files | rewritten))
             self.findings.take_files(rewritten)
 
-    def look_at_pages(self, segment: Segment, parts: list[Part], engine: Engine) -> None:
+    def look_at_pages(self, segment: Segment, parts: list[Partition], engine: Engine) -> None:
         """Have some pages, extracted and whole, looked at for the report, of a segment that extracts what it reads."""
         stages = [s.called for s in segment.steps if isinstance(s.stage, Map) and s.stage.shows_pages]
         if segment.source is not None and stages:
             files = {file.path: file for file in self.inputs[segment.source.name].files}
             task = task_of_pages(segment, self.recipe, self.store, parts, files)
-            if task is not None and (task["task"] in engine.journal.done or self.is_there(task["part"])):
+            if task is not None and (task.task in engine.journal.done or self.is_there(task.part)):
                 self.findings.pages.setdefault(stages[0], []).append(task)
                 engine.submit(task)
 
-    def note_rules(self, segment: Segment, ruled: Sequence[tuple[Phase, Part, Result]]) -> None:
+    def note_rules(self, segment: Segment, ruled: Sequence[tuple[Phase, Partition, PhaseResult]]) -> None:
         """What the rules of a segment decide on, and where it is stored, for `tune` and the report: without documents
         that killed a rule."""
         path = f"legs/{segment.name}/rules.json"
@@ -392,8 +403,8 @@ class Execution:
                 gone := {documents_path(part) for part in parts if not self.is_there(part)}
             ):
                 raise RetiredFiles(gone)  # the last run kept less
-            rules: LegRules = {"rules": ruled[0][0]["rules"], "parts": [self.as_it_stays(part) for part in parts]}
-            self.journal.keep(path, json_bytes(rules))
+            rules = SegmentRules(ruled[0][0].rules, tuple(self.as_it_stays(part) for part in parts))
+            self.journal.keep(path, json_bytes(plain(rules)))
         elif self.store.exists(path):
             self.store.remove([path])
 
@@ -406,8 +417,8 @@ class Execution:
         self.finish(node, list(after.parts), node.fingerprint(self.recipe))
         self.ui.ends(node)
 
-    def fed(self, node: Node) -> list[Part]:
-        return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p["key"]))
+    def fed(self, node: Node) -> list[Partition]:
+        return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p.key))
 
     def why_again(self) -> list[str]:
         """What runs again because of what changed since, in one line for each reason."""
@@ -421,35 +432,35 @@ class Execution:
                 again.setdefault(changes(then, now), []).append(node.name)
         return [f"runs again: {', '.join(names)}; {reason}" for reason, names in again.items()]
 
-    def finish(self, node: Stored, parts: list[Part], node_fingerprint: str) -> None:
+    def finish(self, node: Stored, parts: list[Partition], node_fingerprint: str) -> None:
         """Write the manifest of a segment or global stage that is done."""
         self.documents[node.name] = StoredDocuments(tuple(parts))
         manifest = manifest_of(node, parts, node_fingerprint, node.made_of(self.recipe))
         self.journal.keep(f"legs/{node.name}/manifest.json", json_bytes(manifest))
 
-    def is_there(self, part: Part) -> bool:
+    def is_there(self, part: Partition) -> bool:
         return documents_path(part) not in self.journal.retired
 
-    def as_it_stays(self, part: Part) -> Part:
+    def as_it_stays(self, part: Partition) -> Partition:
         """A part whose texts were retired, with the numbers that stayed."""
-        if self.is_there(part) or part["documents"] is None:
+        if self.is_there(part) or part.documents is None:
             return part
-        done = self.journal.done.get(task_of_numbers(self.store, part, part["documents"])["task"])
-        return part if done is None else with_numbers(part, {part["documents"]["path"]: done["files"]["numbers"]})
+        done = self.journal.done.get(task_of_numbers(self.store, part, part.documents).task)
+        return part if done is None else with_numbers(part, {part.documents.path: done.files["numbers"]})
 
     def take_numbers(self, engine: Engine) -> None:
         """What stays of documents whose texts go."""
         if self.recipe.head.keep != "signals":
             return
-        parts = {p["documents"]["path"]: p for d in self.documents.values() for p in d.parts if p["documents"]}
+        parts = {p.documents.path: p for d in self.documents.values() for p in d.parts if p.documents}
         for segment in self.plan.segments:  # rules that read texts need them whenever they are asked again
             if any({"text"} & set(step.needs or ["text"]) for step in segment.decides):
-                for path in [p["documents"]["path"] for p in self.documents[segment.name].parts if p["documents"]]:
+                for path in [p.documents.path for p in self.documents[segment.name].parts if p.documents]:
                     parts.pop(path, None)
-        tasks = {path: task_of_numbers(self.store, p, p["documents"]) for path, p in parts.items() if p["documents"]}
+        tasks = {path: task_of_numbers(self.store, p, p.documents) for path, p in parts.items() if p.documents}
         results = engine.run(tasks.values())
         for path, task in tasks.items():
-            files = results[task["task"]]["files"]
+            files = results[task.task].files
             self.findings.take_files(files)
             self.numbers |= {path: files["numbers"]} if files else {}
 
@@ -467,9 +478,9 @@ class Execution:
         paths = self.to_retire()
         for path in self.store.files("legs") if self.numbers else ():
             if path.endswith("/rules.json"):
-                rules: LegRules = self.store.read_json(path)
-                parts = [with_numbers(part, self.numbers) for part in rules["parts"]]
-                self.journal.keep(path, json_bytes({**rules, "parts": parts}))
+                rules = read_as(SegmentRules, self.store.read_json(path))
+                parts = tuple(with_numbers(part, self.numbers) for part in rules.parts)
+                self.journal.keep(path, json_bytes(plain(replace(rules, parts=parts))))
         if paths:
             self.journal.retire(paths)
 
@@ -513,6 +524,6 @@ class Execution:
         self.findings.not_shown.setdefault(name, []).append(one_line(what))
 
 
-def documents_path(part: Part) -> str:
+def documents_path(part: Partition) -> str:
     """The file of its documents, if it has one."""
-    return "" if part["documents"] is None else part["documents"]["path"]
+    return "" if part.documents is None else part.documents.path

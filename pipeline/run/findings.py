@@ -13,17 +13,16 @@ from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.recipe.recipe import Step
 from gristmill.pipeline.run.estimate import PartRead, documents_in_all
 from gristmill.pipeline.shuffle.shuffle import Shuffle
-from gristmill.pipeline.store.accounting import RunAccount
+from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.journal import Packed
 from gristmill.pipeline.store.records import (
-    FileFacts,
+    FileRef,
     Files,
     MapTask,
     PagesTask,
-    Part,
-    Result,
+    Partition,
+    PhaseResult,
     StageMetrics,
-    counts_by_stage,
 )
 from gristmill.pipeline.store.run_records import InputRecord
 from gristmill.stages.stage import Global
@@ -43,26 +42,26 @@ class Findings:
     shared_up_to: dict[str, StageMetrics] = field(default_factory=dict)
     own_files: set[str] = field(default_factory=set)  # of this version of the run
     read_here: set[str] = field(default_factory=set)  # of these, what global stages read themselves in every run
-    written: Packed[FileFacts] = field(default_factory=Packed)  # by path, what tasks wrote
+    written: Packed[FileRef] = field(default_factory=lambda: Packed(FileRef))  # by path, what tasks wrote
     sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
     # By stage that extracts, looks at a few of its pages.
     pages: dict[str, list[PagesTask]] = field(default_factory=dict)
     not_shown: dict[str, list[str]] = field(default_factory=dict)  # by stage, what its report lacks, and why
     # By stage that scores or cuts by scores, the documents that it had.
-    scored: dict[str, tuple[Step, list[Part]]] = field(default_factory=dict)
+    scored: dict[str, tuple[Step, list[Partition]]] = field(default_factory=dict)
 
-    def take(self, source: str, result: Result) -> None:
+    def take(self, source: str, result: PhaseResult) -> None:
         """The result of a phase on one partition."""
-        self.account.add(source, counts_by_stage(result), result["peak_memory"])
-        self.slowest.add(result.get("slowest", {}))
-        self.log += result["log"]
-        self.take_files(result["files"])
-        self.sink_files |= {facts["path"] for role, facts in result["files"].items() if role.startswith("sink/")}
+        self.account.add(source, result.counts, result.peak_memory)
+        self.slowest.add(result.slowest)
+        self.log += result.log
+        self.take_files(result.files)
+        self.sink_files |= {facts.path for role, facts in result.files.items() if role.startswith("sink/")}
 
     def take_files(self, files: Files) -> None:
-        self.own_files |= {facts["path"] for facts in files.values()}
-        self.written.update({facts["path"]: facts for facts in files.values()})
+        self.own_files |= {facts.path for facts in files.values()}
+        self.written.update({facts.path: facts for facts in files.values()})
 
     def take_flow(self, name: str, stage: Global, flow: Shuffle) -> None:
         """What a global stage reported and shared."""
@@ -74,13 +73,15 @@ class Findings:
         if readme is not None:
             self.cards.add(readme)
 
-    def extrapolate(self, source: str, inputs: Inputs, tasks: Iterable[MapTask], results: Mapping[str, Result]) -> None:
+    def extrapolate(
+        self, source: str, inputs: Inputs, tasks: Iterable[MapTask], results: Mapping[str, PhaseResult]
+    ) -> None:
         """Of a run on some parts of a source: how many documents the whole has."""
         if inputs.sizes:
-            parts = [PartRead.of(task, counts_by_stage(results[task["phases"][0]["task"]])[source]) for task in tasks]
+            parts = [PartRead.of(task, results[task.phases[0].task].counts[source]) for task in tasks]
             self.inputs[source]["estimate"] = documents_in_all(parts, inputs.sizes).as_json()
 
-    def note_scores(self, called: str, step: Step, parts: list[Part]) -> None:
+    def note_scores(self, called: str, step: Step, parts: list[Partition]) -> None:
         """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;
         rules come after."""
         if step.stage.scored_signals:

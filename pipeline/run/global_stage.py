@@ -16,7 +16,7 @@ from gristmill.pipeline.run.map_tasks import global_task, rejects_settings
 from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, owner_of
 from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.shuffle.verdicts import untouched
-from gristmill.pipeline.store.accounting import RunAccount
+from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.partitions import StoredDocuments
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.contract import kind_of
@@ -56,8 +56,8 @@ def run_global_stage(
     for files in flow.files:
         findings.take_files(files)
     findings.own_files |= flow.other_paths
-    added = [facts for part in after.parts for facts in [*part["verdicts"], *part["signals"]]]
-    engine.journal.end_stage(task, after.parts, {facts["path"]: facts for facts in added}, flow.between_rounds)
+    added = [facts for part in after.parts for facts in [*part.verdicts, *part.signals]]
+    engine.journal.end_stage(task, after.parts, {facts.path: facts for facts in added}, flow.between_rounds)
     return after
 
 
@@ -92,7 +92,7 @@ def check_account(
     and memory."""
     if name not in account.stages:  # a stage that only looks: all stay
         for part in docs.parts:
-            account.of(name, part["source"]).add(untouched(part))
+            account.of(name, part.source).add(untouched(part))
     count = account.total(name)
     by_source = account.stages.get(name, {})
     for of_source in by_source.values():  # rounds before the last one cost too

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal, NotRequired, TypedDict
+from dataclasses import dataclass, replace
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RecipeError
@@ -15,17 +14,25 @@ from gristmill.pipeline.recipe.recipe import Recipe, Source
 from gristmill.pipeline.store.forgotten import FORGOTTEN, read_list
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.partitions import identity
-from gristmill.pipeline.store.records import MapTask, Part, PartInput, Phase, RejectsSettings, RuleSpec, counts_by_stage
+from gristmill.pipeline.store.records import (
+    InputSpan,
+    MapTask,
+    Partition,
+    Phase,
+    PhaseResult,
+    RejectsSettings,
+    RuleSpec,
+)
 from gristmill.pipeline.store.storage import Store
 
 
 def rejects_settings(recipe: Recipe) -> RejectsSettings:
     rejects = recipe.head.rejects
-    return {"keep": rejects.keep, "text": rejects.text}
+    return RejectsSettings(rejects.keep, rejects.text)
 
 
 def tasks_of_node(
-    node: MapNode, recipe: Recipe, journal: Journal, inputs: Mapping[str, Inputs], parts: Iterable[Part]
+    node: MapNode, recipe: Recipe, journal: Journal, inputs: Mapping[str, Inputs], parts: Iterable[Partition]
 ) -> list[MapTask]:
     """One task for each partition of a map node, with all its phases."""
     plan = PhasePlan.of(node, recipe)
@@ -33,10 +40,10 @@ def tasks_of_node(
         tasks = tasks_of_source(node, plan, node.source, recipe, journal, inputs[node.source.name])
     else:
         tasks = [task_on_part(node, plan, recipe, journal.store, part) for part in parts]
-    keys = [task["key"] for task in tasks]
+    keys = [task.key for task in tasks]
     if len(set(keys)) != len(keys):
         raise RecipeError(f"{node.name}: two parts have the same name; give the sources names of their own")
-    return sorted(tasks, key=lambda task: task["key"])
+    return sorted(tasks, key=lambda task: task.key)
 
 
 @dataclass(frozen=True)
@@ -49,32 +56,31 @@ class PhasePlan:
     def of(cls, node: MapNode, recipe: Recipe) -> PhasePlan:
         phases: list[tuple[str, Phase]] = []
         for segment in node.segments:
-            phase: Phase = {
-                "task": "",
-                "segment": segment.name,
-                "stages": [step.spec for step in segment.works],
-                "rules": [],
-                "documents": segment.documents,
-                "beside": segment.beside,
-                "measured_again": measured_again(segment.steps),
-                "texts_kept": texts_kept(segment.steps, segment.decides),
-            }
+            phase = Phase(
+                task="",
+                segment=segment.name,
+                stages=tuple(step.spec for step in segment.works),
+                rules=(),
+                documents=segment.documents,
+                beside=segment.beside,
+                measured_again=measured_again(segment.steps),
+                texts_kept=texts_kept(segment.steps, segment.decides),
+            )
             if segment.works or segment.source is not None:
                 phases.append((segment.fingerprint(recipe), phase))
             if segment.decides:
-                phases.append(
-                    (segment.fingerprint_of_rules(recipe), {**phase, "stages": [], "rules": rules_of(segment)})
-                )
+                rules = replace(phase, stages=(), rules=tuple(rules_of(segment)))
+                phases.append((segment.fingerprint_of_rules(recipe), rules))
         return cls(tuple(phases))
 
-    def on(self, first: str) -> list[Phase]:
+    def on(self, first: str) -> tuple[Phase, ...]:
         """The phases on a partition, each named by all before it. `first` names the first phase on this partition."""
         phases: list[Phase] = []
         name = first
         for number, (fingerprint_, phase) in enumerate(self.phases):
             name = fingerprint.digest([fingerprint_, name]) if number else name
-            phases.append({**phase, "task": name})
-        return phases
+            phases.append(replace(phase, task=name))
+        return tuple(phases)
 
     @property
     def first(self) -> str:
@@ -85,7 +91,7 @@ def rules_of(segment: Segment) -> list[RuleSpec]:
     rules: list[RuleSpec] = []
     for step in segment.decides:
         columns, texts = seen_by(segment.steps, segment.decides, step)
-        rules.append({"stage": step.spec, "columns": columns, "texts": texts})
+        rules.append(RuleSpec(step.spec, columns, texts))
     return rules
 
 
@@ -99,77 +105,59 @@ def tasks_of_source(
         key = key_of(source.name, spans)
         first = fingerprint.digest([plan.first, key, contents_of(spans), limit])
         phases = plan.on(first)
-        origin: list[PartInput] = [
-            {"source": source.name, "path": span.file.path, "start": span.start, "end": span.end} for span in spans
-        ]
-        task: MapTask = {
-            **task_head(node, recipe, journal.store, phases),
-            "key": key,
-            "reader": source.reader.spec,
-            "source": source.name,
-            "part": None,
-            "files": [span.plain() for span in spans],
-            "inputs": origin,
-            "limit": limit,
-            "cost": size_of(spans),
-        }
+        task = replace(
+            task_of(node, recipe, journal.store, phases),
+            key=key,
+            reader=source.reader.spec,
+            source=source.name,
+            files=tuple(span.for_task() for span in spans),
+            inputs=tuple(InputSpan(source.name, span.file.path, span.start, span.end) for span in spans),
+            limit=limit,
+            cost=size_of(spans),
+        )
         if forgotten is not None:
-            task["forgotten"] = forgotten.checksum
-        elif first in journal.done and FORGOTTEN in counts_by_stage(journal.done[first])[source.name]["dropped"]:
+            task = replace(task, forgotten=forgotten.checksum)
+        elif FORGOTTEN in dropped_by_reader(journal, first, source.name):
             del journal.done[first]  # the list that it was made with is gone: the documents return
         tasks.append(task)
     return tasks
 
 
-def task_on_part(node: MapNode, plan: PhasePlan, recipe: Recipe, store: Store, part: Part) -> MapTask:
+def dropped_by_reader(journal: Journal, phase: str, source: str) -> Mapping[str, int]:
+    """Documents that a reader left out, by reason, where its phase is done."""
+    done = journal.done.get(phase)
+    return done.counts[source].dropped if isinstance(done, PhaseResult) else {}
+
+
+def task_on_part(node: MapNode, plan: PhasePlan, recipe: Recipe, store: Store, part: Partition) -> MapTask:
     """A task that reads a partition which an earlier node stored."""
     phases = plan.on(fingerprint.digest([plan.first, identity(part)]))
-    return {
-        **task_head(node, recipe, store, phases),
-        "key": part["key"],
-        "reader": None,
-        "source": part["source"],
-        "part": part,
-        "files": [],
-        "inputs": [],
-        "limit": None,
-        "cost": part["text_bytes"],
-    }
+    task = task_of(node, recipe, store, phases)
+    return replace(task, key=part.key, source=part.source, part=part, cost=part.text_bytes)
 
 
-class MapTaskHead(TypedDict):
+def task_of(node: MapNode, recipe: Recipe, store: Store, phases: tuple[Phase, ...]) -> MapTask:
     """What all tasks of a map node have in common."""
-
-    kind: Literal["partition"]
-    task: str
-    node: str
-    out: str
-    phases: list[Phase]
-    rejects: RejectsSettings
-    batch_bytes: int
-    gpu: bool
-    forgotten: NotRequired[str]
-
-
-def task_head(node: MapNode, recipe: Recipe, store: Store, phases: list[Phase]) -> MapTaskHead:
-    return {
-        "kind": "partition",
-        "task": phases[-1]["task"],
-        "node": node.name,
-        "out": store.anywhere,
-        "phases": phases,
-        "rejects": rejects_settings(recipe),
-        "batch_bytes": recipe.head.parts.batch_bytes,
-        "gpu": any(segment.gpu for segment in node.segments),
-    }
+    return MapTask(
+        task=phases[-1].task,
+        node=node.name,
+        key="",
+        cost=0,
+        out=store.anywhere,
+        gpu=any(segment.gpu for segment in node.segments),
+        phases=phases,
+        rejects=rejects_settings(recipe),
+        batch_bytes=recipe.head.parts.batch_bytes,
+        source="",
+    )
 
 
 def first_of(task: MapTask) -> str:
     """The name of its first phase, which reads."""
-    return task["phases"][0]["task"]
+    return task.phases[0].task
 
 
-def global_task(stage_fingerprint: str, parts: Iterable[Part], kept: list[str]) -> str:
+def global_task(stage_fingerprint: str, parts: Iterable[Partition], kept: list[str]) -> str:
     """The fingerprint of a global stage on its documents and on what earlier runs have `kept` for it, under which the
     journal knows that it is done."""
     return fingerprint.digest(["global", stage_fingerprint, sorted(identity(p) for p in parts), *kept])

@@ -6,7 +6,7 @@ import platform
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, TypedDict
@@ -21,13 +21,14 @@ from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.recipe import Prices, Recipe, Source
 from gristmill.pipeline.run.estimate import puts_and_gets
 from gristmill.pipeline.run.findings import Findings
-from gristmill.pipeline.store.accounting import RunAccount
+from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import FileFacts, Part
+from gristmill.pipeline.store.records import FileRef, InputSpan, Partition
 from gristmill.pipeline.store.run_records import (
     Cost,
     Manifest,
     ManifestPart,
+    PartInput,
     PartOwner,
     RunFacts,
     RunRecord,
@@ -139,7 +140,7 @@ def about(stage: Stage) -> str:
 
 def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices: Prices | None) -> StageRecord:
     """One stage. Its cost is of the seconds in which workers were at it, whenever that was."""
-    total = account.total(name).plain()
+    total = account.total(name).in_record()
     return {
         "name": name,
         "stage": stage.recipe_name(),
@@ -149,21 +150,21 @@ def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices
         "adds": list(stage.added),
         **total,  # type: ignore[typeddict-item]  # few have `earlier_runs`, which comes after
         "peak_memory": account.peak_memory.get(name, 0),
-        "slowest": slowest.by_stage.get(name, []),
+        "slowest": [asdict(document) for document in slowest.by_stage.get(name, [])],
         "cost": None
         if prices is None
         else round(total["seconds"] / 3600 * (prices.gpu_hour if stage.gpu else prices.core_hour), 6),
-        "sources": {source: count.plain() for source, count in sorted(account.stages.get(name, {}).items())},
+        "sources": {source: count.in_record() for source, count in sorted(account.stages.get(name, {}).items())},
     }
 
 
-def written_by_use(files: Iterable[FileFacts]) -> dict[str, int]:
+def written_by_use(files: Iterable[FileRef]) -> dict[str, int]:
     """Bytes of all files that a run wrote, those that went again too, by what they are for."""
     uses = {"results": 0, "rejects": 0, "intermediates": 0}
     for facts in files:
-        folder = facts["path"].split("/")[0]
+        folder = facts.path.split("/")[0]
         use = "intermediates" if folder in ("legs", "flow") else "rejects" if folder == "stages" else "results"
-        uses[use] += facts["bytes"]
+        uses[use] += facts.bytes
     return uses
 
 
@@ -194,37 +195,43 @@ def kind_of(stage: Stage) -> str:
     return "rewrite"
 
 
-def manifest_of(node: Stored, parts: list[Part], node_fingerprint: str, made_of: MadeOf) -> Manifest:
+def manifest_of(node: Stored, parts: list[Partition], node_fingerprint: str, made_of: MadeOf) -> Manifest:
     return {
         "leg": node.name,
         "stages": [step.called for step in node.in_order_of_work] if isinstance(node, Segment) else [node.name],
         "feeds": list(node.feeds),
         "fingerprint": node_fingerprint,
         "made_of": made_of,
-        "rows": sum(part["rows"] for part in parts),
+        "rows": sum(part.rows for part in parts),
         "parts": [manifest_part(node.name, part) for part in parts],
     }
 
 
-def manifest_part(node: str, part: Part) -> ManifestPart:
+def manifest_part(node: str, part: Partition) -> ManifestPart:
     """What the manifest of a leg or global stage says of a part: the files that it wrote itself. No times, so that runs
     can be compared."""
-    files = [part["documents"]] if part["documents"] else []
-    files += [*part["verdicts"], *part["signals"]]
-    own = {facts["path"].rsplit(".", 2)[1]: facts for facts in files if facts["path"].startswith(f"legs/{node}/")}
-    sinks = part.get("sinks", {}) if part["leg"] == node else {}
-    owner: PartOwner = {} if part["leg"] == node else {"from": part["leg"]}
+    files = [part.documents] if part.documents else []
+    files += [*part.verdicts, *part.signals]
+    own = {facts.path.rsplit(".", 2)[1]: facts for facts in files if facts.path.startswith(f"legs/{node}/")}
+    sinks = part.sinks if part.node == node else {}
+    owner: PartOwner = {} if part.node == node else {"from": part.node}
     return {
-        "key": part["key"],
-        "source": part["source"],
+        "key": part.key,
+        "source": part.source,
         **owner,
-        "inputs": part["inputs"],
-        "rows": part["rows"],
-        "kept": part["kept"],
-        "files": {name: facts["path"] for name, facts in own.items()}
+        "inputs": [input_of(span) for span in part.inputs],
+        "rows": part.rows,
+        "kept": part.kept,
+        "files": {name: facts.path for name, facts in own.items()}
         | {f"sink/{name}": path for name, path in sinks.items()},
-        "checksums": {name: facts["checksum"] for name, facts in own.items()},
+        "checksums": {name: facts.checksum for name, facts in own.items()},
     }
+
+
+def input_of(span: InputSpan) -> PartInput:
+    if span.node:
+        return {"from": span.node, "key": span.key}
+    return {"source": span.source, "path": span.path, "start": span.start, "end": span.end}
 
 
 def is_done(store: Store) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import asdict
 from typing import Any, cast
 
 from gristmill.pipeline.figures import kept_figures
@@ -10,14 +11,14 @@ from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
-from gristmill.pipeline.report_data.samples import legs_with_rules, task_of_samples
+from gristmill.pipeline.report_data.samples import task_of_samples
 from gristmill.pipeline.report_data.scores import ScoreRecord, task_of_scores
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.record import record_up_to, without_times
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import PageSample
-from gristmill.pipeline.store.run_records import RunRecord
+from gristmill.pipeline.store.records import Failure, LookResult, PageSample
+from gristmill.pipeline.store.run_records import RunRecord, rules_by_segment
 from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.stages.stage import Global, Stage
 
@@ -47,7 +48,7 @@ def write_reports(
         report |= {"samples": samples.get(name, {})}
         report |= findings.metrics.get(name, {})
         if name in pages:
-            report |= {"pages": pages[name]}
+            report |= {"pages": [asdict(page) for page in pages[name]]}
         if name in scores:
             report |= {"scores": {**scores[name], "of": entry["docs_in"] - entry["quarantined"]}}
         if name in stages:
@@ -86,7 +87,7 @@ def seen_of(
     store: Store, findings: Findings, record: RunRecord, not_shown: Callable[[str, str], None], look: Look
 ) -> tuple[dict[str, Any], dict[str, ScoreRecord]]:
     """Rejected documents and scores, by stage."""
-    names, legs = [entry["name"] for entry in record["stages"]], legs_with_rules(store)
+    names, legs = [entry["name"] for entry in record["stages"]], list(rules_by_segment(store).values())
     rejects: dict[str, list[str]] = {}
     for path in store.files("stages"):
         stage, _, rest = path.removeprefix("stages/").partition("/")
@@ -101,10 +102,10 @@ def seen_of(
     scores: dict[str, ScoreRecord] = {}
     for number, (name, result) in enumerate(zip([*names, *scored], look(tasks), strict=True)):
         what, seen = ("rejects", samples) if number < len(names) else ("scores", scores)
-        if "failed" in result:
-            not_shown(name, f"{what}: {result['failed']}")
-        else:
-            seen[name] = result["seen"]
+        if isinstance(result, Failure):
+            not_shown(name, f"{what}: {result.message}")
+        elif isinstance(result, LookResult):
+            seen[name] = result.seen
     return samples, scores
 
 

@@ -7,10 +7,11 @@ into such a folder takes the names before its own, so that a month that is run a
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import cast
 
@@ -25,7 +26,8 @@ from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.shuffle.spill import StoredRows, write_batches
 from gristmill.pipeline.store.checksums import checked_batch
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import EarlierRun, FileFacts, SavedIndex
+from gristmill.pipeline.store.records import EarlierRun, FileRef, SavedIndex
+from gristmill.pipeline.store.serialize import plain, read_as
 from gristmill.pipeline.store.storage import HashingFile, Store, json_bytes, open_checked
 from gristmill.stages.paths import located
 from gristmill.stages.stage import Global
@@ -39,7 +41,8 @@ COPIED_AT_ONCE = 8 << 20
 
 def write_index(store: Store, index: SavedIndex) -> None:
     """Write what a saved index holds; it counts once this is there."""
-    store.write_json("index.json", {**index, "checksum": digest(index)})
+    data = plain(index)
+    store.write_json("index.json", {**data, "checksum": digest(data)})
 
 
 def read_index(store: Store) -> SavedIndex | None:
@@ -53,14 +56,11 @@ def read_index(store: Store) -> SavedIndex | None:
 
 
 def index_if_intact(store: Store) -> SavedIndex | None:
-    index: SavedIndex | None = store.read_json_if_whole("index.json")
-    if isinstance(index, dict) and index.get("checksum") == digest(without_checksum(index)):
-        return index
+    data = store.read_json_if_whole("index.json")
+    if isinstance(data, dict) and data.pop("checksum", None) == digest(data):
+        with contextlib.suppress(AttributeError, KeyError, TypeError):
+            return read_as(SavedIndex, data)
     return None
-
-
-def without_checksum(index: SavedIndex) -> JSONObject:
-    return cast(JSONObject, {name: value for name, value in index.items() if name != "checksum"})
 
 
 # --- saving and loading -----------------------------------------------------------------------------------------------
@@ -73,28 +73,20 @@ def save_rows(
     index that is replaced go when the new one counts. `made`: by whom, its facts, the stage's fingerprint, documents.
     """
     target.make_root()
-    files: list[FileFacts] = []
+    files: list[FileRef] = []
     for file in rows.files:
-        name = f"{file['checksum']}.arrow"
-        if not journal.holds(target, name, file["checksum"]):
+        name = f"{file.checksum}.arrow"
+        if not journal.holds(target, name, file.checksum):
             with open_checked(store, file) as rows_of_file, target.commit(name) as copy:
                 while piece := rows_of_file.read(COPIED_AT_ONCE):
                     copy.write(piece)
-        files.append({**file, "path": name})
+        files.append(replace(file, path=name))
     owner, facts, stage_fingerprint, documents = made
     recipe, _, stage = owner.partition("/")
-    run: EarlierRun = {
-        "name": recipe,
-        "stage": stage,
-        "fingerprint": stage_fingerprint,
-        "documents": documents,
-        "rows": rows.count,
-    }
-    index: SavedIndex = {
-        "of": owner, "facts": facts, "by": rows.by, "buckets": rows.buckets, "files": files, "run": run,
-    }  # fmt: skip
+    run = EarlierRun(recipe, stage, stage_fingerprint, documents, rows.count)
+    index = SavedIndex(owner, facts, rows.by, rows.buckets, tuple(files), run)
     before = index_if_intact(target)
-    if before is None or without_checksum(before) != without_checksum(index):
+    if before is None or plain(before) != plain(index):
         write_index(target, index)
     remove_unnamed(target, files)
 
@@ -114,9 +106,9 @@ def saved_by(store: Store) -> list[str]:
     return sorted(str(f) for f in folders if not f.is_relative_to(root) and Path(f, "index.json").exists())
 
 
-def remove_unnamed(index: Store, files: list[FileFacts]) -> None:
+def remove_unnamed(index: Store, files: list[FileRef]) -> None:
     """Remove files of rows that an index does not name."""
-    named = {file["path"] for file in files}
+    named = {file.path for file in files}
     index.remove([path for path in index.files("") if path.endswith(".arrow") and path not in named])
 
 
@@ -136,19 +128,18 @@ def load_all(address: str, step: Step, named: bool) -> tuple[StoredRows, JSONObj
         saved = read_index(index.store)
         if saved is None:
             raise RunFailed(f"{step.called}: {index.store.address} holds no saved index (there is no index.json)")
-        if facts is not None and saved["facts"] != facts:
+        if facts is not None and saved.facts != facts:
             raise RunFailed(
                 f"{step.called}: {index.store.address} was made with other settings than the indexes before it "
-                f"({saved['facts']} and not {facts})"
+                f"({saved.facts} and not {facts})"
             )
-        facts = saved["facts"]
-        files: list[FileFacts] = [{**file, "store": index.store.anywhere} for file in saved["files"]]
-        files = [{**file, "run": index.name} for file in files] if named else files
-        rows = StoredRows((*rows.files, *files), max(rows.buckets, saved["buckets"]), saved["by"])
+        facts = saved.facts
+        run = index.name if named else ""
+        files = [replace(file, store=index.store.anywhere, run=run) for file in saved.files]
+        rows = StoredRows((*rows.files, *files), max(rows.buckets, saved.buckets), saved.by)
         when = index.store.modified("index.json").isoformat(timespec="seconds")
-        run = cast(JSONObject, saved["run"])
-        earlier.append({"index": index.name, "address": index.store.address, "saved": when, **run})
-    return rows, facts or {}, earlier
+        earlier.append({"index": index.name, "address": index.store.address, "saved": when, **vars(saved.run)})
+    return rows, dict(facts or {}), earlier
 
 
 # --- addresses -------------------------------------------------------------------------------------------------------
@@ -234,8 +225,8 @@ def check_saved(recipe: Recipe, whole: bool) -> None:
                     "save into another folder, and name both in the next run"
                 )
             there = index_if_intact(Store(address))
-            if there is not None and there["of"] != owner_of(recipe, step):
-                raise RecipeError(f"{where}: {address} is of {there['of']}; save into another folder, or remove it")
+            if there is not None and there.of != owner_of(recipe, step):
+                raise RecipeError(f"{where}: {address} is of {there.of}; save into another folder, or remove it")
         leaves |= saves
 
 
@@ -247,11 +238,7 @@ def saved_is_gone(step: Step) -> bool:
 def identities_of_loaded(step: Step) -> list[str]:
     """Hashes of the indexes that a stage loads; its task depends on them."""
     indexes = [index for address in cast(Global, step.stage).loads for index in indexes_at(address, step)]
-    return [
-        digest([index.name, saved and without_checksum(saved)])
-        for index in indexes
-        for saved in [read_index(index.store)]
-    ]
+    return [digest([index.name, plain(saved)]) for index in indexes for saved in [read_index(index.store)]]
 
 
 # --- takedowns -------------------------------------------------------------------------------------------------------
@@ -263,15 +250,14 @@ def forget_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:
     index = read_index(saved)
     if index is None:
         return 0
-    files: list[FileFacts] = []
-    for facts in index["files"]:
-        holds_uids = "uid" in rows_schema(saved, facts["path"]).names
+    files: list[FileRef] = []
+    for facts in index.files:
+        holds_uids = "uid" in rows_schema(saved, facts.path).names
         files.append((write_without(saved, facts, uids) if holds_uids else None) or facts)
-    went = sum(facts["rows"] for facts in index["files"]) - sum(facts["rows"] for facts in files)
+    went = sum(facts.rows for facts in index.files) - sum(facts.rows for facts in files)
     if went:
-        changed = cast(SavedIndex, {**without_checksum(index), "files": files})
-        changed["run"] = {**changed["run"], "rows": sum(facts["rows"] for facts in files)}
-        write_index(saved, changed)
+        run = replace(index.run, rows=sum(facts.rows for facts in files))
+        write_index(saved, replace(index, files=tuple(files), run=run))
     remove_unnamed(saved, files)
     return went
 
@@ -281,13 +267,13 @@ def rows_schema(store: Store, path: str) -> pa.Schema:
         return pa.ipc.open_file(file).schema
 
 
-def write_without(store: Store, facts: FileFacts, uids: NDArray[np.uint64]) -> FileFacts | None:
+def write_without(store: Store, facts: FileRef, uids: NDArray[np.uint64]) -> FileRef | None:
     """Rows that were saved for later runs, without those of some documents, in a file beside; None where none of them
     is of one."""
-    with store.open(facts["path"]) as file:
+    with store.open(facts.path) as file:
         reader = pa.ipc.open_file(file)
         schema, count = reader.schema.serialize(), reader.num_record_batches
-        batches = [checked_batch(reader, schema, place, facts["path"]) for place in range(count)]
+        batches = [checked_batch(reader, schema, place, facts.path) for place in range(count)]
         kept = [batch.filter(pa.array(~np.isin(batch.column("uid").to_numpy(), uids))) for batch in batches]
         rows = sum(map(len, kept))
         if rows == sum(map(len, batches)):
@@ -297,4 +283,4 @@ def write_without(store: Store, facts: FileFacts, uids: NDArray[np.uint64]) -> F
         write_batches(hashing, reader.schema, kept)
     path = f"{hashing.checksum}.arrow"
     store.write(path, content.getvalue())
-    return {**facts, "path": path, "bytes": hashing.length, "checksum": hashing.checksum, "rows": rows}
+    return replace(facts, path=path, bytes=hashing.length, checksum=hashing.checksum, rows=rows)

@@ -19,6 +19,7 @@ resumes in the round it was in, and a part that did not change is not mapped aga
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
@@ -45,23 +46,24 @@ from gristmill.pipeline.shuffle.spill import (
     write_rows,
 )
 from gristmill.pipeline.shuffle.verdicts import PartVerdicts, bound_method
-from gristmill.pipeline.store.accounting import RunAccount
+from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import StoredDocuments, bucket_of, buckets_for, identity, read_part
 from gristmill.pipeline.store.records import (
-    FileFacts,
+    FileRef,
     Files,
-    Part,
+    Partition,
+    PublishResult,
     RejectsSettings,
     Result,
-    RoundInputs,
     RoundKind,
     RoundTask,
     RowsHandle,
+    RowsResult,
     StageMetrics,
     Task,
-    counts_by_source,
+    VerdictsResult,
 )
 from gristmill.pipeline.store.storage import Store
 from gristmill.shards.writer import write_shard
@@ -157,25 +159,22 @@ class Shuffle:
         self.parts, self.text_bytes = len(documents.parts), documents.text_bytes
         groups = groups_of(documents)
         buckets = buckets or self.buckets_for(documents.rows * fan, by)
-        given: RoundInputs = {
-            "columns": list(columns),
-            "by": by,
-            "cut": first_cut(len(groups), buckets),
-            "gpu": gpu,
-        }
-        return self.rows_of(self.task_a_group("map", function, groups, given, broadcast), buckets, by)
+        cut = first_cut(len(groups), buckets)
+        task = replace(self.template("map", function), columns=tuple(columns), by=by, cut=cut, gpu=gpu)
+        return self.rows_of(self.task_a_group(task, groups, broadcast), buckets, by)
 
     def reduce(
         self, function: ReduceFunction, *rows: Rows, by: str = "home", fan: float = 1, broadcast: Broadcast = None
     ) -> Rows:
         kinds = [cast(StoredRows, each) for each in rows]
         buckets = self.buckets_for(max(each.count for each in kinds) * fan, by)
-        given: RoundInputs = {
-            "rows": [self.handle_of(each) for each in kinds],
-            "by": by,
-            "cut": first_cut(kinds[0].buckets, buckets),
-        }
-        return self.rows_of(self.task_a_bucket("reduce", function, kinds, given, broadcast), buckets, by)
+        task = replace(
+            self.template("reduce", function),
+            rows=tuple(self.handle_of(each) for each in kinds),
+            by=by,
+            cut=first_cut(kinds[0].buckets, buckets),
+        )
+        return self.rows_of(self.task_a_bucket(task, kinds, broadcast), buckets, by)
 
     def join(
         self,
@@ -190,13 +189,9 @@ class Shuffle:
     ) -> Rows:
         stored = cast(StoredRows, rows)
         buckets = self.buckets_for(stored.count * fan, by)
-        given: RoundInputs = {
-            "columns": list(columns),
-            "by": by,
-            "cut": first_cut(stored.buckets, buckets),
-            "uids": uids,
-        }
-        return self.rows_of(self.task_a_home("join", function, stored, docs, given), buckets, by)
+        cut = first_cut(stored.buckets, buckets)
+        task = replace(self.template("join", function), columns=tuple(columns), by=by, cut=cut, uids=uids)
+        return self.rows_of(self.task_a_home(task, stored, docs), buckets, by)
 
     def combine(self, function: CombineFunction, rows: Rows, *, by: str) -> Rows:
         stored = cast(StoredRows, rows)
@@ -204,18 +199,16 @@ class Shuffle:
         while files:
             groups = [files[i : i + FAN_IN] for i in range(0, len(files), FAN_IN)]
             is_last = len(groups) == 1
-            cut: RoundInputs = {"by": by, "cut": buckets} if is_last else {"by": None, "cut": 1}
+            cut, cut_by = (buckets, by) if is_last else (1, None)
+            task = replace(self.template("combine", function), by=cut_by, cut=cut)
             tasks = [
-                self.task(
-                    "combine",
-                    function,
-                    f"{number} of {len(groups)}",
-                    {**cut, "rows": [{"files": group}]},
-                    [facts["checksum"] for facts in group],
+                self.named(
+                    replace(task, key=f"{number} of {len(groups)}", rows=(RowsHandle(tuple(group)),)),
+                    [file.checksum for file in group],
                 )
                 for number, group in enumerate(groups)
             ]
-            merged = self.rows_of(tasks, cut["cut"], cut["by"])
+            merged = self.rows_of(tasks, cut, cut_by)
             if is_last:
                 return merged
             files = list(merged.files)
@@ -224,30 +217,34 @@ class Shuffle:
     def scan(self, function: ScanFunction, rows: Rows, *, by: str = "home") -> Rows:
         stored = cast(StoredRows, rows)
         buckets = self.buckets_for(stored.count, by)
-        given: RoundInputs = {
-            "rows": [self.handle_of(stored)],
-            "by": by,
-            "buckets": stored.buckets,
-            "cut": buckets,
-            "order": stored.by,
-        }
-        return self.rows_of([self.task("scan", function, "all", given, [stored.identity], stored.bytes)], buckets, by)
+        task = replace(
+            self.template("scan", function),
+            key="all",
+            cost=stored.bytes,
+            rows=(self.handle_of(stored),),
+            by=by,
+            buckets=stored.buckets,
+            cut=buckets,
+            order=stored.by,
+        )
+        return self.rows_of([self.named(task, [stored.identity])], buckets, by)
 
     def publish(self, function: PublishFunction, rows: Rows, *, broadcast: Broadcast = None) -> list[dict[str, Any]]:
         stored = cast(StoredRows, rows)
-        given: RoundInputs = {"rows": [self.handle_of(stored)]}
-        tasks = self.task_a_bucket("publish", function, [stored], given, broadcast)
+        task = replace(self.template("publish", function), rows=(self.handle_of(stored),))
+        tasks = self.task_a_bucket(task, [stored], broadcast)
         self.round += 1
-        return [dict(facts) for result in self.results(tasks) for facts in result["published"]]
+        results = cast(list[PublishResult], self.results(tasks))
+        return [dict(facts) for result in results for facts in result.published]
 
     def gather(self, rows: Rows) -> pa.Table:
         files = cast(StoredRows, rows).files
-        self.gathered |= {facts["path"] for facts in files}
-        table = read_rows(self.store, {"files": files}, None, 1)
+        self.gathered |= {facts.path for facts in files}
+        table = read_rows(self.store, RowsHandle(files), None, 1)
         return pa.table({}) if table is None else table
 
     def release(self, rows: Rows) -> None:
-        paths = {facts["path"] for facts in cast(StoredRows, rows).files if "store" not in facts} - self.gathered
+        paths = {facts.path for facts in cast(StoredRows, rows).files if not facts.store} - self.gathered
         if self.keeps_maps:
             paths -= self.mapped
         self.executor.journal.retire(paths)
@@ -263,11 +260,11 @@ class Shuffle:
         self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], broadcast: Broadcast = None
     ) -> Dataset:
         documents = cast(StoredDocuments, docs)
-        given: RoundInputs = {"columns": list(columns), "rejects": self.rejects}
-        return self.applied(self.task_a_group("mark", function, groups_of(documents), given, broadcast), documents)
+        task = replace(self.template("mark", function), columns=tuple(columns))
+        return self.applied(self.task_a_group(task, groups_of(documents), broadcast), documents)
 
     def drop(self, docs: Dataset, duplicates: Rows) -> Dataset:
-        return self.applied(self.task_a_home("drop", None, duplicates, docs, {"rejects": self.rejects}), docs)
+        return self.applied(self.task_a_home(self.template("drop", None), duplicates, docs), docs)
 
     def rewrite(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str]) -> Dataset:
         if not cast(Global, self.step.stage).rewrites:
@@ -275,117 +272,111 @@ class Shuffle:
                 f"{self.node}: a stage that writes texts anew says so (`rewrites: ClassVar[bool] = True`), "
                 "or what was measured on the old ones would still count"
             )
-        given: RoundInputs = {"rejects": self.rejects, "columns": list(columns)}
-        return self.applied(self.task_a_home("rewrite", function, rows, docs, given), docs)
+        task = replace(self.template("rewrite", function), columns=tuple(columns))
+        return self.applied(self.task_a_home(task, rows, docs), docs)
 
     def applied(self, tasks: list[RoundTask], docs: Dataset) -> Dataset:
         """The documents after the last round, which counts them."""
         self.round += 1
-        by_key: dict[str, Part] = {}
-        for task, result in zip(tasks, self.results(tasks), strict=True):
-            by_key |= {p["key"]: p for p in result["parts"]}
-            for source, counts in counts_by_source(task, result).items():
-                self.account.add(source, counts, result["peak_memory"])
-        return StoredDocuments(tuple(by_key.get(p["key"], p) for p in cast(StoredDocuments, docs).parts))
+        by_key: dict[str, Partition] = {}
+        for result in cast(list[VerdictsResult], self.results(tasks)):
+            by_key |= {part.key: part for part in result.parts}
+            for source, counts in result.counts.items():
+                self.account.add(source, {self.node: counts}, result.peak_memory)
+        return StoredDocuments(tuple(by_key.get(p.key, p) for p in cast(StoredDocuments, docs).parts))
 
     # Tasks of a round.
 
+    def template(self, kind: RoundKind, function: RoundFunction | None) -> RoundTask:
+        """A task of this round, without what it reads and without its name."""
+        return RoundTask(
+            kind=kind,
+            task="",
+            node=self.node,
+            key="",
+            cost=0,
+            out=self.store.anywhere,
+            stage=self.step.spec,
+            method=kind if function is None else registry.round_method(cast(Global, self.step.stage), function),
+            round=self.round,
+            rejects=self.rejects,
+        )
+
+    def named(self, task: RoundTask, inputs: Sequence[str]) -> RoundTask:
+        """A task with its fingerprint, of the stage, the method and the contents it reads."""
+        shape = [task.columns, task.by, task.buckets, task.cut, task.bucket, task.order, task.uids]
+        name = fingerprint.digest([self.fingerprint, task.kind, task.method, shape, task.round, sorted(inputs)])
+        return replace(task, task=name)
+
     def task_a_group(
-        self,
-        kind: RoundKind,
-        function: MapFunction,
-        groups: list[tuple[str, list[Part]]],
-        given: RoundInputs,
-        broadcast: Broadcast,
+        self, task: RoundTask, groups: list[tuple[str, list[Partition]]], broadcast: Broadcast
     ) -> list[RoundTask]:
-        """A task for each group of parts."""
-        extra, inputs = self.broadcast(broadcast)
+        """A task for each group of partitions."""
+        task, inputs = self.with_broadcast(task, broadcast)
         return [
-            self.task(kind, function, name, {**given, **extra, "parts": parts}, [*map(identity, parts), *inputs],
-                      text_bytes_of(parts))
+            self.named(
+                replace(task, key=name, parts=tuple(parts), cost=text_bytes_of(parts)), [*map(identity, parts), *inputs]
+            )
             for name, parts in groups
-        ]  # fmt: skip
+        ]
 
     def task_a_bucket(
-        self,
-        kind: RoundKind,
-        function: RoundFunction | None,
-        rows: Sequence[StoredRows],
-        given: RoundInputs,
-        broadcast: Broadcast = None,
-        suffix: str = "",
+        self, task: RoundTask, rows: Sequence[StoredRows], broadcast: Broadcast = None, suffix: str = ""
     ) -> list[RoundTask]:
         """A task for each bucket of the first rows."""
-        extra, inputs = self.broadcast(broadcast)
+        task, inputs = self.with_broadcast(task, broadcast)
         inputs = [*(each.identity for each in rows), *inputs]
         buckets = rows[0].buckets if rows[0].files else 0
         return [
-            self.task(kind, function, f"bucket {bucket}{suffix}",
-                      {**given, **extra, "buckets": buckets, "bucket": bucket}, inputs, rows[0].bytes // buckets)
+            self.named(
+                replace(
+                    task,
+                    key=f"bucket {bucket}{suffix}",
+                    buckets=buckets,
+                    bucket=bucket,
+                    cost=rows[0].bytes // buckets,
+                ),
+                inputs,
+            )
             for bucket in range(buckets)
-        ]  # fmt: skip
+        ]
 
-    def task_a_home(
-        self, kind: RoundKind, function: JoinFunction | None, rows: Rows, docs: Dataset, given: RoundInputs
-    ) -> list[RoundTask]:
-        """A task for each bucket of homes: rows, and the parts that they belong to."""
+    def task_a_home(self, task: RoundTask, rows: Rows, docs: Dataset) -> list[RoundTask]:
+        """A task for each bucket of homes: rows, and the partitions that they belong to."""
         stored = cast(StoredRows, rows)
         if stored.by != "home":
             raise ValueError(f"{self.node}: these rows are cut by {stored.by}; give `by='home'` in the round before")
-        if kind == "join" and not stored.files:  # the last round counts the documents of all parts
+        if task.kind == "join" and not stored.files:  # the last round counts the documents of all partitions
             return []
-        given = {**given, "rows": [self.handle_of(stored)], "buckets": stored.buckets}
+        task = replace(task, rows=(self.handle_of(stored),), buckets=stored.buckets)
         return [
-            self.task(kind, function, f"bucket {bucket}", {**given, "parts": parts, "bucket": bucket},
-                      [stored.identity, *map(identity, parts)], text_bytes_of(parts))
+            self.named(
+                replace(task, key=f"bucket {bucket}", parts=tuple(parts), bucket=bucket, cost=text_bytes_of(parts)),
+                [stored.identity, *map(identity, parts)],
+            )
             for bucket, parts in parts_by_bucket(cast(StoredDocuments, docs), stored.buckets)
-        ]  # fmt: skip
+        ]
 
-    def task(
-        self,
-        kind: RoundKind,
-        function: RoundFunction | None,
-        key: str,
-        given: RoundInputs,
-        inputs: list[str],
-        cost: int = 0,
-    ) -> RoundTask:
-        """A task of this round; its fingerprint is of the stage, the method and the contents it reads."""
-        method = kind if function is None else registry.round_method(cast(Global, self.step.stage), function)
-        shape = {name: given.get(name) for name in ("columns", "by", "buckets", "cut", "bucket", "order", "uids")}
-        return {
-            "task": fingerprint.digest([self.fingerprint, kind, method, shape, self.round, sorted(inputs)]),
-            "kind": kind,
-            "node": self.node,
-            "key": key,
-            "cost": cost,
-            "out": self.store.anywhere,
-            "stage": self.step.spec,
-            "method": method,
-            "round": self.round,
-            **given,
-        }
-
-    def broadcast(self, rows: Broadcast) -> tuple[RoundInputs, list[str]]:
-        """The table that a function is called with, as tasks get it, and what that adds to their identity."""
+    def with_broadcast(self, task: RoundTask, rows: Broadcast) -> tuple[RoundTask, list[str]]:
+        """A task with the table that its function is called with, and what that adds to its identity."""
         if rows is None:
-            return {}, []
+            return task, []
         if isinstance(rows, pa.Table):
             rows = self.stored(rows)
         stored = cast(StoredRows, rows)
-        return {"broadcast": self.handle_of(stored)}, ["broadcast", stored.identity]
+        return replace(task, broadcast=self.handle_of(stored)), ["broadcast", stored.identity]
 
     def stored(self, table: pa.Table) -> StoredRows:
         """A table of the driver's, as rows that tasks can read."""
         facts = keep_table(self.store, f"flow/{self.node}/{self.round:02d}-table", table)
         self.files.append({"table": facts})
-        self.gathered.add(facts["path"])
+        self.gathered.add(facts.path)
         return StoredRows((facts,) if len(table) else (), 1, None)
 
     def handle_of(self, rows: StoredRows) -> RowsHandle:
         handle = handle_of(self.store, f"flow/{self.node}", rows)
-        if "list" in handle:
-            self.other_paths.add(handle["list"])
+        if handle.list:
+            self.other_paths.add(handle.list)
         return handle
 
     def buckets_for(self, rows: float, by: str) -> int:
@@ -396,10 +387,10 @@ class Shuffle:
     def rows_of(self, tasks: list[RoundTask], buckets: int, by: str | None) -> StoredRows:
         """The rows that tasks made, cut into so many buckets."""
         self.round += 1
-        cut = tasks[0]["cut"] if tasks else buckets
-        rows = StoredRows(tuple(facts for r in self.results(tasks) for facts in r["files"].values()), cut, by)
-        if tasks and tasks[0]["kind"] == "map":
-            self.mapped |= {facts["path"] for facts in rows.files}
+        cut = tasks[0].cut if tasks else buckets
+        rows = StoredRows(tuple(facts for r in self.results(tasks) for facts in r.files.values()), cut, by)
+        if tasks and tasks[0].kind == "map":
+            self.mapped |= {facts.path for facts in rows.files}
         return rows if cut == buckets else self.regrouped(rows, buckets)
 
     def regrouped(self, rows: StoredRows, buckets: int) -> StoredRows:
@@ -412,13 +403,13 @@ class Shuffle:
             for first in range(0, len(rows.files), each)
         ]
         at_once = max(1, TASKS_AT_ONCE * self.executor.slots // rows.buckets)
-        files: list[FileFacts] = []
+        files: list[FileRef] = []
         for first in range(0, len(groups), at_once):
             some = groups[first : first + at_once]
             tasks = []
             for number, group in enumerate(some, first):
                 tasks += self.regroup_tasks(group, buckets, f" of {number}")
-            files += [r["files"]["rows"] for r in self.results(tasks) if r["files"]]
+            files += [r.files["rows"] for r in self.results(tasks) if r.files]
             for group in some:
                 self.release(group)
         return StoredRows(tuple(files), buckets, rows.by)
@@ -431,15 +422,15 @@ class Shuffle:
         return self.rows_of(self.regroup_tasks(wide, rows.buckets), rows.buckets, rows.by)
 
     def regroup_tasks(self, rows: StoredRows, cut: int, suffix: str = "") -> list[RoundTask]:
-        given: RoundInputs = {"rows": [self.handle_of(rows)], "by": rows.by, "cut": cut}
-        return self.task_a_bucket("regroup", None, [rows], given, suffix=suffix)
+        task = replace(self.template("regroup", None), rows=(self.handle_of(rows),), by=rows.by, cut=cut)
+        return self.task_a_bucket(task, [rows], suffix=suffix)
 
     def results(self, tasks: list[RoundTask]) -> list[Result]:
         by_task = self.executor.run(tasks)
-        results = [by_task[task["task"]] for task in tasks]
-        self.seconds += sum(result.get("seconds", 0) for result in results)
-        self.peak_memory = max([self.peak_memory, *(result.get("peak_memory", 0) for result in results)])
-        self.files += [result["files"] for result in results]
+        results = [by_task[task.task] for task in tasks]
+        self.seconds += sum(result.seconds for result in results)
+        self.peak_memory = max([self.peak_memory, *(result.peak_memory for result in results)])
+        self.files += [result.files for result in results]
         return results
 
     @property
@@ -447,10 +438,10 @@ class Shuffle:
         """Files of rows that one round left for another. Without them the rounds have to be done again, even if nothing
         has changed."""
         return {
-            facts["path"]: facts
+            facts.path: facts
             for files in self.files
             for facts in files.values()
-            if facts["path"].startswith("flow/") and facts["path"] not in self.gone
+            if facts.path.startswith("flow/") and facts.path not in self.gone
         }
 
 
@@ -529,29 +520,29 @@ def files_saved(rows: StoredRows) -> int:
     return min(rows.buckets, buckets_for(rows.bytes, BYTES_SAVED, MOST_BUCKETS))
 
 
-def groups_of(documents: StoredDocuments) -> list[tuple[str, list[Part]]]:
+def groups_of(documents: StoredDocuments) -> list[tuple[str, list[Partition]]]:
     """Which parts one task maps: each alone while they are few, by their home where they are many."""
     if len(documents.parts) <= PARTS_ALONE:
-        return [(p["key"], [p]) for p in documents.parts if p["kept"]]
+        return [(p.key, [p]) for p in documents.parts if p.kept]
     wanted = max(
         buckets_for(documents.rows, ROWS_A_GROUP, MOST_GROUPS),
         buckets_for(documents.text_bytes, BYTES_A_GROUP, MOST_GROUPS),
     )
     buckets = min(wanted, buckets_for(len(documents.parts), 1, MOST_GROUPS))
-    kept = [(bucket, [p for p in parts if p["kept"]]) for bucket, parts in parts_by_bucket(documents, buckets)]
+    kept = [(bucket, [p for p in parts if p.kept]) for bucket, parts in parts_by_bucket(documents, buckets)]
     return [(f"group {bucket}", parts) for bucket, parts in kept if parts]
 
 
-def parts_by_bucket(documents: StoredDocuments, buckets: int) -> list[tuple[int, list[Part]]]:
-    homes = np.array([p["home"] for p in documents.parts], dtype=np.uint64)
-    by_bucket: dict[int, list[Part]] = {}
+def parts_by_bucket(documents: StoredDocuments, buckets: int) -> list[tuple[int, list[Partition]]]:
+    homes = np.array([p.home for p in documents.parts], dtype=np.uint64)
+    by_bucket: dict[int, list[Partition]] = {}
     for bucket, part in zip(bucket_of(homes, buckets).tolist(), documents.parts, strict=True):
         by_bucket.setdefault(int(bucket), []).append(part)
     return sorted(by_bucket.items())
 
 
-def text_bytes_of(parts: list[Part]) -> int:
-    return sum(part["text_bytes"] for part in parts)
+def text_bytes_of(parts: list[Partition]) -> int:
+    return sum(part.text_bytes for part in parts)
 
 
 # --- a worker's side --------------------------------------------------------------------------------------------------
@@ -564,52 +555,50 @@ MOST_HELD = 32 << 20
 def run_round(task: RoundTask) -> Result:
     """Carry out one task of a round."""
     store = store_of(task)
-    if task["kind"] == "regroup":
+    if task.kind == "regroup":
         return regroup(store, task)
-    stage = cast(Global, registry.build(task["stage"]))
-    if task["kind"] in ("drop", "mark", "rewrite"):
+    stage = cast(Global, registry.build(task.stage))
+    if task.kind in ("drop", "mark", "rewrite"):
         return PartVerdicts(store, task, stage).apply()
     function = bound_method(store, task, stage)
-    if task["kind"] == "publish":
+    if task.kind == "publish":
         return publish(store, task, function)
-    return spill(store, task, TABLES[task["kind"]](store, task, function))
+    return spill(store, task, TABLES[task.kind](store, task, function))
 
 
 def map_documents(store: Store, task: RoundTask, function: Callable[..., Any]) -> Iterator[pa.Table]:
-    for part in task["parts"]:
-        for batch in read_part(store, part, task["columns"]):
+    for part in task.parts:
+        for batch in read_part(store, part, task.columns):
             yield with_home(task, function(pa.Table.from_batches([batch])), part)
 
 
 def reduce_bucket(store: Store, task: RoundTask, function: Callable[..., Any]) -> Iterator[pa.Table]:
-    tables = [read_rows(store, rows, task["bucket"], task["buckets"]) for rows in task["rows"]]
+    tables = [read_rows(store, rows, task.bucket, task.buckets) for rows in task.rows]
     if any(table is not None for table in tables):
         yield function(*tables)
 
 
 def join_documents(store: Store, task: RoundTask, function: Callable[..., Any]) -> Iterator[pa.Table]:
-    rows = read_rows(store, task["rows"][0], task["bucket"], task["buckets"])
-    for part in task["parts"]:
+    rows = read_rows(store, task.rows[0], task.bucket, task.buckets)
+    for part in task.parts:
         here = rows_of_part(rows, part)
-        for some, documents in (
-            () if here is None else with_their_rows(here, store, part, task["columns"], task["uids"])
-        ):
+        for some, documents in () if here is None else with_their_rows(here, store, part, task.columns, task.uids):
             yield with_home(task, function(some, documents), part)
 
 
 def combine_files(store: Store, task: RoundTask, function: Callable[..., Any]) -> Iterator[pa.Table]:
-    files = files_of_rows(store, task["rows"][0])
-    tables = [read_rows(store, {"files": [facts]}, None, 1) for facts in files]
+    files = files_of_rows(store, task.rows[0])
+    tables = [read_rows(store, RowsHandle((facts,)), None, 1) for facts in files]
     if there := [table for table in tables if table is not None]:
         yield function(there)
 
 
 def scan_buckets(store: Store, task: RoundTask, function: Callable[..., Any]) -> Iterator[pa.Table]:
     def buckets() -> Iterator[pa.Table]:
-        for bucket in range(task["buckets"]):
-            rows = read_rows(store, task["rows"][0], bucket, task["buckets"])
+        for bucket in range(task.buckets):
+            rows = read_rows(store, task.rows[0], bucket, task.buckets)
             if rows is not None:
-                yield rows.take(pa.array(np.argsort(rows.column(task["order"]).to_numpy(), kind="stable")))
+                yield rows.take(pa.array(np.argsort(rows.column(task.order).to_numpy(), kind="stable")))
 
     yield from function(buckets())
 
@@ -633,10 +622,10 @@ def spill(store: Store, task: RoundTask, tables: Iterable[pa.Table]) -> Result:
     def flush() -> None:
         number = f"-{len(files)}" if files else ""
         table = pa.concat_tables(held).combine_chunks()
-        files[f"rows{number}"] = write_rows(store, path_of_rows(task, number), table, task["by"], task["cut"])
+        files[f"rows{number}"] = write_rows(store, path_of_rows(task, number), table, task.by, task.cut)
 
     for rows in tables:
-        check_rows(task["method"], rows, task["by"])
+        check_rows(task.method, rows, task.by)
         if not len(rows):
             continue
         schema = schema or rows.schema
@@ -649,53 +638,53 @@ def spill(store: Store, task: RoundTask, tables: Iterable[pa.Table]) -> Result:
         count += len(rows)
     if held:
         flush()
-    return {"rows": count, "files": files, "log": [], "peak_memory": peak_memory()}
+    return RowsResult(rows=count, files=files, peak_memory=peak_memory())
 
 
 def regroup(store: Store, task: RoundTask) -> Result:
     """Write the rows that some files hold of a wide bucket as one file that is cut into narrow ones."""
-    rows = read_rows(store, task["rows"][0], task["bucket"], task["buckets"])
+    rows = read_rows(store, task.rows[0], task.bucket, task.buckets)
     files: Files = {}
     if rows is not None:
-        wide = (task["bucket"], task["buckets"])
-        files["rows"] = write_rows(store, path_of_rows(task), rows, task["by"], task["cut"], wide)
-    return {"rows": 0 if rows is None else len(rows), "files": files, "log": [], "peak_memory": peak_memory()}
+        wide = (task.bucket, task.buckets)
+        files["rows"] = write_rows(store, path_of_rows(task), rows, task.by, task.cut, wide)
+    return RowsResult(rows=0 if rows is None else len(rows), files=files, peak_memory=peak_memory())
 
 
 def path_of_rows(task: RoundTask, number: str = "") -> str:
-    return f"flow/{task['node']}/{task['round']:02d}-{task['method']}{number}-{task['task'][:16]}.arrow"
+    return f"flow/{task.node}/{task.round:02d}-{task.method}{number}-{task.task[:16]}.arrow"
 
 
 def publish(store: Store, task: RoundTask, function: Callable[..., Any]) -> Result:
     """Write what a method makes of a bucket's rows as files for others to read."""
-    rows = read_rows(store, task["rows"][0], task["bucket"], task["buckets"])
+    rows = read_rows(store, task.rows[0], task.bucket, task.buckets)
     shards: list[Published] = [] if rows is None else list(function(rows))
     for shard in shards:
         if not isinstance(shard, Published):
             raise ContractBroken(
                 f"{task['method']}() answered with {kind_of(shard)} in its list; each has to be a Published"
             )
-    published: list[FileFacts] = []
+    published: list[JSONObject] = []
+    files: Files = {}
     for shard in shards:
-        path = f"{shard.folder}/shard-{task['bucket']:05d}.{task['task'][:8]}.arrow"
+        path = f"{shard.folder}/shard-{task.bucket:05d}.{task.task[:8]}.arrow"
         with store.commit(path) as file:
             write_shard(cast(BinaryIO, file), shard.table)
-        facts = {"path": path, "bytes": file.length, "checksum": file.checksum, **shard.facts}
-        published.append(cast(FileFacts, facts))  # and what the stage says of the file
-    files = {facts["path"]: facts for facts in published}
-    return {"published": published, "files": files, "log": [], "peak_memory": peak_memory()}
+        files[path] = FileRef(path, file.length, file.checksum)
+        published.append({"path": path, "bytes": file.length, "checksum": file.checksum, **shard.facts})
+    return PublishResult(published=published, files=files, peak_memory=peak_memory())
 
 
-def with_home(task: RoundTask, rows: pa.Table, part: Part) -> pa.Table:
+def with_home(task: RoundTask, rows: pa.Table, part: Partition) -> pa.Table:
     """Rows with the part they came from, unless they say themselves where they go."""
-    check_rows(task["method"], rows, None)
+    check_rows(task.method, rows, None)
     if "home" in rows.column_names:
         return rows
-    return rows.append_column("home", pa.array(np.full(len(rows), part["home"], dtype=np.uint64)))
+    return rows.append_column("home", pa.array(np.full(len(rows), part.home, dtype=np.uint64)))
 
 
 def with_their_rows(
-    rows: pa.Table, store: Store, part: Part, columns: Sequence[str], uids: str | None
+    rows: pa.Table, store: Store, part: Partition, columns: Sequence[str], uids: str | None
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """The documents of a part and the rows that go with them: all at once, or with `uids` those that this column names,
     some at a time. None of a part without documents."""
@@ -717,7 +706,7 @@ def with_their_rows(
         size += held[-1].nbytes
     if found != len(named):
         raise ValueError(
-            f"{len(named) - found:,} of {len(named):,} documents that rows name are not in part {part['key']}"
+            f"{len(named) - found:,} of {len(named):,} documents that rows name are not in part {part.key}"
         )
     if held:
         all_here = sum(map(len, held)) == found

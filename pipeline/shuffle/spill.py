@@ -23,7 +23,8 @@ from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.store.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch
 from gristmill.pipeline.store.partitions import bucket_of
-from gristmill.pipeline.store.records import FileFacts, Part, RowsHandle
+from gristmill.pipeline.store.records import FileRef, Partition, RowsHandle
+from gristmill.pipeline.store.serialize import dumps, read_as
 from gristmill.pipeline.store.storage import HashingFile, Store, is_whole
 
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
@@ -33,7 +34,7 @@ FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task 
 class StoredRows:
     """Rows on disk, cut into buckets; the files of one round or of several."""
 
-    files: tuple[FileFacts, ...]
+    files: tuple[FileRef, ...]
     buckets: int
     by: str | None
 
@@ -46,36 +47,36 @@ class StoredRows:
 
     @property
     def count(self) -> int:
-        return sum(f["rows"] for f in self.files)
+        return sum(f.rows for f in self.files)
 
     @property
     def bytes(self) -> int:
-        return sum(f["bytes"] for f in self.files)
+        return sum(f.bytes for f in self.files)
 
     @property
     def identity(self) -> str:
         """Of the contents, whatever the files are called."""
-        return digest([self.by, sorted(f["checksum"] + f.get("run", "") for f in self.files)])
+        return digest([self.by, sorted(f.checksum + f.run for f in self.files)])
 
 
 def handle_of(store: Store, folder: str, rows: StoredRows) -> RowsHandle:
     """How a task is told which files to read: by name, or, of many, by the name of a list."""
     if len(rows.files) <= FILES_IN_A_TASK:
-        return {"files": list(rows.files), "by": rows.by}
-    path, content = f"{folder}/{rows.identity[:16]}.files.json", json.dumps(list(rows.files)).encode()
-    return {"list": path, "checksum": store.write_if_other(path, content), "by": rows.by}
+        return RowsHandle(rows.files, rows.by)
+    path, content = f"{folder}/{rows.identity[:16]}.files.json", dumps(rows.files)
+    return RowsHandle(by=rows.by, list=path, checksum=store.write_if_other(path, content))
 
 
-def files_of_rows(store: Store, rows: RowsHandle) -> Sequence[FileFacts]:
-    return _listed(store.address, rows["list"], rows["checksum"]) if "list" in rows else rows["files"]
+def files_of_rows(store: Store, rows: RowsHandle) -> Sequence[FileRef]:
+    return _listed(store.address, rows.list, rows.checksum) if rows.list else rows.files
 
 
 @lru_cache(8)
-def _listed(address: str, path: str, checksum: str) -> tuple[FileFacts, ...]:
+def _listed(address: str, path: str, checksum: str) -> tuple[FileRef, ...]:
     content = Store(address).read(path)
     if xxhash.xxh3_128_hexdigest(content) != checksum:
         raise DamagedFile(path)
-    return tuple(json.loads(content))
+    return tuple(read_as(FileRef, file) for file in json.loads(content))
 
 
 def read_rows(store: Store, rows: RowsHandle, bucket: int | None, buckets: int) -> pa.Table | None:
@@ -85,11 +86,11 @@ def read_rows(store: Store, rows: RowsHandle, bucket: int | None, buckets: int) 
     for facts in files_of_rows(store, rows):
         if bucket is not None and not reaches(facts, bucket, buckets):
             continue
-        owner = Store(facts["store"]) if "store" in facts else store  # of a saved index: a folder of its own
+        owner = Store(facts.store) if facts.store else store  # of a saved index: a folder of its own
         try:
             table = _slice(owner, facts, rows, bucket, buckets)
         except Exception as error:  # whatever Arrow makes of a damaged file
-            if not isinstance(error, DamagedFile) and is_whole(owner, facts["path"], facts["checksum"]):
+            if not isinstance(error, DamagedFile) and is_whole(owner, facts.path, facts.checksum):
                 raise
             raise damaged_rows(owner, facts) from error
         if table is not None:
@@ -97,24 +98,24 @@ def read_rows(store: Store, rows: RowsHandle, bucket: int | None, buckets: int) 
     return widened(pa.concat_tables(_alike(tables))) if tables else None
 
 
-def rows_of_part(rows: pa.Table | None, part: Part) -> pa.Table | None:
+def rows_of_part(rows: pa.Table | None, part: Partition) -> pa.Table | None:
     """The rows whose home is a part; None where there are none."""
     if rows is None:
         return None
-    here = pc.equal(rows.column("home"), pa.scalar(part["home"], pa.uint64()))
+    here = pc.equal(rows.column("home"), pa.scalar(part.home, pa.uint64()))
     rows = rows if pc.all(here).as_py() else rows.filter(here)  # a copy of a giant part's would be as large again
     return rows if len(rows) else None
 
 
-def _with_run(table: pa.Table, facts: FileFacts) -> pa.Table:
-    return table.append_column("run", pa.array([facts["run"]] * len(table), pa.string())) if "run" in facts else table
+def _with_run(table: pa.Table, facts: FileRef) -> pa.Table:
+    return table.append_column("run", pa.array([facts.run] * len(table), pa.string())) if facts.run else table
 
 
-def reaches(facts: FileFacts, bucket: int, buckets: int) -> bool:
+def reaches(facts: FileRef, bucket: int, buckets: int) -> bool:
     """May a file have rows of this bucket? One of regrouped rows has a range of buckets."""
-    if "cells" not in facts:
+    if facts.cells is None:
         return True
-    first, count, of = facts["cells"]
+    first, count, of = facts.cells
     return first * buckets < (bucket + 1) * of and bucket * of < (first + count) * buckets
 
 
@@ -129,13 +130,13 @@ def _alike(tables: list[pa.Table]) -> list[pa.Table]:
     ]
 
 
-def _slice(store: Store, facts: FileFacts, rows: RowsHandle, bucket: int | None, buckets: int) -> pa.Table | None:
+def _slice(store: Store, facts: FileRef, rows: RowsHandle, bucket: int | None, buckets: int) -> pa.Table | None:
     """The rows of a bucket that a file holds, each batch held against its checksum."""
-    path = facts["path"]
+    path = facts.path
     with store.open(path) as file:
         reader = pa.ipc.open_file(file)
         schema, count = reader.schema.serialize(), reader.num_record_batches
-        first, _, cells = facts.get("cells", (0, count, count))
+        first, _, cells = facts.cells or (0, count, count)
         if bucket is None:
             batches = [checked_batch(reader, schema, i, path) for i in range(count)]
         elif cells >= buckets:
@@ -144,28 +145,28 @@ def _slice(store: Store, facts: FileFacts, rows: RowsHandle, bucket: int | None,
             batches = [checked_batch(reader, schema, i, path) for i in range(max(0, begins), min(count, ends))]
         else:
             wide = checked_batch(reader, schema, bucket * cells // buckets - first, path)
-            buckets_of_rows = bucket_of(wide.column(rows.get("by")).to_numpy(), buckets)
+            buckets_of_rows = bucket_of(wide.column(rows.by).to_numpy(), buckets)
             batches = [wide.filter(pa.array(buckets_of_rows == bucket))]
-        if count == 0 or (bucket is None and sum(map(len, batches)) != facts["rows"]):
+        if count == 0 or (bucket is None and sum(map(len, batches)) != facts.rows):
             raise DamagedFile(path)
         batches = [batch for batch in batches if len(batch)]
         return pa.Table.from_batches(batches, reader.schema) if batches else None
 
 
-def damaged_rows(store: Store, facts: FileFacts) -> RunFailed:
+def damaged_rows(store: Store, facts: FileRef) -> RunFailed:
     """The error for a file that is not what was written: this run makes its own anew, and another run its saved
     index."""
-    if "store" not in facts:
-        return DamagedFile(facts["path"])
+    if not facts.store:
+        return DamagedFile(facts.path)
     return RunFailed(
-        f"{store.at(facts['path'])}: the content of this saved index is not what was written; "
+        f"{store.at(facts.path)}: the content of this saved index is not what was written; "
         "run the recipe that saved it again, which mends it"
     )
 
 
 def write_rows(
     store: Store, path: str, table: pa.Table, by: str | None, buckets: int, wide: tuple[int, int] | None = None
-) -> FileFacts:
+) -> FileRef:
     """Write rows cut by the top bits of a column, one record batch a bucket. `wide`: the bucket, of how many, that all
     these rows are of; the file has only the buckets within it."""
     number, wide_buckets = wide or (0, 1)
@@ -173,18 +174,18 @@ def write_rows(
     first = number * each
     with store.commit(path) as file:
         _write(file, table, by, range(first, first + each), buckets)
-    facts: FileFacts = {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
-    return {**facts, "cells": (first, each, buckets)} if wide else facts
+    cells = (first, each, buckets) if wide else None
+    return FileRef(path, file.length, file.checksum, rows=len(table), cells=cells)
 
 
-def keep_table(store: Store, beginning: str, table: pa.Table) -> FileFacts:
+def keep_table(store: Store, beginning: str, table: pa.Table) -> FileRef:
     """A small table whole, in a file named by what is in it: one that is there already is not written again."""
     content = io.BytesIO()
     file = HashingFile(content)
     _write(file, table, None, range(1), 1)
     path = f"{beginning}-{file.checksum[:16]}.arrow"
     store.write_if_other(path, content.getvalue())
-    return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
+    return FileRef(path, file.length, file.checksum, rows=len(table))
 
 
 def _write(file: HashingFile, table: pa.Table, by: str | None, buckets: range, of: int) -> None:

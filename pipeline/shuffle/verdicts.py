@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gristmill.kernels.base.columns import widened
 from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.shuffle.spill import read_rows, rows_of_part
-from gristmill.pipeline.store.accounting import Count, RejectsWriter
+from gristmill.pipeline.store.counts import Counts
 from gristmill.pipeline.store.partitions import (
     kept_mask,
     part_writers,
@@ -32,26 +32,27 @@ from gristmill.pipeline.store.partitions import (
     write_every_row,
     write_table,
 )
-from gristmill.pipeline.store.records import FileFacts, Files, Part, Result, RoundTask
+from gristmill.pipeline.store.records import FileRef, Files, Partition, RoundTask, VerdictsResult
+from gristmill.pipeline.store.rejects import RejectsWriter
 from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.stages.contract import ContractBroken, check_documents, check_same_types, check_texts, check_verdicts
 from gristmill.stages.stage import Global
 
 FATE = ("home", "uid", "reason", "detail")  # what rows say of a document beside signals
-Change: TypeAlias = tuple[Part, Files, Count]  # a part after the stage, what was written for it, and its account
+Change: TypeAlias = tuple[Partition, Files, Counts]  # a part after the stage, what was written for it, and its account
 
 
-def untouched(part: Part) -> Count:
+def untouched(part: Partition) -> Counts:
     """The account of a part that nothing is taken from."""
-    return Count(docs_in=part["kept"], kept=part["kept"], text_bytes=part["text_bytes"])
+    return Counts(docs_in=part.kept, kept=part.kept, text_bytes=part.text_bytes)
 
 
 def bound_method(store: Store, task: RoundTask, stage: Global) -> Callable[..., Any]:
     """The method of the stage that a task calls, with the broadcast table as its last argument."""
-    function = stage.round_method(task["method"])
-    if "broadcast" not in task:
+    function = stage.round_method(task.method)
+    if task.broadcast is None:
         return function
-    table = read_rows(store, task["broadcast"], None, 1)
+    table = read_rows(store, task.broadcast, None, 1)
     return lambda *tables: function(*tables, table)
 
 
@@ -63,32 +64,26 @@ class PartVerdicts:
     task: RoundTask
     stage: Global
 
-    def apply(self) -> Result:
+    def apply(self) -> VerdictsResult:
         start = time.perf_counter()
-        task, change = self.task, {"drop": self.drop, "mark": self.mark, "rewrite": self.rewrite}[self.task["kind"]]
-        rows = read_rows(self.store, task["rows"][0], task["bucket"], task["buckets"]) if "rows" in task else None
-        parts: list[Part] = []
+        task, change = self.task, {"drop": self.drop, "mark": self.mark, "rewrite": self.rewrite}[self.task.kind]
+        rows = read_rows(self.store, task.rows[0], task.bucket, task.buckets) if task.rows else None
+        parts: list[Partition] = []
         files: Files = {}
-        counts: dict[str, Count] = {}
-        for part in task["parts"]:
-            if part["documents"] is None:
+        counts: dict[str, Counts] = {}
+        for part in task.parts:
+            if part.documents is None:
                 changed, written, count = part, Files(), untouched(part)
             else:
-                changed, written, count = change(part, part["documents"], rows_of_part(rows, part))
+                changed, written, count = change(part, part.documents, rows_of_part(rows, part))
             parts.append(changed)
-            files |= {f"{part['key']}/{name}": facts for name, facts in written.items()}
-            counts.setdefault(part["source"], Count()).add(count)
+            files |= {f"{part.key}/{name}": facts for name, facts in written.items()}
+            counts.setdefault(part.source, Counts()).add(count)
         for count in counts.values():
             count.seconds = (time.perf_counter() - start) / len(counts)
-        return {
-            "parts": parts,
-            "files": files,
-            "counts": {source: {self.stage.called: count.plain()} for source, count in counts.items()},
-            "log": [],
-            "peak_memory": peak_memory(),
-        }
+        return VerdictsResult(parts=tuple(parts), files=files, counts=counts, peak_memory=peak_memory())
 
-    def drop(self, part: Part, documents: FileFacts, rows: pa.Table | None) -> Change:
+    def drop(self, part: Partition, documents: FileRef, rows: pa.Table | None) -> Change:
         if rows is None:
             return self.without_rows(part, documents)
         uid = self.uids(documents)
@@ -97,17 +92,17 @@ class PartVerdicts:
         order = np.argsort(uid, kind="stable")
         place = order[np.clip(np.searchsorted(uid, rows.column("uid").to_numpy(), sorter=order), 0, len(uid) - 1)]
         if not (uid[place] == rows.column("uid").to_numpy()).all():
-            raise ContractBroken(f"the rows to drop name documents that are not in part {part['key']}")
+            raise ContractBroken(f"the rows to drop name documents that are not in part {part.key}")
         return self.attach(part, rows, uid, place)
 
-    def mark(self, part: Part, documents: FileFacts, rows: pa.Table | None) -> Change:
+    def mark(self, part: Partition, documents: FileRef, rows: pa.Table | None) -> Change:
         function = bound_method(self.store, self.task, self.stage)
         marks: list[pa.Table] = []
-        for batch in read_part(self.store, part, self.task["columns"]):
+        for batch in read_part(self.store, part, self.task.columns):
             table = pa.Table.from_batches([batch])
             marked = function(table)
-            check_verdicts(self.task["method"], marked)
-            check_documents(self.task["method"], marked, table)
+            check_verdicts(self.task.method, marked)
+            check_documents(self.task.method, marked, table)
             check_same_types((marks or [marked])[0].schema, marked.schema)
             marks.append(marked)
         if not marks:
@@ -115,13 +110,13 @@ class PartVerdicts:
         places = np.flatnonzero(kept_mask(self.store, part))
         return self.attach(part, widened(pa.concat_tables(marks)), self.uids(documents), places)
 
-    def rewrite(self, part: Part, documents: FileFacts, rows: pa.Table | None) -> Change:
-        if rows is None or not part["kept"]:
+    def rewrite(self, part: Partition, documents: FileRef, rows: pa.Table | None) -> Change:
+        if rows is None or not part.kept:
             return self.without_rows(part, documents)
         table = pa.Table.from_batches(list(read_part(self.store, part)))
-        rewritten = bound_method(self.store, self.task, self.stage)(rows, widened(table.select(self.task["columns"])))
-        check_verdicts(self.task["method"], rewritten, changes=["text"])
-        check_documents(self.task["method"], rewritten, table)
+        rewritten = bound_method(self.store, self.task, self.stage)(rows, widened(table.select(self.task.columns)))
+        check_verdicts(self.task.method, rewritten, changes=["text"])
+        check_documents(self.task.method, rewritten, table)
         kept = pc.is_null(rewritten.column("reason"))
         if "text" in rewritten.column_names:
             check_texts(table, rewritten, kept.to_numpy())
@@ -137,38 +132,37 @@ class PartVerdicts:
             facts = write_table(self.store, f"{self.base(part)}.documents.parquet", table)
         if facts is not None:
             files["documents"] = facts
-        changed: Part = {
-            **part,
-            "documents": facts,
-            "verdicts": [],
-            "signals": [],
-            "rows": len(table),
-            "kept": len(table),
-            "text_bytes": count.text_bytes,
-        }
+        changed = replace(
+            part,
+            documents=facts,
+            verdicts=(),
+            signals=(),
+            rows=len(table),
+            kept=len(table),
+            text_bytes=count.text_bytes,
+        )
         return changed, files, count
 
-    def without_rows(self, part: Part, documents: FileFacts) -> Change:
+    def without_rows(self, part: Partition, documents: FileRef) -> Change:
         """A part in which the stage found nothing: its signals are there all the same, null, so that no column depends
         on the data."""
-        if not part["kept"] or not self.stage.added_types:
+        if not part.kept or not self.stage.added_types:
             return part, {}, untouched(part)
         none = {"uid": pa.uint64(), "reason": pa.string(), "detail": pa.string(), **self.stage.added_types}
         rows = pa.table({name: pa.array([], kind) for name, kind in none.items()})
         return self.attach(part, rows, self.uids(documents), np.zeros(0, np.int64))
 
-    def base(self, part: Part) -> str:
-        return f"legs/{self.stage.called}/{part['key']}.{self.task['task'][:8]}"
+    def base(self, part: Partition) -> str:
+        return f"legs/{self.stage.called}/{part.key}.{self.task.task[:8]}"
 
-    def uids(self, documents: FileFacts) -> NDArray[np.uint64]:
+    def uids(self, documents: FileRef) -> NDArray[np.uint64]:
         with open_checked(self.store, documents) as file:
             uid: NDArray[np.uint64] = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
         return uid
 
-    def attach(self, part: Part, rows: pa.Table, uid: NDArray[np.uint64], place: NDArray[np.int64]) -> Change:
+    def attach(self, part: Partition, rows: pa.Table, uid: NDArray[np.uint64], place: NDArray[np.int64]) -> Change:
         """Rows on documents, `place` of each in its part, as files beside the part's."""
         count, files = untouched(part), Files()
-        part = {**part, "verdicts": [*part["verdicts"]], "signals": [*part["signals"]]}
         reason = scatter(rows.column("reason"), place, len(uid), pa.string())
         kept = pc.is_null(reason)
         if not pc.all(kept).as_py():
@@ -185,8 +179,7 @@ class PartVerdicts:
             facts = write_every_row(self.store, f"{self.base(part)}.verdicts.parquet", verdicts)
             count, rejected = self.reject(part, verdicts)
             files |= {"verdicts": facts, **rejected}
-            part["verdicts"].append(facts)
-            part["kept"], part["text_bytes"] = count.kept, count.text_bytes
+            part = replace(part, verdicts=(*part.verdicts, facts), kept=count.kept, text_bytes=count.text_bytes)
         signals = {
             name: scatter(rows.column(name), place, len(uid), rows.schema.field(name).type)
             for name in rows.column_names
@@ -195,19 +188,19 @@ class PartVerdicts:
         if signals:
             facts = write_every_row(self.store, f"{self.base(part)}.signals.parquet", pa.table({"uid": uid} | signals))
             files["signals"] = facts
-            part["signals"].append(facts)
+            part = replace(part, signals=(*part.signals, facts))
         return part, files, count
 
-    def reject(self, part: Part, verdicts: pa.Table) -> tuple[Count, Files]:
+    def reject(self, part: Partition, verdicts: pa.Table) -> tuple[Counts, Files]:
         """Write the documents that go, with their texts, into the rejects; the account of it."""
         task = self.task
-        count = Count(docs_in=part["kept"], text_bytes=part["text_bytes"])
+        count = Counts(docs_in=part.kept, text_bytes=part.text_bytes)
         fate = verdicts.filter(pc.is_valid(verdicts.column("reason"))).combine_chunks()
         reasons = pc.value_counts(fate.column("reason")).to_pylist()
         count.dropped.update({row["values"]: row["counts"] for row in reasons})
         with part_writers() as writers:
-            name = f"{part['key']}.{task['task'][:8]}"
-            rejects = RejectsWriter(self.store, name, part["source"], task["rejects"], writers)
+            name = f"{part.key}.{task.task[:8]}"
+            rejects = RejectsWriter(self.store, name, part.source, task.rejects, writers)
             for batch in read_part(self.store, part, ["uid", "url", "id", "text"]):
                 place = pc.index_in(batch.column("uid"), value_set=fate.column("uid").combine_chunks())
                 is_gone = pc.is_valid(place)

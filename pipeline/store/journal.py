@@ -24,14 +24,14 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, cast, get_args
 import xxhash
 
 from gristmill.pipeline.errors import DamagedFile, RecipeError, RunFailed
-from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.store.partitions import staged, waiting_for_names
-from gristmill.pipeline.store.records import FileFacts, Files, Part, Result
+from gristmill.pipeline.store.records import FileRef, Files, Partition, Result, VerdictsResult
+from gristmill.pipeline.store.serialize import dumps, read_as
 from gristmill.pipeline.store.storage import Stamp, Store, hash_of_content
 
 FOLDER = "journal"
 JOURNAL = f"{FOLDER}/tasks.jsonl"  # on local disks
-LAYOUT = 3  # of the folder of a run; another one is refused
+LAYOUT = 4  # of the folder of a run; another one is refused
 FLUSH_SECONDS, FLUSH_SECONDS_REMOTE = 1.0, 10.0
 MANY_SEGMENTS = 32
 BETWEEN = ("legs/", "flow/", "stages/", "journal/", "logs/")  # what `clean` may take, and what is no result
@@ -85,7 +85,7 @@ class StageEnded:
 
     kind: ClassVar[str] = "stage ended"
     task: str
-    parts: Sequence[Part]
+    parts: Sequence[Partition]
     files: Files
     between_rounds: Files
 
@@ -95,7 +95,7 @@ class FileWritten:
     """A file that the run itself wrote: a record, a manifest, a report."""
 
     kind: ClassVar[str] = "file"
-    file: FileFacts
+    file: FileRef
     stamps: Mapping[str, StampRecord] = field(default_factory=dict)
 
 
@@ -133,25 +133,8 @@ class OtherLayout(ValueError):
     """An entry that this version does not write."""
 
 
-def to_json(entry: Entry) -> JSONObject:
-    """An entry as plain data, without mappings that are empty."""
-    facts = {name: value for name, value in vars(entry).items() if value != {} or name != "stamps"}
-    return {"kind": entry.kind, **facts}
-
-
-def from_json(data: Mapping[str, Any]) -> Entry:
-    facts = dict(data)
-    kind = KINDS.get(str(facts.pop("kind", "")))
-    if kind is None:
-        raise OtherLayout
-    try:
-        return kind(**facts)
-    except TypeError as error:
-        raise OtherLayout from error
-
-
 def line_of(entry: Entry) -> bytes:
-    facts = json.dumps(to_json(entry), ensure_ascii=True, separators=(",", ":")).encode()[1:]
+    facts = dumps(entry)[1:]
     return b'%s%s",%s\n' % (LINE_STARTS, xxhash.xxh3_64_hexdigest(facts).encode(), facts)
 
 
@@ -165,7 +148,11 @@ def entry_in(line: bytes) -> Entry | None:
         or xxhash.xxh3_64_hexdigest(facts).encode() != checksum
     ):
         return None
-    return from_json(json.loads(b"{" + facts))
+    data = json.loads(b"{" + facts)
+    try:
+        return read_as(KINDS[data["kind"]], data)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise OtherLayout from error
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------
@@ -175,17 +162,17 @@ Value = TypeVar("Value")
 
 class Packed(MutableMapping[str, Value]):
     """A dictionary that holds its values as JSON, for records that are many and seldom read: that of a file takes 700
-    bytes as Python's objects and 150 as text, that of a task 7.5 kB and 1.4. Values are plain data, and each access
-    makes a copy."""
+    bytes as Python's objects and 150 as text, that of a task 7.5 kB and 1.4. Each access makes a copy."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind  # of values
         self._packed: dict[str, bytes] = {}
 
     def __getitem__(self, key: str) -> Value:
-        return cast(Value, json.loads(self._packed[key]))
+        return cast(Value, read_as(self.kind, json.loads(self._packed[key])))
 
     def __setitem__(self, key: str, value: Value) -> None:
-        self._packed[key] = json.dumps(value, separators=(",", ":")).encode()
+        self._packed[key] = dumps(value)
 
     def __delitem__(self, key: str) -> None:
         del self._packed[key]
@@ -204,7 +191,7 @@ class Packed(MutableMapping[str, Value]):
 class StageState:
     """What is known of a global stage on its documents."""
 
-    parts: Sequence[Part] | None  # that it left; None unless it has ended and its files are there
+    parts: Sequence[Partition] | None  # that it left; None unless it has ended and its files are there
     begun: bool  # and, if it has ended, the rows between its rounds are there
     ended: bool
 
@@ -215,21 +202,21 @@ class Journal:
     def __init__(self, store: Store, looks_only: bool = False) -> None:
         self.store = store
         self.looks_only = looks_only  # changes nothing in the run's folder
-        self.done: Packed[Result] = Packed()
+        self.done: Packed[Result] = Packed(Result)
         self._documents: dict[str, int] = {}  # by task, of parts whose files may be gone
         self._begun: set[str] = set()  # global stages that have not ended
-        self._ended: Packed[Result] = Packed()  # global stages: `parts`, and `files` that they added
-        self._rounds: Packed[Result] = Packed()  # of these: `files` of rows between rounds
+        self._ended: Packed[VerdictsResult] = Packed(VerdictsResult)  # global stages: parts, and files that they added
+        self._rounds: Packed[Result] = Packed(Result)  # of these: files of rows between rounds
         # Tasks that were done and whose files went; is one still there, with another content?
         self.gone: dict[str, bool] = {}
         self.damaged: list[str] = []  # files that are gone or are not what was written
         self._made_again: set[str] = set()
         self.suspects: set[str] = set()  # files that a worker found damaged, whatever their stamps say
         self.retired: set[str] = set()  # files that the run removed itself
-        self._of_the_run: dict[str, FileFacts] = {}  # files that the run itself wrote: its record and reports
+        self._of_the_run: dict[str, FileRef] = {}  # files that the run itself wrote: its record and reports
         self.results: list[str] = []  # of a run that came to its end
         self.damaged_lines, self._known_damaged = 0, 0  # now, and when the run ended
-        self._stamps: Packed[StampRecord] = Packed()  # by path
+        self._stamps: Packed[StampRecord] = Packed(StampRecord)  # by path
         self._waiting: list[bytes] = []
         self._flushed = time.monotonic()
         self._segments: list[str] = []
@@ -274,7 +261,7 @@ class Journal:
             case StageEnded():
                 self._take_ended(entry)
             case FileWritten(file):
-                self._of_the_run[file["path"]] = file
+                self._of_the_run[file.path] = file
                 self._stamps.update(entry.stamps)
             case StampsSeen(stamps):
                 self._stamps.update(stamps)
@@ -285,9 +272,9 @@ class Journal:
 
     def _take_ended(self, entry: StageEnded) -> None:
         self._begun.discard(entry.task)
-        self._ended[entry.task] = {"parts": list(entry.parts), "files": entry.files}
-        self._rounds[entry.task] = {"files": entry.between_rounds}
-        self.retired -= {facts["path"] for files in (entry.files, entry.between_rounds) for facts in files.values()}
+        self._ended[entry.task] = left_by(entry)
+        self._rounds[entry.task] = Result(files=entry.between_rounds)
+        self.retired -= {facts.path for files in (entry.files, entry.between_rounds) for facts in files.values()}
 
     def entries_of_work(self) -> Iterator[Work]:
         """Entries of tasks and global stages, as far as their files are there."""
@@ -300,7 +287,7 @@ class Journal:
         for task in dict.fromkeys([*self._ended, *self._rounds]):
             if task in self._ended and task in self._rounds:
                 ended = self._ended[task]
-                yield StageEnded(task, ended["parts"], ended["files"], self._rounds[task]["files"])
+                yield StageEnded(task, ended.parts, ended.files, self._rounds[task].files)
 
     def gather(self) -> None:
         """Many objects into one, which is there before they go."""
@@ -318,7 +305,7 @@ class Journal:
         entries += [StampsSeen(dict(self._stamps)), FilesRetired(sorted(self.retired))]
         return b"".join(map(line_of, [*entries, RunEnded(self.results, 0)]))
 
-    def drop(self, work: Container[str], changed: Mapping[str, FileFacts | None]) -> None:
+    def drop(self, work: Container[str], changed: Mapping[str, FileRef | None]) -> None:
         """Take out tasks and global stages, which then have to be done again, and note the new facts of files that were
         `changed`; None for one that is gone. Their other files stay known until they are made again. The journal is
         written in one step: nothing of the entries stays on disk."""
@@ -400,7 +387,7 @@ class Journal:
 
     def stage(self, task: str) -> StageState:
         ended = task in self._rounds
-        parts = self._ended[task]["parts"] if task in self._ended else None
+        parts = self._ended[task].parts if task in self._ended else None
         return StageState(parts, begun=ended or task in self._begun, ended=ended)
 
     def begin_stage(self, task: str) -> None:
@@ -409,10 +396,10 @@ class Journal:
             self._begun.add(task)
             self._write(StageBegun(task))
 
-    def end_stage(self, task: str, parts: Sequence[Part], files: Files, between_rounds: Files) -> None:
+    def end_stage(self, task: str, parts: Sequence[Partition], files: Files, between_rounds: Files) -> None:
         """Note that a global stage has ended, for `plan`, which looks it up without going through its rounds."""
-        entry = StageEnded(task, list(parts), files, between_rounds)
-        if self._ended.get(task) == {"parts": list(parts), "files": files} and task in self._rounds:
+        entry = StageEnded(task, tuple(parts), files, between_rounds)
+        if self._ended.get(task) == left_by(entry) and task in self._rounds:
             return
         retired = self.retired & files.keys()  # of parts that nobody needed again
         self._take_ended(entry)
@@ -431,7 +418,7 @@ class Journal:
         """The same, and files of the run itself."""
         return self.made | self._of_the_run
 
-    def _work(self) -> tuple[Packed[Result], ...]:
+    def _work(self) -> tuple[Packed[Any], ...]:
         return self.done, self._ended, self._rounds
 
     def check(self, present: Mapping[str, Stamp]) -> int:
@@ -439,7 +426,7 @@ class Journal:
         lying = {path: path for path in present} | waiting_for_names(present)
         present = {path: present[where] for path, where in lying.items()}
         files = self.files
-        there = {path: facts for path, facts in files.items() if path in present and present[path][0] == facts["bytes"]}
+        there = {path: facts for path, facts in files.items() if path in present and present[path][0] == facts.bytes}
         self._look_into(
             lying,
             {path: present[path] for path, facts in there.items() if not self._is_known(path, present[path], facts)},
@@ -464,10 +451,10 @@ class Journal:
         self._of_the_run = {path: facts for path, facts in self._of_the_run.items() if path not in lost}
         return forgotten
 
-    def _is_known(self, path: str, stamp: Stamp, facts: FileFacts) -> bool:
+    def _is_known(self, path: str, stamp: Stamp, facts: FileRef) -> bool:
         """Is this the content that was written? Object stores, whose listings tell no more than lengths, keep checksums
         of their own."""
-        return not self.store.local or (path not in self.suspects and self._seen(path) == (stamp, facts["checksum"]))
+        return not self.store.local or (path not in self.suspects and self._seen(path) == (stamp, facts.checksum))
 
     def _seen(self, path: str) -> StampRecord:
         stamp, checksum = self._stamps.get(path, ((), ""))
@@ -535,7 +522,7 @@ class Journal:
         """A file that the run itself writes: a record, a manifest, a report. One that is there with this content stays
         as it is."""
         checksum = self.store.write_if_other(path, content)
-        facts: FileFacts = {"path": path, "bytes": len(content), "checksum": checksum}
+        facts = FileRef(path, len(content), checksum)
         if self._of_the_run.get(path) != facts:
             self._of_the_run[path] = facts
             self._write(FileWritten(facts, self._stamps_of([(path, facts)])))
@@ -558,7 +545,7 @@ class Journal:
         facts = self._of_the_run.get(path)
         if facts is None:
             return path not in self.damaged
-        return self.store.exists(path) and xxhash.xxh3_128_hexdigest(self.store.read(path)) == facts["checksum"]
+        return self.store.exists(path) and xxhash.xxh3_128_hexdigest(self.store.read(path)) == facts.checksum
 
     def named(self, paths: Iterable[str]) -> None:
         """Files of a sink have got their names, which changes their stamps and, where they are the same files, nothing
@@ -572,10 +559,10 @@ class Journal:
             }
         )
 
-    def _stamps_of(self, files: Iterable[tuple[str, FileFacts]]) -> dict[str, StampRecord]:
+    def _stamps_of(self, files: Iterable[tuple[str, FileRef]]) -> dict[str, StampRecord]:
         """Stamps of files that have just been written, where the content is new. The first stamp of a content holds:
         a later change is looked into."""
-        new = {path: facts["checksum"] for path, facts in files if self._seen(path)[1] != facts["checksum"]}
+        new = {path: facts.checksum for path, facts in files if self._seen(path)[1] != facts.checksum}
         stamps = {path: (stamp, checksum) for path, checksum in new.items() if (stamp := self._stamp(path)) is not None}
         self._stamps.update(stamps)
         return stamps
@@ -596,6 +583,11 @@ def _ends_line(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-def files_of(result: Result) -> list[tuple[str, FileFacts]]:
+def files_of(result: Result) -> list[tuple[str, FileRef]]:
     """Path and facts of every file that a task's result stands for."""
-    return [(facts["path"], facts) for facts in result.get("files", {}).values()]
+    return [(file.path, file) for file in result.files.values()]
+
+
+def left_by(entry: StageEnded) -> VerdictsResult:
+    """What a global stage left, as a result."""
+    return VerdictsResult(parts=tuple(entry.parts), files=entry.files, counts={})

@@ -26,14 +26,14 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from fsspec.asyn import sync
 
 from gristmill.pipeline.errors import RunFailed, code_of, of_storage
 from gristmill.pipeline.process_id import is_alive, this_process
-from gristmill.pipeline.store.records import HeldTask, TaskHead
+from gristmill.pipeline.store.records import Task
 from gristmill.pipeline.store.storage import Store, with_retries
 
 NAME = ".lock"
@@ -268,11 +268,11 @@ class DriversLease:
         self.store.fs.s3.meta.events.unregister("before-send.s3", unique_id=self.token)
 
 
-def store_of(task: TaskHead) -> Store:
+def store_of(task: Task) -> Store:
     """The folder that a task writes into, for as long as its driver has the right to."""
-    store, held = Store(task["out"]), cast(HeldTask, task)
-    if "lease" in held:
-        store.lease = _drivers_lease(held["out"], held["lease"])
+    store = Store(task.out)
+    if task.lease is not None:
+        store.lease = _drivers_lease(task.out, task.lease)
     return store
 
 

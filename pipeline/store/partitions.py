@@ -1,9 +1,5 @@
 """Partitions: the Parquet files of a data set; how they are written, read with what was added since, and published.
 
-A part is plain data, for it goes to workers and into the journal: its key (its name for good), home (the key's hash, by
-which rows of a global stage find their way back), rows in its documents file, and the verdict and signal files that
-were added since, row by row.
-
 Parquet is written with zstd, in row groups whose length depends on the rows alone, so that files are equal byte for
 byte.
 
@@ -23,9 +19,9 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,9 +33,22 @@ from numpy.typing import NDArray
 from gristmill.kernels.base.columns import text_column
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.fingerprint import digest
-from gristmill.pipeline.store.records import FileFacts, Part, PartInput, Result, Task
+from gristmill.pipeline.store.records import (
+    FileRef,
+    InputSpan,
+    MapTask,
+    PagesTask,
+    Partition,
+    PhaseResult,
+    Result,
+    RoundTask,
+    Task,
+    VerdictsResult,
+)
 from gristmill.pipeline.store.storage import HashingFile, Store, open_checked
 from gristmill.stages.documents import BATCH_BYTES, BATCH_ROWS
+
+AnyResult = TypeVar("AnyResult", bound=Result)
 
 TOP = 1 << 64
 # Names of files of parts, and of rows that one round of a global stage leaves for another.
@@ -59,105 +68,101 @@ def home_of(key: str) -> int:
 
 
 def new_part(
-    key: str, source: str, rows: int, text_bytes: int, documents: FileFacts | None, origin: Sequence[PartInput]
-) -> Part:
-    return {
-        "key": key,
-        "source": source,
-        "home": home_of(key),
-        "rows": rows,
-        "kept": rows,
-        "text_bytes": text_bytes,
-        "documents": documents,
-        "verdicts": [],
-        "signals": [],
-        "inputs": origin,
-    }
+    key: str, source: str, rows: int, text_bytes: int, documents: FileRef | None, origin: Sequence[InputSpan]
+) -> Partition:
+    return Partition(
+        key=key,
+        source=source,
+        home=home_of(key),
+        rows=rows,
+        kept=rows,
+        text_bytes=text_bytes,
+        documents=documents,
+        inputs=tuple(origin),
+    )
 
 
-def identity(part: Part) -> str:
+def identity(part: Partition) -> str:
     """What a stage that reads the part depends on: contents, never where or when they were made."""
     sums = [
-        None if part["documents"] is None else part["documents"]["checksum"],
-        [verdicts["checksum"] for verdicts in part["verdicts"]],
-        [signals["checksum"] for signals in part["signals"]],
+        None if part.documents is None else part.documents.checksum,
+        [verdicts.checksum for verdicts in part.verdicts],
+        [signals.checksum for signals in part.signals],
     ]
-    return digest([part["key"], part["source"], part["rows"], sums])
+    return digest([part.key, part.source, part.rows, sums])
 
 
-def parts_of(task: Task) -> list[Part]:
+def parts_of(task: Task) -> Sequence[Partition]:
     """The parts that a task reads."""
-    if task["kind"] == "partition" or task["kind"] == "pages":
-        return [task["part"]] if task["part"] is not None else []
-    if task["kind"] == "numbers" or task["kind"] == "look" or task["kind"] == "conform":
-        return []
-    return task.get("parts", [])
+    if isinstance(task, MapTask | PagesTask):
+        return [task.part] if task.part is not None else []
+    return task.parts if isinstance(task, RoundTask) else []
 
 
-def resting_on(result: Result, given: Sequence[Part]) -> Result:
+def resting_on(result: AnyResult, given: Sequence[Partition]) -> AnyResult:
     """The result of an earlier run on the files that the given parts of its task have now. Their contents are the same,
     but an earlier stage may have been done again since, and files are named by the task that wrote them."""
-    if not given or not {"part", "parts"} & result.keys():
+    if not given or not isinstance(result, PhaseResult | VerdictsResult):
         return result
-    beneath = {part["key"]: part for part in given}
-    own = {facts["path"] for facts in result["files"].values()}
+    beneath = {part.key: part for part in given}
+    own = {facts.path for facts in result.files.values()}
 
-    def rebased(files: list[FileFacts], under: list[FileFacts]) -> list[FileFacts]:
-        return [facts if facts["path"] in own else under[i] for i, facts in enumerate(files)]
+    def rebased(files: Sequence[FileRef], under: Sequence[FileRef]) -> tuple[FileRef, ...]:
+        return tuple(file if file.path in own else under[i] for i, file in enumerate(files))
 
-    def rebase(part: Part) -> Part:
-        under = beneath[part["key"]]
-        if part["documents"] is None or part["documents"]["path"] in own:  # written anew, with nothing beneath
+    def rebase(part: Partition) -> Partition:
+        under = beneath[part.key]
+        if part.documents is None or part.documents.path in own:  # written anew, with nothing beneath
             return part
-        verdicts, signals = under["verdicts"], under["signals"]
-        stays = part["verdicts"][: len(verdicts)] == verdicts and part["signals"][: len(signals)] == signals
-        if part["documents"] == under["documents"] and stays:
+        verdicts, signals = under.verdicts, under.signals
+        stays = part.verdicts[: len(verdicts)] == verdicts and part.signals[: len(signals)] == signals
+        if part.documents == under.documents and stays:
             return part
-        return {
-            **under,
-            "verdicts": rebased(part["verdicts"], verdicts),
-            "signals": rebased(part["signals"], signals),
-            "kept": part["kept"],
-            "text_bytes": part["text_bytes"],
-        }
+        return replace(
+            under,
+            verdicts=rebased(part.verdicts, verdicts),
+            signals=rebased(part.signals, signals),
+            kept=part.kept,
+            text_bytes=part.text_bytes,
+        )
 
-    if "part" in result:
-        return {**result, "part": rebase(result["part"])}
-    return {**result, "parts": [rebase(part) for part in result["parts"]]}
+    if isinstance(result, PhaseResult):
+        return replace(result, part=rebase(result.part))
+    return replace(result, parts=tuple(rebase(part) for part in result.parts))
 
 
 @dataclass(frozen=True)
 class StoredDocuments:
     """A data set as a global stage sees it."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Partition, ...]
 
     @property
     def rows(self) -> int:
-        return sum(int(p["kept"]) for p in self.parts)
+        return sum(p.kept for p in self.parts)
 
     @property
     def text_bytes(self) -> int:
-        return sum(int(p["text_bytes"]) for p in self.parts)
+        return sum(p.text_bytes for p in self.parts)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read_part(
-    store: Store, part: Part, columns: Sequence[str] | None = None, numbered: bool = False
+    store: Store, part: Partition, columns: Sequence[str] | None = None, numbered: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """The documents of a part that are still in, in batches; `columns` None reads all and adds the signals laid beside,
     but leaves out what was kept of earlier versions of the text (`words@c4_lines`). `numbered` adds the place of each
     in the part."""
-    if part["documents"] is None or part["rows"] == 0:
+    if part.documents is None or part.rows == 0:
         return
     keep = kept_mask(store, part)
     with contextlib.ExitStack() as open_files:
         beside = [
-            _SideColumns(open_files.enter_context(open_checked(store, signals)), columns) for signals in part["signals"]
+            _SideColumns(open_files.enter_context(open_checked(store, signals)), columns) for signals in part.signals
         ]
-        file = open_files.enter_context(open_checked(store, part["documents"]))
+        file = open_files.enter_context(open_checked(store, part.documents))
         documents = pq.ParquetFile(file, pre_buffer=False)
         there = documents.schema_arrow.names
         wanted = [c for c in there if "@" not in c] if columns is None else [c for c in columns if c in there]
@@ -202,19 +207,19 @@ def with_text_lengths(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column(TEXT_BYTES, lengths.cast(pa.int64()))
 
 
-def columns_of(store: Store, part: Part) -> list[str]:
+def columns_of(store: Store, part: Partition) -> list[str]:
     """Names of all columns of a part and of what is laid beside it."""
     names: dict[str, None] = {}
-    for facts in [part["documents"], *part["signals"]]:
+    for facts in [part.documents, *part.signals]:
         if facts is not None:
             with open_checked(store, facts) as file:
                 names |= dict.fromkeys(pq.read_schema(file).names)
     return list(names)
 
 
-def kept_mask(store: Store, part: Part) -> NDArray[np.bool_]:
-    keep = np.ones(part["rows"], dtype=bool)
-    for verdict in part["verdicts"]:
+def kept_mask(store: Store, part: Partition) -> NDArray[np.bool_]:
+    keep = np.ones(part.rows, dtype=bool)
+    for verdict in part.verdicts:
         with open_checked(store, verdict) as file:
             keep &= pq.read_table(file, columns=["kept"]).column("kept").to_numpy()
     return keep
@@ -329,20 +334,16 @@ class PartWriter:
             )
         self._writer.write_table(table, row_group_size=len(table))
 
-    def close(self) -> FileFacts | None:
+    def close(self) -> FileRef | None:
         """Commit the file; its facts, or None if there was nothing to write."""
         self._flush()
         if self._writer is None or self._file is None:
             return None
         self._writer.close()
         self._stack.close()
-        return {
-            "path": self.path,
-            "bytes": self._file.length,
-            "checksum": self._file.checksum,
-            "rows": self.rows,
-            "schema": schema_hash(self._schema),
-        }
+        return FileRef(
+            self.path, self._file.length, self._file.checksum, rows=self.rows, schema=schema_hash(self._schema)
+        )
 
     def abandon(self, error: BaseException) -> None:
         """Leave nothing behind."""
@@ -365,7 +366,7 @@ def part_writers() -> Iterator[list[PartWriter]]:
         raise
 
 
-def write_table(store: Store, path: str, table: pa.Table) -> FileFacts | None:
+def write_table(store: Store, path: str, table: pa.Table) -> FileRef | None:
     """One small table as a part file."""
     with part_writers() as writers:
         writer = PartWriter(store, path)
@@ -375,11 +376,11 @@ def write_table(store: Store, path: str, table: pa.Table) -> FileFacts | None:
         return writer.close()
 
 
-def write_every_row(store: Store, path: str, table: pa.Table) -> FileFacts:
+def write_every_row(store: Store, path: str, table: pa.Table) -> FileRef:
     """A table of rows that lie beside documents: RunFailed if not all are written."""
     facts = write_table(store, path, table)
-    if facts is None or facts["rows"] != len(table):
-        raise RunFailed(f"{path}: of {len(table):,} rows {facts['rows'] if facts else 0:,} were written")
+    if facts is None or facts.rows != len(table):
+        raise RunFailed(f"{path}: of {len(table):,} rows {facts.rows if facts else 0:,} were written")
     return facts
 
 

@@ -1,62 +1,52 @@
-"""Plain data of a run by kind: tasks, results, parts and counts.
+"""What travels between driver, workers and the journal: files, partitions, tasks and their results.
 
-Tasks and results travel to workers and back as they are. Parts, results and counts lie in the journal and in JSON files
-of the run's folder. The keys here are those on the wire and on disk.
+All are frozen dataclasses. They become JSON at the boundary alone (`plain.py`): in the answer of a worker, in the
+orders of a child process, in the journal and in files of the run's folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, cast, final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from gristmill.pipeline.json_types import JSONObject, StageSpec
+from gristmill.pipeline.json_types import StageSpec
+from gristmill.pipeline.store.counts import Counts
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-class FilePath(TypedDict):
-    """A file of the run, by its path below the run's folder."""
+@dataclass(frozen=True)
+class FileRef:
+    """A file by its path below the run's folder, with its length, the checksum of its content, and what is known of the
+    rows in it."""
 
     path: str
-
-
-class FileFacts(FilePath):
-    """A file with its length, the checksum of its content, and what is known of the rows in it."""
-
     bytes: int
     checksum: str
-    rows: NotRequired[int]
-    schema: NotRequired[str]  # a hash of names and types of the columns
-    store: NotRequired[str]  # the address of the folder, of a file outside the run's (a saved index)
-    cells: NotRequired[tuple[int, int, int]]  # of rows of some buckets: the first, how many, of how many in all
-    run: NotRequired[str]  # of a saved index: the earlier run, for the column of that name
-    own_columns: NotRequired[str]  # of a file of a sink that was given the columns of others: those that it had
+    rows: int = 0
+    schema: str = ""  # a hash of names and types of the columns
+    store: str = ""  # the address of the folder, of a file outside the run's (a saved index)
+    cells: tuple[int, int, int] | None = None  # of rows of some buckets: the first, how many, of how many in all
+    run: str = ""  # of a saved index: the earlier run, for the column of that name
+    own_columns: str = ""  # of a file of a sink that was given the columns of others: those that it had
 
 
-Files: TypeAlias = dict[str, FileFacts]  # of a task's result, by their role: `documents`, `signals`, `rejects/STAGE`
+Files: TypeAlias = dict[str, FileRef]  # of a task's result, by their role: `documents`, `signals`, `rejects/STAGE`
 
 
-@final
-class FewRows(TypedDict):
-    """Rows of a round, in files that are named here."""
+@dataclass(frozen=True)
+class RowsHandle:
+    """How a task is told which rows of a shuffle to read: by their files, or, of many, by a file that lists them."""
 
-    files: Sequence[FileFacts]
-    by: NotRequired[str | None]  # the column by which they were cut into buckets
-
-
-@final
-class ManyRows(TypedDict):
-    """Rows of a round in so many files that a file of the run lists them."""
-
-    list: str  # the path of that file
-    checksum: str
-    by: str | None
+    files: tuple[FileRef, ...] = ()
+    by: str | None = None  # the column by which they were cut into buckets
+    list: str = ""  # the path of that file
+    checksum: str = ""
 
 
-RowsHandle: TypeAlias = FewRows | ManyRows  # how a task is told which rows to read
-
-
-class EarlierRun(TypedDict):
+@dataclass(frozen=True)
+class EarlierRun:
     """The run that saved an index: the part of a record that later runs name."""
 
     name: str  # of the recipe
@@ -66,91 +56,72 @@ class EarlierRun(TypedDict):
     rows: int
 
 
-class SavedIndex(TypedDict):
+@dataclass(frozen=True)
+class SavedIndex:
     """`index.json` beside rows that a run has saved for later runs."""
 
     of: str  # recipe and stage that own it
-    facts: JSONObject
+    facts: Mapping[str, Any]
     by: str | None
     buckets: int
-    files: list[FileFacts]
+    files: tuple[FileRef, ...]
     run: EarlierRun
-    checksum: NotRequired[str]
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
-
-# Where the documents of a part came from: a stretch of an input file (source, path, start, end), or a part of an
-# earlier leg (from, key).
-PartInput = TypedDict(
-    "PartInput",
-    {"source": str, "path": str, "start": int, "end": int | None, "from": str, "key": str},
-    total=False,
-)
+# --- partitions -------------------------------------------------------------------------------------------------------
 
 
-class Part(TypedDict):
-    """A part of a data set: its documents file, and the verdict and signal files beside it."""
+@dataclass(frozen=True)
+class InputSpan:
+    """Where documents of a partition came from: a span of an input file, or a partition that another node stored."""
 
-    leg: NotRequired[str]  # that wrote its documents
+    source: str = ""
+    path: str = ""
+    start: int = 0
+    end: int | None = None
+    node: str = ""  # that stored the partition
+    key: str = ""  # of that partition
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition of a data set: its documents file, and the verdict and signal files beside it."""
+
     key: str  # its name for good
     source: str
     home: int  # a hash of the key, by which rows of a global stage find back
     rows: int  # in its documents file
     kept: int  # of these, the documents that are still in
     text_bytes: int
-    documents: FileFacts | None
-    verdicts: list[FileFacts]
-    signals: list[FileFacts]
-    inputs: Sequence[PartInput]
-    sinks: NotRequired[dict[str, str]]  # by sink, the path of the file that it wrote
+    documents: FileRef | None
+    verdicts: tuple[FileRef, ...] = ()
+    signals: tuple[FileRef, ...] = ()
+    inputs: tuple[InputSpan, ...] = ()
+    node: str = ""  # that stored its documents
+    sinks: Mapping[str, str] = field(default_factory=dict)  # by sink, the path of the file that it wrote
 
 
-class FileStretch(TypedDict):
-    """A stretch of an input file that a task reads."""
+@dataclass(frozen=True)
+class FileSpan:
+    """A span of an input file that a task reads."""
 
-    start: int
-    end: int | None
-    bytes: int
     address: str
     path: str
     size: int  # of the whole file
-    stamp: NotRequired[str]  # of the version of a file that is fetched
-    changed: NotRequired[int]  # of a local file: modification time, and hash of its content
-    content: NotRequired[str]
-    records: NotRequired[str]  # those that are read, if not all are
+    start: int
+    end: int | None
+    bytes: int
+    stamp: str = ""  # of the version of a file that is fetched
+    changed: int = 0  # of a local file: modification time, and hash of its content
+    content: str = ""
+    records: str = ""  # those that are read, if not all are
 
 
-# --- counts -----------------------------------------------------------------------------------------------------------
-
-# Of one input file: damaged records, the first of them (where, what), whether that is all of the file, and remarks.
-FaultRecord: TypeAlias = tuple[int, tuple[int, str] | None, bool, list[str]]
+# --- what the report shows --------------------------------------------------------------------------------------------
 
 
-@final
-class CountRecord(TypedDict):
-    """One stage's account of one source, as plain data (`counts.Count`)."""
-
-    docs_in: int
-    kept: int
-    dropped: dict[str, int]
-    quarantined: int
-    seconds: float
-    bytes_in: int
-    bytes_out: int
-    text_bytes: int
-    made: NotRequired[int]
-    absent: NotRequired[dict[str, int]]
-    noted: NotRequired[dict[str, int]]
-    nuls: NotRequired[int]
-    faults: NotRequired[dict[str, FaultRecord]]  # by path
-
-
-CountsByStage: TypeAlias = dict[str, CountRecord]
-CountsBySource: TypeAlias = dict[str, CountsByStage]  # by source, then by stage
-
-
-class SlowDocument(TypedDict):
+@dataclass(frozen=True)
+class SlowDocument:
     """A document, and how long a stage took over it."""
 
     uid: str | None
@@ -160,7 +131,8 @@ class SlowDocument(TypedDict):
     seconds: float
 
 
-class PageSample(TypedDict):
+@dataclass(frozen=True)
+class PageSample:
     """A page as it was extracted, beside all that it shows."""
 
     uid: str
@@ -174,113 +146,104 @@ class PageSample(TypedDict):
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-class RejectsSettings(TypedDict):
+@dataclass(frozen=True)
+class RejectsSettings:
     """`rejects` of the recipe."""
 
     keep: float
     text: bool
 
 
-class RuleSpec(TypedDict):
+@dataclass(frozen=True)
+class RuleSpec:
     """A rule, and where it finds what it looks at (`plan.signals.seen_by`)."""
 
     stage: StageSpec
-    columns: dict[str, str]
-    texts: list[str]
+    columns: Mapping[str, str]
+    texts: Sequence[str]
 
 
-class TaskHead(TypedDict):
-    """What every task has."""
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A unit of work for a worker."""
 
+    kind: str
     task: str  # its fingerprint, under which the journal knows it
     node: str
     key: str
     cost: int  # bytes
     out: str  # the run's folder
+    gpu: bool = False
+    lease: str | None = None  # the token of the driver's lease on the folder, once it is handed to a worker
 
 
-class HeldTask(TaskHead):
-    """A task as it is run, in a folder on which the driver has a lease. Tasks are made without one."""
-
-    lease: NotRequired[str]  # the token of that lease
-
-
-class Phase(TypedDict):
+@dataclass(frozen=True)
+class Phase:
     """What a map task does with a partition and stores: the stages of a segment, or its rules. It is journaled by
     itself, so that a later run resumes behind it."""
 
     task: str  # a fingerprint of the inputs and of all phases up to this one
     segment: str
-    stages: list[StageSpec]  # empty where `rules` are not
-    rules: list[RuleSpec]
+    stages: tuple[StageSpec, ...]  # empty where `rules` are not
+    rules: tuple[RuleSpec, ...]
     documents: bool  # store documents, for later nodes or runs
     beside: bool  # store signals alone, beside the documents that are read
-    measured_again: dict[str, list[str]]
-    texts_kept: list[str]
+    measured_again: Mapping[str, Sequence[str]]
+    texts_kept: Sequence[str]
 
 
-class MapTask(TaskHead):
+@dataclass(frozen=True, kw_only=True)
+class MapTask(Task):
     """A partition through the phases of a map node that are not done yet."""
 
-    kind: Literal["partition"]
-    phases: list[Phase]
+    kind: Literal["partition"] = "partition"
+    phases: tuple[Phase, ...]
     rejects: RejectsSettings
     batch_bytes: int
-    reader: StageSpec | None
     source: str
-    part: Part | None  # None where a reader gives the documents
-    files: list[FileStretch]
-    inputs: list[PartInput]
-    limit: int | None
-    gpu: bool
-    forgotten: NotRequired[str]  # the checksum of the list of documents that a reader leaves out
+    reader: StageSpec | None = None
+    part: Partition | None = None  # None where a reader gives the documents
+    files: tuple[FileSpan, ...] = ()
+    inputs: tuple[InputSpan, ...] = ()
+    limit: int | None = None
+    forgotten: str = ""  # the checksum of the list of documents that a reader leaves out
 
 
-class ConformTask(TaskHead):
+@dataclass(frozen=True, kw_only=True)
+class ConformTask(Task):
     """A file of a sink that lacks columns which other files of the sink have."""
 
-    kind: Literal["conform"]
-    file: FileFacts
+    kind: Literal["conform"] = "conform"
+    file: FileRef
     columns: str  # a schema, as text
     own_columns: str  # those that a map task wrote
 
 
-class PagesFile(TypedDict):
-    """The input file of a few pages for the report."""
-
-    address: str
-    path: str
-    size: int
-    start: int
-    end: int | None
-    stamp: NotRequired[str]
-    records: NotRequired[str]
-    changed: NotRequired[int]
-    content: NotRequired[str]
-
-
-class PagesTask(TaskHead):
+@dataclass(frozen=True, kw_only=True)
+class PagesTask(Task):
     """A look at a few pages, for the report."""
 
-    kind: Literal["pages"]
+    kind: Literal["pages"] = "pages"
     reader: StageSpec
     source: str
-    part: Part
-    file: PagesFile
+    part: Partition
+    file: FileSpan
     patience: float
 
 
-class NumbersTask(TaskHead):
+@dataclass(frozen=True, kw_only=True)
+class NumbersTask(Task):
     """The numbers of a documents file that goes when the run has ended (`keep: signals`)."""
 
-    kind: Literal["numbers"]
-    documents: FileFacts
+    kind: Literal["numbers"] = "numbers"
+    documents: FileRef
 
 
-class LookTask(TaskHead):
+@dataclass(frozen=True, kw_only=True)
+class LookTask(Task):
     """A step of a look at what a run left, for the report. It is not of the journal: whoever needs it asks again."""
 
-    kind: Literal["look"]
+    kind: Literal["look"] = "look"
     step: str
     given: Any  # plain data; which depends on the step
 
@@ -290,33 +253,27 @@ RoundKind: TypeAlias = Literal[
 ]
 
 
-class RoundInputs(TypedDict, total=False):
-    """What one task of a round reads and how it cuts what it writes; which of these it has depends on the round."""
-
-    parts: list[Part]  # map, join, mark, drop, rewrite
-    columns: list[str]  # of the documents: map, join, mark, rewrite
-    rows: list[RowsHandle]  # all but map and mark; several of reduce
-    broadcast: RowsHandle  # of a table that the method is called with
-    bucket: int
-    buckets: int  # into how many the rows are cut
-    order: str | None  # scan
-    uids: str | None  # join: the column that names the documents to read
-    by: str | None  # the column by which its rows are cut
-    cut: int  # into how many buckets
-    rejects: RejectsSettings  # mark, drop, rewrite
-    gpu: bool
-
-
-class RoundTask(TaskHead, RoundInputs):
-    """One task of a round of a global stage."""
+@dataclass(frozen=True, kw_only=True)
+class RoundTask(Task):
+    """One task of a round of a global stage: what it reads and how it cuts what it writes."""
 
     kind: RoundKind
     stage: StageSpec
     method: str
     round: int
+    parts: tuple[Partition, ...] = ()  # map, join, mark, drop, rewrite
+    columns: tuple[str, ...] = ()  # of the documents: map, join, mark, rewrite
+    rows: tuple[RowsHandle, ...] = ()  # all but map and mark; several of reduce
+    broadcast: RowsHandle | None = None  # of a table that the method is called with
+    bucket: int = 0
+    buckets: int = 1  # into how many the rows are cut
+    order: str | None = None  # scan
+    uids: str | None = None  # join: the column that names the documents to read
+    by: str | None = None  # the column by which its rows are cut
+    cut: int = 1  # into how many buckets
+    rejects: RejectsSettings = RejectsSettings(keep=1.0, text=True)  # mark, drop, rewrite
 
 
-Task: TypeAlias = MapTask | ConformTask | PagesTask | NumbersTask | LookTask | RoundTask
 FOR_REPORTS = ("pages", "look")  # kinds of tasks that only the report needs: a failure of one does not fail the run
 NOT_JOURNALED = ("look", "conform")  # whoever needs them asks again
 
@@ -324,43 +281,98 @@ NOT_JOURNALED = ("look", "conform")  # whoever needs them asks again
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-class Result(TypedDict, total=False):
-    """What came of a task, as a worker answers and as the journal keeps it; which keys it has depends on the kind."""
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What came of a task: the files that it wrote, and what it took. This class is of tasks that only write files."""
 
-    phases: list[Result]  # partition; one for each phase, empty for rules that no document came to
-    part: Part  # of a phase
-    rests_on: str  # of a phase: the identity of the partition that it was given
-    parts: list[Part]  # mark, drop, rewrite
-    rows: int  # of the other rounds
-    published: list[FileFacts]  # publish; with what the stage says of each file
-    pages: list[PageSample]  # pages
-    seen: Any  # look; plain data, a few kilobytes
-    files: Files
-    counts: CountsByStage | CountsBySource  # of a phase; mark, drop and rewrite
-    log: list[str]
-    peak_memory: int
-    slowest: dict[str, list[SlowDocument]]  # of a phase
-    seconds: float
-    requests: dict[str, int]  # to object stores: by kind, retries, bytes in and out
-    failed: str  # why there is no result
-    error: str  # the class of that error
-    damaged: str  # the path of a file that is not what was written
-    trace: str
-    searched: bool  # of a child that searched a batch: all its rows live
-    died: bool  # of a worker that was given what one before it died over
+    kind: ClassVar[str] = "files"
+    files: Files = field(default_factory=dict)
+    log: Sequence[str] = ()
+    peak_memory: int = 0
+    seconds: float = 0.0
+    requests: Mapping[str, int] = field(default_factory=dict)  # to object stores: by kind, retries, bytes in and out
 
 
-def counts_by_stage(result: Result) -> CountsByStage:
-    """The counts of a phase."""
-    return cast(CountsByStage, result.get("counts", {}))
+@dataclass(frozen=True, kw_only=True)
+class PhaseResult(Result):
+    """What a phase of a map task made of its partition."""
+
+    kind: ClassVar[str] = "phase"
+    part: Partition
+    counts: Mapping[str, Counts]  # by stage
+    slowest: Mapping[str, Sequence[SlowDocument]] = field(default_factory=dict)
+    rests_on: str = ""  # the identity of the partition that it was given
 
 
-def counts_by_source(task: Task, result: Result) -> CountsBySource:
-    """The counts of any task."""
-    if task["kind"] == "partition":
-        phases = result.get("phases", [])
-        return {task["source"]: {name: count for phase in phases for name, count in counts_by_stage(phase).items()}}
-    return cast(CountsBySource, result.get("counts") or {})
+@dataclass(frozen=True, kw_only=True)
+class MapResult(Result):
+    """The results of the phases of a map task; None for rules that no document came to."""
+
+    kind: ClassVar[str] = "partition"
+    phases: tuple[PhaseResult | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsResult(Result):
+    """Rows of a shuffle, in `files`."""
+
+    kind: ClassVar[str] = "rows"
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictsResult(Result):
+    """Partitions after the last round of a global stage."""
+
+    kind: ClassVar[str] = "verdicts"
+    parts: tuple[Partition, ...]
+    counts: Mapping[str, Counts]  # by source
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishResult(Result):
+    """Files for others: of each, path, length, checksum, and what the stage says of it."""
+
+    kind: ClassVar[str] = "published"
+    published: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PagesResult(Result):
+    """Pages for the report."""
+
+    kind: ClassVar[str] = "pages"
+    pages: Sequence[PageSample]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookResult(Result):
+    """What a look saw: plain data, a few kilobytes."""
+
+    kind: ClassVar[str] = "look"
+    seen: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure(Result):
+    """Why there is no result."""
+
+    kind: ClassVar[str] = "failure"
+    message: str
+    error: str = "RunFailed"  # the class of the error
+    damaged: str = ""  # the path of a file that is not what was written
+    trace: str = ""
+    died: bool = False  # the task killed its worker, or took too long
+
+
+def counts_by_source(task: Task, result: Result) -> dict[str, dict[str, Counts]]:
+    """The counts of any task: by source, then by stage."""
+    if isinstance(task, MapTask) and isinstance(result, MapResult):
+        phases = [phase for phase in result.phases if phase is not None]
+        return {task.source: {name: count for phase in phases for name, count in phase.counts.items()}}
+    if isinstance(task, RoundTask) and isinstance(result, VerdictsResult):
+        return {source: {task.node: count} for source, count in result.counts.items()}
+    return {}
 
 
 # What a global stage has for its report and for later stages, by name; each stage has keys of its own.

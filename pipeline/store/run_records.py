@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.store.records import CountsByStage, FaultRecord, Part, PartInput, RuleSpec, SlowDocument
+from gristmill.pipeline.store.counts import CountsRecord
+from gristmill.pipeline.store.records import Partition, RuleSpec
+from gristmill.pipeline.store.serialize import read_as
+from gristmill.pipeline.store.storage import Store
 
-# The leg whose documents the rows of a global stage lie beside.
+# Where the documents of a partition came from: a span of an input file, or a partition of an earlier node.
+PartInput = TypedDict(
+    "PartInput",
+    {"source": str, "path": str, "start": int, "end": int | None, "from": str, "key": str},
+    total=False,
+)
+# The node whose documents the rows of a global stage lie beside.
 PartOwner = TypedDict("PartOwner", {"from": str}, total=False)
 ManifestPart = TypedDict(
     "ManifestPart",
@@ -37,15 +47,22 @@ class Manifest(TypedDict):
     parts: list[ManifestPart]
 
 
-class LegRules(TypedDict):
-    """`legs/LEG/rules.json`: what the rules of a leg decide on, and where that lies."""
+@dataclass(frozen=True)
+class SegmentRules:
+    """`legs/SEGMENT/rules.json`: what the rules of a segment decide on, and where that is stored."""
 
-    rules: list[RuleSpec]
-    parts: list[Part]
+    rules: tuple[RuleSpec, ...]
+    parts: tuple[Partition, ...]
 
 
-class StageRecord(TypedDict):
-    """A stage in run.json; its counts are those of a `CountRecord`."""
+def rules_by_segment(store: Store) -> dict[str, SegmentRules]:
+    """What the rules of each segment of a run decide on, by its name."""
+    paths = sorted(path for path in store.files("legs") if path.endswith("/rules.json"))
+    return {path.split("/")[1]: read_as(SegmentRules, store.read_json(path)) for path in paths}
+
+
+class StageRecord(CountsRecord):
+    """A stage in run.json."""
 
     name: str
     stage: str
@@ -53,23 +70,10 @@ class StageRecord(TypedDict):
     about: str
     settings: JSONObject
     adds: list[str]
-    docs_in: int
-    kept: int
-    dropped: dict[str, int]
-    quarantined: int
-    seconds: float
-    bytes_in: int
-    bytes_out: int
-    text_bytes: int
-    made: NotRequired[int]
-    absent: NotRequired[dict[str, int]]
-    noted: NotRequired[dict[str, int]]
-    nuls: NotRequired[int]
-    faults: NotRequired[dict[str, FaultRecord]]
     peak_memory: int
-    slowest: list[SlowDocument]
+    slowest: list[JSONObject]
     cost: float | None
-    sources: CountsByStage  # by source
+    sources: dict[str, CountsRecord]
     earlier_runs: NotRequired[list[JSONObject]]  # whose saved indexes the documents were held against
 
 

@@ -38,7 +38,7 @@ from fsspec.core import split_protocol, url_to_fs
 
 from gristmill.kernels.common.files import whole_file
 from gristmill.pipeline.errors import DamagedFile, NotJson, RecipeError, RunFailed, of_storage, refusal
-from gristmill.pipeline.store.records import FileFacts
+from gristmill.pipeline.store.records import FileRef
 
 Stamp = tuple[int, ...]  # size, and of a local file when it was written and changed, and its inode
 T = TypeVar("T")
@@ -467,11 +467,11 @@ def _walk(folder: str, skip: int) -> Iterator[tuple[str, Stamp]]:
 # --- checksums of files -----------------------------------------------------------------------------------------------
 
 
-def open_checked(store: Store, facts: FileFacts) -> IO[bytes]:
+def open_checked(store: Store, facts: FileRef) -> IO[bytes]:
     """A file of the run, opened to be read; DamagedFile if its content is not what was written."""
-    if not is_whole(store, facts["path"], facts["checksum"]):
-        raise DamagedFile(facts["path"])
-    return store.open(facts["path"])
+    if not is_whole(store, facts.path, facts.checksum):
+        raise DamagedFile(facts.path)
+    return store.open(facts.path)
 
 
 def is_whole(store: Store, path: str, checksum: str) -> bool:

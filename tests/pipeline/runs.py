@@ -28,12 +28,12 @@ class Counting(Quiet):
     def __init__(self) -> None:
         self.anew: Counter[tuple[str, str]] = Counter()
 
-    def finished(self, task: dict[str, Any], result: dict[str, Any], anew: bool) -> None:
-        if anew and task["kind"] == "partition":
-            for phase in task["phases"]:
-                self.anew[phase["segment"], "rules" if phase["rules"] else "stages"] += 1
+    def finished(self, task: Any, result: Any, anew: bool) -> None:
+        if anew and task.kind == "partition":
+            for phase in task.phases:
+                self.anew[phase.segment, "rules" if phase.rules else "stages"] += 1
         elif anew:
-            self.anew[task["node"], task["kind"]] += 1
+            self.anew[task.node, task.kind] += 1
 
 
 def lines(path: Path, texts: list[str]) -> Path:

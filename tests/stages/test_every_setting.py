@@ -19,7 +19,7 @@ from gristmill.pipeline import fingerprint
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.alarms import alarms_of_stages
-from gristmill.pipeline.store.accounting import Count, RunAccount
+from gristmill.pipeline.store.counts import Counts, RunAccount
 from gristmill.stages.others.blocks import OtherBlock
 from gristmill.stages.stage import CannotRun, Reader, snake_case
 from tests.stages.settings_of_edits import EDITS
@@ -136,5 +136,5 @@ def test_a_stage_says_how_many_drops_are_no_alarm(expected: float, alarms: int, 
         "name: r\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - s.py:Few: {rate: 0.4}\n"
     )
     account = RunAccount()
-    account.of("few", "a").add(Count(docs_in=10, kept=4, dropped=Counter({"not_sampled": 6})))
+    account.of("few", "a").add(Counts(docs_in=10, kept=4, dropped=Counter({"not_sampled": 6})))
     assert len(alarms_of_stages(make_plan(recipes.load(tmp_path / "r.yaml")), account)) == alarms

@@ -161,9 +161,7 @@ def test_workers_that_do_not_see_the_runs_folder_say_so_and_make_none(tmp_path: 
         assert run_tasks([], Terms(nonce=nonce)) == []
         [result] = run_tasks([], Terms(breadcrumb=theirs / "journal" / "t", nonce=nonce.replace("/out/", "/theirs/")))
         assert list((tmp_path / "out" / "journal").iterdir()) == [Path(nonce)]
-    assert result["failed"].startswith(
-        f"the worker on {platform.node()} does not see the output folder {theirs}; mount"
-    )
+    assert result.message.startswith(f"the worker on {platform.node()} does not see the output folder {theirs}; mount")
     assert not theirs.exists() and not Path(nonce).exists()
 
 
@@ -171,7 +169,7 @@ def test_a_worker_that_may_not_write_says_so(tmp_path: Path, monkeypatch: pytest
     with nonce_in(Store(str(tmp_path))) as nonce:
         monkeypatch.setattr(Path, "write_text", failing(OSError(errno.EROFS, "Read-only file system")))
         [result] = run_tasks([], Terms(nonce=nonce))
-    assert f"cannot write into the output folder {tmp_path} (Read-only file system)" in result["failed"]
+    assert f"cannot write into the output folder {tmp_path} (Read-only file system)" in result.message
 
 
 def test_what_another_worker_died_over_is_not_tried_again_as_it_is(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.crawls import RUN
 from tests.pipeline.engine.elsewhere import Noting, certificates, elsewhere, slow_recipe
@@ -59,15 +60,15 @@ def test_a_connection_that_ends_under_a_question_is_a_lost_scheduler(
     sent: list[tuple[object, list[str]]] = []
 
     def send(client: object, tasks: list[Any]) -> Iterator[tuple[Any, Any]]:
-        sent.append((client, [task["task"] for task in tasks]))
-        yield tasks[0], {}
+        sent.append((client, [task.task for task in tasks]))
+        yield tasks[0], Result()
         if len(sent) == 1:
             raise CommClosedError("in <TCP (closed) ConnectionPool.ncores>")
 
     monkeypatch.setattr(executor, "_nonce", "seen")
     monkeypatch.setattr(executor, "_send_and_take", send)
-    executor.submit([{"task": "a"}, {"task": "b"}])
-    assert [task["task"] for task, _ in executor.results()] == ["a", "b"]
+    executor.submit([Task(kind="partition", task=name, node="n", key=name, cost=1, out="") for name in "ab"])
+    assert [task.task for task, _ in executor.results()] == ["a", "b"]
     assert sent[1:] == [("another, after: in <TCP (closed) ConnectionPool.ncores>", ["b"])]
 
 

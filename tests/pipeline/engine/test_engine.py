@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,27 +13,31 @@ from gristmill.pipeline.engine.worker import note
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import Result, Task
+from gristmill.pipeline.store.records import Failure, Result, Task
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import go, save, shared_texts, tree
 
-GROUP = [{"task": str(number), "node": "leg"} for number in range(3)]
-DONE: dict[str, Any] = {"files": {}}
+
+def task(name: str, kind: str = "partition", node: str = "docs") -> Task:
+    return Task(kind=kind, task=name, node=node, key=name, cost=1, out="")
+
+
+GROUP = [task(str(number), node="leg") for number in range(3)]
+DONE = Result()
+FAILED = Failure(message="why")
 
 
 def test_every_task_has_its_result() -> None:
-    assert [task["task"] for task, _ in pair_results(GROUP, [DONE] * 3)] == ["0", "1", "2"]
+    assert [task.task for task, _ in pair_results(GROUP, [DONE] * 3)] == ["0", "1", "2"]
 
 
 def test_after_a_failure_the_rest_of_a_group_has_none() -> None:
-    pairs = pair_results(GROUP, [DONE, {"failed": "why"}])
-    assert [task["task"] for task, _ in pairs] == ["0", "1"] and pairs[-1][1] == {"failed": "why"}
+    pairs = pair_results(GROUP, [DONE, FAILED])
+    assert [task.task for task, _ in pairs] == ["0", "1"] and pairs[-1][1] == FAILED
 
 
-@pytest.mark.parametrize(
-    "results", [[], [DONE], [{"failed": "why"}, DONE], [DONE] * 4, [DONE, DONE, DONE, {"failed": "why"}]]
-)
-def test_an_answer_of_another_length_is_an_error(results: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("results", [[], [DONE], [FAILED, DONE], [DONE] * 4, [DONE, DONE, DONE, FAILED]])
+def test_an_answer_of_another_length_is_an_error(results: list[Result]) -> None:
     with pytest.raises(RunFailed, match=f"leg: a worker was given 3 tasks and answered with {len(results)} results"):
         pair_results(GROUP, results)
 
@@ -52,12 +55,8 @@ class Scripted(InlineExecutor):
         self.ran: list[str] = []
 
     def run_task(self, task: Task) -> Result:
-        self.ran.append(task["task"])
-        return self.answers.get(task["task"], {"files": {}})
-
-
-def task(name: str, kind: str = "leg") -> Any:
-    return {"task": name, "node": "docs", "key": name, "kind": kind, "cost": 1}
+        self.ran.append(task.task)
+        return self.answers.get(task.task, DONE)
 
 
 def engine_with(folder: Path, answers: dict[str, Result]) -> tuple[Engine, Scripted]:
@@ -67,19 +66,19 @@ def engine_with(folder: Path, answers: dict[str, Result]) -> tuple[Engine, Scrip
 
 
 def test_a_task_for_the_report_travels_with_the_next_and_may_fail(tmp_path: Path) -> None:
-    engine, executor = engine_with(tmp_path, {"pages": {"failed": "why"}})
+    engine, executor = engine_with(tmp_path, {"pages": FAILED})
     engine.submit(task("pages", "pages"))
     assert executor.ran == []
     assert list(engine.run([task("a")])) == ["a"] and executor.ran == ["a", "pages"]
-    assert engine.report([task("pages", "pages"), task("look", "look")]) == [{"failed": "why"}, {"files": {}}]
+    assert engine.report([task("pages", "pages"), task("look", "look")]) == [FAILED, DONE]
     assert executor.ran == ["a", "pages", "look"], "it is not tried twice in a run"
     assert [name for name in ("a", "pages", "look") if name in engine.journal.done] == ["a"]
     with pytest.raises(RunFailed, match="broken"):
-        engine_with(tmp_path / "other", {"b": {"failed": "broken"}})[0].run([task("b")])
+        engine_with(tmp_path / "other", {"b": Failure(message="broken")})[0].run([task("b")])
 
 
 def test_a_task_for_the_report_that_killed_workers_is_not_tried_by_later_runs(tmp_path: Path) -> None:
-    engine, _ = engine_with(tmp_path, {"pages": {"failed": "killed its worker", "died": True}})
+    engine, _ = engine_with(tmp_path, {"pages": Failure(message="killed its worker", died=True)})
     [result] = engine.report([task("pages", "pages")])
     engine.journal.flush()
     again, executor = engine_with(tmp_path, {})
@@ -104,7 +103,7 @@ def test_without_workers_stages_are_prepared_once_and_only_for_work(tmp_path: Pa
     assert list(executor.results()) == [] and prepared == []
     for name in "ab":
         executor.submit([task(name)])
-        assert [done["task"] for done, _ in executor.results()] == [name]
+        assert [done.task for done, _ in executor.results()] == [name]
     assert prepared == ["now"]
 
 

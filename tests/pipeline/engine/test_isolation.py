@@ -75,7 +75,7 @@ def carefully(
 
     class Isolating(InlineExecutor):
         def run_task(self, task: Task) -> Result:
-            if task["kind"] != "partition":
+            if task.kind != "partition":
                 return super().run_task(task)
             return run_isolated(run_map_task, task, None, location, notes.append)
 
@@ -207,7 +207,7 @@ def executor(tmp_path: Path) -> DaskExecutor:
 
 
 def task(name: str) -> Task:
-    return {"task": name, "node": "docs", "key": f"part-{name}", "kind": "leg"}
+    return Task(kind="partition", task=name, node="docs", key=f"part-{name}", cost=1, out="")
 
 
 def left_by(path: Path, say: Callable[[Breadcrumb], None]) -> Path:

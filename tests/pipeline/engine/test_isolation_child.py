@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +14,7 @@ from gristmill.pipeline.isolation import command, run_isolated
 from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.recipe.registry import spec_of
 from gristmill.pipeline.store.partitions import new_part, write_table
+from gristmill.pipeline.store.records import MapTask, Phase, RejectsSettings, RuleSpec
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages import Sample
 
@@ -32,27 +33,32 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def rule_task(folder: Path) -> dict[str, Any]:
+def rule_task(folder: Path) -> MapTask:
     store = Store(str(folder))
     rows = {"uid": pa.array([1, 1 << 63, 2], pa.uint64()), "url": pa.nulls(3, pa.string()), "text": ["a", "b", "c"]}
     facts = write_table(store, "documents.parquet", pa.table(rows))
-    part = {"leg": "a"} | new_part("k", "s", 3, 3, facts, [])
-    rules = [{"stage": spec_of(Sample(rate=0.5), "sample"), "columns": {}, "texts": []}]
-    phase = {
-        "task": "0" * 32, "segment": "a", "stages": [], "rules": rules, "documents": True, "beside": False,
-        "measured_again": {}, "texts_kept": [],
-    }  # fmt: skip
-    return {
-        "task": "0" * 32, "kind": "partition", "node": "a", "key": "k", "source": "s", "out": str(folder), "part": part,
-        "phases": [phase], "rejects": {"keep": 1.0, "text": True}, "batch_bytes": 1 << 20, "reader": None, "files": [],
-        "inputs": [], "limit": None, "gpu": False, "cost": 3,
-    }  # fmt: skip
+    part = replace(new_part("k", "s", 3, 3, facts, []), node="a")
+    rules = (RuleSpec(spec_of(Sample(rate=0.5), "sample"), {}, []),)
+    phase = Phase("0" * 32, "a", (), rules, documents=True, beside=False, measured_again={}, texts_kept=[])
+    return MapTask(
+        task="0" * 32,
+        node="a",
+        key="k",
+        source="s",
+        out=str(folder),
+        part=part,
+        phases=(phase,),
+        rejects=RejectsSettings(1.0, True),
+        batch_bytes=1 << 20,
+        cost=3,
+    )
 
 
 def test_it_takes_our_packages_wherever_it_is_started(shell: Path, tmp_path: Path) -> None:
     result = run_isolated(run_map_task, rule_task(tmp_path / "out"), None, None, print)
-    count = result["phases"][0]["counts"]["sample"]
-    assert (count["docs_in"], count["quarantined"]) == (3, 0) and count["kept"] + sum(count["dropped"].values()) == 3
+    assert result.phases[0] is not None
+    count = result.phases[0].counts["sample"]
+    assert (count.docs_in, count.quarantined) == (3, 0) and count.kept + sum(count.dropped.values()) == 3
 
 
 def test_it_still_finds_modules_of_the_user(shell: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gristmill.pipeline.engine.executor import DaskExecutor
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes, registry
+from gristmill.pipeline.store.records import Task
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.contract import ContractBroken
 from gristmill.stages.stage import Signals, Verdict
@@ -294,7 +295,7 @@ def test_a_stage_that_raises_keyboard_interrupt_does_not_end_its_worker(monkeypa
     )
     worker.answer("topic", "key", [], worker.Terms())
     [[key, answer]] = events
-    assert key == "key" and json.loads(answer)[0]["failed"] == "a stage raised KeyboardInterrupt"
+    assert key == "key" and json.loads(answer)[0]["message"] == "a stage raised KeyboardInterrupt"
 
 
 def test_the_code_that_workers_get_is_what_was_checked_whatever_became_of_the_file(tmp_path: Path) -> None:
@@ -366,6 +367,6 @@ def test_tasks_that_a_scheduler_cancels_again_and_again_end_the_run(tmp_path: Pa
     executor = DaskExecutor(Store(str(tmp_path)), Where(1), Quiet(), tmp_path)
     executor._client = SimpleNamespace(nthreads=lambda: {"w": 1}, map=map_, status="running")
     with pytest.raises(RunFailed, match="docs, part-1 was cancelled by the scheduler 5 times"):
-        executor.submit([{"task": "t", "node": "docs", "key": "part-1", "kind": "leg", "cost": 1}])
+        executor.submit([Task(kind="partition", task="t", node="docs", key="part-1", cost=1, out="")])
         list(executor.results())
     assert len(sent) == 5

@@ -75,7 +75,7 @@ def read(folder: Path, root: Path | str, more: str = "", *, parts: Parts = WHOLE
     assert isinstance(reader, Cc)
     done = Read(find_files(source, folder, "a"))
     for span in (span for spans in cut_into_parts(done.listing.files, reader, parts, "a") for span in spans):
-        stretch = span.plain()
+        stretch = span.for_task()
         with open_stretch(reader, stretch) as file:
             for reading in reader.read(file, origin_of("crawl", stretch)):
                 done.rows += reading.documents.to_pylist()

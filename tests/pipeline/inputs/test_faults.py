@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.store.accounting import Faults, FileFault
+from gristmill.pipeline.store.counts import Faults, FileFault
 from gristmill.stages.documents import Collector
 from gristmill.stages.stage import Origin
 from tests.pipeline.runs import go, lines, save

@@ -16,7 +16,7 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.alarms import alarms
-from gristmill.pipeline.store.accounting import RunAccount
+from gristmill.pipeline.store.counts import RunAccount
 from tests.pipeline.runs import go, save, written
 
 

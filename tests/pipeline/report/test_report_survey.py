@@ -37,6 +37,7 @@ from gristmill.pipeline.report_data.histograms import (
     thresholds_of,
 )
 from gristmill.pipeline.report_data.survey import survey as survey_again, survey_legs
+from gristmill.pipeline.store.run_records import SegmentRules, rules_by_segment
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages import GopherQuality, KeepLanguages
 from gristmill.stages.stage import Limit, Rule, Signals, Verdict, above, below
@@ -54,11 +55,11 @@ def survey(out: Path) -> dict[str, Any]:
     return surveyed.survey_of(out)
 
 
-def rules(out: Path) -> dict[str, Any]:
+def rules(out: Path) -> SegmentRules:
     """Both sources have a leg of their own, with the same rules."""
-    found = [json.loads(path.read_text()) for path in sorted(out.glob("legs/*/rules.json"))]
-    assert len(found) == 2 and found[0]["rules"] == found[1]["rules"]
-    return {"rules": found[0]["rules"], "parts": found[0]["parts"] + found[1]["parts"]}
+    one, other = rules_by_segment(Store(str(out))).values()
+    assert one.rules == other.rules
+    return SegmentRules(one.rules, one.parts + other.parts)
 
 
 @given(st.lists(st.lists(st.integers(0, 5000), min_size=1), min_size=1, max_size=3), st.booleans())
@@ -128,15 +129,15 @@ def test_words_that_would_stay_are_those_of_the_files(out: Path, survey: dict[st
     k = next(
         k for k, cut in enumerate(survey["cuts"]) if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words")
     )
-    rhymes = [part for part in rules(out)["parts"] if part["source"] == "rhymes"]
-    words = np.concatenate([np.array(pq.read_table(out / part["documents"]["path"])["words"]) for part in rhymes])
+    rhymes = [part for part in rules(out).parts if part.source == "rhymes"]
+    words = np.concatenate([np.array(pq.read_table(out / part.documents.path)["words"]) for part in rhymes])
     verdicts = pa.concat_tables([pq.read_table(path) for path in sorted(out.glob("legs/*/*.verdicts.parquet"))])
     by_others = [
         verdicts[f"failed:{name}"].to_numpy() for name in ("keep_languages", "gopher_repetition", "dolma_gopher")
     ]
     by_others.append(verdicts["failed:gopher_quality"].to_numpy() & ~np.uint64(1))  # its first reason is too_few_words
     others = verdicts["uid"].to_numpy()[np.any(by_others, axis=0)]
-    uids = np.concatenate([np.array(pq.read_table(out / part["documents"]["path"])["uid"]) for part in rhymes])
+    uids = np.concatenate([np.array(pq.read_table(out / part.documents.path)["uid"]) for part in rhymes])
     edges = surveyed.edges(survey, survey["cuts"][k])
     at = next(at for at, edge in enumerate(edges) if edge > 50)
     stays = (words >= edges[at]) & ~np.isin(uids, others)
@@ -199,7 +200,7 @@ def test_a_sample_of_many_documents_is_of_equal_shares(
 ) -> None:
     monkeypatch.setattr(survey_module, "SAMPLE", 60)
     found = rules(out)
-    small = survey_again(Store(str(out)), "x", found["rules"], found["parts"])
+    small = survey_again(Store(str(out)), "x", found.rules, found.parts)
     assert small is not None and small["sample"]["groups"] == [30, 30] and small["sample"]["sizes"] == [300, 100]
     assert [len(surveyed.unpacked(bins)) for bins in small["sample"]["bins"]] == [60] * len(small["cuts"])
     assert [cut["documents"][0] and cut["free"] for cut in small["cuts"]] != []
@@ -335,9 +336,7 @@ def test_shares_stop_at_whole_hundredths_and_no_step_of_the_tail_is_finer() -> N
 def test_what_a_threshold_takes_anywhere_is_a_recount_of_what_is_within_its_reach(
     out: Path, survey: dict[str, Any]
 ) -> None:
-    words = np.concatenate(
-        [np.array(pq.read_table(out / part["documents"]["path"])["words"]) for part in rules(out)["parts"]]
-    )
+    words = np.concatenate([np.array(pq.read_table(out / part.documents.path)["words"]) for part in rules(out).parts])
     cut = next(cut for cut in survey["cuts"] if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words"))
     edges = surveyed.edges(survey, cut)
     for at in range(0, len(edges), 7):

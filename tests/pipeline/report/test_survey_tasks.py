@@ -12,6 +12,7 @@ import pytest
 from gristmill.pipeline.report_data import survey
 from gristmill.pipeline.report_data.survey import survey_legs
 from gristmill.pipeline.store.records import LookTask, Result
+from gristmill.pipeline.store.run_records import rules_by_segment
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import go, lines, save, sentences, tree
 
@@ -47,12 +48,11 @@ def test_no_grouping_of_parts_changes_a_survey(
     sizes: dict[str, int] = {}
 
     def look(asked: list[LookTask]) -> list[Result]:
-        assert all(json.loads(json.dumps(task)) == task for task in asked)  # plain data
-        steps.update(task["step"] for task in asked)
+        steps.update(task.step for task in asked)
         results = survey.here(asked)
         for task, result in zip(asked, results, strict=True):
-            for facts in result["files"].values():
-                sizes[task["step"]] = max(sizes.get(task["step"], 0), facts["bytes"])
+            for file in result.files.values():
+                sizes[task.step] = max(sizes.get(task.step, 0), file.bytes)
         return results
 
     store = Store(str(out))
@@ -77,11 +77,11 @@ def test_rejects_are_read_in_the_first_files_by_a_task_that_is_told_their_parts_
     from gristmill.pipeline.report_data import samples
 
     store = Store(str(out))
-    legs = samples.legs_with_rules(store)
+    legs = [*rules_by_segment(store).values()]
     rejects = [path for path in store.files("stages/gopher_quality") if path.endswith(".parquet")]
     assert len(rejects) > 3
     task = samples.task_of_samples(store, "gopher_quality", rejects[:3], legs)
-    told = {part["key"] for leg in task["given"]["legs"] for part in leg["parts"]}
-    assert told == {samples.key_of(path) for path in rejects[:3]} and len(legs[0]["parts"]) == PARTS
-    seen = samples.run_samples(task)["seen"]
+    told = {part.key for leg in task.given["legs"] for part in leg["parts"]}
+    assert told == {samples.key_of(path) for path in rejects[:3]} and len(legs[0].parts) == PARTS
+    seen = samples.run_samples(task).seen
     assert seen and all(sample["detail"] for of_reason in seen.values() for sample in of_reason)

@@ -71,6 +71,7 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.json_types",  # types alone
     "gristmill.pipeline.store.records",  # the same
     "gristmill.pipeline.store.run_records",  # the same
+    "gristmill.pipeline.store.serialize",  # what is read is what was written
     "gristmill.pipeline.store.lock",  # who may write
     "gristmill.pipeline.store.journal",  # what is done, and whether files are what was written
     "gristmill.pipeline.processes",  # cores, ends, peaks of memory
@@ -144,7 +145,7 @@ ROUNDS = {"exact_dedup, rounds", "again, rounds"}
         ("gristmill.pipeline.shuffle.shuffle", "rounds"),
         ("gristmill.pipeline.shuffle.verdicts", "rounds"),
         ("gristmill.pipeline.store.partitions", "work rules rounds"),
-        ("gristmill.pipeline.store.accounting", "work rules rounds"),
+        ("gristmill.pipeline.store.counts", "work rules rounds"),
         ("gristmill.pipeline.store.partitions", "work rules rounds"),
         ("gristmill.pipeline.leg.conform", "sink"),
         ("gristmill.pipeline.engine.engine", ""),

@@ -141,7 +141,7 @@ def test_a_run_that_is_killed_while_it_saves_resumes(
 
     def killed(self: Journal, task: str, result: dict[str, object]) -> None:
         add(self, task, result)  # type: ignore[arg-type]
-        seen["regrouped"] += "-regroup-" in str(result.get("files"))
+        seen["regrouped"] += "-regroup-" in str(result.files)
         if seen["regrouped"] == 3:
             raise KeyboardInterrupt
 

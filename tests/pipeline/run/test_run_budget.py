@@ -16,6 +16,7 @@ from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Prices
 from gristmill.pipeline.run.estimate import check_budget
 from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.records import Result, Task
 from tests.pipeline.crawls import texts
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import Counting, lines, save, tree
@@ -29,18 +30,18 @@ prices: {core_hour: 3600}
 """
 
 
-def task(name: str, kind: str = "partition") -> dict[str, object]:
-    return {"task": name, "node": "n", "kind": kind}
+def task(name: str, kind: str = "partition") -> Task:
+    return Task(kind=kind, task=name, node="n", key=name, cost=1, out="")
 
 
 def test_what_is_in_flight_counts_at_the_mean_of_its_kind() -> None:
     budget = Budget(10, Prices(core_hour=3600))
     assert budget.room_for([[task("a")], [task("b")]]) == 1, "the first tells what tasks cost"
-    budget.counts(task("a"), {"seconds": 2.0})
+    budget.counts(task("a"), Result(seconds=2.0))
     assert budget.room_for([[task(name)] for name in "bcdefgh"]) == 4, "2 are spent, 4 times 2 fit beside them"
-    budget.counts(task("b"), {"seconds": 1.0})
+    budget.counts(task("b"), Result(seconds=1.0))
     assert budget.spent == 3 and not budget.allows([task("f")])
-    budget.counts(task("c"), {"seconds": 0.0})
+    budget.counts(task("c"), Result(seconds=0.0))
     assert budget.allows([task("f")]), "what cost less than was expected leaves room"
     assert budget.allows([task("f")]), "and one that is sent again is no other"
 

@@ -10,13 +10,23 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.plan.plan import Plan, make_plan
 from gristmill.pipeline.progress.progress import NodeProgress, ProgressRecorder, Quiet
 from gristmill.pipeline.progress.terminal import time_left
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.estimate import seconds_of_nodes
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store.records import Task
+from gristmill.pipeline.store.records import (
+    MapResult,
+    MapTask,
+    RejectsSettings,
+    Result,
+    RoundKind,
+    RoundTask,
+    RowsResult,
+    Task,
+)
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import save, shared_texts
@@ -30,8 +40,21 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     return make_plan(recipes.load(save(tmp_path_factory.mktemp("plan") / "a.yaml", TEXT)))
 
 
-def task(node: str, kind: str = "partition", cost: int = 100, **more: int) -> Task:
-    return cast(Task, {"task": "t", "node": node, "kind": kind, "cost": cost, "source": "a", "reader": None, **more})
+REJECTS, SPEC = RejectsSettings(1.0, True), StageSpec(stage="s", settings={}, code=None)
+
+
+def task(node: str, kind: str = "partition", cost: int = 100, round: int = 0) -> Task:
+    if kind == "partition":
+        return MapTask(
+            task="t", node=node, key="k", cost=cost, out="", source="a", phases=(), rejects=REJECTS, batch_bytes=1
+        )
+    return RoundTask(
+        kind=cast(RoundKind, kind), task="t", node=node, key="k", cost=cost, out="", stage=SPEC, method="m", round=round
+    )
+
+
+def result_of(kind: str, seconds: float) -> Result:
+    return MapResult(phases=(), seconds=seconds) if kind == "partition" else RowsResult(rows=0, seconds=seconds)
 
 
 class Clock(ProgressRecorder):
@@ -47,7 +70,7 @@ class Clock(ProgressRecorder):
 
     def finish(self, node: str, tasks: int, seconds: float, kind: str = "partition", **more: int) -> None:
         for _ in range(tasks):
-            self.finished(task(node, kind, **more), {"seconds": seconds}, anew=True)
+            self.finished(task(node, kind, **more), result_of(kind, seconds), anew=True)
 
     def node(self, name: str) -> NodeProgress:
         return next(node for node in self.facts().nodes if node.name == name)

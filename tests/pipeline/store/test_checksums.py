@@ -24,6 +24,7 @@ from gristmill.pipeline.shuffle.spill import read_rows, write_rows
 from gristmill.pipeline.store import checksums
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
+from gristmill.pipeline.store.records import EarlierRun, RowsHandle, RowsResult, SavedIndex
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.crawls import inside, jsonl
 from tests.pipeline.runs import go, tree
@@ -88,7 +89,7 @@ def flip(file: Path, at: int, bit: int = 0) -> None:
 def test_rows_are_read_as_they_were_written(table: pa.Table, buckets: int) -> None:
     store = Store(f"memory://{uuid.uuid4().hex}")
     facts = write_rows(store, "rows.arrow", table, "by", buckets)
-    parts = [read_rows(store, {"files": [facts], "by": "by"}, bucket, buckets) for bucket in range(buckets)]
+    parts = [read_rows(store, RowsHandle((facts,), "by"), bucket, buckets) for bucket in range(buckets)]
     assert sum(0 if part is None else len(part) for part in parts) == len(table)
 
 
@@ -99,7 +100,7 @@ def test_a_flipped_bit_in_rows_is_noticed_wherever_it_is(tmp_path: Path, bucket:
         {"home": pa.array([1, 2**63, 5, 2**63 + 9], pa.uint64()), "text": ["mill", "stone", None, "wheel"]}
     )
     facts = write_rows(store, "rows.arrow", table, "home", 2)
-    rows = {"files": [facts], "by": "home"}
+    rows = RowsHandle((facts,), "home")
     whole, good = read_rows(store, rows, bucket, 2), (tmp_path / "rows.arrow").read_bytes()
     noticed = 0
     for place in range(len(good)):
@@ -179,7 +180,7 @@ def rot(out: Path, file: Path) -> None:
     store, name = Store(str(out)), str(file.relative_to(out))
     journal, stamp = Journal(store), store.stamp(name)
     assert stamp is not None
-    journal._remember({name: (stamp, journal.files[name]["checksum"])})
+    journal._remember({name: (stamp, journal.files[name].checksum)})
     journal.flush()
 
 
@@ -243,7 +244,7 @@ def test_every_flip_in_a_journal_leaves_the_other_lines(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     journal = Journal(store)
     for task in range(3):
-        journal.add(f"task-{task}", {"files": {}, "counts": {"kept": 100 + task}})
+        journal.add(f"task-{task}", RowsResult(rows=100 + task))
     journal.flush()
     file = tmp_path / "journal/tasks.jsonl"
     good, whole = file.read_bytes(), journal.done
@@ -257,9 +258,9 @@ def test_every_flip_in_a_journal_leaves_the_other_lines(tmp_path: Path) -> None:
 def test_a_damaged_index_is_refused_with_a_remedy(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     assert read_index(store) is None
-    write_index(store, {"of": "recipe/stage", "facts": {}, "by": "home", "buckets": 4, "files": []})
+    write_index(store, SavedIndex("recipe/stage", {}, "home", 4, (), EarlierRun("recipe", "stage", "f", 0, 0)))
     index = read_index(store)
-    assert index is not None and index["buckets"] == 4
+    assert index is not None and index.buckets == 4
     (tmp_path / "index.json").write_text((tmp_path / "index.json").read_text().replace('"buckets": 4', '"buckets": 5'))
     with pytest.raises(RunFailed, match="run the recipe that saved this index again"):
         read_index(store)

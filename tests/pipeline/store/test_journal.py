@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import xxhash
 
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.store.counts import Counts
 from gristmill.pipeline.store.journal import (
     JOURNAL,
     KINDS,
@@ -32,6 +34,8 @@ from gristmill.pipeline.store.journal import (
     entry_in,
     line_of,
 )
+from gristmill.pipeline.store.partitions import new_part
+from gristmill.pipeline.store.records import FileRef, InputSpan, PhaseResult, Result, RowsResult, SlowDocument
 from gristmill.pipeline.store.storage import Store
 
 
@@ -43,7 +47,7 @@ def far() -> Iterator[Store]:
 
 
 def noted(journal: Journal, task: str) -> None:
-    journal.add(task, {"files": {}, "of": task})
+    journal.add(task, Result(log=(task,)))
     journal.flush()
 
 
@@ -59,25 +63,28 @@ def test_many_objects_become_one_and_what_was_said_last_holds(far: Store) -> Non
     journal = Journal(far)
     for task in range(MANY_SEGMENTS + 1):
         noted(journal, f"task {task}")
-    journal.add("task 0", {"files": {}, "of": "again"})
+    journal.add("task 0", Result(log=("again",)))
     journal.flush()
     before = Journal(far)
     before.gather()
     assert len(far.files("journal")) == 1
     noted(before, "later")
     after = Journal(far)
-    assert after.done == before.done and len(after.done) == MANY_SEGMENTS + 2 and after.done["task 0"]["of"] == "again"
+    assert after.done == before.done and len(after.done) == MANY_SEGMENTS + 2 and after.done["task 0"].log == ("again",)
     after.gather()
     assert len(far.files("journal")) == 2  # few are left as they are
 
 
 def test_each_kind_of_entry_is_read_as_it_was_written(tmp_path: Path) -> None:
-    part: Any = {"key": "a", "documents": None, "verdicts": [], "signals": []}
-    facts = {"path": "legs/a/f.parquet", "bytes": 0, "checksum": ""}
+    part = new_part("a", "s", 0, 0, None, [InputSpan("s", "a.warc", 0, None)])
+    facts = FileRef("legs/a/f.parquet", 0, "", rows=3, cells=(0, 1, 2))
+    count = Counts(kept=3, dropped=Counter(short=1))
+    count.faults.of("a.warc").remarks.add("odd")
+    phase = PhaseResult(part=part, counts={"s": count}, slowest={"s": (SlowDocument("1", None, "s", 3, 0.5),)})
     entries: list[Entry] = [
-        LayoutIs(LAYOUT), TaskDone("t", {"rows": 3}, {"a": [[1, 2], "b"]}), DocumentsCounted("t", 7), StageBegun("s"),
-        StageEnded("s", [part], {"f": facts}, {}), FileWritten(facts), StampsSeen({"a": [[1], "c"]}), StampsSeen({}), FilesRetired([]),
-        FilesRetired(["a"]), RunEnded(["write/a"], 1),
+        LayoutIs(LAYOUT), TaskDone("t", RowsResult(rows=3), {"a": ([1, 2], "b")}), TaskDone("p", phase), DocumentsCounted("t", 7), StageBegun("s"),
+        StageEnded("s", (part,), {"f": facts}, {}), FileWritten(facts), StampsSeen({"a": ([1], "c")}), StampsSeen({}), FilesRetired(()),
+        FilesRetired(("a",)), RunEnded(("write/a",), 1),
     ]  # fmt: skip
     assert {type(entry) for entry in entries} == set(KINDS.values())
     for entry in entries:
@@ -89,9 +96,13 @@ def test_each_kind_of_entry_is_read_as_it_was_written(tmp_path: Path) -> None:
 )
 def test_a_line_without_its_checksum_holds_nothing(line: bytes, tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
-    (tmp_path / JOURNAL).write_bytes(line + b"\n" + line_of(TaskDone("kept", {"rows": 1})))
+    (tmp_path / JOURNAL).write_bytes(line + b"\n" + line_of(TaskDone("kept", RowsResult(rows=1))))
     journal = Journal(Store(str(tmp_path)))
-    assert (journal.damaged_lines, dict(journal.done), journal.documents_of("t")) == (1, {"kept": {"rows": 1}}, None)
+    assert (journal.damaged_lines, dict(journal.done), journal.documents_of("t")) == (
+        1,
+        {"kept": RowsResult(rows=1)},
+        None,
+    )
 
 
 def with_checksum(facts: dict[str, Any]) -> bytes:
@@ -102,10 +113,10 @@ def with_checksum(facts: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize(
     "facts",
     [
-        {"task": "t", "result": {}},
+        {"task": "t", "result": {"kind": "files"}},
         {"kind": "layout", "version": LAYOUT + 1},
         {"kind": "new", "of": 1},
-        {"kind": "task", "task": "t", "result": {}, "more": 1},
+        {"kind": "task", "task": "t", "result": {"kind": "files"}, "more": 1},
         {"kind": "task", "task": "t"},
     ],
 )
@@ -122,7 +133,7 @@ def test_a_global_stage_is_known_by_what_is_left_of_it(tmp_path: Path) -> None:
     for path in ("stages/s/verdicts.parquet", "flow/s/rows.arrow"):
         journal.keep(path, path.encode())
     verdicts, rows = ({path: facts} for path, facts in sorted(journal.files.items(), reverse=True))
-    part: Any = {"key": "a"}
+    part = new_part("a", "s", 0, 0, None, [])
     assert journal.stage("t") == StageState(None, begun=False, ended=False)
     journal.begin_stage("t")
     assert journal.stage("t") == StageState(None, begun=True, ended=False)
@@ -136,7 +147,7 @@ def test_a_global_stage_is_known_by_what_is_left_of_it(tmp_path: Path) -> None:
         assert again.gone == ({"t": False} if next(iter(verdicts)) in without else {})
         return again.stage("t")
 
-    assert left() == StageState([part], begun=True, ended=True)
-    assert left(*rows) == StageState([part], begun=False, ended=False)
+    assert left() == StageState((part,), begun=True, ended=True)
+    assert left(*rows) == StageState((part,), begun=False, ended=False)
     assert left(*verdicts) == StageState(None, begun=True, ended=True)
     assert left(*rows, *verdicts) == StageState(None, begun=False, ended=False)

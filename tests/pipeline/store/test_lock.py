@@ -17,6 +17,7 @@ import pytest
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store import lock
 from gristmill.pipeline.store.lock import Lease, one_run_at_a_time
+from gristmill.pipeline.store.records import Task
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.store.object_store import Proxy
 
@@ -141,7 +142,7 @@ def test_a_worker_writes_as_long_as_its_driver_renews_the_lease(
     store = Store("s3://mill/out")
     with one_run_at_a_time(store):
         worker = lock.store_of(
-            {"task": "t", "node": "n", "key": "k", "cost": 0, "out": store.address, "lease": str(store.lease_token)}
+            Task(kind="partition", task="t", node="n", key="k", cost=0, out=store.address, lease=str(store.lease_token))
         )
         for number in range(3):
             worker.write(f"part-{number}", b"of the run")
@@ -160,7 +161,7 @@ def test_a_worker_that_served_an_earlier_run_of_a_folder_serves_the_next(
         driver = Lease(store)
         assert driver.take()
         worker = lock.store_of(
-            {"task": "t", "node": "n", "key": "k", "cost": 0, "out": store.address, "lease": driver.token}
+            Task(kind="partition", task="t", node="n", key="k", cost=0, out=store.address, lease=driver.token)
         )
         worker.write(f"part-{number}", b"of the run")
         driver._delete()
@@ -192,7 +193,7 @@ def test_a_lease_whose_reading_is_cut_off_is_read_again(proxied: Proxy) -> None:
     driver = Lease(store)
     assert driver.take()
     worker = lock.store_of(
-        {"task": "t", "node": "n", "key": "k", "cost": 0, "out": store.address, "lease": driver.token}
+        Task(kind="partition", task="t", node="n", key="k", cost=0, out=store.address, lease=driver.token)
     )
     proxied.first = ["cut"]
     worker.write("part-0", b"of the run")

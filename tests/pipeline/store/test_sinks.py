@@ -32,7 +32,7 @@ class Looking(Quiet):
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         self.seen.append(frozenset(path.name for path in self.sink.glob("*.parquet")))
-        self.stop_after -= task["node"] == "s"
+        self.stop_after -= task.node == "s"
         if self.stop_after == 0:
             raise KeyboardInterrupt
 

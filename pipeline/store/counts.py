@@ -1,0 +1,233 @@
+"""The account of a run: counts of each stage by source, the law that nothing is lost between stages, and faults of input
+files.
+
+Faults are spans of files that are damaged, and remarks of readers on a whole file. They are kept by file until a run's
+alarms name a few; the log of the run names all. Sums do not depend on the order of partitions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NotRequired, TypedDict
+
+from gristmill.pipeline.errors import NotConserved
+from gristmill.pipeline.formatting import one_line
+from gristmill.stages.documents import Reading
+from gristmill.stages.stage import Origin
+
+NAMED = 3  # files in one alarm, and alarms of one kind for a source
+LONGEST_PATH, LONGEST_REASON = 80, 160
+
+# --- faults of input files --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FileFault:
+    """One file: its damaged records, what the first of them is, whether that takes all of the file, and remarks."""
+
+    damaged: int = 0
+    first: tuple[int, str] | None = None  # where in the file, and what
+    whole: bool = False
+    remarks: set[str] = field(default_factory=set)
+
+    def add(self, other: FileFault) -> None:
+        self.damaged += other.damaged
+        self.first = min((first for first in (self.first, other.first) if first is not None), default=None)
+        self.whole |= other.whole
+        self.remarks |= other.remarks
+
+    def in_words(self) -> str:
+        what = shortened(self.first[1] if self.first else "", LONGEST_REASON)
+        if self.whole:
+            return f"the whole file: {what}"
+        return what if self.damaged == 1 else f"{self.damaged:,} records, the first: {what}"
+
+
+@dataclass
+class Faults:
+    """By path below the source's root."""
+
+    by_file: dict[str, FileFault] = field(default_factory=dict)
+
+    def note(self, origin: Origin, reading: Reading) -> None:
+        """What a reader said of a file as it went through it."""
+        for damage in reading.damaged:
+            whole = damage.start == 0 and damage.end >= origin.size > 0 and len(reading.documents) == 0
+            self.of(origin.path).add(FileFault(damage.records, (damage.start, damage.what), whole))
+        if reading.remarks:
+            self.of(origin.path).add(FileFault(remarks=set(reading.remarks)))
+
+    def of(self, path: str) -> FileFault:
+        return self.by_file.setdefault(path, FileFault())
+
+    def add(self, other: Faults) -> None:
+        for path, fault in other.by_file.items():
+            self.of(path).add(fault)
+
+    def of_damage(self) -> str:
+        """The files that damage cost most, each with what is wrong; empty if none is known."""
+        damaged = {path: fault for path, fault in self.by_file.items() if fault.damaged}
+        most = sorted(damaged, key=lambda path: (not damaged[path].whole, -damaged[path].damaged, path))
+        return few(
+            [f"{shortened(path, LONGEST_PATH)} ({damaged[path].in_words()})" for path in most[:NAMED]], len(most)
+        )
+
+    def of_remarks(self) -> list[str]:
+        """Files of which a reader has the same to say, in one line, those of most files first."""
+        saying: dict[str, list[str]] = {}
+        for path in sorted(self.by_file):
+            for remark in self.by_file[path].remarks:
+                saying.setdefault(remark, []).append(path)
+        kinds = sorted(saying.items(), key=lambda kind: (-len(kind[1]), kind[0]))
+        lines = [
+            f"{few([shortened(path, LONGEST_PATH) for path in paths[:NAMED]], len(paths))}: "
+            f"{shortened(remark, 2 * LONGEST_REASON)}"
+            for remark, paths in kinds[:NAMED]
+        ]
+        others = {path for _, paths in kinds[NAMED:] for path in paths}
+        return [*lines, f"{files(len(others))} with the like; logs/run.log has all"] if others else lines
+
+
+def few(names: Sequence[str], of: int) -> str:
+    """Some names, and how many more there are."""
+    return ", ".join(names) + (f" and {files(of - len(names), 'more ')}" if of > len(names) else "")
+
+
+def files(count: int, more: str = "") -> str:
+    return f"{count:,} {more}file{'s' if count != 1 else ''}"
+
+
+def shortened(text: str, longest: int) -> str:
+    """Crawled text, harmless and on one line; what is too long loses its middle."""
+    text = one_line(text)
+    return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-(longest - longest // 2 - 1) :]}"
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+class CountsRecord(TypedDict):
+    """Counts in run.json."""
+
+    docs_in: int
+    kept: int
+    dropped: dict[str, int]
+    quarantined: int
+    seconds: float
+    bytes_in: int
+    bytes_out: int
+    text_bytes: int
+    made: NotRequired[int]
+    absent: NotRequired[dict[str, int]]
+    noted: NotRequired[dict[str, int]]
+    nuls: NotRequired[int]
+
+
+@dataclass
+class Counts:
+    """One stage's account of one source."""
+
+    docs_in: int = 0
+    made: int = 0  # documents that the stage made of others, beside them
+    kept: int = 0
+    quarantined: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    text_bytes: int = 0  # UTF-8 of the texts that stay; before extraction there are none
+    absent: Counter[str] = field(
+        default_factory=Counter
+    )  # by signal: documents without one, of stages that expect values
+    noted: Counter[str] = field(
+        default_factory=Counter
+    )  # by name: documents of which a reader or stage noted something (pipeline/run/alarms.py)
+    nuls: int = 0  # texts that a reader took NUL characters out of
+    faults: Faults = field(default_factory=Faults)  # of a reader's files: for alarms, and no part of the record
+
+    def add(self, other: Counts) -> None:
+        self.docs_in += other.docs_in
+        self.made += other.made
+        self.kept += other.kept
+        self.quarantined += other.quarantined
+        self.dropped.update(other.dropped)
+        self.seconds += other.seconds
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+        self.text_bytes += other.text_bytes
+        self.absent.update(other.absent)
+        self.noted.update(other.noted)
+        self.nuls += other.nuls
+        self.faults.add(other.faults)
+
+    def in_record(self) -> CountsRecord:
+        """What run.json says of it: without faults, which the alarms name."""
+        record: CountsRecord = {
+            "docs_in": self.docs_in,
+            "kept": self.kept,
+            "dropped": dict(sorted(self.dropped.items())),
+            "quarantined": self.quarantined,
+            "seconds": round(self.seconds, 4),
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "text_bytes": self.text_bytes,
+        }
+        if self.made:
+            record["made"] = self.made
+        if self.absent:
+            record["absent"] = dict(sorted(self.absent.items()))
+        if self.noted:
+            record["noted"] = dict(sorted(self.noted.items()))
+        if self.nuls:
+            record["nuls"] = self.nuls
+        return record
+
+    def check(self, what: str) -> None:
+        """in + made = kept + dropped + quarantined, or the run stops."""
+        out = self.kept + sum(self.dropped.values()) + self.quarantined
+        if self.docs_in + self.made != out:
+            made = f" and {self.made:,} were made of them" if self.made else ""
+            raise NotConserved(
+                f"{what}: {self.docs_in:,} documents went in{made}, but {self.kept:,} kept + "
+                f"{sum(self.dropped.values()):,} dropped + {self.quarantined:,} quarantined = {out:,}"
+            )
+
+
+@dataclass
+class RunAccount:
+    """Counts by stage, then by source."""
+
+    stages: dict[str, dict[str, Counts]] = field(default_factory=dict)
+    peak_memory: dict[str, int] = field(default_factory=dict)
+
+    def of(self, stage: str, source: str) -> Counts:
+        return self.stages.setdefault(stage, {}).setdefault(source, Counts())
+
+    def add(self, source: str, counts: Mapping[str, Counts], peak_memory: int = 0) -> None:
+        for stage, count in counts.items():
+            self.of(stage, source).add(count)
+            self.peak_memory[stage] = max(self.peak_memory.get(stage, 0), peak_memory)
+
+    def total(self, stage: str) -> Counts:
+        total = Counts()
+        for count in self.stages.get(stage, {}).values():
+            total.add(count)
+        return total
+
+
+def check_chain(
+    counts: Mapping[str, Counts], order: list[str], arrived: int | None, written: int | None, what: str
+) -> None:
+    """Hold one part to the law: each stage by itself, and against the stages before and after it and the files on both
+    sides."""
+    before = arrived
+    for stage in order:
+        count = counts[stage]
+        count.check(f"{what}: {stage}")
+        if before is not None and count.docs_in != before:
+            raise NotConserved(f"{what}: {before:,} documents were handed to {stage}, which saw {count.docs_in:,}")
+        before = count.kept
+    if written is not None and before is not None and before != written:
+        raise NotConserved(f"{what}: {before:,} documents left the last stage, but {written:,} were written")

@@ -1,0 +1,111 @@
+"""Dataclasses to plain data and back, for JSON: what journal, workers' answers and files of a run hold.
+
+Fields at their defaults are left out. Of a class with a `kind` the plain data names it, so that one of its subclasses
+comes back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, ClassVar, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Decode = Callable[[Any], Any]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    kind = type(value)
+    if kind is str or kind is int or value is None:
+        return value
+    if is_dataclass(kind):
+        data = {"kind": value.kind} if _has_kind(kind) else {}
+        for name, default in _defaults(cast(Any, kind)):
+            held = getattr(value, name)
+            if held != default:
+                data[name] = plain(held)
+        return data
+    if isinstance(value, Mapping):
+        return {name: plain(held) for name, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(held) for held in value]
+    return sorted(value) if isinstance(value, set | frozenset) else value
+
+
+def dumps(value: Any) -> bytes:
+    return json.dumps(plain(value), ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def read_as(kind: type[T], data: Any) -> T:
+    """A dataclass from plain data. TypeError, KeyError, AttributeError or ValueError for data of another shape."""
+    return cast(T, _decoder(cast(Any, kind))(data))
+
+
+def _has_kind(kind: type[Any]) -> bool:
+    return "kind" in vars(kind) and get_origin(get_type_hints(kind).get("kind")) is ClassVar
+
+
+@cache
+def _defaults(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((field.name, _default(field)) for field in fields(kind))
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
+
+
+@cache
+def _decoder(hint: Any) -> Decode:
+    """What makes a value of a type from plain data."""
+    origin, args = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and is_dataclass(hint):
+        if _has_kind(hint) and (others := hint.__subclasses__()):
+            decoders = {each.kind: _decoder_of(each) for each in cast(Any, (hint, *others))}
+            return lambda data: decoders[data["kind"]](data)
+        return _decoder_of(hint)
+    if origin in (Union, UnionType):
+        return _one_of([each for each in args if each is not NoneType])
+    if origin is Counter:
+        return Counter
+    if origin in (set, frozenset):
+        return cast(Decode, origin)
+    if origin is tuple and args[1:] != (Ellipsis,):
+        return tuple
+    if origin in (list, tuple, Sequence):
+        each, make = _decoder(args[0]), list if origin is list else tuple
+        return make if each is _as_it_is else lambda data: make([each(held) for held in data])
+    if origin in (dict, Mapping) and _decoder(args[1]) is not _as_it_is:
+        of = _decoder(args[1])
+        return lambda data: {name: of(held) for name, held in data.items()}
+    return _as_it_is
+
+
+def _as_it_is(data: Any) -> Any:
+    return data
+
+
+def _decoder_of(kind: type[Any]) -> Decode:
+    hints = get_type_hints(kind)
+    decoders = {field.name: _decoder(hints[field.name]) for field in fields(kind)}
+    named = _has_kind(kind)
+
+    def decode(data: Any) -> Any:
+        values = {name: decoders[name](held) for name, held in data.items() if not (named and name == "kind")}
+        return kind(**values)
+
+    return decode
+
+
+def _one_of(kinds: list[Any]) -> Decode:
+    """A value of a union: None or one type; unions of more are of plain values."""
+    if len(kinds) > 1:
+        return _as_it_is
+    decode = _decoder(kinds[0])
+    return lambda data: None if data is None else decode(data)
