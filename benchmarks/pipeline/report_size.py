@@ -25,12 +25,12 @@ import pyarrow as pa
 from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
-from gristmill.pipeline.report_data.samples import legs_with_rules, run_samples, task_of_samples
+from gristmill.pipeline.report_data.samples import run_samples, task_of_samples
 from gristmill.pipeline.report_data.survey import survey_legs
 from gristmill.pipeline.store.counts import Counts
 from gristmill.pipeline.store.partitions import new_part, write_table
-from gristmill.pipeline.store.records import MapTask, Phase, RejectsSettings
-from gristmill.pipeline.store.run_records import SegmentRules
+from gristmill.pipeline.store.records import MapTask, Phase, RejectsSettings, RuleSpec
+from gristmill.pipeline.store.run_records import SegmentRules, rules_by_segment
 from gristmill.pipeline.store.serialize import plain
 from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.stages import C4Quality, FinewebQuality, GopherQuality, GopherRepetition, KeepLanguages
@@ -79,7 +79,7 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
         C4Quality(),
         FinewebQuality(),
     ]
-    written = [{"stage": registry.spec_of(rule, rule.recipe_name()), "columns": {}, "texts": []} for rule in rules]
+    written = tuple(RuleSpec(registry.spec_of(rule, rule.recipe_name()), {}, ()) for rule in rules)
     names = [f"source_{k}" for k in range(sources)]
     totals: dict[str, dict[str, Counts]] = {rule.called: {name: Counts() for name in names} for rule in rules}
     parts, read = [], dict.fromkeys(names, 0)
@@ -125,7 +125,7 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
         )
         for name, n in read.items()
     ]
-    legs = legs_with_rules(store)
+    legs = list(rules_by_segment(store).values())
     entries += [
         entry(r.called, "rule", (type(r).__doc__ or "").split("\n")[0], r.model_dump(mode="json"), totals[r.called])
         for r in rules

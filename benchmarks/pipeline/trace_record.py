@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """How far one WARC record travels through the code: files entered and jumps between files, from bytes to Parquet.
 
-    python -m benchmarks.pipeline.trace_record [--calls]
+    python -m benchmarks.pipeline.trace_record [--recipe pages|shards] [--calls | --path]
 
-Runs `extract, gopher_quality, write` on a crawl of one page with the workers' tasks in this process, after a run on another
-page that loads and compiles everything, and counts what a worker calls: a jump is a call in another file than the call
-before it. Compiled kernels are not seen. Prints one JSON line; `--calls` lists every call, indented by its depth.
+Runs a recipe on a crawl of two pages with the workers' tasks in this process, after a run on other pages that loads and
+compiles everything, and counts what workers call, and what the driver calls beside it. `pages` is `extract,
+gopher_quality, write`; `shards` is `extract, gopher_quality, minhash_dedup, tokenize, pack`. A jump is a call in another
+file than the call before it. Compiled kernels are not seen. Prints one JSON line; `--calls` lists every call of workers,
+indented by its depth, `--path` the calls between `run` and the first stage's own code, both ends left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -43,25 +47,43 @@ def our_file(path: str) -> str:
     return place if place.split("/")[0] in OURS else ""
 
 
+RECIPES = {
+    "pages": "extract, gopher_quality, write",
+    "shards": "extract, gopher_quality, minhash_dedup, tokenize: {tokenizer: train, vocab_size: 300}, pack: {window_tokens: 1024}",
+}
+STAGE = "Extract.rewrite"  # the code of the first stage
+
+
 class Trace:
-    """Calls of our own code, in order."""
+    """Calls of our own code, in order; those of workers apart from those of the driver."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, int]] = []
-        self.depth = 0
+        self.driver: list[tuple[str, str, int]] = []
+        self.stack: list[tuple[str, str]] = []
+        self.at_work = False
+        self.path: list[tuple[str, str]] = []  # from `run` to the first stage
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         path = our_file(frame.f_code.co_filename)
         if not path:
             return
         if event == "call":
-            self.calls.append((path, frame.f_code.co_qualname, self.depth))
-            self.depth += 1
-        elif event == "return":
-            self.depth -= 1
+            name = frame.f_code.co_qualname
+            (self.calls if self.at_work else self.driver).append((path, name, len(self.stack)))
+            if self.at_work and not self.path and name == STAGE:
+                self.path = self.stack[1:]
+            self.stack.append((path, name))
+        elif event == "return" and self.stack:
+            self.stack.pop()
 
-    def jumps(self) -> int:
-        return sum(a[0] != b[0] for a, b in zip(self.calls, self.calls[1:], strict=False))
+
+def files_in(calls: list[tuple[str, str, int]]) -> Counter[str]:
+    return Counter(path for path, _, _ in calls)
+
+
+def jumps_in(calls: list[tuple[str, str, int]]) -> int:
+    return sum(a[0] != b[0] for a, b in itertools.pairwise(calls))
 
 
 def write_page(folder: Path, title: str) -> Path:
@@ -78,45 +100,82 @@ def write_page(folder: Path, title: str) -> Path:
     return folder
 
 
-def traced_run(folder: Path, title: str) -> Trace:
+def traced_run(folder: Path, title: str, recipe: str = "pages") -> Trace:
     folder.mkdir()
     crawl = write_page(folder / "crawl", title)
-    recipe = folder / "r.yaml"
-    recipe.write_text(
-        f"name: r\nsources: {{crawl: {{warc: {{path: {crawl}}}}}}}\nstages: [extract, gopher_quality, write]\n"
-    )
+    path = folder / "r.yaml"
+    stages = "".join(f"  - {line}\n" for line in lines_of(RECIPES[recipe]))
+    path.write_text(f"name: r\nsources: {{crawl: {{warc: {{path: {crawl}}}}}}}\nstages:\n{stages}")
     trace = Trace()
 
     def traced(tasks: list[Any], terms: Any) -> list[Any]:
         if tasks[0].kind in FOR_REPORTS:
-            return run_tasks(tasks, terms)
-        sys.setprofile(trace)
+            sys.setprofile(None)
+            try:
+                return run_tasks(tasks, terms)
+            finally:
+                sys.setprofile(trace)
+        trace.at_work = True
         try:
             return run_tasks(tasks, terms)
         finally:
-            sys.setprofile(None)
+            trace.at_work = False
 
+    loaded = recipes.load(path)
     with patch.object(executor, "run_tasks", traced):
-        summary = run(recipes.load(recipe), str(folder / "out"), Where(0), Quieter())
+        sys.setprofile(trace)
+        try:
+            summary = run(loaded, str(folder / "out"), Where(0), Quieter())
+        finally:
+            sys.setprofile(None)
     kept = [stage["kept"] for stage in summary.record["stages"]]
     if not kept or kept[-1] != 1:
         raise SystemExit(f"the page did not come through: {summary.record['stages']}")
     return trace
 
 
+def lines_of(stages: str) -> list[str]:
+    """Stages, of which settings may hold commas."""
+    lines: list[str] = []
+    for piece in stages.split(", "):
+        if lines and lines[-1].count("{") > lines[-1].count("}"):
+            lines[-1] += f", {piece}"
+        else:
+            lines.append(piece)
+    return [re.sub(r"^(\w+): \{", r"\1: {", line) for line in lines]
+
+
+def trace_of(recipe: str) -> Trace:
+    """The trace of a run on a page, after one on another page."""
+    with tempfile.TemporaryDirectory() as name:
+        traced_run(Path(name) / "first", "Another page", recipe)
+        return traced_run(Path(name) / "second", "The old mill", recipe)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--recipe", choices=RECIPES, default="pages")
     options.add_argument("--calls", action="store_true")
+    options.add_argument("--path", action="store_true")
     asked = options.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        traced_run(Path(name) / "first", "Another page")
-        trace = traced_run(Path(name) / "second", "The old mill")
-    if asked.calls:
-        for path, function, depth in trace.calls:
-            print(f"{'  ' * depth}{path}  {function}")
-    files = Counter(path for path, _, _ in trace.calls)
-    facts = {"files": len(files), "jumps": trace.jumps(), "calls": len(trace.calls)}
-    print(json.dumps({"what": "trace_record", **facts, "most": dict(files.most_common(5))}))
+    trace = trace_of(asked.recipe)
+    for path, function, depth in trace.calls if asked.calls else ():
+        print(f"{'  ' * depth}{path}  {function}")
+    for path, function in trace.path if asked.path else ():
+        print(f"{path}  {function}")
+    files = files_in(trace.calls)
+    facts = {
+        "what": "trace_record",
+        "recipe": RECIPES[asked.recipe],
+        "files": len(files),
+        "jumps": jumps_in(trace.calls),
+        "calls": len(trace.calls),
+        "most": dict(files.most_common(5)),
+        "driver_files": len(files_in(trace.driver)),
+        "driver_jumps": jumps_in(trace.driver),
+        "calls_from_run_to_a_stage": len(trace.path),
+    }
+    print(json.dumps(facts))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from gristmill.pipeline.look.volume import Volume, volumes
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.report.build import page_of
 from gristmill.pipeline.run.estimate import estimate
+from gristmill.pipeline.store.records import SlowDocument
 from tests.pipeline.runs import go, lines, save
 
 RECIPE = """
@@ -178,18 +179,12 @@ def test_the_slowest_of_many_parts_are_the_slowest_of_all() -> None:
     for start in range(0, 500, 37):
         part = Slowest()
         part.look("extract", batch.slice(start, 37), seconds[start : start + 37])
-        parts.add(json.loads(json.dumps(part.by_stage)))
+        parts.add(part.by_stage)
     assert whole.by_stage == parts.by_stage
     rows = whole.by_stage["extract"]
-    assert [row["seconds"] for row in rows] == sorted(seconds.tolist(), reverse=True)[:MOST]
+    assert [row.seconds for row in rows] == sorted(seconds.tolist(), reverse=True)[:MOST]
     first = int(seconds.argmax())
-    assert rows[0] == {
-        "uid": f"{first:016x}",
-        "url": f"http://a/{first}",
-        "source": None,
-        "bytes": 2 * first,
-        "seconds": seconds.max(),
-    }
+    assert rows[0] == SlowDocument(f"{first:016x}", f"http://a/{first}", None, 2 * first, seconds.max())
 
 
 @pytest.fixture(scope="module")
