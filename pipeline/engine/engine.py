@@ -79,10 +79,36 @@ class Engine:
         """The result of every task, and of every phase of a map task, by fingerprint. Tasks that are not required are
         for the report: they may fail, and where no workers are there yet none are started for a little work."""
         tasks = list(tasks)
-        results: dict[str, Result] = {}
-        missing: list[Task] = []
         if required:
             self.ui.expects(tasks)
+        results, missing = self.look_up(tasks, required)
+        if missing:
+            self.need(missing)
+            few = not required and not self.executor.started and sum(task.cost for task in missing) <= GROUP_BYTES
+            executor = InlineExecutor(self.journal.store) if few else self.executor
+            for task in missing:
+                self._waiting.pop(task.task, None)
+            executor.submit(missing)
+            if not few:
+                self.begin_work()
+            for task, result in executor.results():
+                self.accept(task, result)
+                results |= by_name(task, result)
+                if not few and task.kind not in NOT_JOURNALED:
+                    self.worked += 1
+                    self.count(task, result, anew=True)
+            self.journal.flush()
+        return {name: results[name] for task in tasks for name in names_in(task) if name in results}
+
+    def report(self, tasks: Sequence[Task]) -> list[Result]:
+        """The results of tasks for the report, in order, or why one failed."""
+        results = self.run(tasks, required=False)
+        return [results[task.task] for task in tasks]
+
+    def look_up(self, tasks: Sequence[Task], required: bool) -> tuple[dict[str, Result], list[Task]]:
+        """The results that are known, and tasks for the rest."""
+        results: dict[str, Result] = {}
+        missing: list[Task] = []
         for task in tasks:
             if isinstance(task, MapTask):
                 found, rest = resume(task, self.journal.done)
@@ -102,44 +128,15 @@ class Engine:
             if required:
                 self.requests.update(known.requests)
                 self.count(task, known, anew=False)
-        if missing:
-            self.need(missing)
-            few = not required and not self.executor.started and sum(task.cost for task in missing) <= GROUP_BYTES
-            results |= self._run_inline(missing) if few else self._run_on_executor(missing)
-            self.journal.flush()
-        return {name: results[name] for task in tasks for name in names_in(task) if name in results}
+        return results, missing
 
-    def report(self, tasks: Sequence[Task]) -> list[Result]:
-        """The results of tasks for the report, in order, or why one failed."""
-        results = self.run(tasks, required=False)
-        return [results[task.task] for task in tasks]
-
-    def _run_inline(self, tasks: list[Task]) -> dict[str, Result]:
-        executor = InlineExecutor(self.journal.store)
-        executor.submit(tasks)
-        results: dict[str, Result] = {}
-        for task, result in executor.results():
-            self._waiting.pop(task.task, None)
-            self.accept(task, result)
-            results |= by_name(task, result)
-        return results
-
-    def _run_on_executor(self, tasks: list[Task]) -> dict[str, Result]:
+    def begin_work(self) -> None:
+        """Before workers are given tasks: those that nothing waits for go with them."""
         if self.before_work is not None:
             self.before_work()
             self.before_work = None
         waiting, self._waiting = self._waiting, {}
-        for task in tasks:
-            waiting.pop(task.task, None)
-        self.executor.submit([*tasks, *waiting.values()])
-        results: dict[str, Result] = {}
-        for task, result in self.executor.results():
-            self.accept(task, result)
-            results |= by_name(task, result)
-            if task.kind not in NOT_JOURNALED:
-                self.worked += 1
-                self.count(task, result, anew=True)
-        return results
+        self.executor.submit([*waiting.values()])
 
     def count(self, task: Task, result: Result, anew: bool) -> None:
         if self.budget is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
@@ -166,7 +166,10 @@ class Execution:
             with engine:
                 with self.stopwatch.meter:
                     for wave in self.plan.waves():
-                        self.work(wave, engine)
+                        if isinstance(wave[0], GlobalNode):
+                            self.work_global(wave[0], engine)
+                        else:
+                            self.work_maps([node for node in wave if isinstance(node, MapNode)], engine)
                     self.take_numbers(engine)
                 self.stopwatch.start_seconds = executor.start_seconds
                 return self.end(engine)
@@ -245,32 +248,9 @@ class Execution:
                     f"kernels and tables made ready in {time.monotonic() - start:.0f} s; the next run finds them"
                 )
 
-    def work(self, wave: list[Node], engine: Engine) -> None:
-        """One wave: all its map nodes together, or one global stage."""
-        if isinstance(wave[0], GlobalNode):
-            self.work_global(wave[0], engine)
-            return
-        nodes = [node for node in wave if isinstance(node, MapNode)]
-        tasks, results = self.work_maps(nodes, engine)
-        for node in nodes:
-            if node.source is not None:
-                source = node.source.name
-                self.findings.extrapolate(source, self.inputs[source], tasks[node.name], results)
-            for task in tasks[node.name]:
-                self.take(task, results)
-        done = Counter(name for node in nodes for name in names_of(node))
-        self.waiting -= done
-        for segment in self.plan.segments:
-            if segment.name in done and not self.waiting[segment.name]:
-                self.finish_segment(segment, engine)
-        for node in nodes:
-            self.ui.ends(node)
-
-    def work_maps(
-        self, nodes: list[MapNode], engine: Engine
-    ) -> tuple[dict[str, list[MapTask]], dict[str, PhaseResult]]:
-        """The tasks of map nodes, and the result of every phase. Where some documents of a source are asked for and its
-        partitions have too few, more are read."""
+    def work_maps(self, nodes: list[MapNode], engine: Engine) -> None:
+        """Carry out the map nodes of a wave together. Where some documents of a source are asked for and its partitions
+        have too few, more are read."""
         tasks: dict[str, list[MapTask]] = {}
         results: dict[str, PhaseResult] = {}
         ever: dict[str, set[str]] = {node.name: set() for node in nodes}  # those that gave way to others are done too
@@ -280,20 +260,43 @@ class Execution:
                 tasks[node.name] = tasks_of_node(node, self.recipe, self.journal, self.inputs, self.fed(node))
                 ever[node.name].update(task.task for task in tasks[node.name])
                 self.ui.begins(node, len(ever[node.name]))
-            counted = {
-                task.task
-                for of_node in tasks.values()
-                for task in of_node
-                if engine.journal.documents_of(first_of(task)) is not None
-            }
-            results |= self.results(engine, tasks, results, counted)
+            waiting = self.without_results(tasks, results, without_counted=True)
+            results |= cast(dict[str, PhaseResult], engine.run(waiting))
             short = [
                 node
                 for node in nodes
                 if node.source is not None
                 and self.takes_more(node.source.name, tasks[node.name], results, engine.journal)
             ]
-        return tasks, results | self.results(engine, tasks, results)
+        results |= cast(dict[str, PhaseResult], engine.run(self.without_results(tasks, results)))
+        for node in nodes:
+            if node.source is not None:
+                source = node.source.name
+                self.findings.extrapolate(source, self.inputs[source], tasks[node.name], results)
+            for task in tasks[node.name]:
+                self.take(task, results)
+        self.finish_segments(nodes, engine)
+
+    def without_results(
+        self, tasks: Mapping[str, Sequence[MapTask]], known: Mapping[str, PhaseResult], without_counted: bool = False
+    ) -> list[MapTask]:
+        """The tasks of some nodes, less those whose results are `known`, and less those of which it is known how many
+        documents they give."""
+        self.at_work = {task.task: task for of_node in tasks.values() for task in of_node}
+        waiting = [task for task in self.at_work.values() if first_of(task) not in known]
+        if without_counted:
+            waiting = [task for task in waiting if self.journal.documents_of(first_of(task)) is None]
+        return waiting
+
+    def finish_segments(self, nodes: list[MapNode], engine: Engine) -> None:
+        """Finish the segments of which these were the last nodes."""
+        done = Counter(name for node in nodes for name in names_of(node))
+        self.waiting -= done
+        for segment in self.plan.segments:
+            if segment.name in done and not self.waiting[segment.name]:
+                self.finish_segment(segment, engine)
+        for node in nodes:
+            self.ui.ends(node)
 
     def takes_more(self, source: str, tasks: list[MapTask], results: dict[str, PhaseResult], journal: Journal) -> bool:
         """Have the partitions of a source given fewer documents than are asked for, and are there more? How many they
@@ -311,18 +314,6 @@ class Execution:
             journal.count_documents(first_of(task), given[task.key])
         self.inputs[source] = more.with_contents(self.store, check=self.check_inputs)
         return True
-
-    def results(
-        self,
-        engine: Engine,
-        tasks: Mapping[str, Sequence[MapTask]],
-        known: Mapping[str, PhaseResult],
-        without: Container[str] = (),
-    ) -> dict[str, PhaseResult]:
-        """The result of every phase of the tasks of some nodes, less those that are `known` and tasks `without`."""
-        self.at_work = {task.task: task for of_node in tasks.values() for task in of_node}
-        waiting = [task for name, task in self.at_work.items() if name not in without and first_of(task) not in known]
-        return cast(dict[str, PhaseResult], engine.run(waiting))
 
     def take(self, task: MapTask, results: Mapping[str, PhaseResult]) -> None:
         """Note the results of a task: its account, and its partition as each segment left it."""

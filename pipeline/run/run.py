@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from gristmill.pipeline import processes
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import Where
@@ -58,7 +61,8 @@ def run(
                 try:
                     money = None if budget is None else Budget(budget, recipe.head.prices)
                     running = Execution(recipe, store, where, ui, portion or Portion(), journal, check_inputs, money)
-                    return with_progress(running, metrics)
+                    with in_progress(running, metrics):
+                        return running.carry_out()
                 except RetiredFiles as error:
                     journal.bring_back(error.paths)
                     ui.note(f"{len(error.paths):,} files that the last run did not keep are needed; they are made anew")
@@ -67,8 +71,9 @@ def run(
                     ui.note(f"{error.path} is damaged or was changed; the work that wrote it is repeated")
 
 
-def with_progress(running: Execution, metrics: Watcher | None) -> Summary:
-    """Carry a run out, and let other processes see how far it is."""
+@contextlib.contextmanager
+def in_progress(running: Execution, metrics: Watcher | None) -> Iterator[None]:
+    """While a run is carried out, let other processes see how far it is."""
     size = sum(inputs.bytes for inputs in running.inputs.values())
     recorder = ProgressRecorder(
         running.ui,
@@ -81,4 +86,4 @@ def with_progress(running: Execution, metrics: Watcher | None) -> Summary:
     )
     running.recording = recorder
     with recording_progress(recorder, running.store, metrics) as running.ui:
-        return running.carry_out()
+        yield
