@@ -40,7 +40,7 @@ from gristmill.pipeline.leg.bound_rule import (
 from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.store.counts import Counts, Faults, check_chain
+from gristmill.pipeline.store.counts import Counts, check_chain
 from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten, read_list
 from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import (
@@ -160,7 +160,6 @@ class _Reading:
         self.spec = spec
         self.source = task.source
         self.count = Counts()
-        self.faults = Faults()
         self.log: list[str] = []
         file_name = f"{task.key}.{task.phases[0].task[:8]}"
         self.rejects = RejectsWriter(store, file_name, self.source, task.rejects, writers)
@@ -218,7 +217,7 @@ class _Reading:
                                 f"which are taken out: {reading.nuls:,}"
                             )
                         )
-                    self.faults.note(origin, reading)
+                    count.faults.note(origin, reading)
                     self.rejects.unread(self.source, reading)
                     count.seconds += time.perf_counter() - start
                     yield documents

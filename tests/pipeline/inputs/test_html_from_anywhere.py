@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,7 +17,7 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.alarms import alarms
-from gristmill.pipeline.store.counts import RunAccount
+from gristmill.pipeline.store.counts import Counts, RunAccount
 from tests.pipeline.runs import go, save, written
 
 
@@ -127,7 +128,7 @@ def test_texts_that_are_markup_are_extracted_or_alarmed_about(tmp_path: Path) ->
 def test_a_few_texts_that_begin_with_a_tag_raise_no_alarm(tmp_path: Path, markup: int, told: int) -> None:
     recipe = load(save(tmp_path / "r.yaml", "name: r\nsources: {s: {jsonl: {path: x}}}\nstages: [write]\n"))
     account = RunAccount()
-    account.add("s", {"s": {**account.of("s", "s").plain(), "docs_in": 100, "kept": 100, "noted": {"markup": markup}}})
+    account.add("s", {"s": Counts(docs_in=100, kept=100, noted=Counter(markup=markup))})
     assert len([alarm for alarm in alarms(make_plan(recipe), account, ended=True) if "are markup" in alarm]) == told
 
 

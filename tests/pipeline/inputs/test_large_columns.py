@@ -16,9 +16,11 @@ import gristmill.kernels.base.columns
 from gristmill.kernels.base.columns import text_column, widened
 from gristmill.pipeline.engine import worker
 from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.shuffle import shuffle
 from gristmill.pipeline.shuffle.spill import keep_table, one_batch, read_rows, write_rows
 from gristmill.pipeline.store.partitions import new_part, write_table
+from gristmill.pipeline.store.records import InputSpan, RoundTask, RowsHandle
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import go, lines, save, written
 
@@ -63,8 +65,8 @@ def test_rows_of_a_column_beyond_the_limit_come_back_whole(buckets: int, tmp_pat
         write_rows(store, "large.arrow", table, "key", buckets),
         write_rows(store, "small.arrow", rows_of_text(10), "key", buckets),
     ]
-    assert [facts["rows"] for facts in files] == [200, 10]
-    both = {"files": files, "by": "key"}
+    assert [file.rows for file in files] == [200, 10]
+    both = RowsHandle(tuple(files), "key")
     whole = [read_rows(store, both, bucket, buckets) for bucket in range(buckets)]
     read = pa.concat_tables([rows for rows in whole if rows is not None])
     assert len(read) == 210 and read.schema.field("text").type == pa.large_string()
@@ -72,9 +74,9 @@ def test_rows_of_a_column_beyond_the_limit_come_back_whole(buckets: int, tmp_pat
     expected = sorted(table["text"].to_pylist() + rows_of_text(10)["text"].to_pylist())
     assert sorted(read["text"].to_pylist()) == expected
     kept = keep_table(store, "kept", table)
-    again = read_rows(store, {"files": [kept]}, None, 1)
+    again = read_rows(store, RowsHandle((kept,)), None, 1)
     assert again is not None and again["text"].to_pylist() == table["text"].to_pylist()
-    small = read_rows(store, {"files": [files[1]]}, None, 1)
+    small = read_rows(store, RowsHandle((files[1],)), None, 1)
     assert small is not None and small.schema.field("text").type == pa.string()  # below the limit nothing changes
 
 
@@ -102,7 +104,7 @@ def test_only_what_is_too_large_is_widened(low: None) -> None:
 def part_of(store: Store, texts: list[str]) -> dict[str, Any]:
     table = pa.table({"uid": pa.array(range(len(texts)), pa.uint64()), "text": pa.array(texts)})
     facts = write_table(store, "documents.parquet", table)
-    origin = [{"source": "s", "path": "docs/large.jsonl.zst", "start": 0, "end": None}]
+    origin = [InputSpan("s", "docs/large.jsonl.zst", 0, None)]
     return new_part("k", "s", len(texts), sum(map(len, texts)), facts, origin)
 
 
@@ -152,14 +154,25 @@ def test_what_stumbles_over_the_limit_names_stage_part_file_and_remedy(
         raise pa.ArrowInvalid(f"{words} while concatenating arrays")
 
     monkeypatch.setattr(worker, "run_round", fails)
-    task = {"node": "my_dedup", "kind": "join", "key": "bucket 3", "out": str(tmp_path), "parts": [part]}
+    task = RoundTask(
+        task="t",
+        node="my_dedup",
+        kind="join",
+        key="bucket 3",
+        cost=1,
+        out=str(tmp_path),
+        stage=StageSpec(stage="x", settings={}, code=None),
+        method="m",
+        round=0,
+        parts=(part,),
+    )
     words = "offset overflow"
     [result] = worker.run_tasks([task])
     for expected in ("my_dedup, join bucket 3", "docs/large.jsonl.zst", "2 GB", "split large files", "max_bytes"):
-        assert expected in result["failed"]
+        assert expected in result.message
     words = "something else"
     [result] = worker.run_tasks([task])
-    assert "ArrowInvalid: something else" in result["failed"] and "2 GB" not in result["failed"]
+    assert "ArrowInvalid: something else" in result.message and "2 GB" not in result["failed"]
 
 
 STAGE = """
