@@ -1,9 +1,21 @@
-"""Which blocks of a page are kept, by the probability that each is main text."""
+"""Which blocks of a page are kept: what gradient-boosted trees make of the rows of features, and the choice by the
+probability that each block is main text.
+
+In a file a forest is flat arrays over all nodes of all trees. At node n a row goes to child[n] if its feature[n] is at
+most threshold[n], else to child[n] + 1. A leaf is its own child, with a threshold that nothing exceeds.
+
+The kernel walks no tree. Each node that splits rules out the leaves on its left for rows above its threshold; of the
+leaves that are left, the first is the row's (QuickScorer, Lucchese et al. 2015). So 64 rows meet a node at once, with
+their features turned into columns, and a tree's leaves are bits of 32. Measured: 5 ns for each tree and row (24 leaves,
+241 features), where walking eight rows down at once took 9.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
 import numpy as np
+
 from gristmill.kernels.base.compiled import kernel
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.wide import lowest

@@ -1,27 +1,36 @@
 """Features of every block of a page, from which a model tells main text from the rest: its own text, its place in the
-tree, its surroundings.
+tree, its surroundings; and for a second look, a first model's probabilities of the blocks around it.
 
-Time is linear in blocks and elements: sums over containers go up the tree once, and each block looks at LOOK_UP
-ancestors at most. No feature knows a language or a site; names in class and id count by what they mean
-(kernels/html/names.py).
+Text: no language is assumed. Letters, digits, punctuation and sentence ends are Unicode's (kernels/base/unicode.py);
+words are runs of letters, marks, digits and `_`. A page's title, description and JSON-LD often repeat its main text, so
+three consecutive words that a block shares with them are counted (hashed, ASCII letters in lower case).
+
+Tree: sums over the contents of each element, groups of like elements, and the chain of elements that leads to most of
+the text. Time is linear in blocks and elements: parents stand before their children, so one pass up and one pass down
+suffice, and each block looks at LOOK_UP ancestors at most. No feature knows a site; names in class and id count by what
+they mean (kernels/html/names.py).
+
+Context: main text is contiguous, but the first model sees each block alone. The second model also gets the first one's
+mean probability, weighted by characters, over the neighbors, the containers, the blocks on the same path, the section
+under the same heading, and the page.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
 import numpy as np
+
+from gristmill.kernels.base import bare
 from gristmill.kernels.base.bare import point_at
 from gristmill.kernels.base.compiled import helper, kernel
-from gristmill.kernels.base.unicode import DIGIT, LETTER, LOWER, MARK, NUMBER, PUNCTUATION, SYMBOL, TERMINAL, UPPER
-from typing import NamedTuple
 from gristmill.kernels.base.types import Array
-from typing import Any, NamedTuple
-from gristmill.kernels.base import bare
-from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base.unicode import DIGIT, LETTER, LOWER, MARK, NUMBER, PUNCTUATION, SYMBOL, TERMINAL, UPPER
 from gristmill.kernels.blocks import columns
 from gristmill.kernels.blocks.columns import ABOVE, BITS, FAR, FEATURES, KIND, KNOWN, LEVELS, REACHES
 from gristmill.kernels.html.names import TAGS
-from gristmill.kernels.blocks.columns import FEATURES, LEVELS
+
+# --- text: counts of each block ---------------------------------------------------------------------------------------
 
 # Columns of `counts`.
 COUNTS = (
@@ -245,6 +254,8 @@ def measure(text, start, properties, keys, values, counts, hashes) -> None:
         hashes[b] = whole
 
 
+# --- tree: sums, groups, chains ---------------------------------------------------------------------------------------
+
 # Columns of `sums` over what is inside an element.
 S_CHARACTERS, S_LINKED, S_PUNCTUATION, S_TERMINALS, S_BLOCKS, S_PROSE = range(6)
 PROSE = 60  # characters of a block of prose at least
@@ -273,11 +284,7 @@ def share(part, whole):
 
 @helper
 def is_prose(counts, linked):
-    return (
-        counts[CHARACTERS] >= PROSE
-        and counts[TERMINALS] > 0
-        and 2 * linked < counts[CHARACTERS]
-    )
+    return counts[CHARACTERS] >= PROSE and counts[TERMINALS] > 0 and 2 * linked < counts[CHARACTERS]
 
 
 @kernel
@@ -347,6 +354,8 @@ def chain(parent, sums, column, ranks):
         ranks[e] = rank
     return e
 
+
+# --- features of a block ----------------------------------------------------------------------------------------------
 
 LOOK_UP = 64
 
@@ -739,6 +748,8 @@ def block_features(page: Any, counts: Array, hashes: Array, page_kinds: int, roo
         around_features(page.tag, counts, page.linked, heading, page_kinds, out)
     return out, Tree(sums, path, of_element, heading)
 
+
+# --- context: columns for the second model ----------------------------------------------------------------------------
 
 CONTEXT = (
     "said", "said_-2", "said_-1", "said_+1", "said_+2", "said_within_4", "said_within_12",

@@ -1,18 +1,22 @@
 """Blocks as text or Markdown: an empty line between paragraphs, items of lists with their markers and indentation, in
-Markdown headings, quotes and definitions too.
+Markdown headings, quotes and definitions too; by where each element stands: the heading, list item, table, row, cell,
+code and quotes around it (one pass, since a parent comes before its children).
 
-For what has neither code nor rows of tables; stages/extract/render.py writes those, and says the same of the rest.
+Paragraphs are written here where there is neither code nor rows of tables; stages/extract/render.py writes those, and
+says the same of the rest.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
 import numpy as np
-from gristmill.kernels.base.compiled import kernel
-from gristmill.kernels.base.types import Array
-from gristmill.kernels.html.names import TAGS
+
 from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.types import Array, Bytes
+from gristmill.kernels.html.names import TAGS
+
+# --- places of elements -----------------------------------------------------------------------------------------------
 
 HEADING, ITEM, TABLE, ROW, CELL, CODE, QUOTES, TERM = range(8)  # columns of a place; elements by number, -1 for none
 NOWHERE = np.array([0, -1, -1, -1, -1, -1, 0, 0], np.int32)
@@ -108,6 +112,8 @@ def find_places(tag, parent, elements, what, nowhere, used, rows, item, deep, ne
             rows[e, HEADING] = kind - IN_HEADING
 
 
+# --- paragraphs -------------------------------------------------------------------------------------------------------
+
 LI, OL, DT, DD = (TAGS.index(name) for name in ("li", "ol", "dt", "dd"))
 NEWLINE, SPACE, DASH, DOT, ZERO, SHARP, QUOTE, COLON = (ord(character) for character in "\n -.0#>:")
 UNMARKED, PLANNED, WRITTEN = range(3)  # of an item's marker: it has none, it is still to come, it stands
@@ -124,7 +130,7 @@ def written_paragraphs(
     lists: Array,
     markdown: bool = False,
 ) -> bytes:
-    """`places` of the blocks and what is around each item (kernels/html/places.py); `lists`: int64[n, 3], an <ol>, the
+    """`places` of the blocks and what is around each item (`places_of`); `lists`: int64[n, 3], an <ol>, the
     number of its first item and the step to the next, of those that do not count from 1."""
     state, number = plan_markers(places, around, tag, parent, lists)
     page = (text, start, blocks, places, around, tag, parent)

@@ -1,8 +1,15 @@
-"""How well a text compresses: the size that greedy matching as in LZ4 would give, without writing it.
+"""What is counted of a text as it stands: characters by kind and by script, entropy, a few strings that pages are
+judged by; lines and paragraphs; the size that it compresses to.
 
-Our own estimate and not a library's, so that the figure never changes with a library's version: a match of 4 bytes or
-more, found through one table of the last place of each 4 bytes, at most 65,535 bytes back, costs 3 bytes and one for
-each 255 beyond 19; 15 literals or more in a row cost one byte more for each 255.
+A line is what is between newlines, without whitespace at its end; an empty one is no line. A paragraph is a run of
+lines with nothing blank between. DataTrove counts blank lines as lines (and as repeats of each other), and a line with
+a trailing space as different from the same line without; we do neither. Lines are equal when their 64-bit hashes are;
+`gristmill.kernels.words.repetition.repeats` counts them.
+
+The compressed size is what greedy matching as in LZ4 would give, without writing it: our own estimate and not a
+library's, so that the figure never changes with a library's version. A match of 4 bytes or more, found through one
+table of the last place of each 4 bytes, at most 65,535 bytes back, costs 3 bytes and one for each 255 beyond 19; 15
+literals or more in a row cost one byte more for each 255.
 """
 # ruff: noqa: SIM110 (loops and comparisons are written out: that is what compiles to fast code)
 
@@ -11,15 +18,28 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-import numpy as np
-from gristmill.kernels.base.bare import code_point, inlined, kernel
-from gristmill.kernels.base.unicode import DIGIT, LETTER, PUNCTUATION, SCRIPTS, SPACE, SYMBOL, UPPER, properties, script
 from functools import cache
+
+import numpy as np
+
+from gristmill.kernels.base.bare import code_point, inlined, kernel
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.base.unicode import DIGIT, TERMINAL, properties
+from gristmill.kernels.base.unicode import (
+    DIGIT,
+    LETTER,
+    PUNCTUATION,
+    SCRIPTS,
+    SPACE,
+    SYMBOL,
+    TERMINAL,
+    UPPER,
+    properties,
+    script,
+)
 from gristmill.kernels.lines.lines import find_newline, skip_space, skip_space_back
 from gristmill.kernels.words.words import HASH_FACTOR, HASH_START, eight_bytes, word_hash
-from gristmill.kernels.base.bare import inlined, kernel
+
+# --- characters -------------------------------------------------------------------------------------------------------
 
 # Columns of `character_counts`, and of `mentions`.
 CHARACTERS, NEWLINES, LETTERS, UPPER_CASE, DIGITS, SPACES, MARKS, HASHES, CURLY_BRACKETS, REPLACEMENTS = range(10)
@@ -180,7 +200,9 @@ def script_counts_plain(text: str) -> list[int]:
     return [counts[place] for place in range(len(SCRIPTS))]
 
 
-# Columns of the result.
+# --- lines and paragraphs ---------------------------------------------------------------------------------------------
+
+# Columns of `cut_lines`.
 BULLET_LINES, LIST_LINES, ELLIPSIS_LINES, TERMINAL_LINES, SHORT_LINES, LONGEST_LINE = range(6)
 LINE_COLUMNS = 6
 
@@ -324,6 +346,8 @@ def repeats_plain(parts: list[str]) -> list[int]:
         seen.add(part)
     return [len(parts), again, characters]
 
+
+# --- compression ------------------------------------------------------------------------------------------------------
 
 _SLOTS = 1 << 13
 _MULTIPLIER = np.uint32(2654435761)

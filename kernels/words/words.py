@@ -1,24 +1,41 @@
-"""Words of a text as arrays, for every signal that counts words; and words by whitespace.
+"""Words of a text as arrays, for every signal that counts words: words by whitespace or by Unicode's word boundaries,
+and counts over them.
 
 A word is kept as a 64-bit hash of its bytes, its length in characters and what it holds. Two different words of one
 text share a hash with a chance of 2**-64 a pair; the text of a word is never read again. Documents are processed in
 slices of 1 MB, so that words stay in cache.
+
+By Unicode (UAX 29, rules WB3 to WB16) a word is a segment with a letter or a number; segments of punctuation, symbols,
+emoji or space alone are no words. Where UAX 29 leaves a script to dictionaries: Han and Hiragana are one unit a
+character (which is the default rule too), a run of Katakana is one word but cut after 8 characters, and Thai, Lao,
+Khmer, Myanmar and the Tai scripts are cut after 3 letters with their marks: their words have about 3 such letters, so
+that counts and n-grams are comparable.
 """
 # ruff: noqa: SIM109, SIM114 (loops and comparisons are written out: that is what compiles to fast code)
 
 from __future__ import annotations
 
-from functools import cache
-import numpy as np
-from gristmill.kernels.base.bare import code_point, inlined, kernel
-from gristmill.kernels.base.types import Array
-from gristmill.kernels.base.unicode import LETTER, NUMBER, POINTS, SPACE, properties
-from gristmill.kernels.base.wide import bytes_before, eight_bytes
-from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
-from gristmill.kernels.base.unicode import DENSE, EMOJI, SCRIPTS, WORD_BREAKS, properties, script, word_break
 import statistics
-from gristmill.kernels.base.bare import inlined, kernel
-from gristmill.kernels.base.unicode import LETTER, NUMBER, properties
+from functools import cache
+
+import numpy as np
+
+from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.unicode import (
+    DENSE,
+    EMOJI,
+    LETTER,
+    NUMBER,
+    POINTS,
+    SCRIPTS,
+    SPACE,
+    WORD_BREAKS,
+    properties,
+    script,
+    word_break,
+)
+from gristmill.kernels.base.wide import bytes_before, eight_bytes
 
 HOLDS_LETTER, HOLDS_LETTER_OR_NUMBER = 1 << 32, 1 << 33  # bits beside a word's length
 
@@ -167,6 +184,8 @@ def word_hash_plain(word: bytes) -> int:
         h ^= h >> 32
     return h
 
+
+# --- words by Unicode's boundaries ------------------------------------------------------------------------------------
 
 _CLASS = 31  # lower bits of `boundary_marks()`: index into WORD_BREAKS, or DENSE_LETTER
 _PICTURE, _PLAIN = 1 << 8, 1 << 9  # Extended_Pictographic; an ASCII letter, digit or underscore
@@ -367,7 +386,9 @@ def _in_word(group: str, marks: Array) -> bool:
     return bool(first & (IS_LETTER | IS_NUMBER)) or first & _CLASS == _JOINER
 
 
-# Columns of the result.
+# --- counts over words ------------------------------------------------------------------------------------------------
+
+# Columns of `word_counts`.
 UNITS, WORDS, WITH_LETTERS, WORD_CHARACTERS, MEDIAN_TWICE, STOP_WORDS, STOP_WORD_OCCURRENCES = range(7)
 WORD_COLUMNS = 7
 LONGEST_COUNTED = 1023  # a longer word counts as one of this length in the median

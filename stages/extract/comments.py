@@ -13,7 +13,7 @@ import numpy as np
 from gristmill.classifiers.blocks.model import MeasuredPage
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks.columns import BIT_NAMES, FAR, KIND, KNOWN, SAYS, TO_BIT, TO_KIND
-from gristmill.kernels.blocks.text import WORDS
+from gristmill.kernels.blocks.features import WORDS
 
 LEAST_TEXT = 100  # words beside the comments, or they are the text
 

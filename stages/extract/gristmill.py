@@ -16,7 +16,7 @@ import numpy as np
 
 from gristmill.classifiers.blocks.model import BETA, BlockModel, MeasuredPage, load, measure_page
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.blocks.text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_TITLE, WORDS
+from gristmill.kernels.blocks.features import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_TITLE, WORDS
 from gristmill.kernels.html.hints import hints_of
 from gristmill.kernels.html.names import HEAD_JSON, HEAD_TITLE, TAGS
 from gristmill.kernels.html.segment import Page, segment

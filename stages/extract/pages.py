@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from gristmill.kernels.blocks.text import CHARACTERS, WORDS
+from gristmill.kernels.blocks.features import CHARACTERS, WORDS
 from gristmill.kernels.html.names import TAGS
 from gristmill.stages.extract.gristmill import SegmentedPage, visible_text
 

@@ -12,9 +12,9 @@ import numpy as np
 from gristmill.classifiers.blocks.model import MeasuredPage
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks.columns import LINK_SHARE
-from gristmill.kernels.blocks.text import WORDS
+from gristmill.kernels.blocks.features import WORDS
 from gristmill.kernels.html.names import TAGS
-from gristmill.kernels.html.places import tables_around
+from gristmill.kernels.html.paragraphs import tables_around
 from gristmill.kernels.html.segment import Page
 
 PREFORMATTED = np.zeros(256, np.bool_)

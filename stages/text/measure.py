@@ -12,22 +12,32 @@ import numpy as np
 from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import SCRIPTS, properties, script
-from gristmill.kernels.measures.character_counts import (
+from gristmill.kernels.measures.text_counts import (
     CHARACTER_COLUMNS,
+    LINE_COLUMNS,
     MENTION_COLUMNS,
     character_counts,
+    compressed_size,
+    compression_scratch,
+    cut_lines,
+    line_marks,
     mentions,
     script_counts,
 )
-from gristmill.kernels.measures.compression import compressed_size, compression_scratch
-from gristmill.kernels.measures.line_shape import LINE_COLUMNS, cut_lines, line_marks
-from gristmill.kernels.words.counts import LONGEST_COUNTED, WORD_COLUMNS, word_counts
 from gristmill.kernels.words.english import english_words
 from gristmill.kernels.words.english_rules import english_tables
 from gristmill.kernels.words.repetition import repeated_characters, repeats, repetition_scratch, sweep_table
 from gristmill.kernels.words.sentences import sentences
-from gristmill.kernels.words.uax29 import boundary_marks, boundary_words
-from gristmill.kernels.words.words import whitespace_words, word_marks, word_scratch
+from gristmill.kernels.words.words import (
+    LONGEST_COUNTED,
+    WORD_COLUMNS,
+    boundary_marks,
+    boundary_words,
+    whitespace_words,
+    word_counts,
+    word_marks,
+    word_scratch,
+)
 
 Units = Literal["whitespace", "uax29", "datatrove"]
 SLICE_BYTES = 1 << 20

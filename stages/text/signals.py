@@ -17,8 +17,8 @@ from pydantic import Field, field_validator, model_validator
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import SCRIPTS
-from gristmill.kernels.measures import character_counts as c, line_shape as l
-from gristmill.kernels.words import counts as w
+from gristmill.kernels.measures import text_counts as c
+from gristmill.kernels.words import words as w
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Signals
 from gristmill.stages.text.measure import Measures, Units, measure
@@ -90,12 +90,12 @@ SIGNALS: dict[str, Signal] = {
     "lines": Signal(("lines",), lambda m: m.line_repeats[:, 0]),
     "paragraphs": Signal(("lines",), lambda m: m.paragraph_repeats[:, 0]),
     "sentences": Signal(("sentences",), lambda m: m.sentences),
-    "bullet_line_share": Signal(("lines",), lambda m: share(m.lines[:, l.BULLET_LINES], m.line_repeats[:, 0])),
-    "list_line_share": Signal(("lines",), lambda m: share(m.lines[:, l.LIST_LINES], m.line_repeats[:, 0])),
-    "ellipsis_line_share": Signal(("lines",), lambda m: share(m.lines[:, l.ELLIPSIS_LINES], m.line_repeats[:, 0])),
-    "terminal_line_share": Signal(("lines",), lambda m: share(m.lines[:, l.TERMINAL_LINES], m.line_repeats[:, 0])),
-    "short_line_share": Signal(("lines",), lambda m: share(m.lines[:, l.SHORT_LINES], m.line_repeats[:, 0])),
-    "longest_line": Signal(("lines",), lambda m: m.lines[:, l.LONGEST_LINE]),
+    "bullet_line_share": Signal(("lines",), lambda m: share(m.lines[:, c.BULLET_LINES], m.line_repeats[:, 0])),
+    "list_line_share": Signal(("lines",), lambda m: share(m.lines[:, c.LIST_LINES], m.line_repeats[:, 0])),
+    "ellipsis_line_share": Signal(("lines",), lambda m: share(m.lines[:, c.ELLIPSIS_LINES], m.line_repeats[:, 0])),
+    "terminal_line_share": Signal(("lines",), lambda m: share(m.lines[:, c.TERMINAL_LINES], m.line_repeats[:, 0])),
+    "short_line_share": Signal(("lines",), lambda m: share(m.lines[:, c.SHORT_LINES], m.line_repeats[:, 0])),
+    "longest_line": Signal(("lines",), lambda m: m.lines[:, c.LONGEST_LINE]),
     "duplicate_line_share": Signal(("lines",), lambda m: share(m.line_repeats[:, 1], m.line_repeats[:, 0])),
     "duplicate_line_character_share": Signal(
         ("lines", "characters"), lambda m: share(m.line_repeats[:, 2], m.characters[:, c.CHARACTERS])
@@ -209,10 +209,8 @@ class TextSignals(Annotate):
 
 def number_of(language: str, names: list[str]) -> int:
     """The list of a language, by its own name first; one past the last where there is none."""
-    for name in (language, plain_name(language)):
-        if name in names:
-            return names.index(name)
-    return len(names)
+    name = language if language in names else plain_name(language)
+    return names.index(name) if name in names else len(names)
 
 
 def stop_words_of(path: str | None) -> dict[str, list[str]]:
