@@ -100,8 +100,8 @@ BASES: dict[str, str] = {
     "Sink": "gristmill.stages.stage",
     "Verdict": "gristmill.stages.stage",
     "RecipePath": "gristmill.stages.paths",
-    "above": "gristmill.stages.limits",
-    "below": "gristmill.stages.limits",
+    "above": "gristmill.stages.contract",
+    "below": "gristmill.stages.contract",
     "with_columns": "gristmill.stages.stage",
 }
 
