@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 from pydantic import Field, ValidationInfo, model_validator
 
 from gristmill.kernels.base.types import Array, Integers, Mask
-from gristmill.kernels.common.settings import Settings
+from gristmill.kernels.common.settings import Settings, of_a_recipe
 from gristmill.stages.documents import BASE, PAGE
 from gristmill.stages.frames import names_in
-from gristmill.stages.paths import of_a_recipe
 
 IDENTITY = ("uid", "source")  # what no stage changes
 MOST_REASONS = 64

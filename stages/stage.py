@@ -21,7 +21,7 @@ import pyarrow as pa
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gristmill.kernels.base.types import Array, Mask
-from gristmill.kernels.common.settings import SaysInOneLine, Settings
+from gristmill.kernels.common.settings import SaysInOneLine, Settings, of_a_recipe
 from gristmill.stages.checks import Complaint, RecipeContext, check_signal_name, snake_case
 from gristmill.stages.contract import (
     Applied,
@@ -51,7 +51,6 @@ from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.frames import ROW, names_in
 from gristmill.stages.inputs import InputAccess, InputFile, InputFiles
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents, documents_in
-from gristmill.stages.paths import of_a_recipe
 from gristmill.stages.state import State, changes, complaint, first_difference, state_of, state_of_generators
 
 MOST = 2**31 - 1  # counts of a document are int32
