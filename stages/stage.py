@@ -72,9 +72,10 @@ class Stage(Settings, ABC, metaclass=SaysInOneLine):
     def _limits_leave_something(self, info: ValidationInfo) -> Self:
         """A lower limit `min_x` is not above `max_x`, nor above what any document has: each would drop everything
         without a word. `tune` and the report's sliders may go there."""
-        for name in type(self).model_fields if of_a_recipe(info) else ():
+        names = [name for name in type(self).model_fields if name.startswith("min_")]
+        for name in names if names and of_a_recipe(info) else ():
             low = getattr(self, name)
-            if not name.startswith("min_") or not isinstance(low, int | float):
+            if not isinstance(low, int | float):
                 continue
             upper = f"max_{name.removeprefix('min_')}"
             high = getattr(self, upper, None)

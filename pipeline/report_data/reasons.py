@@ -97,9 +97,9 @@ def reasons_held(rule: Rule, view: pa.RecordBatch) -> list[Held]:
 def in_numbers(rule: Rule, limit: Limit, signals: Signals, value: float, bound: float) -> Held:
     """A limit that the document is beyond: `bound` is that of its row, unless the limit's own setting governs it."""
     own = bool(rule.governed(limit, signals)[0])
-    bound = setting_at(rule, limit.setting) if own else bound
+    threshold = setting_at(rule, limit.setting) if own else bound
     setting = limit.setting if own and isinstance(limit.setting, str) else None
-    return Held(rule.called, limit.reason, limit.signal, value, SIGNS[limit.side], bound, setting)
+    return Held(rule.called, limit.reason, limit.signal, value, SIGNS[limit.side], threshold, setting)
 
 
 # --- documents of a part ---------------------------------------------------------------------------------------------
