@@ -63,7 +63,7 @@ ENGINE: dict[str, tuple[str, ...]] = {
     "map": (
         "gristmill.pipeline.leg.map_task",
         "gristmill.pipeline.leg.bound_rule",
-        "gristmill.stages.read.markup",
+        "gristmill.stages.read.payload",
         *_DOCUMENTS,
     ),
     "sink": ("gristmill.pipeline.leg.conform",),  # of a segment that has one

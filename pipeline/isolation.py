@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RunFailed, in_words
-from gristmill.pipeline.processes import end_with_parent, exit_if_forked, how_it_ended
+from gristmill.pipeline.processes import end_with_parent, how_it_ended
 from gristmill.pipeline.store.records import MapResult, MapTask
 from gristmill.pipeline.store.serialize import plain, read_as
 
@@ -155,6 +155,17 @@ class CrashPolicy:
         finally:
             if self.watch:
                 faulthandler.cancel_dump_traceback_later()
+
+
+@contextlib.contextmanager
+def exit_if_forked() -> Iterator[None]:
+    """End a process that was forked in the block where it leaves it: it would repeat all that its parent does."""
+    pid = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != pid:
+            os._exit(1)
 
 
 # --- in the process that finds it dead --------------------------------------------------------------------------------

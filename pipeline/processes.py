@@ -257,17 +257,6 @@ def how_it_ended(code: int) -> str:
     return f"died of signal {-code}"
 
 
-@contextlib.contextmanager
-def exit_if_forked() -> Iterator[None]:
-    """End a process that was forked in the block where it leaves it: it would repeat all that its parent does."""
-    pid = os.getpid()
-    try:
-        yield
-    finally:
-        if os.getpid() != pid:
-            os._exit(1)
-
-
 # --- the fork server --------------------------------------------------------------------------------------------------
 #
 # Workers of this machine are forked from one process that has loaded their stages, once, while the driver makes its

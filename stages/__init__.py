@@ -100,8 +100,8 @@ BASES: dict[str, str] = {
     "Sink": "gristmill.stages.stage",
     "Verdict": "gristmill.stages.stage",
     "RecipePath": "gristmill.stages.paths",
-    "above": "gristmill.stages.limits",
-    "below": "gristmill.stages.limits",
+    "above": "gristmill.stages.contract",
+    "below": "gristmill.stages.contract",
     "with_columns": "gristmill.stages.stage",
 }
 
@@ -112,7 +112,8 @@ def __getattr__(name: str) -> Any:
     home = HOMES.get(name) or BASES.get(name)
     if home is None:
         raise AttributeError(f"module 'gristmill.stages' has no stage {name!r}; there are {', '.join(HOMES)}")
-    return getattr(import_module(home), name)
+    globals()[name] = found = getattr(import_module(home), name)  # once: after that the module has it
+    return found
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 from gristmill.stages.blend.cap_domains import CapDomains as CapDomains
 from gristmill.stages.blend.mix import Mix as Mix
 from gristmill.stages.blend.order import Order as Order
+from gristmill.stages.contract import above as above, below as below
 from gristmill.stages.dedup.bloom import BloomDedup as BloomDedup
 from gristmill.stages.dedup.decontaminate import (
     BenchmarkOverlap as BenchmarkOverlap,
@@ -27,7 +28,6 @@ from gristmill.stages.judge.llm_score import LlmScore as LlmScore
 from gristmill.stages.judge.ocr import Ocr as Ocr
 from gristmill.stages.judge.quantile_buckets import QuantileBuckets as QuantileBuckets
 from gristmill.stages.judge.threshold import Threshold as Threshold
-from gristmill.stages.limits import above as above, below as below
 from gristmill.stages.others.datatrove import Datatrove as Datatrove
 from gristmill.stages.others.indexes import DatasketchIndex as DatasketchIndex, DatatroveIndex as DatatroveIndex
 from gristmill.stages.others.nemo import Nemo as Nemo

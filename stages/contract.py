@@ -1,22 +1,31 @@
-"""What a stage may answer. Each answer is held against the contract by names, types and lengths, which costs
-microseconds a batch.
+"""The contract between stages and the engine: what a stage decides by (`Signals`), what it answers (`Verdict`,
+`Applied`, `Made`), what a rule declares (`Limit`), and the checks of every answer.
 
-Whoever breaks it is the stage, never a document: nothing is tried again on fewer documents, and none is quarantined.
+Answers are held against the contract by names, types and lengths, which costs microseconds a batch. Whoever breaks it
+is the stage, never a document: nothing is tried again on fewer documents, and none is quarantined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field, ValidationInfo, model_validator
 
+from gristmill.kernels.base.types import Array, Integers, Mask
+from gristmill.kernels.common.settings import Settings, of_a_recipe
 from gristmill.stages.documents import BASE, PAGE
+from gristmill.stages.frames import names_in
 
 IDENTITY = ("uid", "source")  # what no stage changes
 MOST_REASONS = 64
+Bound = float | Array  # of a limit: for all rows, or for each
 
 
 class CannotRun(Exception):
@@ -25,6 +34,277 @@ class CannotRun(Exception):
 
 class ContractBroken(CannotRun):
     """A stage answered with what no stage may; the message is for the person who wrote the stage."""
+
+
+class NoSuchSignal(AttributeError):
+    """A stage asked for a column that nobody put there: the recipe's fault, never a document's."""
+
+
+# --- what a stage decides by ------------------------------------------------------------------------------------------
+
+
+class Signals:
+    """Columns of a batch as numpy arrays, by name: `signals.words`, `signals.uid`."""
+
+    def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
+        self._batch = batch
+        self._coded: dict[str, tuple[list[str | None], Integers]] = {}
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def __getattr__(self, name: str) -> np.ndarray[Any, Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        values: np.ndarray[Any, Any] = self.column(name).to_numpy(zero_copy_only=False)
+        return values
+
+    def coded(self, name: str) -> tuple[list[str | None], Integers]:
+        """The values of a column of short texts, each once, and which of them each row has."""
+        if name not in self._coded:
+            codes = pc.dictionary_encode(self.column(name).cast("string"))
+            values = [*codes.dictionary.to_pylist(), None]
+            row = pc.fill_null(codes.indices, len(values) - 1).to_numpy(zero_copy_only=False)
+            self._coded[name] = values, row
+        return self._coded[name]
+
+    def column(self, name: str) -> pa.Array:
+        """The Arrow column itself, for text and where nulls matter."""
+        index = self._batch.schema.get_field_index(name)
+        if index < 0:
+            raise NoSuchSignal(
+                f"no signal {name!r} here; there are {names_in(self._batch.schema.names)}{who_adds(name)}"
+            )
+        column = self._batch.column(index)
+        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def who_adds(signal: str) -> str:
+    """What to call before, on a table of one's own. A run puts it in by itself."""
+    stages = import_module("gristmill.stages")
+    likely = sorted(stages.HOMES, key=lambda name: (name != "TextSignals", ".text." not in stages.HOMES[name]))
+    name = next((name for name in likely if signal in getattr(stages, name).adds), None)
+    return f". Measure it first: {name}()(table)" if name else ""
+
+
+def numbers_in(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.ChunkedArray:
+    """A signal as float64, null where there is none; texts and lists are no numbers."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.int8()).cast(pa.float64())
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+        raise CannotRun(f"{name!r} is of type {kind}, and a number is needed")
+    return column.cast(pa.float64(), safe=False)
+
+
+def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """The batch with columns added, or replaced where they are there already."""
+    for name, values in columns.items():
+        index = batch.schema.get_field_index(name)
+        batch = batch.append_column(name, values) if index < 0 else batch.set_column(index, name, values)
+    return batch
+
+
+# --- what a rule declares ---------------------------------------------------------------------------------------------
+
+
+class Range(Settings):
+    """A closed interval; an end that is absent is open."""
+
+    low: Annotated[float | None, Field(description="the lowest value in it")] = None
+    high: Annotated[float | None, Field(description="the highest value in it")] = None
+
+    @model_validator(mode="after")
+    def _ends_are_in_order(self, info: ValidationInfo) -> Self:
+        if of_a_recipe(info) and self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"low {self.low:,g} is above high {self.high:,g}: no value lies between them")
+        return self
+
+    def holds(self, values: np.ndarray[Any, Any]) -> Mask:
+        inside = np.ones(len(values), dtype=bool)
+        if self.low is not None:
+            inside &= values >= self.low
+        if self.high is not None:
+            inside &= values <= self.high
+        return inside
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Documents whose signal lies beyond a setting go, for a reason.
+
+    The signal may be a sum: `hash_ratio + ellipsis_ratio`. The setting is a path (`min_words`, `words.low`,
+    `max_top_grams.1`), null where nothing is tested, or a number that no setting moves.
+    """
+
+    signal: str
+    setting: str | float
+    side: Literal["low", "high"]  # low: what lies below goes; high: what lies above
+    reason: str
+
+    @property
+    def signals(self) -> list[str]:
+        return self.signal.split(" + ")
+
+    def values(self, signals: Signals) -> Array:
+        """What is bounded; NaN is within any bound."""
+        first, *others = (getattr(signals, name) for name in self.signals)
+        return cast(Array, sum(others, start=first))
+
+    def beyond(self, values: Array, bound: Bound) -> Mask:
+        """The bound is rounded as the values were: a share of exactly 0.3 is not above 0.3, whatever float32 makes of
+        it."""
+        if values.dtype == np.float32:
+            bound = np.asarray(bound, np.float32)
+        return cast(Mask, values < bound if self.side == "low" else values > bound)
+
+
+def below(signal: str, setting: str | float, reason: str) -> Limit:
+    """Drop where the signal is below the setting, or a number."""
+    return Limit(signal, setting, "low", reason)
+
+
+def above(signal: str, setting: str | float, reason: str) -> Limit:
+    """Drop where the signal is above the setting, or a number."""
+    return Limit(signal, setting, "high", reason)
+
+
+def signals_bounded(limits: Sequence[Limit]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for limit in limits for name in limit.signals))
+
+
+def setting_at(settings: Settings, path: str | float) -> float | None:
+    """The number at a path."""
+    place: object = settings
+    for step in path.split(".") if isinstance(path, str) else ():
+        if isinstance(place, Settings):
+            place = getattr(place, step)
+        else:
+            place = place[step] if isinstance(place, Mapping) else cast(Sequence[object], place)[int(step)]
+    number = place if isinstance(path, str) else path
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
+        raise TypeError(f"{number!r} is no number")
+    return number
+
+
+# --- what a stage answers ---------------------------------------------------------------------------------------------
+
+
+class Verdict:
+    """Keep, or drop with one named first reason; every reason that held is remembered, and a detail where one was
+    given.
+
+    Built by chaining: `Verdict.keep(n).drop(mask, "too_short").drop(other, "too_long")`.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.first = np.full(rows, -1, dtype=np.int16)  # index into reasons, -1 keeps
+        self.all = np.zeros(rows, dtype=np.uint64)  # one bit a reason
+        self.reasons: list[str] = []
+        self.details: dict[int, str] = {}
+
+    @classmethod
+    def keep(cls, rows: int) -> Verdict:
+        return cls(rows)
+
+    def drop(self, where: Any, reason: str, details: Sequence[str] | list[str] | None = None) -> Verdict:
+        """Drop the rows of a boolean mask (numpy or Arrow; null is false); `details` are aligned with the rows."""
+        mask = mask_of(where, reason, len(self.first))
+        if details is not None:
+            check_details(details, reason, len(self.first))
+        if reason not in self.reasons:
+            if len(self.reasons) == MOST_REASONS:
+                raise ContractBroken(f"a stage can name {MOST_REASONS} reasons at most")
+            self.reasons.append(reason)
+        index = self.reasons.index(reason)
+        newly = mask & (self.first < 0)
+        self.first[newly] = index
+        self.all[mask] |= np.uint64(1 << index)
+        if details is not None:
+            self.details.update({row: details[row] for row in np.flatnonzero(newly).tolist()})
+        return self
+
+    def drop_beyond(self, limits: Sequence[Limit], values: Sequence[Array], bounds: Sequence[Bound]) -> Verdict:
+        """Drop the rows whose value is beyond a limit's bound, for the limit's reason."""
+        for limit, value, bound in zip(limits, values, bounds, strict=True):
+            self.drop(limit.beyond(value, bound), limit.reason)
+        return self
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def kept(self) -> Mask:
+        return self.first < 0
+
+    def held(self, bit: int) -> Mask:
+        """The rows of which the reason of this number holds."""
+        rows: Mask = (self.all >> np.uint64(bit)) & np.uint64(1) == 1
+        return rows
+
+    def reason(self, row: int) -> str | None:
+        return self.reasons[self.first[row]] if self.first[row] >= 0 else None
+
+    def every_reason(self, row: int) -> list[str]:
+        return [name for bit, name in enumerate(self.reasons) if int(self.all[row]) >> bit & 1]
+
+
+def mask_of(where: Any, reason: str, rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """The rows to drop, from a mask of true and false (null is false). NaN is neither, and so no mask holds numbers."""
+    if not isinstance(reason, str) or not reason.strip():
+        raise ContractBroken(f"a document was dropped without a reason ({reason!r}); name one, such as `too_short`")
+    if isinstance(where, pa.Array | pa.ChunkedArray):
+        values = where.to_numpy(zero_copy_only=False)
+    else:
+        values = np.asarray(where)
+    if values.ndim != 1 or len(values) != rows:
+        raise ContractBroken(
+            f"{reason}: a mask of {'x'.join(map(str, values.shape)) or 'no'} rows for a verdict on {rows}"
+        )
+    if values.dtype == object:
+        with contextlib.suppress(pa.ArrowException, TypeError):
+            values = pa.array(values, pa.bool_(), from_pandas=True).fill_null(False).to_numpy(zero_copy_only=False)
+    if values.dtype != bool and rows:
+        raise ContractBroken(
+            f"{reason}: a mask of true and false was expected, not of {values.dtype}; compare, as in "
+            "`signals.words < 50`"
+        )
+    mask: np.ndarray[Any, np.dtype[np.bool_]] = values.astype(bool, copy=False)
+    return mask
+
+
+def check_details(details: Sequence[str], reason: str, rows: int) -> None:
+    if len(details) != rows:
+        raise ContractBroken(f"{reason}: {len(details)} details for a verdict on {rows} rows")
+
+
+class Made(NamedTuple):
+    """Documents that a stage made of others; all of them stay. `rows` are those of the batch that they were made of,
+    and each stands behind its own."""
+
+    batch: pa.RecordBatch
+    rows: np.ndarray[Any, np.dtype[np.int64]]
+
+    def between(self, batch: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:
+        """The rows of the batch that stay, and these where they belong, whatever the batch is a piece of."""
+        both = pa.concat_batches([batch.filter(pa.array(kept)), self.batch])
+        return both.take(pa.array(np.argsort(np.concatenate([np.flatnonzero(kept), self.rows]), kind="stable")))
+
+
+@dataclass
+class Applied:
+    """What a map stage made of a batch: row-aligned columns and a verdict on each row."""
+
+    batch: pa.RecordBatch
+    verdict: Verdict
+    # on each row, of a stage that works row by row: the slowest are reported
+    seconds: np.ndarray[Any, np.dtype[np.float64]] | None = None
+    # by name, how many of the documents kept have what the run's record should tell of
+    noted: Mapping[str, int] = field(default_factory=dict)
+    made: Made | None = None  # more documents, beside these
+
+
+# --- checks of answers ------------------------------------------------------------------------------------------------
 
 
 def signals_of(answer: Any, batch: pa.RecordBatch, declared: Iterable[str]) -> dict[str, pa.Array]:
@@ -149,13 +429,13 @@ def check_same_types(earlier: pa.Schema, now: pa.Schema) -> None:
     own."""
     if earlier.equals(now):
         return
-    types = {field.name: field.type for field in earlier}
-    for field in now:
-        if field.name not in types:
-            raise ContractBroken(f"{field.name!r} is in the answer on this batch, and was not on one before it")
-        if field.type != types[field.name]:
+    types = {column.name: column.type for column in earlier}
+    for column in now:
+        if column.name not in types:
+            raise ContractBroken(f"{column.name!r} is in the answer on this batch, and was not on one before it")
+        if column.type != types[column.name]:
             raise ContractBroken(
-                f"{field.name!r} is {field.type} here, and was {types[field.name]} in a batch before; name "
+                f"{column.name!r} is {column.type} here, and was {types[column.name]} in a batch before; name "
                 "the type, as in pa.array(values, pa.float64())"
             )
     absent = [name for name in types if name not in now.names]
@@ -220,13 +500,17 @@ def check_verdicts(function: str, made: Any, changes: Iterable[str] = ()) -> Non
     reason = made.column("reason")
     if reason.null_count < len(reason) and pc.any(pc.equal(pc.utf8_trim_whitespace(reason), "")).as_py():
         raise ContractBroken(f"{function}() dropped a document without a reason; name one, or leave it null")
-    for field in made.schema:
-        if field.name != "uid" and field.name not in changes and (field.name in BASE.names or field.name in PAGE.names):
+    for column in made.schema:
+        if (
+            column.name != "uid"
+            and column.name not in changes
+            and (column.name in BASE.names or column.name in PAGE.names)
+        ):
             raise ContractBroken(
-                f"{function}() answered with {field.name!r}, a column that every document has; give the "
+                f"{function}() answered with {column.name!r}, a column that every document has; give the "
                 "signal another name"
             )
-        check_type(field.name, field.type)
+        check_type(column.name, column.type)
 
 
 def check_documents(function: str, made: pa.Table, documents: pa.Table) -> None:

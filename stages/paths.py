@@ -18,12 +18,9 @@ from typing import Annotated, Any
 from pydantic import GetCoreSchemaHandler, SerializationInfo, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
-FOLDER, CONTENTS = "folder", "contents"
+from gristmill.kernels.common.settings import FOLDER
 
-
-def of_a_recipe(info: ValidationInfo) -> bool:
-    """Are settings those of a recipe, as a person wrote them?"""
-    return info.context is not None and FOLDER in info.context
+CONTENTS = "contents"
 
 
 @dataclass(frozen=True)

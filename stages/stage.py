@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self, cast
 
@@ -21,19 +21,37 @@ import pyarrow as pa
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gristmill.kernels.base.types import Array, Mask
-from gristmill.kernels.common.settings import SaysInOneLine, Settings
+from gristmill.kernels.common.settings import SaysInOneLine, Settings, of_a_recipe
 from gristmill.stages.checks import Complaint, RecipeContext, check_signal_name, snake_case
-from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, check_made, kind_of, signals_of
+from gristmill.stages.contract import (
+    Applied,
+    Bound,
+    CannotRun,
+    ContractBroken,
+    Limit,
+    Made,
+    NoSuchSignal,
+    Range,
+    Signals,
+    Verdict,
+    above,
+    below,
+    check_batch,
+    check_made,
+    kind_of,
+    numbers_in,
+    setting_at,
+    signals_bounded,
+    signals_of,
+    with_columns,
+)
 from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.frames import ROW, names_in
 from gristmill.stages.inputs import InputAccess, InputFile, InputFiles
-from gristmill.stages.limits import Bound, Limit, Range, above, below, setting_at, signals_bounded
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents, documents_in
-from gristmill.stages.paths import of_a_recipe
 from gristmill.stages.state import State, changes, complaint, first_difference, state_of, state_of_generators
-from gristmill.stages.verdict import Applied, Made, NoSuchSignal, Signals, Verdict, numbers_in
 
 MOST = 2**31 - 1  # counts of a document are int32
 
@@ -54,9 +72,10 @@ class Stage(Settings, ABC, metaclass=SaysInOneLine):
     def _limits_leave_something(self, info: ValidationInfo) -> Self:
         """A lower limit `min_x` is not above `max_x`, nor above what any document has: each would drop everything
         without a word. `tune` and the report's sliders may go there."""
-        for name in type(self).model_fields if of_a_recipe(info) else ():
+        names = [name for name in type(self).model_fields if name.startswith("min_")]
+        for name in names if names and of_a_recipe(info) else ():
             low = getattr(self, name)
-            if not name.startswith("min_") or not isinstance(low, int | float):
+            if not isinstance(low, int | float):
                 continue
             upper = f"max_{name.removeprefix('min_')}"
             high = getattr(self, upper, None)
@@ -271,19 +290,16 @@ class Rule(Map):
 
     def within_limits(self, signals: Signals, verdict: Verdict) -> Verdict:
         """The verdict, and all that lies beyond a limit dropped."""
-        for limit in self.limits:
-            verdict.drop(limit.beyond(self.values(limit, signals), self.bound(limit, signals)), limit.reason)
-        return verdict
+        return verdict.drop_beyond(self.limits, self.values(self.limits, signals), self.bounds(self.limits, signals))
 
-    def values(self, limit: Limit, signals: Signals) -> Array:
-        """What a limit bounds: NaN is within any."""
-        first, *others = (getattr(signals, name) for name in limit.signals)
-        return cast(Array, sum(others, start=first))
+    def values(self, limits: Sequence[Limit], signals: Signals) -> list[Array]:
+        """What each limit bounds: NaN is within any."""
+        return [limit.values(signals) for limit in limits]
 
-    def bound(self, limit: Limit, signals: Signals) -> Bound:
-        """The bound of all rows, or of each. NaN bounds nothing."""
-        number = setting_at(self, limit.setting)
-        return math.nan if number is None else number
+    def bounds(self, limits: Sequence[Limit], signals: Signals) -> list[Bound]:
+        """The bound of each limit, for all rows or for each. NaN bounds nothing."""
+        numbers = [setting_at(self, limit.setting) for limit in limits]
+        return [math.nan if number is None else number for number in numbers]
 
     def governed(self, limit: Limit, signals: Signals) -> Mask:
         """The rows whose bound is the limit's own setting, and not that of a table, say."""
@@ -477,14 +493,6 @@ class Global(Stage):
         for name, kind in self.added_types.items():
             kept = kept if name in kept.column_names else kept.append_column(name, pa.nulls(len(kept), kind))
         return back(kept.drop_columns([name for name in added if name in kept.column_names]))
-
-
-def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """The batch with columns added, or replaced where they are there already."""
-    for name, values in columns.items():
-        index = batch.schema.get_field_index(name)
-        batch = batch.append_column(name, values) if index < 0 else batch.set_column(index, name, values)
-    return batch
 
 
 __all__ = [

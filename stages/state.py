@@ -24,8 +24,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from gristmill.stages.contract import listed
-from gristmill.stages.verdict import Applied
+from gristmill.stages.contract import Applied, listed
 
 NOTHING = 0  # the digest of None, of what is absent, and of what cannot be looked into
 MOST_ENTRIES = 10_000  # of a container; a larger one is known by its length

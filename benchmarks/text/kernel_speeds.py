@@ -28,8 +28,7 @@ import pyarrow.parquet as pq
 from gristmill.kernels.base.columns import text_column
 from gristmill.stages import Boilerplate, C4Lines, Language, ParagraphLanguages, PersonalData, RefinedwebLines, Repair
 from gristmill.stages.stage import Map
-from gristmill.stages.text.measure import SLICE_BYTES, measure
-from gristmill.stages.text.signals import number_of, stop_words_of, table_of
+from gristmill.stages.text.signals import SLICE_BYTES, measure, number_of, stop_words_of, table_of
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "rule_verdicts.parquet"
 

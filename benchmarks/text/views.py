@@ -31,7 +31,7 @@ from gristmill.stages import (
     OneView,
     TextSignals,
 )
-from gristmill.stages.extract.views import other_uids
+from gristmill.stages.extract.choices import other_uids
 
 VIEWS = {"full": ["full"], "precise": ["precise"], "one_view": ["full", "precise"]}
 RULES = [

@@ -1,8 +1,8 @@
 """The model that tells main text from the rest of a page: two forests over features of blocks, and the choice of the
 blocks to keep.
 
-The first forest sees each block by itself (kernels/blocks/features.py); the second sees what the first said of the
-blocks around it as well (kernels/blocks/context.py). Blocks are sorted by probability and cut where the expected
+The first forest sees each block by itself, the second also what the first said of the blocks around it
+(kernels/blocks/features.py). Blocks are sorted by probability and cut where the expected
 F-measure is highest: after k blocks it is (1 + B) * (words expected in the k) / (words in the k + B * words expected on
 the page), with B the square of BETA.
 
@@ -24,13 +24,18 @@ import numpy as np
 
 from gristmill.kernels.base.types import Array, Bytes
 from gristmill.kernels.base.unicode import properties
-from gristmill.kernels.blocks import text as block_text
-from gristmill.kernels.blocks.choice import choose
+from gristmill.kernels.blocks.choice import BrokenForest, Forest, Splits, check, choose, predict, splits_of
 from gristmill.kernels.blocks.columns import FEATURES
-from gristmill.kernels.blocks.context import COLUMNS, CONTEXT, context_features
-from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, Splits, check, predict, splits_of
-from gristmill.kernels.blocks.features import block_features
-from gristmill.kernels.blocks.text import hints, measure
+from gristmill.kernels.blocks.features import (
+    COLUMNS,
+    CONTEXT,
+    COUNTS,
+    WORDS,
+    block_features,
+    context_features,
+    hints,
+    measure,
+)
 from gristmill.kernels.html.segment import Page
 
 SHIPPED = Path(__file__).parent / "models" / "blocks.npz"
@@ -80,7 +85,7 @@ class BlockModel:
 
     def keep(self, probability: Array, measured: MeasuredPage, beta: float = BETA) -> Array:
         """bool[blocks]; recall counts `beta` times as much as precision."""
-        words = np.ascontiguousarray(measured.counts[:, block_text.WORDS])
+        words = np.ascontiguousarray(measured.counts[:, WORDS])
         return choose_blocks(probability, words, self.sharpness, beta)
 
 
@@ -89,7 +94,7 @@ def measure_page(data: Bytes, page: Page, kinds: Array, starts: Array, ends: Arr
     calls itself."""
     table = properties()
     blocks = len(page.element)
-    counts, hashes = np.empty((blocks, len(block_text.COUNTS)), np.int32), np.empty(blocks, np.uint64)
+    counts, hashes = np.empty((blocks, len(COUNTS)), np.int32), np.empty(blocks, np.uint64)
     keys, values = hints(data, kinds, starts, ends, table)
     measure(page.text, page.start, table, keys, values, counts, hashes)
     rows, tree = block_features(page, counts, hashes, known, len(CONTEXT))

@@ -18,10 +18,9 @@ import numpy as np
 
 from gristmill.classifiers.blocks.model import BlockModel, MeasuredPage, add_context, choose_blocks
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.blocks import text as block_text
+from gristmill.kernels.blocks.choice import Forest, predict, splits_of
 from gristmill.kernels.blocks.columns import AT_AROUND, AT_WINDOWS, FEATURES
-from gristmill.kernels.blocks.context import CONTEXT
-from gristmill.kernels.blocks.decision_trees import Forest, predict, splits_of
+from gristmill.kernels.blocks.features import CONTEXT, WORDS
 from gristmill.kernels.html.segment import Page
 
 WORD = re.compile(r"\w+")
@@ -115,7 +114,7 @@ def sample(examples: list[Example], columns: Array, blocks: int) -> tuple[Array,
         seen = np.flatnonzero(~np.isnan(example.labels))
         if not len(seen):
             continue
-        weight = example.measured.counts[seen, block_text.WORDS] + 2.0
+        weight = example.measured.counts[seen, WORDS] + 2.0
         weight /= weight.sum()
         likely = np.minimum(1, blocks * weight + blocks / 3 / len(seen))
         taken = random.random(len(seen)) < likely
@@ -155,7 +154,7 @@ def fit(examples: list[Example], settings: ForestSettings, columns: Array) -> Fo
 
 
 def flatten_trees(trees: Any, columns: Array) -> Forest:
-    """scikit-learn's trees as kernels/blocks/decision_trees.py reads them, with the columns of the whole matrix."""
+    """scikit-learn's trees as kernels/blocks/choice.py reads them, with the columns of the whole matrix."""
     columns_of_nodes: tuple[list[Any], ...] = ([], [], [], [])
     feature, threshold, child, value = columns_of_nodes
     root: list[int] = []

@@ -12,7 +12,7 @@ from typing import Any
 
 import gristmill.stages as stages
 from gristmill.pipeline.recipe import registry
-from gristmill.stages.limits import Limit
+from gristmill.stages.contract import Limit
 from gristmill.stages.stage import Reader, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,8 +37,7 @@ def declared_limits(kind: type[Stage]) -> tuple[Limit, ...]:
 
 CONTRACT = (
     "gristmill.stages.stage",
-    "gristmill.stages.limits",
-    "gristmill.stages.verdict",
+    "gristmill.stages.contract",
     "gristmill.stages.documents",
 )
 

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from gristmill.kernels.base.types import Array, Bytes, Offsets
 
 LARGEST_STRING = 2**31 - 1  # bytes that offsets of 32 bits can count
+# Types with one buffer of bytes and one of offsets.
+BYTES = frozenset(kind.id for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()))
 
 
 class TextColumn(NamedTuple):
@@ -48,11 +50,19 @@ def text_column(array: pa.Array | pa.ChunkedArray) -> TextColumn:
 def value_bytes(batch: pa.RecordBatch | pa.Table) -> int:
     """How many bytes the values of a batch take. `nbytes` also counts what lies under nulls and whether there is room
     to mark them, which depends on how the batch was put together."""
-    return sum(_value_bytes(chunk) for column in batch.columns for chunk in getattr(column, "chunks", [column]))
+    total = 0
+    for column in batch.columns:
+        for chunk in getattr(column, "chunks", [column]):
+            total += _value_bytes(chunk)
+    return total
 
 
 def _value_bytes(array: pa.Array) -> int:
     kind, count = array.type, len(array)
+    if pa.types.is_primitive(kind):
+        return (count * kind.bit_width + 7) // 8
+    if kind.id in BYTES:
+        return 4 * count + (pc.sum(pc.binary_length(array)).as_py() or 0)
     if isinstance(array, pa.ExtensionArray):
         return _value_bytes(array.storage)
     if isinstance(array, pa.DictionaryArray):
@@ -61,9 +71,7 @@ def _value_bytes(array: pa.Array) -> int:
         return sum(_value_bytes(part) for part in array.flatten())
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return 4 * count + _value_bytes(array.flatten())
-    if _binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return 4 * count + (pc.sum(pc.binary_length(array)).as_py() or 0)
-    return (count * kind.bit_width + 7) // 8 if pa.types.is_primitive(kind) else int(array.nbytes)
+    return int(array.nbytes)
 
 
 def text_array(data: Bytes, offsets: Offsets, like: pa.Array) -> pa.Array:
@@ -111,12 +119,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 def _plain(array: pa.Array) -> pa.Array:
     """The array with one buffer of bytes: views, dictionaries and the null type are converted."""
     kind = array.type
-    if (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    ):
+    if kind.id in BYTES:
         return array
     if pa.types.is_dictionary(kind):
         return _plain(array.dictionary_decode())

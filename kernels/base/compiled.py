@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, update_wrapper
 from importlib import import_module
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -37,8 +38,8 @@ class Deferred:
 
         return compiler.type_of(self.compiled)
 
-    def __call__(self, *arguments: Any) -> Any:
-        return self.compiled(*arguments)
+    # Calling it calls the compiled function, without a Python call between.
+    __call__ = property(attrgetter("compiled"))
 
 
 def kernel(function: F, **options: Any) -> F:

@@ -1,9 +1,18 @@
 """Features of every block of a page, from which a model tells main text from the rest: its own text, its place in the
-tree, its surroundings.
+tree, its surroundings; and for a second look, a first model's probabilities of the blocks around it.
 
-Time is linear in blocks and elements: sums over containers go up the tree once, and each block looks at LOOK_UP
-ancestors at most. No feature knows a language or a site; names in class and id count by what they mean
-(kernels/html/names.py).
+Text: no language is assumed. Letters, digits, punctuation and sentence ends are Unicode's (kernels/base/unicode.py);
+words are runs of letters, marks, digits and `_`. A page's title, description and JSON-LD often repeat its main text, so
+three consecutive words that a block shares with them are counted (hashed, ASCII letters in lower case).
+
+Tree: sums over the contents of each element, groups of like elements, and the chain of elements that leads to most of
+the text. Time is linear in blocks and elements: parents stand before their children, so one pass up and one pass down
+suffice, and each block looks at LOOK_UP ancestors at most. No feature knows a site; names in class and id count by what
+they mean (kernels/html/names.py).
+
+Context: main text is contiguous, but the first model sees each block alone. The second model also gets the first one's
+mean probability, weighted by characters, over the neighbors, the containers, the blocks on the same path, the section
+under the same heading, and the page.
 """
 
 from __future__ import annotations
@@ -12,28 +21,341 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.bare import helper
-from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base import bare
+from gristmill.kernels.base.bare import point_at
+from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.blocks import columns, text as block_text
+from gristmill.kernels.base.unicode import DIGIT, LETTER, LOWER, MARK, NUMBER, PUNCTUATION, SYMBOL, TERMINAL, UPPER
+from gristmill.kernels.blocks import columns
 from gristmill.kernels.blocks.columns import ABOVE, BITS, FAR, FEATURES, KIND, KNOWN, LEVELS, REACHES
-from gristmill.kernels.blocks.tree import (
-    PROSE,
-    S_BLOCKS,
-    S_CHARACTERS,
-    S_LINKED,
-    S_PROSE,
-    S_PUNCTUATION,
-    S_TERMINALS,
-    Chain,
-    ElementGroups,
-    chain,
-    is_prose,
-    share,
-    sum_up,
-    tree_shape,
-)
 from gristmill.kernels.html.names import TAGS
+
+# --- text: counts of each block ---------------------------------------------------------------------------------------
+
+# Columns of `counts`.
+COUNTS = (
+    "characters", "words", "letters", "upper", "digits", "punctuation", "terminals", "commas", "symbols", "lines",
+    "last", "first",
+    "triples", "in_json", "in_meta", "in_title",
+)  # fmt: skip
+(
+    CHARACTERS,
+    WORDS,
+    LETTERS,
+    UPPERS,
+    DIGITS,
+    PUNCTUATIONS,
+    TERMINALS,
+    COMMAS,
+    SYMBOLS,
+    LINES,
+    LAST,
+    FIRST,
+    TRIPLES,
+    IN_JSON,
+    IN_META,
+    IN_TITLE,
+) = range(len(COUNTS))
+# Values of `last` and `first`.
+OTHER, ENDS_SENTENCE, COLON, PUNCTUATED, DIGITAL, SMALL, CAPITAL, CASELESS = range(8)
+
+# Sources of a hint's words: bits of the values in the table of hints.
+FROM_TITLE, FROM_META, FROM_JSON = 1, 2, 4
+HINT_BYTES = 1 << 18  # of a page's title, meta tags and JSON-LD together; more than that is not read
+SEED, TITLE_SEED, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x9AE16A3B2F90404F), np.uint64(0x9E3779B97F4A7C15)
+
+
+@helper
+def mixed(hash_, value):
+    hash_ = (hash_ ^ np.uint64(value)) * PRIME
+    return hash_ ^ (hash_ >> np.uint64(29))
+
+
+@helper
+def triple(first, second, third):
+    return mixed(mixed(mixed(SEED, first), second), third)
+
+
+@helper
+def title_word(word):
+    return mixed(TITLE_SEED, word)
+
+
+@helper
+def remember(keys, values, key, value):
+    mask = np.uint64(len(keys) - 1)
+    place = key & mask
+    while keys[place] != 0 and keys[place] != key:
+        place = (place + np.uint64(1)) & mask
+    keys[place] = key
+    values[place] |= value
+
+
+@helper
+def recall(keys, values, key):
+    mask = np.uint64(len(keys) - 1)
+    place = key & mask
+    while keys[place] != 0:
+        if keys[place] == key:
+            return values[place]
+        place = (place + np.uint64(1)) & mask
+    return np.uint8(0)
+
+
+@helper
+def escaped(data, i, end):
+    """The character of the JSON escape whose backslash is at i, and its length; a broken escape is a space."""
+    if i + 1 >= end:
+        return np.int64(32), 1
+    if data[i + 1] != 117 or i + 5 >= end:  # \n, \t, \", \/ ...: none belongs to a word
+        return np.int64(32), 2
+    value = np.int64(0)
+    for k in range(i + 2, i + 6):
+        c = np.int64(data[k])
+        if 48 <= c <= 57:
+            value = value * 16 + c - 48
+        elif 97 <= c | 32 <= 102:
+            value = value * 16 + (c | 32) - 87
+        else:
+            return np.int64(32), 2
+    return value, 6
+
+
+@kernel
+def hints(data, kinds, starts, ends, properties) -> tuple[Any, Any]:
+    """A hash table of the words of a page's title, and of the word triples of its meta tags and JSON-LD.
+
+    `kinds` are FROM_TITLE, FROM_META, FROM_JSON for spans of the page's bytes.
+    """
+    total = 0
+    for s in range(len(kinds)):
+        total += min(max(ends[s] - starts[s], 0), HINT_BYTES) + 1
+    size = 16
+    while size < min(total, HINT_BYTES) // 2 + 2:
+        size *= 2  # a word and what ends it take two bytes at least, so that a place is always free
+    keys, values = np.zeros(size, np.uint64), np.zeros(size, np.uint8)
+    remaining = HINT_BYTES
+    for s in range(len(kinds)):
+        kind = kinds[s]
+        i, end = starts[s], min(ends[s], starts[s] + max(remaining, 0))
+        remaining -= max(end - i, 0) + 1
+        before, last, word, inside = np.uint64(0), np.uint64(0), SEED, False
+        while i <= end:
+            if i == end:
+                c, length = np.int64(32), 1
+            elif kind == FROM_JSON and data[i] == 92:
+                c, length = escaped(data, i, end)
+            else:
+                c, length = point_at(data, i, end)
+            i += length
+            if properties[c] & (LETTER | MARK | NUMBER) or c == 95:
+                word = mixed(word, c | 32 if 65 <= c <= 90 else c)
+                inside = True
+            elif inside:
+                if kind == FROM_TITLE:
+                    remember(keys, values, title_word(word) | np.uint64(1), np.uint8(kind))
+                else:
+                    if before != 0:
+                        remember(keys, values, triple(before, last, word) | np.uint64(1), np.uint8(kind))
+                    before, last = last, word
+                word, inside = SEED, False
+    return keys, values
+
+
+@kernel
+def measure(text, start, properties, keys, values, counts, hashes) -> None:
+    """Fills counts[block, column of COUNTS] and a hash of each block's text."""
+    for b in range(len(start) - 1):
+        i, end = start[b], start[b + 1]
+        characters = words = letters = upper = digits = punctuation = terminals = commas = symbols = triples = (
+            in_json
+        ) = in_meta = in_title = 0
+        lines = 1
+        first = last = OTHER
+        before, previous, word, inside = np.uint64(0), np.uint64(0), SEED, False
+        whole = SEED
+        while i <= end:
+            if i == end:
+                c, length = np.int64(32), 1
+            else:
+                c, length = point_at(text, i, end)
+                characters += 1
+                whole = mixed(whole, c)
+            i += length
+            p = properties[c]
+            if p & (LETTER | MARK | NUMBER) or c == 95:
+                word = mixed(word, c | 32 if 65 <= c <= 90 else c)
+                inside = True
+                if p & LETTER:
+                    letters += 1
+                    if p & UPPER:
+                        upper += 1
+                        kind = CAPITAL
+                    else:
+                        kind = SMALL if p & LOWER else CASELESS
+                elif p & DIGIT:
+                    digits += 1
+                    kind = DIGITAL
+                elif c == 95:
+                    punctuation += 1
+                    kind = PUNCTUATED
+                else:
+                    kind = OTHER
+                if characters == 1:
+                    first = kind
+                last = kind
+                continue
+            if inside:
+                words += 1
+                if recall(keys, values, title_word(word) | np.uint64(1)) & FROM_TITLE:
+                    in_title += 1
+                if before != 0:
+                    triples += 1
+                    sources = recall(keys, values, triple(before, previous, word) | np.uint64(1))
+                    in_json += (sources & FROM_JSON) != 0
+                    in_meta += (sources & FROM_META) != 0
+                before, previous = previous, word
+                word, inside = SEED, False
+            if i > end:
+                break
+            if c == 10:
+                lines += 1
+            if p & TERMINAL:
+                terminals += 1
+            if p & PUNCTUATION:
+                punctuation += 1
+                if c == 44 or c == 59 or c == 0x3001 or c == 0xFF0C or c == 0x60C:
+                    commas += 1
+                if p & TERMINAL:
+                    kind = ENDS_SENTENCE
+                elif c == 58 or c == 0xFF1A:
+                    kind = COLON
+                else:
+                    kind = (
+                        last if last == ENDS_SENTENCE else PUNCTUATED
+                    )  # a quote or bracket that closes after the full stop
+            else:
+                symbols += (p & SYMBOL) != 0
+                kind = OTHER
+            if characters == 1:
+                first = kind
+            last = kind
+        row = counts[b]
+        row[CHARACTERS], row[WORDS], row[LETTERS], row[UPPERS], row[DIGITS] = characters, words, letters, upper, digits
+        row[PUNCTUATIONS], row[TERMINALS], row[COMMAS], row[SYMBOLS], row[LINES] = (
+            punctuation,
+            terminals,
+            commas,
+            symbols,
+            lines,
+        )
+        row[LAST], row[FIRST], row[TRIPLES] = last, first, triples
+        row[IN_JSON], row[IN_META], row[IN_TITLE] = in_json, in_meta, in_title
+        hashes[b] = whole
+
+
+# --- tree: sums, groups, chains ---------------------------------------------------------------------------------------
+
+# Columns of `sums` over what is inside an element.
+S_CHARACTERS, S_LINKED, S_PUNCTUATION, S_TERMINALS, S_BLOCKS, S_PROSE = range(6)
+PROSE = 60  # characters of a block of prose at least
+
+
+class ElementGroups(NamedTuple):
+    """Elements with the same parent, tag and first class, as `tree_shape` fills them."""
+
+    of_element: Array  # int32[elements]; -1 where no block is inside the element
+    index: Array  # int32[elements]: the element's place in its group, from 0
+    sizes: Array  # int32[groups]
+    sums: Array  # int64[groups, S_...]
+
+
+class Chain(NamedTuple):
+    """The way from the root down to most of a page's text."""
+
+    rank: Array  # int32[elements]: 0 for the root; -1 beside the chain
+    end: int  # the innermost element
+
+
+@helper
+def share(part, whole):
+    return np.float32(part) / np.float32(whole) if whole > 0 else np.float32(0)
+
+
+@helper
+def is_prose(counts, linked):
+    return counts[CHARACTERS] >= PROSE and counts[TERMINALS] > 0 and 2 * linked < counts[CHARACTERS]
+
+
+@kernel
+def sum_up(parent, element, linked, counts, sums):
+    """sums[element, S_...] over the blocks inside each element; a parent stands before its children."""
+    for b in range(len(element)):
+        row, c = sums[element[b]], counts[b]
+        row[S_CHARACTERS] += c[CHARACTERS]
+        row[S_LINKED] += min(linked[b], c[CHARACTERS])
+        row[S_PUNCTUATION] += c[PUNCTUATIONS]
+        row[S_TERMINALS] += c[TERMINALS]
+        row[S_BLOCKS] += 1
+        if is_prose(c, linked[b]):
+            row[S_PROSE] += c[CHARACTERS]
+    for e in range(len(parent) - 1, 0, -1):
+        if parent[e] >= 0:
+            sums[parent[e]] += sums[e]
+
+
+@kernel
+def tree_shape(parent, alike, sums, path, groups):
+    """Fills a hash of each element's path, and the groups of like elements."""
+    n = len(parent)
+    size = 16
+    while size < 2 * n:
+        size *= 2
+    keys, numbers = np.zeros(size, np.uint64), np.zeros(size, np.int32)
+    mask = np.uint64(size - 1)
+    count = 0
+    for e in range(n):
+        up = parent[e]
+        path[e] = mixed(path[up] if up >= 0 else SEED, alike[e])
+        if sums[e, S_BLOCKS] == 0:  # no block is inside: no group needs it
+            groups.of_element[e], groups.index[e] = -1, 0
+            continue
+        key = mixed(mixed(SEED, up + 1), alike[e]) | np.uint64(1)
+        place = key & mask
+        while keys[place] != 0 and keys[place] != key:
+            place = (place + np.uint64(1)) & mask
+        if keys[place] == 0:
+            keys[place] = key
+            numbers[place] = count
+            groups.sizes[count] = 0
+            groups.sums[count] = 0
+            count += 1
+        g = numbers[place]
+        groups.of_element[e], groups.index[e] = g, groups.sizes[g]
+        groups.sizes[g] += 1
+        groups.sums[g] += sums[e]
+
+
+@kernel
+def chain(parent, sums, column, ranks):
+    """Fills ranks[element] along the chain from the root to the innermost element with half of the page's sum in a
+    column; -1 beside it. Returns the end of the chain."""
+    n = len(parent)
+    heaviest = np.full(n, -1, np.int32)
+    for e in range(n):
+        up = parent[e]
+        ranks[e] = -1
+        if up >= 0 and (heaviest[up] < 0 or sums[e, column] > sums[heaviest[up], column]):
+            heaviest[up] = e
+    e, rank = 0, 0
+    ranks[0] = 0
+    while heaviest[e] >= 0 and sums[0, column] > 0 and 2 * sums[heaviest[e], column] >= sums[0, column]:
+        e, rank = heaviest[e], rank + 1
+        ranks[e] = rank
+    return e
+
+
+# --- features of a block ----------------------------------------------------------------------------------------------
 
 LOOK_UP = 64
 
@@ -91,24 +413,24 @@ def own_features(counts, hashes, linked, out):
     places = np.empty(n, np.int64)
     for b in range(n):
         row, c = out[b], counts[b]
-        characters = c[block_text.CHARACTERS]
+        characters = c[CHARACTERS]
         row[columns.CHARACTERS] = characters
-        row[columns.WORDS] = c[block_text.WORDS]
+        row[columns.WORDS] = c[WORDS]
         row[columns.LINK_SHARE] = share(min(linked[b], characters), characters)
-        row[columns.LETTER_SHARE] = share(c[block_text.LETTERS], characters)
-        row[columns.UPPER_SHARE] = share(c[block_text.UPPERS], c[block_text.LETTERS])
-        row[columns.DIGIT_SHARE] = share(c[block_text.DIGITS], characters)
-        row[columns.PUNCTUATION_SHARE] = share(c[block_text.PUNCTUATIONS], characters)
-        row[columns.TERMINAL_SHARE] = share(c[block_text.TERMINALS], characters)
-        row[columns.COMMA_SHARE] = share(c[block_text.COMMAS], characters)
-        row[columns.SYMBOL_SHARE] = share(c[block_text.SYMBOLS], characters)
-        row[columns.WORD_LENGTH] = share(c[block_text.LETTERS] + c[block_text.DIGITS], c[block_text.WORDS])
-        row[columns.LAST] = c[block_text.LAST]
-        row[columns.FIRST] = c[block_text.FIRST]
-        row[columns.LINES] = c[block_text.LINES]
-        row[columns.JSON_SHARE] = share(c[block_text.IN_JSON], c[block_text.TRIPLES])
-        row[columns.META_SHARE] = share(c[block_text.IN_META], c[block_text.TRIPLES])
-        row[columns.TITLE_SHARE] = share(c[block_text.IN_TITLE], c[block_text.WORDS])
+        row[columns.LETTER_SHARE] = share(c[LETTERS], characters)
+        row[columns.UPPER_SHARE] = share(c[UPPERS], c[LETTERS])
+        row[columns.DIGIT_SHARE] = share(c[DIGITS], characters)
+        row[columns.PUNCTUATION_SHARE] = share(c[PUNCTUATIONS], characters)
+        row[columns.TERMINAL_SHARE] = share(c[TERMINALS], characters)
+        row[columns.COMMA_SHARE] = share(c[COMMAS], characters)
+        row[columns.SYMBOL_SHARE] = share(c[SYMBOLS], characters)
+        row[columns.WORD_LENGTH] = share(c[LETTERS] + c[DIGITS], c[WORDS])
+        row[columns.LAST] = c[LAST]
+        row[columns.FIRST] = c[FIRST]
+        row[columns.LINES] = c[LINES]
+        row[columns.JSON_SHARE] = share(c[IN_JSON], c[TRIPLES])
+        row[columns.META_SHARE] = share(c[IN_META], c[TRIPLES])
+        row[columns.TITLE_SHARE] = share(c[IN_TITLE], c[WORDS])
         key = hashes[b] | np.uint64(1)
         place = key & mask
         while keys[place] != 0 and keys[place] != key:
@@ -121,7 +443,7 @@ def own_features(counts, hashes, linked, out):
         out[b, columns.COPIES] = times[places[b]]
 
 
-@helper
+@bare.helper
 def _put_container(row, level, inside, total):
     """What a container holds, in the columns of this number in LEVELS."""
     first = columns.AT_CONTAINED + columns.CONTAINER_COLUMNS * level
@@ -133,7 +455,7 @@ def _put_container(row, level, inside, total):
     row[first + columns.CONTAINER_TERMINALS] = share(inside[S_TERMINALS], characters)
 
 
-@helper
+@bare.helper
 def _climb(b, start, elements, groups, core, bulk, total, heading, row):
     """Walks from a block's element to the root, and fills the columns of what is above the block on the way."""
     row[columns.AT_ABOVE : columns.AT_ABOVE + len(ABOVE)] = FAR
@@ -180,7 +502,7 @@ def _climb(b, start, elements, groups, core, bulk, total, heading, row):
     )  # fmt: skip
 
 
-@helper
+@bare.helper
 def _put_siblings(row, above, groups, sums, total):
     """The nearest group of like siblings above a block, and the one with the most text."""
     if above.nearest_group < 0:
@@ -202,7 +524,7 @@ def _put_siblings(row, above, groups, sums, total):
     row[columns.MOST_SIBLINGS_LINK_SHARE] = share(most[S_LINKED], most[S_CHARACTERS])
 
 
-@helper
+@bare.helper
 def _put_core(row, above, groups, core, bulk, sums, total):
     """How far a block is from the page's core (most of its prose) and bulk (most of its text), and its branch."""
     row[columns.CORE_STEPS] = above.core_steps
@@ -235,7 +557,7 @@ def placed_features(elements, blocks, groups, core, bulk, heading, out):
     first_inside, last_inside = n, -1
     for b in range(n):
         row, element = out[b], blocks.element[b]
-        characters = blocks.counts[b, block_text.CHARACTERS]
+        characters = blocks.counts[b, CHARACTERS]
         row[columns.INDEX_SHARE] = share(b, n)
         row[columns.BEFORE_SHARE] = share(before, total)
         row[columns.BLOCK_COUNT] = n
@@ -267,7 +589,7 @@ def placed_features(elements, blocks, groups, core, bulk, heading, out):
         like[0] += 1
         like[1] += characters
         like[2] += min(blocks.linked[b], characters)
-        like[3] += blocks.counts[b, block_text.TERMINALS]
+        like[3] += blocks.counts[b, TERMINALS]
     for b in range(n):
         row, like = out[b], alike[path_of[b]]
         row[columns.ALIKE_BLOCKS] = like[0]
@@ -283,7 +605,7 @@ def placed_features(elements, blocks, groups, core, bulk, heading, out):
         row[columns.LIKE_NEXT] = b + 1 < n and path_of[b] == path_of[b + 1]
 
 
-@helper
+@bare.helper
 def _put_neighbours(b, out, row):
     """Six columns of each of the three blocks before and the three after; -1 where the page ends."""
     column = columns.AT_AROUND
@@ -303,7 +625,7 @@ def _put_neighbours(b, out, row):
         column += 6
 
 
-@helper
+@bare.helper
 def _put_windows(b, n, ends, row):
     """Means over the blocks within each reach."""
     column = columns.AT_WINDOWS
@@ -325,13 +647,13 @@ def around_features(tag, counts, linked, heading, page_kinds, out):
     ends = np.zeros((n + 1, 4), np.int64)  # sums of length, link, terminals, punctuation up to each block
     for b in range(n):
         c = counts[b]
-        characters = c[block_text.CHARACTERS]
+        characters = c[CHARACTERS]
         ends[b + 1, 0] = ends[b, 0] + characters
         ends[b + 1, 1] = ends[b, 1] + min(linked[b], characters)
-        ends[b + 1, 2] = ends[b, 2] + c[block_text.TERMINALS]
-        ends[b + 1, 3] = ends[b, 3] + c[block_text.PUNCTUATIONS]
+        ends[b + 1, 2] = ends[b, 2] + c[TERMINALS]
+        ends[b + 1, 3] = ends[b, 3] + c[PUNCTUATIONS]
         total += characters
-        terminals += c[block_text.TERMINALS]
+        terminals += c[TERMINALS]
         headings += heading[b] > 0
         long_blocks += characters >= 2 * PROSE
         if out[b, TO_P] < FAR:
@@ -340,13 +662,13 @@ def around_features(tag, counts, linked, heading, page_kinds, out):
             items += characters
         if out[b, TO_TD] < FAR:
             cells += characters
-        if 2 * c[block_text.IN_JSON] > c[block_text.TRIPLES]:
+        if 2 * c[IN_JSON] > c[TRIPLES]:
             covered += characters
         if first_h1 < 0 and heading[b] == 1:
             first_h1 = b
-        in_title = c[block_text.IN_TITLE]
-        if in_title > 1 or in_title == c[block_text.WORDS]:
-            worth = share(in_title * in_title, c[block_text.WORDS]) * (2 if heading[b] > 0 else 1)
+        in_title = c[IN_TITLE]
+        if in_title > 1 or in_title == c[WORDS]:
+            worth = share(in_title * in_title, c[WORDS]) * (2 if heading[b] > 0 else 1)
             if worth > best:
                 titled, best = b, worth
     articles = mains = forms = h1s = 0
@@ -425,3 +747,110 @@ def block_features(page: Any, counts: Array, hashes: Array, page_kinds: int, roo
         )
         around_features(page.tag, counts, page.linked, heading, page_kinds, out)
     return out, Tree(sums, path, of_element, heading)
+
+
+# --- context: columns for the second model ----------------------------------------------------------------------------
+
+CONTEXT = (
+    "said", "said_-2", "said_-1", "said_+1", "said_+2", "said_within_4", "said_within_12",
+    *(f"said_{level}_up" for level in LEVELS),
+    "said_alike", "said_siblings", "said_page", "said_section", "said_last_section", "rank", "after_first",
+    "before_last",
+)  # fmt: skip
+COLUMNS = len(FEATURES) + len(CONTEXT)
+AT_CONTEXT = len(FEATURES)
+AT_LEVELS = AT_CONTEXT + 7
+AT_ALIKE = AT_LEVELS + len(LEVELS)
+STEPS = 64  # of rank
+
+
+@kernel
+def context_features(first, counts, parent, element, tree_sums, path, group, heading, out) -> None:
+    """Fills the columns from AT_CONTEXT on; `first` are the first model's probabilities, float32[blocks]."""
+    n, elements = len(first), len(parent)
+    inside = np.zeros((elements, 2))  # characters, and characters times probability
+    ends = np.zeros((n + 1, 2))
+    ranks = np.zeros(STEPS + 1)
+    begin, finish = -1, -1
+    for b in range(n):
+        weight = counts[b, CHARACTERS]
+        weighted = weight * np.float64(first[b])
+        inside[element[b], 0] += weight
+        inside[element[b], 1] += weighted
+        ends[b + 1, 0] = ends[b, 0] + weight
+        ends[b + 1, 1] = ends[b, 1] + weighted
+        ranks[np.int64(first[b] * STEPS)] += weight
+        if first[b] > 0.5:
+            begin = b if begin < 0 else begin
+            finish = b
+    for e in range(elements - 1, 0, -1):
+        if parent[e] >= 0:
+            inside[parent[e]] += inside[e]
+    size = 16
+    while size < 4 * n:
+        size *= 2
+    keys, alike = np.zeros(size, np.uint64), np.zeros((size, 2))
+    among = np.zeros((elements, 2))
+    for e in range(elements):
+        if group[e] >= 0:
+            among[group[e]] += inside[e]
+    mask = np.uint64(size - 1)
+    places = np.empty(n, np.int64)
+    for b in range(n):
+        key = path[element[b]] | np.uint64(1)
+        place = key & mask
+        while keys[place] != 0 and keys[place] != key:
+            place = (place + np.uint64(1)) & mask
+        keys[place] = key
+        alike[place] += ends[b + 1] - ends[b]
+        places[b] = place
+    above = ends[n, 0]
+    for step in range(STEPS + 1):
+        above -= ranks[step]
+        ranks[step] = above
+    section_from, section_to, last_section = 0, -1, np.float32(-1)
+    for b in range(n):
+        row = out[b]
+        row[AT_CONTEXT] = first[b]
+        column = AT_CONTEXT + 1
+        for d in (-2, -1, 1, 2):
+            row[column] = first[b + d] if 0 <= b + d < n else -1
+            column += 1
+        for reach in (4, 12):
+            low, high = max(b - reach, 0), min(b + reach + 1, n)
+            row[column] = share(ends[high, 1] - ends[low, 1], ends[high, 0] - ends[low, 0])
+            column += 1
+        ancestor, steps, branch, held, nearest = element[b], 0, 0, -1, -1
+        while ancestor >= 0 and steps < LOOK_UP:
+            if tree_sums[ancestor, S_BLOCKS] > held:
+                held = tree_sums[ancestor, S_BLOCKS]
+                for level in range(len(LEVELS)):
+                    if LEVELS[level] == branch:
+                        row[AT_LEVELS + level] = share(inside[ancestor, 1], inside[ancestor, 0])
+                branch += 1
+            around = max(parent[ancestor], 0)
+            if nearest < 0 and group[ancestor] >= 0 and tree_sums[ancestor, S_BLOCKS] < tree_sums[around, S_BLOCKS]:
+                nearest = group[ancestor]
+            steps += 1
+            ancestor = parent[ancestor]
+        for level in range(len(LEVELS)):
+            if LEVELS[level] >= branch:
+                row[AT_LEVELS + level] = share(inside[0, 1], inside[0, 0])
+        row[AT_ALIKE] = share(alike[places[b], 1], alike[places[b], 0])
+        row[AT_ALIKE + 1] = share(among[nearest, 1], among[nearest, 0]) if nearest >= 0 else -1
+        row[AT_ALIKE + 2] = share(ends[n, 1], ends[n, 0])
+        if b > section_to:  # a section: one heading or several in a row, and the blocks up to the next heading
+            if section_to >= 0:
+                last_section = share(ends[b, 1] - ends[section_from, 1], ends[b, 0] - ends[section_from, 0])
+            section_from = section_to = b
+            while section_to + 1 < n and heading[section_to + 1] > 0 and heading[section_to] > 0:
+                section_to += 1
+            while section_to + 1 < n and heading[section_to + 1] == 0:
+                section_to += 1
+        row[AT_ALIKE + 3] = share(
+            ends[section_to + 1, 1] - ends[section_from, 1], ends[section_to + 1, 0] - ends[section_from, 0]
+        )
+        row[AT_ALIKE + 4] = last_section
+        row[AT_ALIKE + 5] = share(ranks[np.int64(first[b] * STEPS)], ends[n, 0])
+        row[AT_ALIKE + 6] = b - begin if begin >= 0 else 10_000
+        row[AT_ALIKE + 7] = finish - b if begin >= 0 else 10_000

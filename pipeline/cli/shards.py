@@ -100,9 +100,9 @@ def export(
     """Write token shards or documents in the format of another tool (the book's chapter Export)."""
     from rich.progress import Progress
 
+    from gristmill.kernels.common.settings import bytes_of
     from gristmill.pipeline.look.token_sets import exported
     from gristmill.shards.export.export import Options
-    from gristmill.stages.sizes import bytes_of
 
     try:
         largest = bytes_of(shard_bytes)

@@ -26,7 +26,14 @@ from gristmill.pipeline.errors import (
     of_storage,
     refusal,
 )
-from gristmill.pipeline.isolation import BatchLocation, Breadcrumb, CrashPolicy, LastBreadcrumb, run_isolated
+from gristmill.pipeline.isolation import (
+    BatchLocation,
+    Breadcrumb,
+    CrashPolicy,
+    LastBreadcrumb,
+    exit_if_forked,
+    run_isolated,
+)
 from gristmill.pipeline.leg.conform import run_conform_task
 from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.leg.numbers import run_numbers
@@ -36,7 +43,6 @@ from gristmill.pipeline.processes import (
     bind_to_cores,
     close_forkserver_fd,
     end_with_parent,
-    exit_if_forked,
     kill_descendants,
     reset_peak_memory,
 )

@@ -37,7 +37,7 @@ from gristmill.pipeline.store.records import Partition, PhaseResult, Result, Ver
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.storage import Store, hash_of_content, json_bytes
 from gristmill.shards.forget import held_in_set
-from gristmill.stages.extract.views import other_uids
+from gristmill.stages.extract.choices import other_uids
 
 FOLDER = "forgotten"
 MASKED = "Documents in which `personal_data` has masked what was asked for are not found there"

@@ -30,7 +30,7 @@ from gristmill.pipeline.summary.files import CROISSANT, FOLDER as SUMMARY
 from gristmill.shards.index import FORMAT, NAME
 from gristmill.shards.reader import open_shards
 from gristmill.stages.edits.made import MADE_FROM
-from gristmill.stages.extract.views import other_uids
+from gristmill.stages.extract.choices import other_uids
 
 OWN = ("journal/", "forgotten/", ".lock")
 TEXTS = (".json", ".jsonl", ".txt", ".log", ".md", ".html", ".csv", ".tsv", ".yaml", ".yml", ".prom")

@@ -64,7 +64,7 @@ from gristmill.pipeline.store.rejects import QUARANTINED, RejectsWriter, error_d
 from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.stages.contract import check_same_types, check_table
 from gristmill.stages.documents import Reading, gather, rebatch
-from gristmill.stages.read.markup import MARKUP, rows_of_markup
+from gristmill.stages.read.payload import MARKUP, rows_of_markup
 from gristmill.stages.stage import (
     Annotate,
     CannotRun,

@@ -3,7 +3,7 @@ limit, or auto."""
 
 from __future__ import annotations
 
-from gristmill.stages.sizes import UNITS, number_and_unit
+from gristmill.kernels.common.settings import UNITS, number_and_unit
 
 AUTO = "auto"
 LEAST = 64_000_000  # in less no worker comes to its first task

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from gristmill.kernels.common.settings import PLACEMENT, Settings, nearest
+from gristmill.kernels.common.settings import PLACEMENT, Bytes, Settings, nearest
 from gristmill.pipeline.fingerprint import names_files
 from gristmill.pipeline.json_types import JSON, JSONObject, StageSpec
 from gristmill.pipeline.recipe import registry
@@ -23,7 +23,6 @@ from gristmill.pipeline.recipe.published import Published
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place
 from gristmill.pipeline.recipe.yaml_settings import YamlFile, beside, quoted
 from gristmill.stages.checks import RecipeContext
-from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import Global, Map, Reader, Sink, Stage
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")

@@ -25,7 +25,7 @@ from gristmill.pipeline.leg.bound_rule import BROKE, KEPT, BoundRule, outcome_of
 from gristmill.pipeline.store.partitions import read_part
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.storage import Store
-from gristmill.stages.limits import Limit, setting_at
+from gristmill.stages.contract import Limit, setting_at
 from gristmill.stages.stage import Rule, Signals
 
 # --- what a survey leaves (`legs/LEG/survey.json`); the keys are those on disk ----------------------------------------
@@ -172,7 +172,7 @@ def thresholds_of(rule: Rule, view: pa.RecordBatch) -> list[RuleThreshold]:
         if limit.signal not in view.schema.names or not is_number(view.schema.field(limit.signal).type):
             continue
         if len(view) and view.column(limit.signal).null_count < len(view):
-            narrow = rule.values(limit, signals).dtype == np.float32
+            narrow = rule.values([limit], signals)[0].dtype == np.float32
             thresholds.append(RuleThreshold(rule.called, limit, float(value), narrow))
     return thresholds
 
@@ -386,7 +386,7 @@ class Decomposition:
             explained = {reason: np.zeros(len(batch), bool) for reason in held}
             reaches = []
             for cut in cuts:
-                values, reason = rule.values(cut.limit, signals), cut.limit.reason
+                values, reason = rule.values([cut.limit], signals)[0], cut.limit.reason
                 reached = rule.governed(cut.limit, signals) & (values == values)
                 taken = reached & cut.beyond(values, cut.value)
                 if (taken & ~held.get(reason, np.zeros(len(batch), bool)) & ~fixed).any():

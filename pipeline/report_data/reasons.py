@@ -20,7 +20,7 @@ from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.leg.bound_rule import BoundRule, outcome_of
 from gristmill.pipeline.report_data.histograms import Row, Value
 from gristmill.pipeline.store.records import Partition
-from gristmill.stages.limits import Limit, setting_at
+from gristmill.stages.contract import Limit, setting_at
 from gristmill.stages.stage import Rule, Signals, Verdict
 
 Opened = Callable[[str], AbstractContextManager[IO[bytes]]]
@@ -79,28 +79,27 @@ def reasons_held(rule: Rule, view: pa.RecordBatch) -> list[Held]:
     the rule gave it."""
     verdict, signals = outcome_of(rule, view).verdict, Signals(view)
     values = {name: view.column(name)[0].as_py() for name in rule.needs if name in view.schema.names}
+    held = verdict.every_reason(0)
+    limits = [limit for limit in rule.limits if limit.reason in held]
+    bounded = list(zip(limits, rule.values(limits, signals), rule.bounds(limits, signals), strict=True))
     reasons = []
-    for reason in verdict.every_reason(0):
-        passed = [limit for limit in rule.limits if limit.reason == reason and is_beyond(rule, limit, signals)]
+    for reason in held:
+        passed = [each for each in bounded if each[0].reason == reason and each[0].beyond(*each[1:]).all()]
         if passed:
-            limit = next((limit for limit in passed if rule.governed(limit, signals)[0]), passed[0])
-            reasons.append(in_numbers(rule, limit, signals))
+            limit, value, bound = next((each for each in passed if rule.governed(each[0], signals)[0]), passed[0])
+            reasons.append(in_numbers(rule, limit, signals, value[0].item(), np.ravel(bound)[0].item()))
         else:
             names = list(values if len(values) <= FEW else {})
             reasons.append(Held(rule.called, reason, seen={name: values[name] for name in names}))
     return reasons
 
 
-def is_beyond(rule: Rule, limit: Limit, signals: Signals) -> bool:
-    return bool(limit.beyond(rule.values(limit, signals), rule.bound(limit, signals)).all())
-
-
-def in_numbers(rule: Rule, limit: Limit, signals: Signals) -> Held:
+def in_numbers(rule: Rule, limit: Limit, signals: Signals, value: float, bound: float) -> Held:
+    """A limit that the document is beyond: `bound` is that of its row, unless the limit's own setting governs it."""
     own = bool(rule.governed(limit, signals)[0])
-    bound = setting_at(rule, limit.setting) if own else np.ravel(rule.bound(limit, signals))[0].item()
-    value = rule.values(limit, signals)[0].item()
+    threshold = setting_at(rule, limit.setting) if own else bound
     setting = limit.setting if own and isinstance(limit.setting, str) else None
-    return Held(rule.called, limit.reason, limit.signal, value, SIGNS[limit.side], bound, setting)
+    return Held(rule.called, limit.reason, limit.signal, value, SIGNS[limit.side], threshold, setting)
 
 
 # --- documents of a part ---------------------------------------------------------------------------------------------

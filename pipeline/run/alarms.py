@@ -14,7 +14,7 @@ from gristmill.pipeline.recipe.recipe import Source
 from gristmill.pipeline.store.counts import Counts, RunAccount
 from gristmill.pipeline.store.records import StageMetrics
 from gristmill.pipeline.store.run_records import RunRecord
-from gristmill.stages.read.markup import MARKUP
+from gristmill.stages.read.payload import MARKUP
 from gristmill.stages.stage import Map
 
 MOST_MARKUP = 0.01  # share of a source's texts: a text about HTML may begin with a tag

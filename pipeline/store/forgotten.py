@@ -27,7 +27,7 @@ from gristmill.kernels.urls.keys import names_of, url_keys
 from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.stages.documents import Skipped, strings_in
-from gristmill.stages.extract.views import other_uids
+from gristmill.stages.extract.choices import other_uids
 from gristmill.stages.text.sites import hosts_of
 from gristmill.stages.text.url_lists import mended_urls
 

@@ -19,12 +19,11 @@ from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import TextColumn, text_array, text_column
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.common.settings import PLACEMENT
+from gristmill.kernels.common.settings import PLACEMENT, Bytes
 from gristmill.kernels.duplicates.bloom import MOST_BLOCKS, FilterShape, empty_filter, shape_for, walk
 from gristmill.kernels.duplicates.paragraphs import Units, grams_of_units, lines, whole_texts, without_units
 from gristmill.stages.dedup.slices import slices
 from gristmill.stages.flow import Dataset, Flow
-from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import CannotRun, Global
 
 BYTES_A_ROW = 64  # of text for which a row is counted, so that a bucket is no more than about 32 MB of text

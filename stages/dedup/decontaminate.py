@@ -33,7 +33,7 @@ from gristmill.stages.dedup.benchmark_index import BenchmarkAccount, BenchmarkIn
 from gristmill.stages.dedup.benchmarks import Benchmark, files_of
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Applied, Map, Rewrite, Rule, Signals, Verdict, with_columns
-from gristmill.stages.text.measure import slices
+from gristmill.stages.text.signals import slices
 
 Share = Annotated[float, Field(gt=0, le=1)] | Literal["any"]
 

@@ -1,4 +1,4 @@
-"""Of the views of a page that are left, one (`stages/extract/views.py` says why a page has several)."""
+"""Of the views of a page that are left, one (`stages/extract/choices.py` says why a page has several)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pydantic import Field, field_validator
 
 from gristmill.stages.dedup.survivors import members
-from gristmill.stages.extract.views import View, each_once, other_uids
+from gristmill.stages.extract.choices import View, each_once, other_uids
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.stage import Global
 

@@ -8,53 +8,31 @@ Ours reads bytes of UTF-8 (stages/extract/gristmill.py). The others are function
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
-from gristmill.stages.extract.choices import OURS, Comments, EngineName, Form, check_engine
+from gristmill.stages.extract.choices import OURS, Comments, EngineName, Form, View, check_engine
 from gristmill.stages.extract.gristmill import (
+    Extracted,
     TextBlock,
-    TooManyBlocks,
     blocks_of,
-    headings_of,
+    clean,
+    gristmill,
     look_at,
     shipped_model,
-    texts_of,
     utf8,
     visible_text,
 )
-from gristmill.stages.extract.metadata import absolute, metadata
-from gristmill.stages.extract.pages import no_page
-from gristmill.stages.extract.views import View
+from gristmill.stages.extract.metadata import absolute
 from gristmill.stages.pdf.files import MOST_UNREAD, USUAL, Limits
-from gristmill.stages.pdf.pages import PdfFacts, read_page
+from gristmill.stages.pdf.pages import read_page
 from gristmill.stages.read.charset import decode_html
 from gristmill.stages.read.payload import is_pdf
 
 DATES = ("article:published_time", "datepublished", "date", "dc.date", "dcterms.date")
 AUTHORS = ("author", "article:author", "dc.creator")
-
-
-@dataclass(frozen=True)
-class Extracted:
-    """What an engine found on a page; None is what it did not find."""
-
-    text: str
-    title: str | None = None
-    author: str | None = None
-    date: str | None = None  # of publication, as the page gives it
-    language: str | None = None  # as the page declares it, seldom to be trusted
-    canonical: str | None = None
-    kind: str | None = None  # article, product, forum, listing, website...
-    comments: str | None = None  # what readers wrote, where it is asked for apart
-    precise: str | None = None  # the precise view beside the full one, where it is asked for and has less
-    # why this is no page with text of its own, where it is none: one of gristmill.stages.extract.choices.REASONS, or of
-    # gristmill.stages.pdf.files.REASONS
-    no_page: str | None = None
-    pdf: PdfFacts | None = None  # what only a PDF file has
 
 
 class ExtractionEngine(Protocol):
@@ -99,29 +77,6 @@ def compare(html: bytes | str, url: str | None = None, charset: str | None = Non
     """What is extracted from a page, and all the text that it shows, side by side."""
     data = utf8(html, charset)
     return gristmill(data, url, "text").text, visible_text(look_at(data))
-
-
-def gristmill(
-    data: bytes, url: str | None, form: Form, comments: Comments = "drop", views: Sequence[View] = ("full",)
-) -> Extracted:
-    try:
-        seen = look_at(data)
-    except TooManyBlocks:
-        return Extracted("", no_page="too_many_blocks")
-    facts = metadata(seen.head, url, headings_of(seen))
-    texts = texts_of(seen, shipped_model(), form, comments, views)
-    return Extracted(
-        clean(texts.text),
-        comments=clean(texts.comments) if texts.comments else None,
-        precise=clean(texts.precise) if texts.precise else None,
-        title=facts.title,
-        author=facts.author,
-        date=facts.date,
-        language=facts.language,
-        canonical=facts.canonical,
-        kind=facts.kind,
-        no_page=no_page(seen),
-    )
 
 
 def pdf_page(data: bytes, form: Form, limits: Limits = USUAL, most_unread: float = MOST_UNREAD) -> Extracted:
@@ -211,10 +166,6 @@ def trafilatura(html: str, url: str | None) -> Extracted:
 
 
 ENGINES: dict[str, ExtractionEngine] = {"resiliparse": resiliparse, "trafilatura": trafilatura, "plain": plain}
-
-
-def clean(text: str) -> str:
-    return text.replace("\0", "").strip()
 
 
 def found(value: str | None) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.blocks.text import WORDS
+from gristmill.kernels.blocks.features import WORDS
 from gristmill.kernels.html.segment import Page
 
 WORD = re.compile(r"\w+")

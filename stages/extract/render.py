@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.html import places as html_places
+from gristmill.kernels.html import paragraphs as html_places
 from gristmill.kernels.html.names import HEAD_LIST, HEAD_PRE, TAGS
-from gristmill.kernels.html.paragraphs import written_paragraphs
-from gristmill.kernels.html.places import Places, places_of
+from gristmill.kernels.html.paragraphs import Places, places_of, written_paragraphs
 from gristmill.kernels.html.segment import Page
 from gristmill.stages.extract.choices import Form
 from gristmill.stages.extract.tables import CellBlock, table_rows, written_table
@@ -172,7 +171,7 @@ def _rows_of_tables(page: Page, blocks: Array, around: Array, nested: Array) -> 
 
 
 def _place(row: list[int], around: Array) -> Place:
-    """A row of kernels/html/places.py; `around` has for an item the one around it."""
+    """A row of `places_of`; `around` has for an item the one around it."""
     if row == NOWHERE:
         return PLAIN
     heading, item, *rest = row

@@ -16,18 +16,26 @@ from pydantic import Field, field_validator, model_validator
 from gristmill.kernels.base.types import Array
 from gristmill.stages.checks import Complaint, RecipeContext
 from gristmill.stages.documents import PAGE, as_json, column_of
-from gristmill.stages.extract.choices import OURS, REASONS, Comments, EngineName, Form, check_engine
+from gristmill.stages.extract.choices import (
+    OURS,
+    REASONS,
+    Comments,
+    EngineName,
+    Form,
+    View,
+    check_engine,
+    each_once,
+    other_uids,
+)
 from gristmill.stages.extract.nesting import nests_deeper
-from gristmill.stages.extract.views import View, each_once, other_uids
 from gristmill.stages.figures import Block, FactList, PagePairs, Report, StageFigures
 from gristmill.stages.pdf.files import MOST_UNREAD, NEEDS_OCR, REASONS as PDF_REASONS, Limits
 from gristmill.stages.read.charset import Decoded, decode_page
-from gristmill.stages.read.markup import MARKUP, rows_of_markup
-from gristmill.stages.read.payload import is_pdf
+from gristmill.stages.read.payload import MARKUP, is_pdf, rows_of_markup
 from gristmill.stages.stage import Applied, CannotRun, Made, Rewrite, Signals, Verdict, with_columns
 
 if TYPE_CHECKING:
-    from gristmill.stages.extract.engines import Extracted
+    from gristmill.stages.extract.gristmill import Extracted
     from gristmill.stages.pdf.pages import PdfFacts
 
 PAGES = "pages"  # under which documents with html are counted
@@ -237,10 +245,12 @@ class Extract(Rewrite):
 
     def read(self, page: Decoded, url: str | None) -> Extracted | None:
         """What the engine makes of one page; None where it is nested too deep for it."""
-        from gristmill.stages.extract.engines import ENGINES, gristmill, markup
-
         if self.engine == OURS:
+            from gristmill.stages.extract.gristmill import gristmill
+
             return gristmill(page.utf8, url, self.form, self.comments, self.views)
+        from gristmill.stages.extract.engines import ENGINES, markup
+
         html = markup(page.text)
         return None if nests_deeper(html, self.max_nesting) else ENGINES[self.engine](html, url)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -152,8 +153,8 @@ class KeepWhere(Rule):
         missing = np.isnan(self._numbers(signals))
         return self.within_limits(signals, Verdict.keep(len(signals)).drop(missing, f"no_{self.signal}"))
 
-    def values(self, limit: Limit, signals: Signals) -> Array:
-        return self._numbers(signals)
+    def values(self, limits: Sequence[Limit], signals: Signals) -> list[Array]:
+        return [self._numbers(signals)] * len(limits)
 
     def _numbers(self, signals: Signals) -> Array:
         column = signals.column(self.signal)

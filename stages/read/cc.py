@@ -13,12 +13,11 @@ from typing import Annotated, BinaryIO, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from gristmill.kernels.common.settings import PLACEMENT, Settings
+from gristmill.kernels.common.settings import PLACEMENT, Bytes, Settings
 from gristmill.stages.documents import Collector, Reading
 from gristmill.stages.read.members import Codec, Gzip, Window
 from gristmill.stages.read.records import Broken, Record
 from gristmill.stages.read.warc import Archived, Warc
-from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import InputAccess, InputFiles, Origin
 
 COMMON_CRAWL = "https://data.commoncrawl.org/"

@@ -1,8 +1,9 @@
 """What an HTTP response carried: its status, the headers that matter, and its payload with transfer and content
-encodings undone.
+encodings undone; and what bytes and texts are by how they begin: a page, a PDF file, markup.
 
 Crawlers often store the payload decoded under its old headers, so an encoding is undone only if the bytes are really
-so.
+so. Texts that are markup are pages that a reader of texts was given: nobody wants them as they are, and `extract` can
+make text of them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import zstandard
 from isal import igzip_lib, isal_zlib
 
@@ -269,3 +272,16 @@ def unbrotlied(data: bytes, limit: int) -> bytes:
 def no_text(data: bytes) -> bool:
     """Does it hold bytes that the WHATWG calls binary (MIME sniffing, section 4), and no mark of UTF-16 before them?"""
     return not data.startswith((b"\xff\xfe", b"\xfe\xff")) and BINARY.search(data, 0, 1 << 10) is not None
+
+
+BEGINS_WITH_A_TAG = r"^\x{feff}?\s*<"  # 9 ms on 160 MB of texts; the few that do are looked at one by one
+MARKUP = "markup"  # under which such texts are counted
+FIRST = 8192  # characters of a text that may be comments before its first tag
+
+
+def rows_of_markup(texts: pa.Array) -> list[int]:
+    """The rows whose text begins as a page or a piece of one does; rows without text are none."""
+    tagged = pc.fill_null(pc.match_substring_regex(texts, BEGINS_WITH_A_TAG), False).to_numpy(zero_copy_only=False)
+    return [
+        row for row in np.flatnonzero(tagged).tolist() if LOOKS_LIKE_HTML.match(texts[row].as_py()[:FIRST].encode())
+    ]

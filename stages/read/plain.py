@@ -11,11 +11,11 @@ from typing import Annotated, BinaryIO, ClassVar
 
 from pydantic import Field
 
+from gristmill.kernels.common.settings import Bytes
 from gristmill.stages.documents import EMPTY, MAX_RECORD, Collector, Reading
 from gristmill.stages.read.charset import decode_labelled
 from gristmill.stages.read.members import Codec, Damaged, Unpacked, Window, codec_for, plain_chunks
 from gristmill.stages.read.other_formats import OTHERS, other_format
-from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import Origin, Reader
 
 

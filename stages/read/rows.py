@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from gristmill.kernels.common.settings import Bytes
 from gristmill.stages.documents import MAX_RECORD, Collector, as_json, mended
 from gristmill.stages.read.charset import decode_text
-from gristmill.stages.sizes import Bytes
 from gristmill.stages.stage import Reader
 
 Layout = Literal["auto", "plain", "datatrove", "dolma", "fineweb"]

@@ -21,6 +21,7 @@ from typing import Annotated, Any, BinaryIO, ClassVar, Self
 
 from pydantic import Field
 
+from gristmill.kernels.common.settings import Bytes
 from gristmill.stages.documents import EMPTY, MAX_RECORD, Collector, Reading
 from gristmill.stages.read.charset import charset_in, decode_text, is_utf8
 from gristmill.stages.read.members import (
@@ -46,8 +47,7 @@ from gristmill.stages.read.payload import (
     stated_terms,
 )
 from gristmill.stages.read.records import Broken, FileInflow, Inflow, Record, begins, records
-from gristmill.stages.read.zipped import WRONG_SUM, BrokenZip, Entry, archives_in, is_zip, opened, spans_of_zip
-from gristmill.stages.sizes import Bytes
+from gristmill.stages.read.zipped import MAGIC, WRONG_SUM, BrokenZip, Entry, archives_in, opened, spans_of_zip
 from gristmill.stages.stage import Origin, Reader
 
 # What `warcinfo` records say of the crawler, which the public summary of a run names (gristmill summary).
@@ -318,6 +318,13 @@ class Warc(Archive):
         if other is not None:
             return collector.skip("not_html", url, other)
         add_document(collector, place, fields, meta, url=url, html=payload, charset=charset)
+
+
+def is_zip(file: BinaryIO) -> bool:
+    file.seek(0)
+    head = file.read(4)
+    file.seek(0)
+    return head in MAGIC
 
 
 def chunks_of(member: Member, wrong_checksum: list[str]) -> Chunks:

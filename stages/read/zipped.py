@@ -114,13 +114,6 @@ class FileSection(io.RawIOBase):
         return data
 
 
-def is_zip(file: BinaryIO) -> bool:
-    file.seek(0)
-    head = file.read(4)
-    file.seek(0)
-    return head in MAGIC
-
-
 def archives_in(file: BinaryIO, size: int, suffixes: tuple[str, ...]) -> list[Entry]:
     """The web archives in a zip file, in the order in which they lie; raises BrokenZip."""
     try:

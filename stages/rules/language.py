@@ -4,7 +4,7 @@ them)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -94,7 +94,7 @@ class KeepLanguages(Rule):
         language, which = self._languages(signals)
         unknown = pc.equal(language, "unknown").to_numpy(zero_copy_only=False)
         limit = self.limits[0]
-        low = limit.beyond(self.values(limit, signals), self._lowest_of(which))
+        low = limit.beyond(self.values([limit], signals)[0], self._lowest_of(which))
         return (
             Verdict.keep(len(signals))
             .drop(unknown, "unknown_language")
@@ -102,13 +102,13 @@ class KeepLanguages(Rule):
             .drop(low, limit.reason, language.to_pylist())
         )
 
-    def values(self, limit: Limit, signals: Signals) -> Array:
+    def values(self, limits: Sequence[Limit], signals: Signals) -> list[Array]:
         score: Array = np.nan_to_num(signals.language_score, nan=0.0)  # an input may name a language and no score
-        return score
+        return [score] * len(limits)
 
-    def bound(self, limit: Limit, signals: Signals) -> Bound:
-        """That of each document's language; the score of any other is above it."""
-        return self._lowest_of(self._languages(signals)[1])
+    def bounds(self, limits: Sequence[Limit], signals: Signals) -> list[Bound]:
+        """Those of each document's language; the score of any other is above it."""
+        return [self._lowest_of(self._languages(signals)[1])] * len(limits)
 
     def _lowest_of(self, which: Integers) -> Array:
         return np.array([*self.lowest(), -np.inf], np.float32)[which]

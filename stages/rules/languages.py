@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import numpy as np
 import yaml
 from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
-from gristmill.stages.limits import signals_bounded
+from gristmill.stages.contract import signals_bounded
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.rules.language import key_for, what_is_wrong
 from gristmill.stages.stage import Bound, Limit, Mask, Rule, Signals
@@ -49,14 +50,19 @@ class RuleByLanguage(Rule):
         """Names of the thresholds."""
         return [name for name in cls.model_fields if name not in RuleByLanguage.model_fields]
 
-    def bound(self, limit: Limit, signals: Signals) -> Bound:
-        own = super().bound(limit, signals)
-        if not self.thresholds_file or not isinstance(limit.setting, str):
+    def bounds(self, limits: Sequence[Limit], signals: Signals) -> list[Bound]:
+        own = super().bounds(limits, signals)
+        if not self.thresholds_file:
             return own
-        table, setting = self._limits_by_language(), limit.setting
+        table = self._limits_by_language()
         languages, row = signals.coded("language")
         keys = [None if name is None else key_for(name, table) for name in languages]
-        return np.array([own if key is None else table[key][setting] for key in keys], np.float64)[row]
+        return [
+            np.array([bound if key is None else table[key][limit.setting] for key in keys], np.float64)[row]
+            if isinstance(limit.setting, str)
+            else bound
+            for limit, bound in zip(limits, own, strict=True)
+        ]
 
     def governed(self, limit: Limit, signals: Signals) -> Mask:
         if not self.thresholds_file:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.measures.diversity import common_table, word_hash_plain, words_of, words_plain
-from gristmill.stages.text.measure import slices
+from gristmill.stages.text.signals import slices
 
 _AT_ONCE = 1 << 22  # words gathered before they are counted together
 

@@ -21,8 +21,7 @@ from gristmill.kernels.words.sentences import sentences
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Signals
 from gristmill.stages.text.common_words import common_words_of
-from gristmill.stages.text.measure import slices
-from gristmill.stages.text.signals import ratio, share
+from gristmill.stages.text.signals import ratio, share, slices
 from gristmill.stages.text.stop_words import plain_name
 
 SIGNALS = (

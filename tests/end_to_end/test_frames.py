@@ -74,7 +74,7 @@ def test_a_stage_without_its_column_says_so(make: Any, stage: Any, lacks: str) -
 
 
 def test_columns_that_a_message_lists_are_those_of_the_table() -> None:
-    with pytest.raises(gristmill.stages.verdict.NoSuchSignal, match=r"there are text\. Measure"):
+    with pytest.raises(gristmill.stages.contract.NoSuchSignal, match=r"there are text\. Measure"):
         GopherQuality()(pandas.DataFrame({"text": TEXTS}))
 
 

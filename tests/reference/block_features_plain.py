@@ -1,4 +1,4 @@
-"""The features of kernels/blocks/text.py, features.py and context.py again, in plain Python: slow, by name,
+"""The features of kernels/blocks/features.py again, in plain Python: slow, by name,
 without shared sums."""
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from gristmill.kernels.base.unicode import (
     UPPER,
     properties,
 )
-from gristmill.kernels.blocks import text as said
+from gristmill.kernels.blocks import features as said
 from gristmill.kernels.blocks.columns import BESIDE, BIT_NAMES, FEATURES, KIND, KINDS, KNOWN, LEVELS
-from gristmill.kernels.blocks.context import CONTEXT, STEPS
-from gristmill.kernels.blocks.features import FAR, HEADING_OF_TAG, LOOK_UP
-from gristmill.kernels.blocks.tree import PROSE
+from gristmill.kernels.blocks.features import CONTEXT, FAR, HEADING_OF_TAG, LOOK_UP, PROSE, STEPS
 from gristmill.kernels.html.names import TAGS
 
 Said = dict[str, Any]

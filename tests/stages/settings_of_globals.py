@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.stages import ExactDedup, MinHashDedup
-from gristmill.stages.extract.views import TURNED
+from gristmill.stages.extract.choices import TURNED
 from gristmill.stages.stage import CannotRun, Global, Stage
 from tests.stages.scattered import Scattered
 from tests.stages.settings_shown import Change, Elsewhere, Lab, Subject, flowed, in_order, to

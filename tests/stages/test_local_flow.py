@@ -31,7 +31,7 @@ from gristmill.stages import (
     Tokenize,
     UrlDedup,
 )
-from gristmill.stages.extract.views import TURNED
+from gristmill.stages.extract.choices import TURNED
 from gristmill.stages.stage import CannotRun, Global, NoSuchSignal
 from tests.stages.scattered import Scattered
 

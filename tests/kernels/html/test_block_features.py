@@ -9,11 +9,22 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gristmill.kernels.base.unicode import properties
-from gristmill.kernels.blocks import text as said
+from gristmill.kernels.blocks import features as said
 from gristmill.kernels.blocks.columns import FEATURES, KNOWN
-from gristmill.kernels.blocks.context import AT_CONTEXT, COLUMNS, CONTEXT, context_features
-from gristmill.kernels.blocks.features import block_features
-from gristmill.kernels.blocks.text import COUNTS, FROM_JSON, FROM_META, FROM_TITLE, HINT_BYTES, hints, measure
+from gristmill.kernels.blocks.features import (
+    AT_CONTEXT,
+    COLUMNS,
+    CONTEXT,
+    COUNTS,
+    FROM_JSON,
+    FROM_META,
+    FROM_TITLE,
+    HINT_BYTES,
+    block_features,
+    context_features,
+    hints,
+    measure,
+)
 from gristmill.kernels.html.names import TAGS
 from gristmill.kernels.html.segment import Page
 from tests.reference.block_features_plain import (

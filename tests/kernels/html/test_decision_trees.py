@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, check, predict, predict_plain, splits_of
+from gristmill.kernels.blocks.choice import BrokenForest, Forest, check, predict, predict_plain, splits_of
 
 NUMBERS = st.floats(-10, 10, width=32)
 

@@ -9,11 +9,19 @@ from hypothesis import example, given, strategies as st
 
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.unicode import SCRIPTS, properties, script
-from gristmill.kernels.measures import character_counts as characters, line_shape as shape
-from gristmill.kernels.measures.compression import compressed_size, compressed_size_plain, compression_scratch
-from gristmill.kernels.words.counts import LONGEST_COUNTED, WORD_COLUMNS, stop_table, word_counts, word_counts_plain
+from gristmill.kernels.measures import text_counts as counted
+from gristmill.kernels.measures.text_counts import compressed_size, compressed_size_plain, compression_scratch
 from gristmill.kernels.words.repetition import repeats, sweep_table
-from gristmill.kernels.words.words import whitespace_words, word_marks, word_scratch
+from gristmill.kernels.words.words import (
+    LONGEST_COUNTED,
+    WORD_COLUMNS,
+    stop_table,
+    whitespace_words,
+    word_counts,
+    word_counts_plain,
+    word_marks,
+    word_scratch,
+)
 
 TRICKY = st.text(alphabet="ab Z9.…•-*1)\n\r\t\0\u00a0\u3000é你{}#:/wjJavscript\x1c\u0301!。😀", max_size=40)
 LINES = st.lists(
@@ -51,34 +59,34 @@ def test_lines_and_paragraphs(texts):
     count, most = len(texts), len(data) + 1
     lines, paragraphs = np.zeros((most, 2), np.uint64), np.zeros((most, 2), np.uint64)
     line_ends, paragraph_ends = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
-    out = np.full((count, shape.LINE_COLUMNS), -1, np.int64)
-    shape.cut_lines(data, offsets, shape.line_marks(), 5, lines, line_ends, paragraphs, paragraph_ends, out)
-    assert out.tolist() == [shape.line_shape_plain(text, 5) for text in texts]
+    out = np.full((count, counted.LINE_COLUMNS), -1, np.int64)
+    counted.cut_lines(data, offsets, counted.line_marks(), 5, lines, line_ends, paragraphs, paragraph_ends, out)
+    assert out.tolist() == [counted.line_shape_plain(text, 5) for text in texts]
     table = sweep_table(most)
     for rows, ends, plain in (
-        (lines, line_ends, shape.lines_plain),
-        (paragraphs, paragraph_ends, shape.paragraphs_plain),
+        (lines, line_ends, counted.lines_plain),
+        (paragraphs, paragraph_ends, counted.paragraphs_plain),
     ):
         found = np.full((count, 3), -1, np.int64)
         repeats(rows, ends, table, found)
-        assert found.tolist() == [shape.repeats_plain(plain(text)) for text in texts]
+        assert found.tolist() == [counted.repeats_plain(plain(text)) for text in texts]
 
 
 @given(texts=TEXTS)
 @example(texts=ODD)
 def test_characters_mentions_and_scripts(texts):
     data, offsets = column_of(texts)
-    out, entropy = np.full((len(texts), characters.CHARACTER_COLUMNS), -1, np.int64), np.full(len(texts), np.nan)
-    characters.character_counts(data, offsets, properties(), np.zeros(256, np.int64), out, entropy)
-    plain = [characters.character_counts_plain(text) for text in texts]
+    out, entropy = np.full((len(texts), counted.CHARACTER_COLUMNS), -1, np.int64), np.full(len(texts), np.nan)
+    counted.character_counts(data, offsets, properties(), np.zeros(256, np.int64), out, entropy)
+    plain = [counted.character_counts_plain(text) for text in texts]
     assert out.tolist() == [counts for counts, _ in plain]
     assert entropy.tolist() == pytest.approx([bits for _, bits in plain], abs=1e-9)
-    found = np.full((len(texts), characters.MENTION_COLUMNS), -1, np.int64)
-    characters.mentions(data, offsets, found)
-    assert found.tolist() == [characters.mentions_plain(text) for text in texts]
+    found = np.full((len(texts), counted.MENTION_COLUMNS), -1, np.int64)
+    counted.mentions(data, offsets, found)
+    assert found.tolist() == [counted.mentions_plain(text) for text in texts]
     scripts = np.full((len(texts), len(SCRIPTS)), -1, np.int64)
-    characters.script_counts(data, offsets, properties(), script(), scripts)
-    assert scripts.tolist() == [characters.script_counts_plain(text) for text in texts]
+    counted.script_counts(data, offsets, properties(), script(), scripts)
+    assert scripts.tolist() == [counted.script_counts_plain(text) for text in texts]
 
 
 @given(texts=TEXTS, which=st.lists(st.integers(0, 1), min_size=6, max_size=6))

@@ -11,10 +11,12 @@ from gristmill.kernels.base.bare import kernel
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.words.english import english_words
 from gristmill.kernels.words.english_rules import english_tables, english_words_plain
-from gristmill.kernels.words.uax29 import boundary_marks, boundary_words, boundary_words_plain
 from gristmill.kernels.words.words import (
     HOLDS_LETTER,
     HOLDS_LETTER_OR_NUMBER,
+    boundary_marks,
+    boundary_words,
+    boundary_words_plain,
     put_word,
     whitespace_words,
     whitespace_words_plain,

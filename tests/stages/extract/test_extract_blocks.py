@@ -17,9 +17,8 @@ from gristmill.classifiers.blocks.model import SHIPPED, BlockModelError, choose_
 from gristmill.stages.documents import Collector
 from gristmill.stages.extract.choices import REASONS
 from gristmill.stages.extract.engines import compare, extract, extract_blocks
-from gristmill.stages.extract.gristmill import is_utf8, look_at, utf8
+from gristmill.stages.extract.gristmill import is_utf8, look_at, no_page, utf8
 from gristmill.stages.extract.metadata import PageHead, read_meta
-from gristmill.stages.extract.pages import no_page
 from gristmill.stages.extract.stage import Extract
 
 PAGES = Path(__file__).parents[4] / "shared" / "data" / "pages.parquet"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from gristmill.kernels.html.places import places_of
+from gristmill.kernels.html.paragraphs import places_of
 from gristmill.kernels.html.segment import segment
 from gristmill.stages.extract.render import _joined, _marked_items, _units, numbered, render
 

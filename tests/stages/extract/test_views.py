@@ -14,8 +14,8 @@ from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.run_folder import stage_view
 from gristmill.stages import Extract, OneView
+from gristmill.stages.extract.choices import other_uids
 from gristmill.stages.extract.engines import extract
-from gristmill.stages.extract.views import other_uids
 from gristmill.stages.stage import CannotRun, ContractBroken
 from tests.pipeline.runs import go, lines, save, written
 from tests.stages.extract.test_comments import REMARK, SENTENCE

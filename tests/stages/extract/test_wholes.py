@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gristmill.kernels.base.types import Array
-from gristmill.stages.extract.gristmill import SegmentedPage, look_at
-from gristmill.stages.extract.wholes import with_headings, with_structure
+from gristmill.stages.extract.gristmill import SegmentedPage, look_at, with_headings, with_structure
 
 SENTENCE = "The miller opens the sluice in the morning, and the stones turn until the evening."
 CELLS = "<tr><td>Year<td>Sacks</tr><tr><td>1812<td>940</tr><tr><td>1813<td>1,020</tr>"
