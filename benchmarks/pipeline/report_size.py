@@ -25,7 +25,7 @@ import pyarrow as pa
 from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
-from gristmill.pipeline.report_data.samples import legs_with_rules, run_samples, task_of_samples
+from gristmill.pipeline.report_data.rejects import legs_with_rules, run_samples, task_of_samples
 from gristmill.pipeline.report_data.survey import survey_legs
 from gristmill.pipeline.store.accounting import Count
 from gristmill.pipeline.store.partitions import new_part, write_table

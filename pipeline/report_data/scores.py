@@ -8,21 +8,18 @@ texts only of a few parts' first rows. A task for each stage reads them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.json_types import JSONObject, StageSpec
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.store.partitions import as_lying, identity, read_part
+from gristmill.pipeline.report_data.documents import report_task, stored_batches
 from gristmill.pipeline.store.records import LookTask, Part, Result
 from gristmill.pipeline.store.storage import Store
-from gristmill.stages.documents import BATCH_ROWS
 
 MOST_ROWS = 1_000_000
 EXAMPLE_PARTS = 4
@@ -79,16 +76,8 @@ def task_of_scores(store: Store, called: str, spec: StageSpec, parts: Sequence[P
     """The task that looks at the scores of a stage's documents, for its report."""
     chosen = _chosen(parts)
     whole = len(chosen) == sum(1 for part in parts if part["rows"])
-    return {
-        "kind": "look",
-        "task": digest(["scores", spec, whole, *map(identity, chosen)]),
-        "node": called,
-        "key": "scores",
-        "cost": sum(part["rows"] for part in chosen),
-        "out": store.anywhere,
-        "step": "scores",
-        "given": {"stage": spec, "parts": chosen, "whole": whole},
-    }
+    cost = sum(part["rows"] for part in chosen)
+    return report_task(store, "scores", called, "scores", cost, {"stage": spec, "parts": chosen, "whole": whole})
 
 
 def run_scores(task: LookTask) -> Result:
@@ -97,7 +86,7 @@ def run_scores(task: LookTask) -> Result:
     tables = [
         batch.append_column("source", _source(part, len(batch)))
         for part in chosen
-        for batch in _batches(store, part, [*signals, "language"])
+        for batch in stored_batches(store, part, [*signals, "language"])
     ]
     texts = [signal for signal in signals if any(_is_label(table, signal) for table in tables)]
     scores = [_scores(store, chosen, signal, tables) for signal in signals if signal not in texts]
@@ -127,19 +116,6 @@ def _chosen(parts: Sequence[Part]) -> list[Part]:
 
 def _source(part: Part, rows: int) -> pa.Array:
     return pa.array([part["source"]], pa.string()).take(pa.array(np.zeros(rows, np.int64)))
-
-
-def _batches(store: Store, part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The documents of a part, or where a leg only wrote for others, what it wrote."""
-    if part["documents"] is not None:
-        yield from read_part(store, part, columns)
-        return
-    for path in list(part.get("sinks", {}).values())[:1]:
-        with store.open(as_lying(store, path)) as file:
-            written = pq.ParquetFile(file)
-            yield from written.iter_batches(
-                BATCH_ROWS, columns=[name for name in columns if name in written.schema_arrow.names]
-            )
 
 
 def _scores(store: Store, parts: Sequence[Part], signal: str, tables: Sequence[pa.RecordBatch]) -> SignalScores | None:
@@ -230,7 +206,9 @@ def _by_group(
 def _examples(store: Store, parts: Sequence[Part], signal: str, deciles: NDArray[np.float64]) -> list[ScoredExample]:
     """Some documents of each tenth, the lowest by uid of those looked at."""
     examples: list[ScoredExample] = []
-    first = [next(_batches(store, part, ["uid", "url", "text", signal]), None) for part in _of_many_sources(parts)]
+    first = [
+        next(stored_batches(store, part, ["uid", "url", "text", signal]), None) for part in _of_many_sources(parts)
+    ]
     batches = [batch for batch in first if batch is not None and {"uid", "text", signal} <= set(batch.schema.names)]
     rows = [
         (int(uid), b, row) for b, batch in enumerate(batches) for row, uid in enumerate(batch.column("uid").to_pylist())

@@ -10,9 +10,9 @@ from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
-from gristmill.pipeline.report_data.samples import legs_with_rules, task_of_samples
+from gristmill.pipeline.report_data.rejects import task_of_samples
 from gristmill.pipeline.report_data.scores import ScoreRecord, task_of_scores
-from gristmill.pipeline.report_data.survey import Look
+from gristmill.pipeline.report_data.survey import Look, legs_with_rules
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.record import record_up_to, without_times
 from gristmill.pipeline.store.journal import Journal
@@ -86,7 +86,7 @@ def seen_of(
     store: Store, findings: Findings, record: RunRecord, not_shown: Callable[[str, str], None], look: Look
 ) -> tuple[dict[str, Any], dict[str, ScoreRecord]]:
     """Rejected documents and scores, by stage."""
-    names, legs = [entry["name"] for entry in record["stages"]], legs_with_rules(store)
+    names, legs = [entry["name"] for entry in record["stages"]], legs_with_rules(store).values()
     rejects: dict[str, list[str]] = {}
     for path in store.files("stages"):
         stage, _, rest = path.removeprefix("stages/").partition("/")
