@@ -11,7 +11,7 @@ from typing import TypedDict
 from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, as_share, one_line
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.look.run_folder import DocumentCounts, Folder, NotFound, RecordedRun, record_so_far
-from gristmill.pipeline.progress.progress_file import PATH, state_of
+from gristmill.pipeline.progress.progress import PATH, state_of
 from gristmill.pipeline.report.sections import is_web
 
 

@@ -22,7 +22,7 @@ from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.look.legs import legs_of, parents, read_manifest, sinks_of
 from gristmill.pipeline.look.records import LegManifest, ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, NotFound, Read, RecordedRun, record_so_far
-from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, state_of
+from gristmill.pipeline.progress.progress import PATH as PROGRESS, state_of
 from gristmill.pipeline.report_data.rejects import CANNOT_ASK
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.run_records import LegRules
