@@ -25,8 +25,8 @@ import pyarrow as pa
 from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
-from gristmill.pipeline.report_data.rejects import legs_with_rules, run_samples, task_of_samples
-from gristmill.pipeline.report_data.survey import survey_legs
+from gristmill.pipeline.report_data.rejects import run_samples, task_of_samples
+from gristmill.pipeline.report_data.survey import legs_with_rules, survey_legs
 from gristmill.pipeline.store.accounting import Count
 from gristmill.pipeline.store.partitions import new_part, write_table
 from gristmill.pipeline.store.storage import Store, json_bytes
@@ -116,7 +116,7 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
         )
         for name, n in read.items()
     ]
-    legs = legs_with_rules(store)
+    legs = list(legs_with_rules(store).values())
     entries += [
         entry(r.called, "rule", (type(r).__doc__ or "").split("\n")[0], r.model_dump(mode="json"), totals[r.called])
         for r in rules

@@ -75,6 +75,11 @@ class UI:
 class Quiet(UI):
     """Prints notes on standard error, and nothing else."""
 
+    facts: Callable[[], Progress] | None = None
+
+    def follows(self, facts: Callable[[], Progress]) -> None:
+        self.facts = facts
+
     def note(self, message: str) -> None:
         print(plain(message), file=sys.stderr, flush=True)
 

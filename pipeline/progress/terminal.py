@@ -56,10 +56,6 @@ class Lines(Quiet):
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
         self.last_line = now()
-        self.facts: Callable[[], Progress] | None = None
-
-    def follows(self, facts: Callable[[], Progress]) -> None:
-        self.facts = facts
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         if not anew or task["kind"] in FOR_THE_REPORT or self.facts is None:
@@ -101,7 +97,6 @@ class LiveView(Quiet):
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.facts: Callable[[], Progress] | None = None
         self.live = Live(get_renderable=self.view, console=console, refresh_per_second=REFRESH, transient=True)
 
     def __enter__(self) -> Self:
@@ -118,9 +113,6 @@ class LiveView(Quiet):
             return Text("starting")
         width, height = self.console.size
         return view(self.facts(), time.time(), width, height, self.console.options.ascii_only)
-
-    def follows(self, facts: Callable[[], Progress]) -> None:
-        self.facts = facts
 
     def stopping(self) -> None:
         self.note("stopping the workers")

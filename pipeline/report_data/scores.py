@@ -81,23 +81,28 @@ def task_of_scores(store: Store, called: str, spec: StageSpec, parts: Sequence[P
 
 
 def run_scores(task: LookTask) -> Result:
-    store, stage = Store(task["out"]), registry.build(task["given"]["stage"])
-    signals, chosen = stage.scored_signals, task["given"]["parts"]
+    store, stage, chosen = Store(task["out"]), registry.build(task["given"]["stage"]), task["given"]["parts"]
+    signals = stage.scored_signals
     tables = [
-        batch.append_column("source", _source(part, len(batch)))
+        pa.Table.from_batches([batch]).append_column("source", pa.array([part["source"]] * len(batch), pa.string()))
         for part in chosen
         for batch in stored_batches(store, part, [*signals, "language"])
     ]
-    texts = [signal for signal in signals if any(_is_label(table, signal) for table in tables)]
-    scores = [_scores(store, chosen, signal, tables) for signal in signals if signal not in texts]
     record: ScoreRecord = {
         "of": 0,  # documents that came to the stage, which the driver knows
         "whole": task["given"]["whole"],
         "judge": stage.model_card(),
-        "signals": [of_signal for of_signal in scores if of_signal is not None],
+        "signals": [],
     }
-    if texts:
-        record["labels"] = [_label_counts(tables, signal) for signal in texts]
+    for signal in signals:
+        having = [table for table in tables if signal in table.column_names]
+        if not having:
+            continue
+        table = pa.concat_tables(having, promote_options="permissive")
+        if pa.types.is_string(table.schema.field(signal).type):
+            record.setdefault("labels", []).append(_label_counts(table, signal))
+        elif (scores := _scores(store, chosen, signal, table)) is not None:
+            record["signals"].append(scores)
     return {"seen": record}
 
 
@@ -114,13 +119,8 @@ def _chosen(parts: Sequence[Part]) -> list[Part]:
     return sorted(chosen, key=lambda part: (part["home"], part["key"]))
 
 
-def _source(part: Part, rows: int) -> pa.Array:
-    return pa.array([part["source"]], pa.string()).take(pa.array(np.zeros(rows, np.int64)))
-
-
-def _scores(store: Store, parts: Sequence[Part], signal: str, tables: Sequence[pa.RecordBatch]) -> SignalScores | None:
-    having = [table for table in tables if signal in table.schema.names]
-    values = np.concatenate([_numbers(table, signal) for table in having]) if having else np.empty(0)
+def _scores(store: Store, parts: Sequence[Part], signal: str, table: pa.Table) -> SignalScores | None:
+    values = _numbers(table, signal)
     has_score = np.isfinite(values)
     if not has_score.any():
         return None
@@ -128,10 +128,8 @@ def _scores(store: Store, parts: Sequence[Part], signal: str, tables: Sequence[p
     low, high = _range(scores)
     edges = np.linspace(low, high, BINS + 1)
     deciles = np.quantile(scores, np.linspace(0, 1, 11), method="inverted_cdf")
-    groups = {}
-    for name in ("source", "language"):
-        labels = pa.chunked_array([_labels(table, name) for table in having], pa.string()).filter(pa.array(has_score))
-        groups[name] = _by_group(scores, labels.combine_chunks().dictionary_encode(), edges)
+    scored = table.filter(pa.array(has_score))
+    groups = {name: _by_group(scores, scored, name, edges) for name in ("source", "language")}
     return {
         "signal": signal,
         "documents": len(scores),
@@ -146,15 +144,8 @@ def _scores(store: Store, parts: Sequence[Part], signal: str, tables: Sequence[p
     }
 
 
-def _is_label(table: pa.RecordBatch, signal: str) -> bool:
-    return signal in table.schema.names and bool(pa.types.is_string(table.schema.field(signal).type))
-
-
-def _label_counts(tables: Sequence[pa.RecordBatch], signal: str) -> LabelCounts:
-    pairs: Counter[tuple[str, str]] = Counter()
-    for table in tables:
-        if signal in table.schema.names:
-            pairs.update(zip(table.column("source").to_pylist(), table.column(signal).to_pylist(), strict=True))
+def _label_counts(table: pa.Table, signal: str) -> LabelCounts:
+    pairs = Counter(zip(table.column("source").to_pylist(), table.column(signal).to_pylist(), strict=True))
     counts: Counter[str] = Counter()
     sources: Counter[str] = Counter()
     for (source, label), count in pairs.items():
@@ -170,14 +161,8 @@ def _label_counts(tables: Sequence[pa.RecordBatch], signal: str) -> LabelCounts:
     }
 
 
-def _numbers(table: pa.RecordBatch, signal: str) -> NDArray[np.float64]:
+def _numbers(table: pa.Table | pa.RecordBatch, signal: str) -> NDArray[np.float64]:
     return np.asarray(table.column(signal).cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
-
-
-def _labels(table: pa.RecordBatch, name: str) -> pa.Array:
-    if name not in table.schema.names:
-        return pa.nulls(len(table), pa.string())
-    return table.column(name).cast(pa.string())
 
 
 def _range(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -194,8 +179,12 @@ def _counts(values: NDArray[np.float64], edges: NDArray[np.float64]) -> list[int
 
 
 def _by_group(
-    values: NDArray[np.float64], labels: pa.DictionaryArray, edges: NDArray[np.float64]
+    values: NDArray[np.float64], table: pa.Table, column: str, edges: NDArray[np.float64]
 ) -> dict[str, list[int]]:
+    """The counts of each of the largest sources or languages."""
+    if column not in table.column_names:
+        return {}
+    labels = table.column(column).cast(pa.string()).combine_chunks().dictionary_encode()
     names = labels.dictionary.to_pylist()
     which = labels.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
     counts = np.bincount(which, minlength=len(names) + 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -136,7 +136,8 @@ def survey(
     signals = [name for name in there if "@" not in name and name not in NOT_SIGNALS]
     numbers = numbers_of(store, parts[0])
     columns = [name for name in dict.fromkeys([*wanted, *signals]) if name in wanted or name in numbers]
-    question = Question(rules, columns, weight, groups_of(parts))
+    groups = groups_of(parts)
+    question = Question(rules, columns, weight, groups, quotas(parts, groups))
     steps = SurveySteps(store, leg, parts, look)
     sample = steps.sample(question)
     if sample is None:
@@ -180,6 +181,7 @@ class Question:
     columns: list[str]
     weight: str | None
     groups: dict[str, int]  # by source
+    quotas: list[int]  # documents of the sample, by group
     sample: FileFacts | None = None  # None while it is being taken
     odd: list[int] = field(default_factory=list)
 
@@ -190,8 +192,7 @@ class Sample:
 
     facts: FileFacts
     batch: pa.RecordBatch
-    groups: Integers
-    sizes: Integers  # documents of each group, all of them
+    groups: Integers  # of each document
 
 
 @dataclass(frozen=True)
@@ -204,33 +205,30 @@ class SurveySteps:
     look: Look
 
     def sample(self, question: Question) -> Sample | None:
-        """Equal shares of each group, as far as there are documents; None where there is none."""
-        files, results = self.merged("sample", question)
-        sizes = np.sum([result["seen"] for result in results], axis=0)
+        """None where there is no document."""
+        files = self.merged("sample", question)
         if not files:
             return None
-        rows = smallest_of_groups([read_table(self.store, facts) for facts in files], quotas(sizes))
+        rows = smallest_of_groups([read_table(self.store, facts) for facts in files], question.quotas)
         groups, table = rows.column(GROUP).to_numpy(), rows.drop_columns([GROUP])
         path = f"{BETWEEN}/sample-{digest([self.leg, files])[:12]}.{digest(self.leg)[:8]}.parquet"
         facts = write_table(self.store, path, table)
-        return None if facts is None else Sample(facts, table.to_batches()[0], groups, sizes)
+        return None if facts is None else Sample(facts, table.to_batches()[0], groups)
 
     def counts(self, question: Question) -> PlainCounts:
-        files, _ = self.merged("counts", question)
-        return merge_counts([read_plain(self.store, facts) for facts in files])
+        return merge_counts([read_plain(self.store, facts) for facts in self.merged("counts", question)])
 
-    def merged(self, step: str, question: Question) -> tuple[list[FileFacts], list[Result]]:
-        """The answers of a step, merged by workers until they are few, and the results of its tasks on parts."""
+    def merged(self, step: str, question: Question) -> list[FileFacts]:
+        """The answers of a step, merged by workers until they are few."""
         plain = asdict(question)
-        results = self.run(step, [{"question": plain, "parts": parts} for parts in in_a_row(self.parts)])
-        files = files_of(results)
+        files = self.run(step, [{"question": plain, "parts": parts} for parts in in_a_row(self.parts)])
         while len(files) > FAN_IN:
             eights = [files[first : first + FAN_IN] for first in range(0, len(files), FAN_IN)]
-            files = files_of(self.run(MERGED + step, [{"question": plain, "files": eight} for eight in eights]))
-        return files, results
+            files = self.run(MERGED + step, [{"question": plain, "files": eight} for eight in eights])
+        return files
 
-    def run(self, step: str, given: list[dict[str, Any]]) -> list[Result]:
-        """The results of tasks; RunFailed if one has none."""
+    def run(self, step: str, given: list[dict[str, Any]]) -> list[FileFacts]:
+        """The files that tasks leave; RunFailed if one fails."""
         tasks = []
         for number, each in enumerate(given):
             cost = sum(8 * part["rows"] for part in each.get("parts", ()))
@@ -239,11 +237,7 @@ class SurveySteps:
         for result in results:
             if "failed" in result:
                 raise RunFailed(result["failed"])
-        return results
-
-
-def files_of(results: Sequence[Result]) -> list[FileFacts]:
-    return [facts for result in results for facts in result["files"].values()]
+        return [facts for result in results for facts in result["files"].values()]
 
 
 def in_a_row(parts: Sequence[Part]) -> list[list[Part]]:
@@ -260,11 +254,14 @@ def in_a_row(parts: Sequence[Part]) -> list[list[Part]]:
     return together
 
 
-def quotas(sizes: Integers) -> list[int]:
-    """Equal shares of the sample; what small groups leave goes to the larger ones."""
+def quotas(parts: Sequence[Part], groups: Mapping[str, int]) -> list[int]:
+    """Documents of the sample: equal shares of each group; what small groups leave goes to the larger ones."""
+    sizes = [0] * len(set(groups.values()))
+    for part in parts:
+        sizes[groups[part["source"]]] += part["kept"]
     given, groups_to_come, room = [0] * len(sizes), len(sizes), SAMPLE
-    for group in np.argsort(sizes, kind="stable").tolist():
-        given[group] = min(int(sizes[group]), room // groups_to_come)
+    for group in sorted(range(len(sizes)), key=lambda group: sizes[group]):
+        given[group] = min(sizes[group], room // groups_to_come)
         room, groups_to_come = room - given[group], groups_to_come - 1
     return given
 
@@ -278,13 +275,12 @@ def run_survey(task: LookTask) -> Result:
     question = Question(**given["question"])
     path = f"{BETWEEN}/{step}-{task['task'][:12]}.{task['task'][12:20]}"
     if step == "sample":
-        sizes = [0] * groups_in(question)
         if "files" in given:
             tables = [read_table(store, facts) for facts in given["files"]]
         else:
-            tables = sample_parts(store, given["parts"], question, sizes)
-        facts = write_table(store, f"{path}.parquet", smallest_of_groups(tables, [SAMPLE] * len(sizes)))
-        return {"files": {} if facts is None else {"answer": facts}, "seen": sizes}
+            tables = sample_parts(store, given["parts"], question)
+        facts = write_table(store, f"{path}.parquet", smallest_of_groups(tables, question.quotas))
+        return {"files": {} if facts is None else {"answer": facts}}
     if "files" in given:
         counts = merge_counts([read_plain(store, facts) for facts in given["files"]])
     else:
@@ -298,18 +294,20 @@ def run_survey(task: LookTask) -> Result:
     return {"files": {"answer": {"path": f"{path}.json", "bytes": len(content), "checksum": checksum}}}
 
 
-def groups_in(question: Question) -> int:
-    return len(set(question.groups.values()))
-
-
-def sample_parts(store: Store, parts: Sequence[Part], question: Question, sizes: list[int]) -> list[pa.Table]:
-    """Documents of each part with the smallest hashes; how many each group has is added to `sizes`."""
+def sample_parts(store: Store, parts: Sequence[Part], question: Question) -> list[pa.Table]:
+    """The documents of each group that may be among those with the smallest hashes, part by part."""
+    groups = [question.groups[part["source"]] for part in parts]
+    hashes = [mixed(uids_of(store, part)) for part in parts]
+    limits = {}
+    for group in set(groups):
+        of_group = np.concatenate([own for own, its in zip(hashes, groups, strict=True) if its == group])
+        smallest = np.sort(of_group)[: question.quotas[group]]
+        limits[group] = smallest[-1] if len(smallest) else None
     tables = []
-    for part in parts:
-        hashes, group = mixed(uids_of(store, part)), question.groups[part["source"]]
-        sizes[group] += len(hashes)
-        if len(hashes):
-            rows = np.sort(np.argsort(hashes, kind="stable")[:SAMPLE])
+    for part, group, own in zip(parts, groups, hashes, strict=True):
+        limit = limits[group]
+        rows = np.flatnonzero(own <= limit) if limit is not None else np.zeros(0, np.int64)
+        if len(rows):
             table = rows_of(store, part, question.columns, rows)
             tables.append(table.append_column(GROUP, pa.array(np.full(len(table), group, np.int64))))
     return tables
@@ -449,8 +447,8 @@ def survey_record(
         ),
         "kept": kept,
         "sample": {
-            "sizes": sample.sizes.tolist(),
-            "groups": np.bincount(sample.groups, minlength=len(sample.sizes)).tolist(),
+            "sizes": totals.reach[:, 0].tolist(),
+            "groups": np.bincount(sample.groups, minlength=len(sources)).tolist(),
             "weights": weights_of(sample.batch, plan.weight).tolist(),
             "gone": as_base64(apart.gone.astype(np.uint8)),
             "bins": [

@@ -92,20 +92,18 @@ def seen_of(
         stage, _, rest = path.removeprefix("stages/").partition("/")
         if rest.startswith("rejects/"):
             rejects.setdefault(stage, []).append(path)
-    scored = [name for name in names if name in findings.scored and record["status"] == "done"]
-    tasks = [task_of_samples(store, name, rejects.get(name, []), legs) for name in names]
-    for name in scored:
-        step, parts = findings.scored[name]
-        tasks.append(task_of_scores(store, name, step.spec, parts))
-    samples: dict[str, Any] = {}
-    scores: dict[str, ScoreRecord] = {}
-    for number, (name, result) in enumerate(zip([*names, *scored], look(tasks), strict=True)):
-        what, seen = ("rejects", samples) if number < len(names) else ("scores", scores)
+    asked = [(name, "rejects", task_of_samples(store, name, rejects.get(name, []), legs)) for name in names]
+    for name in names if record["status"] == "done" else ():
+        if name in findings.scored:
+            step, parts = findings.scored[name]
+            asked.append((name, "scores", task_of_scores(store, name, step.spec, parts)))
+    seen: dict[str, dict[str, Any]] = {"rejects": {}, "scores": {}}
+    for (name, what, _), result in zip(asked, look([task for *_, task in asked]), strict=True):
         if "failed" in result:
             not_shown(name, f"{what}: {result['failed']}")
         else:
-            seen[name] = result["seen"]
-    return samples, scores
+            seen[what][name] = result["seen"]
+    return seen["rejects"], seen["scores"]
 
 
 def figures_of(
