@@ -1,4 +1,4 @@
-"""`--budget`: what a run may cost in all, at the prices of its recipe.
+"""`--budget`: the most that a run may cost, at the prices of its recipe.
 
 Counted like the cost in run.json: seconds of workers at work, whenever that was, so that a run that is resumed goes on
 counting. A task is sent only if it fits beside all that is spent and in flight, at the mean price of its kind so far.

@@ -1,17 +1,16 @@
-"""Progress of a run: what a UI is told, the facts that it may show, and `logs/progress.json`.
+"""Progress of a run: events for a UI, the state of the run at any moment, and `logs/progress.json`.
 
-`ProgressRecorder` stands between a run and its UI. It counts what the run reports, and gives the facts at any moment
-and to any thread: to a terminal, to Prometheus, to the file.
+`ProgressRecorder` stands between a run and its UI. It counts what the run reports and gives the state of the run
+(`Progress`) to any thread: the terminal, Prometheus, the file.
 
 Time left is measured. For each map node, seconds of a worker for a byte are an exponentially weighted moving average
 over the tasks that finished. A map node of which no task has finished is unknown. So is a global stage, whose number of
 rounds nobody knows, unless an earlier run in the folder measured it. While one node is unknown, so is the whole run.
 
-`logs/progress.json` is what a running run tells other processes, such as the page of `gristmill explore`. A thread of
-the driver writes it at most once a second (once in ten on an object store), and at least once in half a minute, whole
-or not at all, while workers are at work. It is removed when the run is done, for run.json has all facts then. A run
-that fails or is interrupted leaves it with the reason. One that is killed leaves it as it was; `state_of` tells whether
-the process that wrote it is alive and has written lately.
+`logs/progress.json` is for other processes, such as `gristmill explore`. While workers are busy, a thread of the driver
+writes it atomically, at most once a second (once in ten on an object store) and at least once in half a minute. A run
+that ends well removes it, for run.json has everything then. A failed or interrupted run leaves it with the reason, a
+killed run leaves it unchanged; `state_of` tells whether the process that wrote it is alive and has written lately.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ FOR_THE_REPORT = ("pages", "numbers", "look", "conform")  # kinds of tasks that 
 
 
 class UI:
-    """What a run and its engine report. Each method does nothing unless a UI has a use for it."""
+    """Receives the events of a run. Each method does nothing unless a UI overrides it."""
 
     def follows(self, facts: Callable[[], Progress]) -> None:
         """Before anything else: where to ask for the state of the run, at any moment and from any thread."""
@@ -279,7 +278,7 @@ class ProgressRecorder(UI):
         self._nodes = {node.name: NodeTracker(node, (before or {}).get(node.name)) for node in nodes}
         now = time.time()
         started = now if since is None else since
-        self._told = Progress(name=name, process=this_process(), started=started, updated=now)
+        self._latest = Progress(name=name, process=this_process(), started=started, updated=now)
         ui.follows(self.facts)
 
     def begins(self, node: Node, parts: int) -> None:
@@ -312,13 +311,13 @@ class ProgressRecorder(UI):
                     self.account.add(source, counts, peak_of(result))
             if anew and task["kind"] == "partition":
                 [counts] = counts_by_source(task, result).values()
-                documents = self._told.documents + next((count["docs_in"] for count in counts.values()), 0)
-                self._told = replace(self._told, documents=documents, bytes=self._told.bytes + task["cost"])
+                documents = self._latest.documents + next((count["docs_in"] for count in counts.values()), 0)
+                self._latest = replace(self._latest, documents=documents, bytes=self._latest.bytes + task["cost"])
         self.ui.finished(task, result, anew)
 
     def connected(self, dashboard: str | None, workers: int) -> None:
         with self._updating():
-            self._told = replace(self._told, dashboard=dashboard, workers=workers)
+            self._latest = replace(self._latest, dashboard=dashboard, workers=workers)
         self.at_work.set()
         self.ui.connected(dashboard, workers)
 
@@ -332,7 +331,7 @@ class ProgressRecorder(UI):
 
     def end(self, state: str, message: str | None) -> None:
         with self._updating():
-            self._told = replace(self._told, state=state, message=message)
+            self._latest = replace(self._latest, state=state, message=message)
 
     @contextlib.contextmanager
     def _updating(self) -> Iterator[None]:
@@ -341,7 +340,7 @@ class ProgressRecorder(UI):
         self.changed.set()
 
     def _add_note(self, message: str) -> None:
-        self._told = replace(self._told, notes=(*self._told.notes, message)[-NOTES:])
+        self._latest = replace(self._latest, notes=(*self._latest.notes, message)[-NOTES:])
 
     def facts(self) -> Progress:
         """Everything as it is now. After an error, which is noted, what is counted is as it was last; `updated` is the
@@ -350,7 +349,7 @@ class ProgressRecorder(UI):
             return self._facts_now()
         except Exception as error:  # of an alarm, say; whatever it is, the run goes on
             self.trouble(error)
-            return self._told
+            return self._latest
 
     def trouble(self, error: Exception) -> None:
         """Note once that the run's progress cannot be shown, and why."""
@@ -372,10 +371,10 @@ class ProgressRecorder(UI):
         memory = self.memory()
         with self._lock:
             now = time.time()
-            nodes = tuple(node.progress(self._told.workers or self.expected_workers) for node in self._nodes.values())
+            nodes = tuple(node.progress(self._latest.workers or self.expected_workers) for node in self._nodes.values())
             seconds, known, unfinished = known_seconds_left(nodes)
-            self._told = replace(
-                self._told,
+            self._latest = replace(
+                self._latest,
                 updated=now,
                 tasks=dict(sorted(self.tasks.items())),
                 deaths=self.deaths(),
@@ -390,10 +389,10 @@ class ProgressRecorder(UI):
                 },
                 seconds_left=seconds if known == unfinished and known else None,
             )
-            return self._told
+            return self._latest
 
     def _recently(self, now: float) -> Speed:
-        documents_now, size_now = self._told.documents, self._told.bytes
+        documents_now, size_now = self._latest.documents, self._latest.bytes
         self._speeds.append((now, documents_now, size_now))
         while self._speeds[0][0] < now - RECENT:
             self._speeds.popleft()
@@ -411,11 +410,11 @@ Watcher = Callable[[Progress], None]
 def recording_progress(
     recorder: ProgressRecorder, store: Store, watcher: Watcher | None = None
 ) -> Iterator[ProgressRecorder]:
-    """Keep the file while a run goes on. At the end it is removed, or has how the run ended. `watcher` gets the same
-    facts, the last too."""
+    """Write the file while a run works. At the end remove it, or write how the run failed. `watcher` gets the same
+    facts, the last ones included."""
     ended = threading.Event()
     watchers = [] if watcher is None else [watcher]
-    keepers: list[Watcher] = [partial(_write, store), *watchers]
+    readers: list[Watcher] = [partial(_write, store), *watchers]
 
     def publish(to: Sequence[Watcher]) -> None:
         """Pass the facts on. An error is noted and does not end the run."""
@@ -433,7 +432,7 @@ def recording_progress(
         while not ended.is_set():
             if recorder.changed.is_set() or time.monotonic() - last >= HEARTBEAT:
                 recorder.changed.clear()
-                publish(keepers)
+                publish(readers)
                 last = time.monotonic()
             ended.wait(EVERY if store.local else EVERY_REMOTE)
 
@@ -451,7 +450,7 @@ def recording_progress(
         stop()
         stopped = isinstance(error, KeyboardInterrupt | OverBudget)
         recorder.end("interrupted" if stopped else "failed", message_of(error))
-        publish(keepers)
+        publish(readers)
         raise
     stop()
     recorder.end("done", None)

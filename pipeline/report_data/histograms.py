@@ -1,9 +1,9 @@
 """How documents are distributed over each signal, and what every threshold of a rule drops: counts, which add up.
 
-What a rule does is split into parts: a document goes if it is beyond one of the limits that the rule declares and that
-can drop it (within reach), or for another reason (fixed). That documents beyond a limit do go is checked on each; a
-rule for which that fails (odd) stays whole. So the count of a moved threshold is exact: of the documents that all else
-keeps, those that it can drop and that are on the near side of it stay.
+A rule is decomposed: it drops a document because of one of its declared limits that can drop it (within reach), or for
+another reason (fixed). Each document is checked: one beyond a limit must be dropped. A rule that fails this check (odd)
+is not decomposed. So the count of a moved threshold is exact: of the documents that all else keeps, those within its
+reach and on the near side of it stay.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ LARGEST = np.finfo(np.float64).max  # a limit that a recipe sets to mean none ma
 
 @dataclass(frozen=True)
 class RuleThreshold:
-    """One limit, and its value: documents with the signal below (`low`) or above (`high`) it go."""
+    """One limit and its value: documents with the signal below (`low`) or above (`high`) it are dropped."""
 
     stage: str
     limit: Limit
@@ -142,8 +142,8 @@ class RuleThreshold:
 
 
 def thresholds_of(rule: Rule, view: pa.RecordBatch) -> list[RuleThreshold]:
-    """The limits of a rule that a slider can move: a setting of its own (an entry of a list or of a table is none), on
-    one signal that some documents have."""
+    """The limits of a rule that a slider can move: each a setting by itself (no entry of a list or table), on one
+    signal that some documents have."""
     settings = Counter(limit.setting for limit in rule.limits)
     signals = Signals(view)
     thresholds = []
@@ -309,7 +309,7 @@ class SurveyPlan:
     decades: set[str]  # signals whose edges lie evenly by their logarithms
     columns: list[str]
     weight: str | None
-    groups: dict[str, int]  # sources, as they are told apart
+    groups: dict[str, int]  # by source
 
 
 def plan_survey(
@@ -377,7 +377,7 @@ class Decomposition:
                 reached = rule.governed(cut.limit, signals) & (values == values)
                 taken = reached & cut.beyond(values, cut.value)
                 if (taken & ~held.get(reason, np.zeros(len(batch), bool)) & ~fixed).any():
-                    odd.add(number)  # a verdict of its own does not do what the limit says
+                    odd.add(number)  # the rule's own verdict differs from its limit
                     break
                 explained[reason] |= taken
                 columns[cut.signal] = view.column(cut.signal)
@@ -534,8 +534,7 @@ def count_languages(counted: SurveyCounts, column: pa.Array, stays: Mask) -> Non
 
 
 def side_by_side(surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
-    """The first leg, and those that have other sources: they are beside it. What is behind it has the same documents
-    again."""
+    """The first leg and those with other sources. A leg behind one of them has the same documents again."""
     chosen: list[SurveyRecord] = []
     for survey in surveys:
         if all(set(survey["sources"]).isdisjoint(other["sources"]) for other in chosen):

@@ -1,8 +1,8 @@
 """A few pages for the report and `inspect`: the text that was extracted, and all that they show, read again from the
 inputs.
 
-Only pages that came through extraction are shown, so that nothing is parsed here that broke a worker before. It is a
-task of its own, small, and travels with those of the next wave.
+Only pages that passed extraction are shown, so that nothing is parsed that crashed a worker before. The task is small
+and is sent with those of the next wave.
 """
 
 from __future__ import annotations

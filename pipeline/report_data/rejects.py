@@ -120,7 +120,7 @@ class RuleReasons:
     """What the rules of a leg say of one document."""
 
     held: list[Held]
-    details: dict[str, str]  # by stage: what it said itself of the reason by which it takes the document
+    details: dict[str, str]  # by stage: its own detail of the reason for which it drops the document
 
 
 def reasons_in_part(opened: Opened, rules: Sequence[BoundRule], part: Part, rows: Sequence[int]) -> list[RuleReasons]:
@@ -250,8 +250,8 @@ def give_numbers(store: Store, stage: str, legs: Sequence[LegRules], by_part: di
 
 def detail_of(stage: str, answer: RuleReasons) -> str | None:
     """`top_2gram_share 0.5003 > 0.2; also duplicate_line_share, words`: the first reason of the stage in numbers, and
-    what else the document is beyond; after what the stage said itself, the number if it said none. None where there is
-    nothing to add."""
+    what else the document is beyond. If the stage gave a detail, that and the number, unless the detail has it. None
+    where there is nothing to add."""
     first = next((held for held in answer.held if held.stage == stage), None)
     if first is None or not first.words:
         return None

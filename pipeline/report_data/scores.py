@@ -1,8 +1,7 @@
-"""What scores look like, for reports: how many documents of each source and language lie where, and examples at each
-tenth. From stored signals.
+"""Distributions of scores for reports: histograms by source and language, deciles, and examples of each tenth.
 
-At most a million documents are looked at, of parts chosen by the hash of their names, so that two runs show the same;
-texts only of a few parts' first rows. A task for each stage reads them.
+Stored signals of at most a million documents are read, from parts chosen by the hash of their names, so that two runs
+show the same. Texts are read of the first rows of a few parts. Each stage has one task.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class ScoreRecord(TypedDict):
 
 
 def task_of_scores(store: Store, called: str, spec: StageSpec, parts: Sequence[Part]) -> LookTask:
-    """The task that looks at the scores of a stage's documents, for its report."""
+    """The task that reads the scores of a stage's documents."""
     chosen = _chosen(parts)
     whole = len(chosen) == sum(1 for part in parts if part["rows"])
     cost = sum(part["rows"] for part in chosen)
@@ -193,7 +192,7 @@ def _by_group(
 
 
 def _examples(store: Store, parts: Sequence[Part], signal: str, deciles: NDArray[np.float64]) -> list[ScoredExample]:
-    """Some documents of each tenth, the lowest by uid of those looked at."""
+    """Documents of each tenth, those with the lowest uids."""
     examples: list[ScoredExample] = []
     first = [
         next(stored_batches(store, part, ["uid", "url", "text", signal]), None) for part in _of_many_sources(parts)

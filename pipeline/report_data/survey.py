@@ -55,7 +55,7 @@ from gristmill.pipeline.store.records import FileFacts, LookTask, Part, Result, 
 from gristmill.pipeline.store.run_records import LegRules
 from gristmill.pipeline.store.storage import Store, open_checked
 
-SOURCES = 12  # told apart; the smaller ones are one
+SOURCES = 12  # counted by themselves; the smaller ones are one group
 OTHERS = "other sources"
 LANGUAGES = 60
 OUT_OF_REACH = 255  # a bin that no slider comes to
@@ -151,7 +151,7 @@ def survey(
 
 
 def numbers_of(store: Store, part: Part) -> set[str]:
-    """Columns of a part, and of what is laid beside it, that are a number for each document."""
+    """Numeric columns of a part and of its signal files."""
     names = set()
     for facts in (facts for facts in [part["documents"], *part["signals"]] if facts is not None):
         with open_checked(store, facts) as file:
@@ -241,7 +241,7 @@ class SurveySteps:
 
 
 def in_a_row(parts: Sequence[Part]) -> list[list[Part]]:
-    """The parts that each task reads: such that follow one another."""
+    """Consecutive parts, grouped by the task that reads them."""
     most = min(ROWS_A_TASK, max(1, sum(part["rows"] for part in parts) // LEAST_TASKS))
     together: list[list[Part]] = []
     rows = most
@@ -300,7 +300,7 @@ def sample_parts(store: Store, parts: Sequence[Part], question: Question) -> lis
     hashes = [mixed(uids_of(store, part)) for part in parts]
     limits = {}
     for group in set(groups):
-        of_group = np.concatenate([own for own, its in zip(hashes, groups, strict=True) if its == group])
+        of_group = np.concatenate([own for own, other in zip(hashes, groups, strict=True) if other == group])
         smallest = np.sort(of_group)[: question.quotas[group]]
         limits[group] = smallest[-1] if len(smallest) else None
     tables = []
@@ -460,7 +460,7 @@ def survey_record(
 
 
 def recipe_lines(deciding: BoundRule, rule: RuleSpec) -> RuleLines:
-    """What a recipe has to say to have this rule: its name there, and the settings that are no defaults."""
+    """The rule as a recipe has it: its name there, and the settings that differ from defaults."""
     return {"stage": rule["stage"]["stage"], "settings": deciding.rule.model_dump(mode="json", exclude_defaults=True)}
 
 

@@ -1,4 +1,4 @@
-"""`gristmill plan`: what would run, what is up to date, and why not. It looks, and changes nothing."""
+"""`gristmill plan`: what would run, what is up to date, and why not. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def foresee(
     store = Store(out)
     mistakes = Mistakes()
     plans = mistakes.noted(make_plan, recipe)
-    if not plans:  # paths that lead nowhere are said too, before any file is read
+    if not plans:  # report paths that lead nowhere too, before any file is read
         mistakes.noted(listings_of, recipe, store)
     mistakes.say_all()
     [plan] = plans

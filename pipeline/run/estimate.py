@@ -1,4 +1,4 @@
-"""What the whole takes, from what a run on a part of it measured: documents, time, memory, disk, money, requests.
+"""Extrapolate from a run on a part of the input: documents, time, memory, disk, money and requests of the whole.
 
 `gristmill run --sample` prints an `Estimate` for workers like its own, `gristmill estimate` a `Forecast` for a cluster
 of any shape. Seconds, bytes and requests are those in run.json of the part, scaled by documents or bytes. Computed from
@@ -171,7 +171,7 @@ def student(free: float) -> float:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a run on a part measured, and by how much the whole is more."""
+    """Measurements of a run on a part, and how many times more the whole is."""
 
     share: float  # of the bytes of the inputs
     sources: Mapping[str, WholeRecord]  # documents of the whole
@@ -306,7 +306,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Step:
-    """What binds where: seconds of all workers, how many can be at it, and its longest task."""
+    """One step: seconds of all workers, how many can work at once, and its longest task."""
 
     name: str
     core_seconds: float
@@ -347,7 +347,7 @@ class Forecast:
 
     @property
     def fits(self) -> bool | None:
-        """None where nobody said how much memory a worker has."""
+        """None if the memory of a worker is not known."""
         return None if self.shape.memory is None else self.shape.memory >= self.memory_bytes
 
     def as_json(self) -> JSONObject:

@@ -1,4 +1,4 @@
-"""What a run leaves for people: the reports of stages, cards of data sets, the log, run.json and report.html."""
+"""Files for people: reports of stages, cards of data sets, the log, run.json and report.html."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_reports(
     look: Look,
 ) -> None:
     """All files for people, out of the record and the findings. Files whose content stays are not written again.
-    `look` carries out the tasks that read documents; `not_shown` gets a stage and what its report lacks."""
+    `look` runs the tasks that read documents; `not_shown` gets a stage and what its report lacks."""
     from gristmill.pipeline.report.build import build_report
 
     samples, scores = seen_of(store, findings, record, not_shown, look)

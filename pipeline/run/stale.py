@@ -1,4 +1,4 @@
-"""Files in a run's folder that earlier versions of the run wrote and this one does not use.
+"""Stale files: what earlier versions of a run wrote and this one does not use.
 
 Intermediates go with the run that replaces them. Results (token shards, what sinks wrote) of a stage that the recipe no
 longer has are kept, and an alarm says so: somebody may be training on them.
