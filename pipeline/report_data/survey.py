@@ -36,6 +36,7 @@ from gristmill.pipeline.report_data.histograms import (
     Decomposition,
     PlainCounts,
     RuleLines,
+    RuleThreshold,
     SignalCounts,
     SurveyCounts,
     SurveyPlan,
@@ -408,27 +409,9 @@ def survey_record(
     sources = [OTHERS if list(plan.groups.values()).count(k) > 1 else names[k] for k in range(len(totals.reach))]
     cuts = [cut for of_rule in plan.cuts for cut in of_rule]
     recipe = {d.rule.called: recipe_lines(d, rule) for d, rule in zip(plan.rules, rules, strict=True)}
-    lines: list[CutCounts] = []
-    for k, cut in enumerate(cuts):
-        place = plan.edges[cut.signal].tolist().index(cut.value)
-        reached = totals.reached[k]
-        lines.append(
-            {
-                "stage": cut.stage,
-                "field": cut.field,
-                "signal": cut.signal,
-                "side": cut.side,
-                "value": cut.value,
-                "at": place,
-                "takes": int((reached[: place + 1] if cut.side == "low" else reached[place + 1 :]).sum()),
-                "reached": reached.tolist(),
-                "free": totals.free[k].tolist(),
-                "documents": totals.bins[k][:, 0].tolist(),
-                "weights": totals.bins[k][:, 1].tolist(),
-            }
-        )
     apart = Decomposition.of(plan, sample.batch)
     languages = sorted(totals.languages.items(), key=lambda item: (-item[1][0], item[0]))
+    rare = [counts for _, counts in languages[LANGUAGES:]]
     return {
         "version": VERSION,
         "leg": leg,
@@ -437,14 +420,10 @@ def survey_record(
         "reach": totals.reach.tolist(),
         "stay": totals.stay.tolist(),
         "rules": recipe,
-        "cuts": lines,
+        "cuts": [cut_record(plan, totals, number, cut) for number, cut in enumerate(cuts)],
         "signals": {name: signal_record(plan, totals, name) for name in plan.edges},
-        "languages": [(name, int(counts[0]), int(counts[1])) for name, counts in languages[:LANGUAGES]],
-        "more_languages": (
-            max(0, len(languages) - LANGUAGES),
-            sum(int(counts[0]) for _, counts in languages[LANGUAGES:]),
-            sum(int(counts[1]) for _, counts in languages[LANGUAGES:]),
-        ),
+        "languages": [(name, came, stayed) for name, (came, stayed) in languages[:LANGUAGES]],
+        "more_languages": (len(rare), sum(came for came, _ in rare), sum(stayed for _, stayed in rare)),
         "kept": kept,
         "sample": {
             "sizes": totals.reach[:, 0].tolist(),
@@ -456,6 +435,24 @@ def survey_record(
                 for touched, bins in zip(apart.touched, apart.bins, strict=True)
             ],
         },
+    }
+
+
+def cut_record(plan: SurveyPlan, totals: SurveyCounts, number: int, cut: RuleThreshold) -> CutCounts:
+    place = plan.edges[cut.signal].tolist().index(cut.value)
+    reached = totals.reached[number]
+    return {
+        "stage": cut.stage,
+        "field": cut.field,
+        "signal": cut.signal,
+        "side": cut.side,
+        "value": cut.value,
+        "at": place,
+        "takes": int((reached[: place + 1] if cut.side == "low" else reached[place + 1 :]).sum()),
+        "reached": reached.tolist(),
+        "free": totals.free[number].tolist(),
+        "documents": totals.bins[number][:, 0].tolist(),
+        "weights": totals.bins[number][:, 1].tolist(),
     }
 
 

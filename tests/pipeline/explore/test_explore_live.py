@@ -362,6 +362,14 @@ def test_progress_that_cannot_be_told_is_said_once_and_told_again_when_it_can(
     assert not path.exists()
 
 
+def test_an_alarm_that_fails_at_once_hides_nothing_else() -> None:
+    def alarms(account: Any) -> list[str]:
+        raise ZeroDivisionError("no documents")
+
+    facts = ProgressRecorder(Nothing(), "a run", [], alarms).facts()
+    assert (facts.name, facts.state, facts.alarms) == ("a run", "running", ()) and "no documents" in facts.notes[0]
+
+
 def wait_until(true: Callable[[], bool]) -> None:
     until = time.monotonic() + 10
     while not true():
