@@ -74,7 +74,11 @@ ENGINE: dict[str, tuple[str, ...]] = {
         "gristmill.pipeline.shuffle.verdicts",
         *_DOCUMENTS,
     ),
-    "pages": ("gristmill.pipeline.leg.side_by_side", "gristmill.pipeline.store.partitions"),  # for the report
+    "pages": (  # for the report
+        "gristmill.pipeline.report_data.pages",
+        "gristmill.pipeline.report_data.documents",
+        "gristmill.pipeline.store.partitions",
+    ),
     "training": ("gristmill.pipeline.ablate.feeding", *_ABLATION),
     "measuring": ("gristmill.pipeline.ablate.evaluation", "gristmill.pipeline.judging.tables", *_ABLATION),
 }

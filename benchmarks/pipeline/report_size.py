@@ -25,7 +25,7 @@ import pyarrow as pa
 from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
-from gristmill.pipeline.report_data.samples import run_samples, task_of_samples
+from gristmill.pipeline.report_data.rejects import run_samples, task_of_samples
 from gristmill.pipeline.report_data.survey import survey_legs
 from gristmill.pipeline.store.counts import Counts
 from gristmill.pipeline.store.partitions import new_part, write_table

@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -257,7 +258,7 @@ def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = 
     notes: list[str] = []
     seen = foresee(loaded, out_of(loaded, out), check_inputs, notes.append)
     if as_json:
-        print(json.dumps([s.plain() for s in seen]))
+        print(json.dumps([asdict(node) for node in seen]))
     else:
         console().print(render(seen))
     for note in notes:

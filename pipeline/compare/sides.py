@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.compare.fates import ABSENT, ComparedRun, Fate, FileOf, Joined, Pair, smallest
 from gristmill.pipeline.look.history import text_in
-from gristmill.pipeline.report_data.histograms import Row
+from gristmill.pipeline.report_data.documents import Row
 
 PREVIEW = 600  # characters of a document that is shown
 WAYS = 24  # ways to change sides of which documents are shown, the most frequent

@@ -1,4 +1,4 @@
-"""`--budget`: what a run may cost in all, at the prices of its recipe.
+"""`--budget`: the most that a run may cost, at the prices of its recipe.
 
 Counted like the cost in run.json: seconds of workers at work, whenever that was, so that a run that is resumed goes on
 counting. A task is sent only if it fits beside all that is spent and in flight, at the mean price of its kind so far.
@@ -38,7 +38,7 @@ class Budget:
 
     def counts(self, task: Task, result: Result) -> None:
         """A task is done, by this run or by one that it resumes."""
-        cost = self.price(task, result.seconds)
+        cost = self.prices.of_seconds(result.seconds, task.gpu)
         number, before = self._known.get(kind_of(task), (0, 0.0))
         self._known[kind_of(task)] = number + 1, before + cost
         self._in_flight.pop(task.task, None)
@@ -58,9 +58,6 @@ class Budget:
             return False
         self._in_flight |= expected
         return True
-
-    def price(self, task: Task, seconds: float) -> float:
-        return seconds / 3600 * (self.prices.gpu_hour if task.gpu else self.prices.core_hour)
 
     def mean(self, task: Task) -> float:
         """Of the task's kind so far; of one of which nothing is known, that of all."""

@@ -37,7 +37,6 @@ from gristmill.pipeline.isolation import (
 from gristmill.pipeline.leg.conform import run_conform_task
 from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.leg.numbers import run_numbers
-from gristmill.pipeline.leg.side_by_side import run_pages
 from gristmill.pipeline.processes import (
     PRELOAD,
     bind_to_cores,
@@ -46,9 +45,10 @@ from gristmill.pipeline.processes import (
     kill_descendants,
     reset_peak_memory,
 )
-from gristmill.pipeline.report_data.samples import run_samples
+from gristmill.pipeline.report_data.pages import run_pages
+from gristmill.pipeline.report_data.rejects import run_samples
 from gristmill.pipeline.report_data.scores import run_scores
-from gristmill.pipeline.report_data.survey import run_survey
+from gristmill.pipeline.report_data.survey import SURVEY_STEPS, run_survey
 from gristmill.pipeline.shuffle.shuffle import run_round
 from gristmill.pipeline.store.partitions import parts_of
 from gristmill.pipeline.store.records import (
@@ -75,7 +75,7 @@ TOO_MUCH = ("offset overflow", "array cannot contain more than", "input array to
 # The answer of a worker that finds the breadcrumb of one that died before it.
 DIED = Failure(message="a worker died over it before", died=True)
 NOTES = "gristmill"  # the topic under which workers say something for people
-LOOKS = {"samples": run_samples, "scores": run_scores}  # all other steps are of surveys
+REPORT_STEPS = {"samples": run_samples, "scores": run_scores} | dict.fromkeys(SURVEY_STEPS, run_survey)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def run_task(task: Task, crash: CrashPolicy, terms: Terms) -> Result:
             return run_numbers(task)
         if isinstance(task, LookTask):
             with crash.watching(Map.patience):
-                return LOOKS.get(task.step, run_survey)(task)
+                return REPORT_STEPS[task.step](task)
         return run_round(cast(RoundTask, task))
     except CannotRun as error:
         return Failure(message=f"{named_in(task)}: {error}")

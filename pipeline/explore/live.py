@@ -5,54 +5,13 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, as_share, one_line
-from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.look.run_folder import DocumentCounts, Folder, NotFound, RecordedRun, record_so_far
-from gristmill.pipeline.progress.progress_file import PATH, state_of
+from gristmill.pipeline.progress.progress import PATH, NodeProgress, Progress, Speed, state_of
 from gristmill.pipeline.report.sections import is_web
-
-
-class LiveNode(TypedDict, total=False):
-    """A leg or global stage in progress.json."""
-
-    name: str
-    kind: str
-    stages: list[str]
-    state: str
-    doing: str | None
-    parts: int | None
-    done: int
-    began: float | None
-    ended: float | None
-    seconds_left: float | None
-
-
-class RecentSpeed(TypedDict, total=False):
-    documents: int
-    bytes: int
-    seconds: float
-
-
-class LiveRecord(TypedDict, total=False):
-    """logs/progress.json."""
-
-    state: str
-    message: str | None
-    process: dict[str, JSON]  # `pipeline/process_id.py`
-    started: float
-    updated: float
-    workers: int
-    dashboard: str | None
-    documents: int
-    bytes: int
-    recently: RecentSpeed
-    nodes: list[LiveNode]
-    alarms: list[str]
-    notes: list[str]
-    seconds_left: float | None
 
 
 class NodeView(TypedDict):
@@ -83,7 +42,7 @@ class ProgressView(TypedDict, total=False):
 def live_of(out: str) -> ProgressView:
     """What `logs/progress.json` says by now; `state` is done where there is none."""
     try:
-        record = Folder.open(out).json_as(PATH, LiveRecord)
+        record = Folder.open(out).json(PATH)
     except NotFound:
         return {"state": "done"}
     except (ValueError, TypeError, OSError):
@@ -94,31 +53,21 @@ def live_of(out: str) -> ProgressView:
         return {"state": "unreadable"}
 
 
-def live_view(facts: LiveRecord, now: float) -> ProgressView:
+def live_view(record: Mapping[str, Any], now: float) -> ProgressView:
     """In words and shares; everything is text or a number, and the page takes it for nothing else."""
-    state = state_of(facts, now)
-    host = str((facts.get("process") or {}).get("host"))
-    end = now if state == "running" else float(facts.get("updated") or now)
-    seconds = max(0.0, end - float(facts.get("started") or end))
-    recently: RecentSpeed = facts.get("recently") or {}
-    within = float(recently.get("seconds") or 0)
-    speed = (
-        float(recently.get("documents") or 0) / within
-        if within >= 1
-        else float(facts.get("documents") or 0) / max(1.0, seconds)
-    )
-    volume = (
-        float(recently.get("bytes") or 0) / within
-        if within >= 1
-        else float(facts.get("bytes") or 0) / max(1.0, seconds)
-    )
-    nodes = [node_of(node, end) for node in facts.get("nodes") or []]
+    facts, state = Progress.of(record), state_of(record, now)
+    host = str(facts.process.get("host"))
+    end = now if state == "running" else float(facts.updated)
+    seconds = max(0.0, end - float(facts.started))
+    recent = facts.recently if facts.recently.seconds >= 1 else Speed(facts.documents, facts.bytes, max(1.0, seconds))
+    nodes = [node_of(node, end) for node in facts.nodes]
     if state not in ("running", "silent"):
         for node in nodes:
             if node["state"] == "running":
                 node.update({"state": "broke off", "left": None, "left_words": ""})
-    run = RecordedRun.of(record_so_far(facts, {}, state))
-    dashboard = facts.get("dashboard")
+    run = RecordedRun.of(record_so_far(record, {}, state))
+    dashboard = facts.dashboard
+    since = now - float(facts.updated)
     return {
         "state": state,
         "words": {
@@ -126,18 +75,18 @@ def live_view(facts: LiveRecord, now: float) -> ProgressView:
             + (f" on {one_line(host)}" if host != platform.node() and state == "running" else ""),
             "elapsed": as_seconds(seconds),
             "documents": as_number(sum(reader.count.kept for reader in run.readers)),
-            "speed": f"{as_number(speed)}/s",
-            "volume": f"{as_bytes(volume)}/s",
-            "workers": as_number(float(facts.get("workers") or 0)),
-            "left": left_of(nodes, facts.get("seconds_left") if state == "running" else None, now - end_of(facts, now)),
-            "news": f"{as_seconds(max(0.0, now - float(facts.get('updated') or now)))} ago",
-            "message": str(facts.get("message") or ""),
+            "speed": f"{as_number(recent.documents / recent.seconds)}/s",
+            "volume": f"{as_bytes(recent.bytes / recent.seconds)}/s",
+            "workers": as_number(float(facts.workers)),
+            "left": left_of(nodes, facts.seconds_left if state == "running" else None, since),
+            "news": f"{as_seconds(max(0.0, since))} ago",
+            "message": str(facts.message or ""),
         },
         "dashboard": dashboard if is_web(dashboard) and state == "running" else None,
         "nodes": nodes,
         "stages": [stage_of(stage.count) for stage in run.stages],
-        "alarms": [str(alarm) for alarm in facts.get("alarms") or []],
-        "notes": [str(note) for note in facts.get("notes") or []],
+        "alarms": [str(alarm) for alarm in facts.alarms],
+        "notes": [str(note) for note in facts.notes],
     }
 
 
@@ -157,18 +106,17 @@ def stage_of(count: DocumentCounts) -> dict[str, str]:
     return numbers | {"gone": as_share(gone, count.docs_in)}
 
 
-def node_of(node: LiveNode, now: float) -> NodeView:
+def node_of(node: NodeProgress, now: float) -> NodeView:
     """One leg or global stage: how much of it is done, and how long the rest will take."""
-    state, parts, done = str(node.get("state")), node.get("parts"), int(node.get("done") or 0)
-    began, ended = node.get("began"), node.get("ended")
-    seconds = (float(ended) if ended else now) - float(began) if began else None
-    share = 1.0 if state == "done" else done / parts if parts and node.get("kind") == "map" else 0.0
-    left = None if state == "done" else node.get("seconds_left")
-    doing = f" · {node['doing']}" if node.get("doing") and state == "running" else ""
-    of = f"{done:,} of {parts:,} parts" if parts and node.get("kind") == "map" else f"{parts:,} parts" if parts else ""
+    state, parts, done = str(node.state), node.parts, int(node.done)
+    seconds = float(node.ended or now) - float(node.began) if node.began else None
+    share = 1.0 if state == "done" else done / parts if parts and node.kind == "map" else 0.0
+    left = None if state == "done" else node.seconds_left
+    doing = f" · {node.doing}" if node.doing and state == "running" else ""
+    of = f"{done:,} of {parts:,} parts" if parts and node.kind == "map" else f"{parts:,} parts" if parts else ""
     return {
-        "name": str(node.get("name")),
-        "stages": ", ".join(str(stage) for stage in node.get("stages") or [] if stage != node.get("name")),
+        "name": str(node.name),
+        "stages": ", ".join(str(stage) for stage in node.stages if stage != node.name),
         "state": state,
         "share": round(100 * share, 2),
         "parts": of + doing,
@@ -176,10 +124,6 @@ def node_of(node: LiveNode, now: float) -> NodeView:
         "left": left,
         "left_words": as_seconds(left) if left is not None else "",
     }
-
-
-def end_of(facts: LiveRecord, now: float) -> float:
-    return float(facts.get("updated") or now)
 
 
 def left_of(nodes: Sequence[NodeView], whole: float | None, since: float) -> str:

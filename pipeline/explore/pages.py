@@ -24,8 +24,8 @@ from gristmill.pipeline.look.overview import overview_of, reports_of
 from gristmill.pipeline.look.run_folder import DocumentCounts, by_size
 from gristmill.pipeline.look.show_history import span_text
 from gristmill.pipeline.report.sections import environment as as_in_reports
-from gristmill.pipeline.report_data.histograms import Row
-from gristmill.pipeline.report_data.reasons import telling_digits
+from gristmill.pipeline.report_data.documents import Row
+from gristmill.pipeline.report_data.rejects import telling_digits
 
 HERE = Path(__file__).parent
 PALETTE = HERE.parent / "report" / "style.css"

@@ -25,7 +25,7 @@ from gristmill.pipeline.explore.reading_turns import Turn
 from gristmill.pipeline.explore.snapshot import File, Snapshot, Snapshots
 from gristmill.pipeline.formatting import as_hex
 from gristmill.pipeline.look.where import conditions_of, holds
-from gristmill.pipeline.report_data.reasons import reasons_by_uid
+from gristmill.pipeline.report_data.rejects import reasons_by_uid
 
 BATCH = 1024  # rows looked at between two looks at the clock
 BEGINNING = 280  # characters of a text in a list

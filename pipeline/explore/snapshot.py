@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import IO
+from typing import IO, Any
 
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.explore.live import LiveRecord, live_view
+from gristmill.pipeline.explore.live import live_view
 from gristmill.pipeline.explore.unfinished_parts import finished_parts
 from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.look.legs import legs_of, parents, read_manifest, sinks_of
 from gristmill.pipeline.look.records import LegManifest, ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, NotFound, Read, RecordedRun, record_so_far
-from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, state_of
-from gristmill.pipeline.report_data.reasons import CANNOT_ASK
+from gristmill.pipeline.progress.progress import PATH as PROGRESS, state_of
+from gristmill.pipeline.report_data.rejects import CANNOT_ASK
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.run_records import SegmentRules
 from gristmill.pipeline.store.serialize import read_as
@@ -55,7 +55,7 @@ class Snapshot:
     folder: Folder
     record: ReadRunRecord  # run.json, or what a run that has not ended says of itself
     run: RecordedRun
-    live: LiveRecord | None  # logs/progress.json
+    live: dict[str, Any] | None  # logs/progress.json
     state: str  # of the run, as `state_of` says; `stopped` without that file
     legs: list[LegManifest]
     troubles: list[str]
@@ -160,7 +160,7 @@ def read_snapshot(out: str) -> Snapshot:
         folder.fs.invalidate_cache()
     troubles: list[str] = []
     record = json_or_trouble(folder, "run.json", ReadRunRecord, troubles)
-    live = json_or_trouble(folder, PROGRESS, LiveRecord, troubles)
+    live = json_or_trouble(folder, PROGRESS, dict[str, Any], troubles)
     has_stages = bool(record and record.get("stages"))  # a run that broke off has them too, unless it was killed
     ended = has_stages and live is None  # a run that ends well removes the file
     if record is None and live is None and not troubles:
@@ -214,7 +214,7 @@ def is_manifest(manifest: LegManifest) -> bool:
     )
 
 
-def is_progress(live: LiveRecord) -> bool:
+def is_progress(live: Mapping[str, Any]) -> bool:
     try:
         live_view(live, 0.0)
     except READ_WRONG:

@@ -27,8 +27,8 @@ from gristmill.pipeline.look.records import (
 )
 from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
 from gristmill.pipeline.look.why import why_it_went
-from gristmill.pipeline.report_data.histograms import Row, Value
-from gristmill.pipeline.report_data.reasons import Held
+from gristmill.pipeline.report_data.documents import Row, Value
+from gristmill.pipeline.report_data.rejects import Held
 from gristmill.stages.documents import BASE, PAGE, uid_of
 
 PREVIEW = 600  # characters of text, as in samples

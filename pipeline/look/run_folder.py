@@ -39,8 +39,8 @@ from gristmill.pipeline.formatting import (
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.look.records import CountEntry, PageEntry, ReadRunRecord, RecipeEntry, RejectRow, StageEntry
 from gristmill.pipeline.plan.plan import in_one_order
-from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, state_of
-from gristmill.pipeline.report_data.histograms import Row, SampleEntry
+from gristmill.pipeline.progress.progress import PATH as PROGRESS, state_of
+from gristmill.pipeline.report_data.documents import Row, SampleEntry
 from gristmill.pipeline.store.counts import Counts, RunAccount
 from gristmill.pipeline.store.serialize import read_as
 from gristmill.pipeline.store.storage import Store

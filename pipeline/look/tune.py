@@ -31,7 +31,7 @@ from gristmill.pipeline.leg.bound_rule import BROKE, KEPT, BoundRule, RuleOutcom
 from gristmill.pipeline.look.run_folder import by_size, grid
 from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.processes import cores_here
-from gristmill.pipeline.report_data.histograms import Row, Value
+from gristmill.pipeline.report_data.documents import Row, Value
 from gristmill.pipeline.store.partitions import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.run_records import RunRecord, SegmentRules, rules_by_segment

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.look.run_folder import Folder
-from gristmill.pipeline.report_data.histograms import CutEntry, Row, SurveyRecord
-from gristmill.pipeline.report_data.reasons import CANNOT_ASK, SIGNS, Held, Opened, reasons_in_part, rows_of
+from gristmill.pipeline.report_data.documents import Row
+from gristmill.pipeline.report_data.histograms import CutEntry, SurveyRecord
+from gristmill.pipeline.report_data.rejects import CANNOT_ASK, SIGNS, Held, Opened, reasons_in_part, rows_of
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.run_records import SegmentRules
 from gristmill.pipeline.store.serialize import read_as

@@ -1,4 +1,4 @@
 """Progress: what a run shows while it works, and what its folder tells before it has ended.
 
-From outside: `progress`, `progress_file`, `terminal`, `prometheus`.
+From outside: `progress`, `terminal`, `prometheus`.
 """

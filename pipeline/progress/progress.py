@@ -1,39 +1,55 @@
-"""Progress of a run: what a UI is told, and the facts that it may show.
+"""Progress of a run: events for a UI, the state of the run at any moment, and `logs/progress.json`.
 
-`ProgressRecorder` stands between a run and its UI. It counts what the run reports, and gives the facts at any moment
-and to any thread: to a terminal, to Prometheus, to `logs/progress.json`.
+`ProgressRecorder` stands between a run and its UI. It counts what the run reports and gives the state of the run
+(`Progress`) to any thread: the terminal, Prometheus, the file.
 
 Time left is measured. For each map node, seconds of a worker for a byte are an exponentially weighted moving average
 over the tasks that finished. A map node of which no task has finished is unknown. So is a global stage, whose number of
 rounds nobody knows, unless an earlier run in the folder measured it. While one node is unknown, so is the whole run.
+
+`logs/progress.json` is for other processes, such as `gristmill explore`. While workers are busy, a thread of the driver
+writes it atomically, at most once a second (once in ten on an object store) and at least once in half a minute. A run
+that ends well removes it, for run.json has everything then. A failed or interrupted run leaves it with the reason, a
+killed run leaves it unchanged; `state_of` tells whether the process that wrote it is alive and has written lately.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import sys
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from gristmill.kernels.common.files import write_whole
+from gristmill.pipeline.errors import OverBudget
 from gristmill.pipeline.formatting import plain
 from gristmill.pipeline.plan.plan import GlobalNode, Node
-from gristmill.pipeline.process_id import ProcessId, this_process
+from gristmill.pipeline.process_id import ProcessId, is_alive, this_process
 from gristmill.pipeline.store.counts import CountsRecord, RunAccount
 from gristmill.pipeline.store.records import NOT_JOURNALED, MapResult, Result, RoundTask, Task, counts_by_source
+from gristmill.pipeline.store.storage import Store
 
 RECENT = 30.0  # seconds over which the speed of now is taken
 NOTES = 20
 REMEMBERED = 0.95  # weight of the tasks before one, in a moving average: it reaches back over some twenty tasks
+PATH = "logs/progress.json"
+EVERY, EVERY_REMOTE = 1.0, 10.0  # seconds between two writes of it
+HEARTBEAT = 30.0  # seconds after which a file without news is written again
+SILENT = 120.0  # seconds without a heartbeat, after which a run is no longer called running
 FOR_THE_REPORT = ("pages", "numbers", "look", "conform")  # kinds of tasks that are no work of a node
 
 
 class UI:
-    """What a run and its engine report. Each method does nothing unless a UI has a use for it."""
+    """Receives the events of a run. Each method does nothing unless a UI overrides it."""
 
     def follows(self, facts: Callable[[], Progress]) -> None:
         """Before anything else: where to ask for the state of the run, at any moment and from any thread."""
@@ -57,6 +73,11 @@ class UI:
 
 class Quiet(UI):
     """Prints notes on standard error, and nothing else."""
+
+    facts: Callable[[], Progress] | None = None
+
+    def follows(self, facts: Callable[[], Progress]) -> None:
+        self.facts = facts
 
     def note(self, message: str) -> None:
         print(plain(message), file=sys.stderr, flush=True)
@@ -112,30 +133,30 @@ class WorkerMemory:
     limit: int | None  # of one worker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Progress:
     """The state of a run at one moment: `logs/progress.json`."""
 
     name: str
-    state: str  # running, done, failed, interrupted
-    message: str | None
+    state: str = "running"  # or done, failed, interrupted
+    message: str | None = None
     process: ProcessId  # that drives the run
     started: float
     updated: float
-    workers: int
-    dashboard: str | None
-    notes: tuple[str, ...]
-    documents: int  # worked on by this process, once for each node
-    bytes: int
-    tasks: Mapping[str, int]  # done by this process, by kind
-    deaths: int  # of workers
-    peak_memory: Mapping[str, int]  # of a worker, by stage
-    memory: WorkerMemory | None
-    recently: Speed
-    alarms: tuple[str, ...]
-    nodes: tuple[NodeProgress, ...]
-    stages: Mapping[str, Mapping[str, CountsRecord]]  # by stage, then by source
-    seconds_left: float | None  # of the whole run; None: not known
+    workers: int = 0
+    dashboard: str | None = None
+    notes: tuple[str, ...] = ()
+    documents: int = 0  # worked on by this process, once for each node
+    bytes: int = 0
+    tasks: Mapping[str, int] = field(default_factory=dict)  # done by this process, by kind
+    deaths: int = 0  # of workers
+    peak_memory: Mapping[str, int] = field(default_factory=dict)  # of a worker, by stage
+    memory: WorkerMemory | None = None
+    recently: Speed = Speed(0, 0, 0.0)
+    alarms: tuple[str, ...] = ()
+    nodes: tuple[NodeProgress, ...] = ()
+    stages: Mapping[str, Mapping[str, CountsRecord]] = field(default_factory=dict)  # by stage, then by source
+    seconds_left: float | None = None  # of the whole run; None: not known
 
     @property
     def read(self) -> int:
@@ -145,6 +166,13 @@ class Progress:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Progress:
+        """From `logs/progress.json`; a TypeError if that is another kind of object."""
+        nodes = tuple(NodeProgress(**node) for node in data["nodes"])
+        memory = None if data.get("memory") is None else WorkerMemory(**data["memory"])
+        return cls(**{**data, "nodes": nodes, "recently": Speed(**data["recently"]), "memory": memory})
 
 
 # --- what is counted --------------------------------------------------------------------------------------------------
@@ -221,11 +249,11 @@ def bytes_of(task: Task) -> int:
     return 1 + task.cost  # of tasks that read no bytes each counts the same
 
 
-def seconds_left(nodes: Sequence[NodeProgress]) -> float | None:
-    """Of all nodes together; None where one is unknown, and when all are done."""
+def known_seconds_left(nodes: Sequence[NodeProgress]) -> tuple[float, int, int]:
+    """The seconds left of all nodes of which they are known, how many these are, and how many are not done."""
     left = [node.seconds_left for node in nodes if node.state != "done"]
     known = [seconds for seconds in left if seconds is not None]
-    return sum(known) if known and len(known) == len(left) else None
+    return sum(known), len(known), len(left)
 
 
 class ProgressRecorder(UI):
@@ -243,17 +271,8 @@ class ProgressRecorder(UI):
     ) -> None:
         """`before`: by node, seconds of workers as an earlier run measured them. `workers`: as many are expected."""
         self.ui = ui
-        self.name = name
         self.alarms = alarms
         self.expected_workers = workers
-        self.process = this_process()
-        self.started = time.time() if since is None else since
-        self.state = "running"
-        self.message: str | None = None
-        self.workers = 0
-        self.dashboard: str | None = None
-        self.notes: tuple[str, ...] = ()
-        self.documents = self.bytes = 0
         self.tasks: Counter[str] = Counter()
         self.account = RunAccount()
         self.deaths: Callable[[], int] = lambda: 0
@@ -264,7 +283,9 @@ class ProgressRecorder(UI):
         self._speeds: deque[tuple[float, int, int]] = deque()
         self._troubles: dict[str, bool] = {}  # by message: does the terminal have it?
         self._nodes = {node.name: NodeTracker(node, (before or {}).get(node.name)) for node in nodes}
-        self._latest: Progress | None = None
+        now = time.time()
+        started = now if since is None else since
+        self._latest = Progress(name=name, process=this_process(), started=started, updated=now)
         ui.follows(self.facts)
 
     def begins(self, node: Node, parts: int) -> None:
@@ -297,13 +318,13 @@ class ProgressRecorder(UI):
                     self.account.add(source, counts, peak_of(result))
             if anew and task.kind == "partition":
                 [counts] = counts_by_source(task, result).values()
-                self.documents += next((count.docs_in for count in counts.values()), 0)
-                self.bytes += task.cost
+                documents = self._latest.documents + next((count.docs_in for count in counts.values()), 0)
+                self._latest = replace(self._latest, documents=documents, bytes=self._latest.bytes + task.cost)
         self.ui.finished(task, result, anew)
 
     def connected(self, dashboard: str | None, workers: int) -> None:
         with self._updating():
-            self.dashboard, self.workers = dashboard, workers
+            self._latest = replace(self._latest, dashboard=dashboard, workers=workers)
         self.at_work.set()
         self.ui.connected(dashboard, workers)
 
@@ -312,12 +333,12 @@ class ProgressRecorder(UI):
 
     def note(self, message: str) -> None:
         with self._updating():
-            self.notes = (*self.notes, message)[-NOTES:]
+            self._add_note(message)
         self.ui.note(message)
 
     def end(self, state: str, message: str | None) -> None:
         with self._updating():
-            self.state, self.message = state, message
+            self._latest = replace(self._latest, state=state, message=message)
 
     @contextlib.contextmanager
     def _updating(self) -> Iterator[None]:
@@ -325,17 +346,17 @@ class ProgressRecorder(UI):
             yield
         self.changed.set()
 
+    def _add_note(self, message: str) -> None:
+        self._latest = replace(self._latest, notes=(*self._latest.notes, message)[-NOTES:])
+
     def facts(self) -> Progress:
-        """Everything as it is now. After an error, which is noted, the facts are the last good ones; `updated` is their
-        time."""
+        """Everything as it is now. After an error, which is noted, what is counted is as it was last; `updated` is the
+        time of that."""
         try:
-            self._latest = self._facts_now()
+            return self._facts_now()
         except Exception as error:  # of an alarm, say; whatever it is, the run goes on
             self.trouble(error)
-            if self._latest is None:
-                raise
-            self._latest = replace(self._latest, state=self.state, message=self.message, notes=self.notes)
-        return self._latest
+            return self._latest
 
     def trouble(self, error: Exception) -> None:
         """Note once that the run's progress cannot be shown, and why."""
@@ -343,7 +364,7 @@ class ProgressRecorder(UI):
         with self._lock:
             if message not in self._troubles:
                 self._troubles[message] = False
-                self.notes = (*self.notes, message)[-NOTES:]
+                self._add_note(message)
 
     def show_troubles(self) -> None:
         """Show the troubles that the terminal has not shown yet."""
@@ -357,19 +378,11 @@ class ProgressRecorder(UI):
         memory = self.memory()
         with self._lock:
             now = time.time()
-            nodes = tuple(node.progress(self.workers or self.expected_workers) for node in self._nodes.values())
-            return Progress(
-                name=self.name,
-                state=self.state,
-                message=self.message,
-                process=self.process,
-                started=self.started,
+            nodes = tuple(node.progress(self._latest.workers or self.expected_workers) for node in self._nodes.values())
+            seconds, known, unfinished = known_seconds_left(nodes)
+            self._latest = replace(
+                self._latest,
                 updated=now,
-                workers=self.workers,
-                dashboard=self.dashboard,
-                notes=self.notes,
-                documents=self.documents,
-                bytes=self.bytes,
                 tasks=dict(sorted(self.tasks.items())),
                 deaths=self.deaths(),
                 peak_memory=dict(self.account.peak_memory),
@@ -381,12 +394,99 @@ class ProgressRecorder(UI):
                     name: {source: count.in_record() for source, count in by_source.items()}
                     for name, by_source in self.account.stages.items()
                 },
-                seconds_left=seconds_left(nodes),
+                seconds_left=seconds if known == unfinished and known else None,
             )
+            return self._latest
 
     def _recently(self, now: float) -> Speed:
-        self._speeds.append((now, self.documents, self.bytes))
+        documents_now, size_now = self._latest.documents, self._latest.bytes
+        self._speeds.append((now, documents_now, size_now))
         while self._speeds[0][0] < now - RECENT:
             self._speeds.popleft()
         then, documents, size = self._speeds[0]
-        return Speed(self.documents - documents, self.bytes - size, now - then)
+        return Speed(documents_now - documents, size_now - size, now - then)
+
+
+# --- logs/progress.json -----------------------------------------------------------------------------------------------
+
+
+Watcher = Callable[[Progress], None]
+
+
+@contextlib.contextmanager
+def recording_progress(
+    recorder: ProgressRecorder, store: Store, watcher: Watcher | None = None
+) -> Iterator[ProgressRecorder]:
+    """Write the file while a run works. At the end remove it, or write how the run failed. `watcher` gets the same
+    facts, the last ones included."""
+    ended = threading.Event()
+    watchers = [] if watcher is None else [watcher]
+    readers: list[Watcher] = [partial(_write, store), *watchers]
+
+    def publish(to: Sequence[Watcher]) -> None:
+        """Pass the facts on. An error is noted and does not end the run."""
+        for watch in to:
+            try:
+                watch(recorder.facts())
+            except Exception as error:
+                recorder.trouble(error)
+        with contextlib.suppress(OSError):  # the terminal is gone
+            recorder.show_troubles()
+
+    def keep() -> None:
+        recorder.at_work.wait()
+        last = -math.inf
+        while not ended.is_set():
+            if recorder.changed.is_set() or time.monotonic() - last >= HEARTBEAT:
+                recorder.changed.clear()
+                publish(readers)
+                last = time.monotonic()
+            ended.wait(EVERY if store.local else EVERY_REMOTE)
+
+    keeper = threading.Thread(target=keep, name="progress", daemon=True)
+    keeper.start()
+
+    def stop() -> None:
+        ended.set()
+        recorder.at_work.set()
+        keeper.join()
+
+    try:
+        yield recorder
+    except BaseException as error:
+        stop()
+        stopped = isinstance(error, KeyboardInterrupt | OverBudget)
+        recorder.end("interrupted" if stopped else "failed", message_of(error))
+        publish(readers)
+        raise
+    stop()
+    recorder.end("done", None)
+    publish(watchers)
+    if store.exists(PATH):
+        store.remove([PATH])
+
+
+def message_of(error: BaseException) -> str | None:
+    return None if isinstance(error, KeyboardInterrupt) else f"{error}" or type(error).__name__
+
+
+def _write(store: Store, facts: Progress) -> None:
+    """Whole or not at all, but without fsync: a second later there is another. A disk that is full is the run's to
+    complain of."""
+    data = json.dumps(facts.as_json(), separators=(",", ":")).encode()
+    with contextlib.suppress(OSError):
+        if store.local:
+            write_whole(Path(store.at(PATH)), data, durable=False)
+        else:
+            store.write(PATH, data)
+
+
+def state_of(facts: Mapping[str, object], now: float) -> str:
+    """The state of a run. A file that says `running` counts as `stopped` if its process is gone, and as `silent` if it
+    was last written minutes ago."""
+    state, process, updated = str(facts.get("state")), facts.get("process"), facts.get("updated")
+    if state != "running":
+        return state
+    if not isinstance(process, Mapping) or is_alive(process) is False:
+        return "stopped"
+    return "running" if isinstance(updated, int | float) and now - updated < SILENT else "silent"

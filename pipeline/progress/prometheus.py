@@ -10,42 +10,34 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.progress.progress import Progress
-from gristmill.pipeline.progress.progress_file import Watcher
+from gristmill.pipeline.progress.progress import Progress, Watcher
 
 STATES = ("running", "done", "failed", "interrupted")
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PATIENCE = 10.0  # seconds that a client has for its request
 
 
-@dataclass
-class Family:
-    """The samples of one name."""
+Samples = list[tuple[dict[str, str], float]]  # labels and value
 
-    name: str
-    kind: str  # gauge or counter
-    help: str
-    samples: list[tuple[dict[str, str], float]] = field(default_factory=list)
 
-    def add(self, value: float, **labels: str) -> None:
-        self.samples.append((labels, value))
-
-    def lines(self, run: str) -> Iterator[str]:
-        name = f"gristmill_{self.name}"
-        yield f"# HELP {name} {escaped(self.help)}"
-        yield f"# TYPE {name} {self.kind}"
-        for labels, value in self.samples:
-            inside = ",".join(
-                f'{label}="{escaped(text, quoted=True)}"' for label, text in {"run": run, **labels}.items()
-            )
-            yield f"{name}{{{inside}}} {as_value(value)}"
+def exposition(facts: Progress) -> str:
+    """The facts of a run as text for Prometheus."""
+    lines = []
+    for name, help, samples in families(facts):
+        if samples:
+            lines.append(f"# HELP gristmill_{name} {escaped(help)}")
+            lines.append(f"# TYPE gristmill_{name} {'counter' if name.endswith('_total') else 'gauge'}")
+        for labels, value in samples:
+            pairs = {"run": facts.name, **labels}.items()
+            inside = ",".join(f'{label}="{escaped(text, quoted=True)}"' for label, text in pairs)
+            lines.append(f"gristmill_{name}{{{inside}}} {as_value(value)}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def escaped(text: str, quoted: bool = False) -> str:
@@ -57,69 +49,51 @@ def as_value(value: float) -> str:
     return "NaN" if math.isnan(value) else str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-def exposition(facts: Progress) -> str:
-    """The facts of a run as text for Prometheus."""
-    return "".join(f"{line}\n" for family in families(facts) if family.samples for line in family.lines(facts.name))
+def families(facts: Progress) -> Iterator[tuple[str, str, Samples]]:
+    """The samples of each name, with its help; a name that ends in `_total` is a counter, any other a gauge."""
+    states: Samples = [({"state": state}, facts.state == state) for state in STATES]
+    yield "run_state", "1 for the state that the run is in.", states
+    for name, help, value in (
+        ("start_time_seconds", "Unix time at which this process began.", facts.started),
+        ("updated_time_seconds", "Unix time of these numbers.", facts.updated),
+        ("workers", "Workers that were there when work began.", facts.workers),
+        ("worker_deaths_total", "Workers that died; what they were at was sent again.", facts.deaths),
+        ("alarms", "Alarms so far.", len(facts.alarms)),
+        ("documents_total", "Documents worked on by this process, once for each leg.", facts.documents),
+        ("bytes_total", "Bytes of input worked on by this process.", facts.bytes),
+    ):
+        yield name, help, [({}, value)]
+    left: Samples = [] if facts.seconds_left is None else [({}, round(facts.seconds_left, 1))]
+    yield "seconds_left", "Seconds that the run will still take.", left
+    tasks: Samples = [({"kind": kind}, number) for kind, number in facts.tasks.items()]
+    yield "tasks_total", "Tasks finished by this process, by kind.", tasks
+    begun = [(node, node.parts) for node in facts.nodes if node.parts is not None]
+    parts: Samples = [({"node": node.name}, parts) for node, parts in begun]
+    yield "node_parts", "Parts of a leg or global stage, once it has begun.", parts
+    done: Samples = [({"node": node.name}, parts if node.state == "done" else node.done) for node, parts in begun]
+    yield "node_parts_done", "Of these, the parts that are done.", done
+    yield from of_stages(facts)
 
 
-def families(facts: Progress) -> list[Family]:
-    of_run = [
-        ("start_time_seconds", "gauge", "Unix time at which this process began.", facts.started),
-        ("updated_time_seconds", "gauge", "Unix time of these numbers.", facts.updated),
-        ("workers", "gauge", "Workers that were there when work began.", facts.workers),
-        ("worker_deaths_total", "counter", "Workers that died; what they were at was sent again.", facts.deaths),
-        ("alarms", "gauge", "Alarms so far.", len(facts.alarms)),
-        ("documents_total", "counter", "Documents worked on by this process, once for each leg.", facts.documents),
-        ("bytes_total", "counter", "Bytes of input worked on by this process.", facts.bytes),
+def of_stages(facts: Progress) -> Iterator[tuple[str, str, Samples]]:
+    counts = [
+        ({"stage": stage, "source": source}, count)
+        for stage, by_source in facts.stages.items()
+        for source, count in by_source.items()
     ]
-    state = Family("run_state", "gauge", "1 for the state that the run is in.")
-    for name in STATES:
-        state.add(facts.state == name, state=name)
-    left = Family("seconds_left", "gauge", "Seconds that the run will still take.")
-    if facts.seconds_left is not None:
-        left.add(round(facts.seconds_left, 1))
-    tasks = Family("tasks_total", "counter", "Tasks finished by this process, by kind.")
-    for kind, number in facts.tasks.items():
-        tasks.add(number, kind=kind)
-    single = (Family(name, kind, help, [({}, value)]) for name, kind, help, value in of_run)
-    return [state, *single, left, tasks, *of_nodes(facts), *of_stages(facts)]
-
-
-def of_nodes(facts: Progress) -> list[Family]:
-    parts = Family("node_parts", "gauge", "Parts of a leg or global stage, once it has begun.")
-    done = Family("node_parts_done", "gauge", "Of these, the parts that are done.")
-    for node in facts.nodes:
-        if node.parts is not None:
-            parts.add(node.parts, node=node.name)
-            done.add(node.parts if node.state == "done" else node.done, node=node.name)
-    return [parts, done]
-
-
-def of_stages(facts: Progress) -> list[Family]:
-    taken, kept, quarantined, seconds, size = (
-        Family(f"stage_{name}_total", "counter", help)
-        for name, help in (
-            ("documents", "Documents that came to a stage."),
-            ("kept", "Documents that stayed after a stage."),
-            ("quarantined", "Documents that a stage failed on."),
-            ("seconds", "Seconds of workers at a stage."),
-            ("bytes", "Bytes that a stage took in."),
-        )
-    )
-    dropped = Family("stage_dropped_total", "counter", "Documents that a stage dropped, by reason.")
-    memory = Family("stage_peak_memory_bytes", "gauge", "Most memory of a worker at a stage.")
-    for stage, by_source in facts.stages.items():
-        for source, count in by_source.items():
-            taken.add(count["docs_in"], stage=stage, source=source)
-            kept.add(count["kept"], stage=stage, source=source)
-            quarantined.add(count["quarantined"], stage=stage, source=source)
-            seconds.add(count["seconds"], stage=stage, source=source)
-            size.add(count["bytes_in"], stage=stage, source=source)
-            for reason, number in count["dropped"].items():
-                dropped.add(number, stage=stage, source=source, reason=reason)
-        if facts.peak_memory.get(stage):
-            memory.add(facts.peak_memory[stage], stage=stage)
-    return [taken, kept, dropped, quarantined, seconds, size, memory]
+    yield "stage_documents_total", "Documents that came to a stage.", [(at, count["docs_in"]) for at, count in counts]
+    yield "stage_kept_total", "Documents that stayed after a stage.", [(at, count["kept"]) for at, count in counts]
+    dropped: Samples = [
+        ({**at, "reason": reason}, number) for at, count in counts for reason, number in count["dropped"].items()
+    ]
+    yield "stage_dropped_total", "Documents that a stage dropped, by reason.", dropped
+    quarantined: Samples = [(at, count["quarantined"]) for at, count in counts]
+    yield "stage_quarantined_total", "Documents that a stage failed on.", quarantined
+    yield "stage_seconds_total", "Seconds of workers at a stage.", [(at, count["seconds"]) for at, count in counts]
+    yield "stage_bytes_total", "Bytes that a stage took in.", [(at, count["bytes_in"]) for at, count in counts]
+    memory: Samples = [({"stage": stage}, facts.peak_memory.get(stage, 0)) for stage in facts.stages]
+    peaks = [(at, size) for at, size in memory if size]
+    yield "stage_peak_memory_bytes", "Most memory of a worker at a stage.", peaks
 
 
 class Latest:

@@ -24,7 +24,7 @@ from rich.text import Text
 from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, one_line, plain
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.plan.plan import Node
-from gristmill.pipeline.progress.progress import FOR_THE_REPORT, NodeProgress, Progress, Quiet
+from gristmill.pipeline.progress.progress import FOR_THE_REPORT, NodeProgress, Progress, Quiet, known_seconds_left
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 from gristmill.pipeline.tables import Grid
@@ -56,10 +56,6 @@ class Lines(Quiet):
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
         self.last_line = now()
-        self.facts: Callable[[], Progress] | None = None
-
-    def follows(self, facts: Callable[[], Progress]) -> None:
-        self.facts = facts
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         if not anew or task.kind in FOR_THE_REPORT or self.facts is None:
@@ -99,7 +95,6 @@ class LiveView(Quiet):
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.facts: Callable[[], Progress] | None = None
         self.live = Live(get_renderable=self.view, console=console, refresh_per_second=REFRESH, transient=True)
 
     def __enter__(self) -> Self:
@@ -116,9 +111,6 @@ class LiveView(Quiet):
             return Text("starting")
         width, height = self.console.size
         return view(self.facts(), time.time(), width, height, self.console.options.ascii_only)
-
-    def follows(self, facts: Callable[[], Progress]) -> None:
-        self.facts = facts
 
     def stopping(self) -> None:
         self.note("stopping the workers")
@@ -145,12 +137,11 @@ def log_line(facts: Progress, task: Task) -> str:
 
 def time_left(facts: Progress) -> str:
     """`about 5 min left`, and of how many nodes where others are not known; empty while nothing is."""
-    left = [node.seconds_left for node in facts.nodes if node.state != "done"]
-    known = [seconds for seconds in left if seconds is not None]
+    seconds, known, unfinished = known_seconds_left(facts.nodes)
     if not known:
         return ""
-    of_some = "" if len(known) == len(left) else f" for {len(known)} of {len(left)} nodes"
-    return f"{in_words(sum(known))} left{of_some}"
+    of_some = "" if known == unfinished else f" for {known} of {unfinished} nodes"
+    return f"{in_words(seconds)} left{of_some}"
 
 
 def in_words(seconds: float) -> str:

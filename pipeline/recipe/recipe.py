@@ -91,6 +91,10 @@ class Prices(Settings):
         float, Field(ge=0, allow_inf_nan=False, description="of bytes that come from object stores and crawls")
     ] = 0.0
 
+    def of_seconds(self, seconds: float, gpu: bool) -> float:
+        """Of a worker at work."""
+        return seconds / 3600 * (self.gpu_hour if gpu else self.core_hour)
+
     def of_bytes(self, size: int) -> float:
         return size / 1e9 * self.gigabyte_in
 

@@ -34,7 +34,8 @@ from gristmill.pipeline.report.funnel import FunnelTable, funnel
 from gristmill.pipeline.report.makers import MAKERS
 from gristmill.pipeline.report.sections import TOPICS, Section, SectionMaker, bars, environment, sections_of
 from gristmill.pipeline.report.sliders import data_of, effects, explained, languages, signal_sections
-from gristmill.pipeline.report_data.histograms import SampleEntry, SurveyRecord
+from gristmill.pipeline.report_data.documents import SampleEntry
+from gristmill.pipeline.report_data.histograms import SurveyRecord
 from gristmill.pipeline.report_data.survey import VERSION
 
 SAMPLES = 5  # of a reason; the rest are in the rejects

@@ -1,4 +1,5 @@
-"""What reports show of documents, read by tasks on workers: histograms and thresholds of signals, samples, scores.
+"""What reports show of documents, read by tasks on workers: histograms and thresholds of signals, samples, scores,
+pages.
 
-From outside: `survey`, `histograms`, `reasons`, `samples`, `scores`.
+From outside: `survey`, `histograms`, `rejects`, `scores`, `pages`, `documents`.
 """

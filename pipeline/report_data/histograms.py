@@ -1,18 +1,18 @@
 """How documents are distributed over each signal, and what every threshold of a rule drops: counts, which add up.
 
-What a rule does is split into parts: a document goes if it is beyond one of the limits that the rule declares and that
-can drop it (within reach), or for another reason (fixed). That documents beyond a limit do go is checked on each; a
-rule for which that fails (odd) stays whole. So the count of a moved threshold is exact: of the documents that all else
-keeps, those that it can drop and that are on the near side of it stay.
+A rule is decomposed: it drops a document because of one of its declared limits that can drop it (within reach), or for
+another reason (fixed). Each document is checked: one beyond a limit must be dropped. A rule that fails this check (odd)
+is not decomposed. So the count of a moved threshold is exact: of the documents that all else keeps, those within its
+reach and on the near side of it stay.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, TypedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from gristmill.kernels.base.types import Array, Bytes, Floats, Integers, Mask
 from gristmill.kernels.common.settings import Settings
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.leg.bound_rule import BROKE, KEPT, BoundRule, outcome_of
+from gristmill.pipeline.report_data.documents import SampleEntry
 from gristmill.pipeline.store.partitions import read_part
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.storage import Store
@@ -29,20 +30,6 @@ from gristmill.stages.contract import Limit, setting_at
 from gristmill.stages.stage import Rule, Signals
 
 # --- what a survey leaves (`legs/LEG/survey.json`); the keys are those on disk ----------------------------------------
-
-
-Value: TypeAlias = "bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value] | None"  # a Parquet cell
-Row: TypeAlias = "dict[str, Value]"  # all columns of a Parquet row
-
-
-class SampleEntry(TypedDict, total=False):
-    """A document in report.json or survey.json."""
-
-    uid: str | None
-    url: str | None
-    source: str | None
-    detail: str | None
-    text: str | None
 
 
 class CutEntry(TypedDict):
@@ -122,7 +109,7 @@ LARGEST = np.finfo(np.float64).max  # a limit that a recipe sets to mean none ma
 
 @dataclass(frozen=True)
 class RuleThreshold:
-    """One limit, and its value: documents with the signal below (`low`) or above (`high`) it go."""
+    """One limit and its value: documents with the signal below (`low`) or above (`high`) it are dropped."""
 
     stage: str
     limit: Limit
@@ -155,8 +142,8 @@ class RuleThreshold:
 
 
 def thresholds_of(rule: Rule, view: pa.RecordBatch) -> list[RuleThreshold]:
-    """The limits of a rule that a slider can move: a setting of its own (an entry of a list or of a table is none), on
-    one signal that some documents have."""
+    """The limits of a rule that a slider can move: each a setting by itself (no entry of a list or table), on one
+    signal that some documents have."""
     settings = Counter(limit.setting for limit in rule.limits)
     signals = Signals(view)
     thresholds = []
@@ -322,7 +309,7 @@ class SurveyPlan:
     decades: set[str]  # signals whose edges lie evenly by their logarithms
     columns: list[str]
     weight: str | None
-    groups: dict[str, int]  # sources, as they are told apart
+    groups: dict[str, int]  # by source
 
 
 def plan_survey(
@@ -390,7 +377,7 @@ class Decomposition:
                 reached = rule.governed(cut.limit, signals) & (values == values)
                 taken = reached & cut.beyond(values, cut.value)
                 if (taken & ~held.get(reason, np.zeros(len(batch), bool)) & ~fixed).any():
-                    odd.add(number)  # a verdict of its own does not do what the limit says
+                    odd.add(number)  # the rule's own verdict differs from its limit
                     break
                 explained[reason] |= taken
                 columns[cut.signal] = view.column(cut.signal)
@@ -411,9 +398,9 @@ LANGUAGE = "language"
 
 
 class PlainCounts(TypedDict):
-    """`SurveyCounts` as plain data; its arrays one after the other."""
+    """`SurveyCounts` as plain data."""
 
-    counts: list[int]
+    counts: list[int]  # its arrays, one after the other
     spans: dict[str, list[float]]
     languages: dict[str, list[int]]
     odd: list[int]
@@ -421,54 +408,70 @@ class PlainCounts(TypedDict):
 
 @dataclass
 class SurveyCounts:
-    """What one part, or all of them, came to: counts by group of sources."""
+    """Counts of the documents of some parts. Arrays are stretches of one vector, `numbers`; those that begin with a
+    group count documents and what they weigh."""
 
-    reach: Integers
+    numbers: Integers
+    reach: Integers  # by group
     stay: Integers
-    free: list[Integers]  # by cut: kept by all else and out of its reach
-    bins: list[Integers]  # by cut: kept by all else and within its reach, by bin
-    reached: list[Integers]  # by cut: within its reach, whatever else takes them, by bin
+    free: list[Integers]  # by cut: kept by all else and out of its reach; by group
+    bins: list[Integers]  # by cut: kept by all else and within its reach; by group and bin
+    reached: list[Integers]  # by cut: within its reach, whatever else takes them; by bin
     histograms: dict[str, Integers]
-    spans: dict[str, tuple[float, float]] = field(default_factory=dict)  # by signal: the lowest and the highest
-    languages: dict[str, Integers] = field(default_factory=dict)
-    odd: set[int] = field(default_factory=set)  # rules that thresholds do not explain
+    spans: dict[str, list[float]]  # by signal: the lowest and the highest
+    languages: dict[str, list[int]]  # documents that came, and those that stay
+    odd: set[int]  # rules that thresholds do not explain
 
     @classmethod
-    def of(cls, plan: SurveyPlan) -> SurveyCounts:
+    def of(cls, plan: SurveyPlan, plain: PlainCounts | None = None) -> SurveyCounts:
+        """The counts by a plan; zeros where there are none yet."""
         groups = len(set(plan.groups.values()))
-        cuts = [cut for of_rule in plan.cuts for cut in of_rule]
-        bins = [np.zeros((groups, 2, len(plan.edges[cut.signal]) + 1), np.int64) for cut in cuts]
-        histograms = {name: np.zeros(len(edges) + 1, np.int64) for name, edges in plan.edges.items()}
-        two = (groups, 2)
-        free = [np.zeros(two, np.int64) for _ in cuts]
-        reached = [np.zeros(len(plan.edges[cut.signal]) + 1, np.int64) for cut in cuts]
-        return cls(np.zeros(two, np.int64), np.zeros(two, np.int64), free, bins, reached, histograms)
-
-    def arrays(self) -> list[Integers]:
-        return [self.reach, self.stay, *self.free, *self.bins, *self.reached, *self.histograms.values()]
+        lengths = [len(plan.edges[cut.signal]) + 1 for of_rule in plan.cuts for cut in of_rule]
+        shapes: list[tuple[int, ...]] = [(groups, 2)] * (2 + len(lengths))
+        shapes += [*((groups, 2, length) for length in lengths), *((length,) for length in lengths)]
+        shapes += [(len(edges) + 1,) for edges in plan.edges.values()]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])
+        numbers = np.zeros(ends[-1], np.int64) if plain is None else np.array(plain["counts"], np.int64)
+        arrays = [piece.reshape(shape) for piece, shape in zip(np.split(numbers, ends[:-1]), shapes, strict=True)]
+        reach, stay, *by_cut = arrays
+        free, bins, reached = (by_cut[k * len(lengths) : (k + 1) * len(lengths)] for k in range(3))
+        histograms = dict(zip(plan.edges, by_cut[3 * len(lengths) :], strict=True))
+        spans, languages, odd = ({}, {}, []) if plain is None else (plain["spans"], plain["languages"], plain["odd"])
+        return cls(numbers, reach, stay, free, bins, reached, histograms, spans, languages, set(odd))
 
     def plain(self) -> PlainCounts:
         return {
-            "counts": np.concatenate([counts.ravel() for counts in self.arrays()]).tolist(),
-            "spans": {name: list(span) for name, span in self.spans.items()},
-            "languages": {name: counts.tolist() for name, counts in self.languages.items()},
+            "counts": self.numbers.tolist(),
+            "spans": self.spans,
+            "languages": self.languages,
             "odd": sorted(self.odd),
         }
 
-    @classmethod
-    def from_plain(cls, plan: SurveyPlan, plain: PlainCounts) -> SurveyCounts:
-        counts, begin = cls.of(plan), 0
-        for array in counts.arrays():
-            array[...] = np.array(plain["counts"][begin : begin + array.size], np.int64).reshape(array.shape)
-            begin += array.size
-        counts.spans = {name: (low, high) for name, (low, high) in plain["spans"].items()}
-        counts.languages = {name: np.array(both, np.int64) for name, both in plain["languages"].items()}
-        counts.odd = set(plain["odd"])
-        return counts
 
-    def spanned(self, name: str, low: float, high: float) -> None:
-        before = self.spans.get(name, (low, high))
-        self.spans[name] = (min(low, before[0]), max(high, before[1]))
+def widen(spans: dict[str, list[float]], name: str, low: float, high: float) -> None:
+    before = spans.get(name, [low, high])
+    spans[name] = [min(low, before[0]), max(high, before[1])]
+
+
+def add_language(languages: dict[str, list[int]], name: str, came: int, stayed: int) -> None:
+    before = languages.get(name, [0, 0])
+    languages[name] = [before[0] + came, before[1] + stayed]
+
+
+def merge_counts(some: Sequence[PlainCounts]) -> PlainCounts:
+    """Of counts by the same plan."""
+    merged: PlainCounts = {
+        "counts": np.sum([np.array(counts["counts"], np.int64) for counts in some], axis=0).tolist(),
+        "spans": {},
+        "languages": {},
+        "odd": sorted({rule for counts in some for rule in counts["odd"]}),
+    }
+    for counts in some:
+        for name, (low, high) in counts["spans"].items():
+            widen(merged["spans"], name, low, high)
+        for name, (came, stayed) in counts["languages"].items():
+            add_language(merged["languages"], name, came, stayed)
+    return merged
 
 
 def count_part(store: Store, plan: SurveyPlan, part: Partition, counted: SurveyCounts) -> None:
@@ -498,7 +501,7 @@ def count_part(store: Store, plan: SurveyPlan, part: Partition, counted: SurveyC
             values = signal_values(apart.columns.get(name), batch, name)
             if len(values):
                 counts += np.bincount(np.searchsorted(plan.edges[name], values, side="right"), minlength=len(counts))
-                counted.spanned(name, float(values.min()), float(values.max()))
+                widen(counted.spans, name, float(values.min()), float(values.max()))
         if LANGUAGE in batch.schema.names:
             count_languages(counted, batch.column(LANGUAGE), stays)
 
@@ -524,38 +527,14 @@ def count_languages(counted: SurveyCounts, column: pa.Array, stays: Mask) -> Non
     came, stayed = (np.bincount(rows, minlength=len(names)) for rows in (which, which[stays]))
     for k, name in enumerate(names):
         if came[k]:
-            label = name or "unknown"
-            counted.languages[label] = counted.languages.get(label, np.zeros(2, np.int64)) + np.array(
-                [came[k], stayed[k]]
-            )
-
-
-def sum_of(some: Sequence[PlainCounts]) -> PlainCounts:
-    """Of counts by the same plan."""
-    spans: dict[str, list[float]] = {}
-    languages: dict[str, list[int]] = {}
-    for counts in some:
-        for name, (low, high) in counts["spans"].items():
-            before = spans.get(name, [low, high])
-            spans[name] = [min(low, before[0]), max(high, before[1])]
-        for name, (came, stayed) in counts["languages"].items():
-            before_it = languages.get(name, [0, 0])
-            languages[name] = [before_it[0] + came, before_it[1] + stayed]
-    total = np.sum([np.array(counts["counts"], np.int64) for counts in some], axis=0)
-    return {
-        "counts": total.tolist(),
-        "spans": spans,
-        "languages": languages,
-        "odd": sorted({rule for counts in some for rule in counts["odd"]}),
-    }
+            add_language(counted.languages, name or "unknown", int(came[k]), int(stayed[k]))
 
 
 # --- histograms of several legs as one --------------------------------------------------------------------------------
 
 
 def side_by_side(surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
-    """The first leg, and those that have other sources: they are beside it. What is behind it has the same documents
-    again."""
+    """The first leg and those with other sources. A leg behind one of them has the same documents again."""
     chosen: list[SurveyRecord] = []
     for survey in surveys:
         if all(set(survey["sources"]).isdisjoint(other["sources"]) for other in chosen):

@@ -1,28 +1,24 @@
-"""What scores look like, for reports: how many documents of each source and language lie where, and examples at each
-tenth. From stored signals.
+"""Distributions of scores for reports: histograms by source and language, deciles, and examples of each tenth.
 
-At most a million documents are looked at, of parts chosen by the hash of their names, so that two runs show the same;
-texts only of a few parts' first rows. A task for each stage reads them.
+Stored signals of at most a million documents are read, from parts chosen by the hash of their names, so that two runs
+show the same. Texts are read of the first rows of a few parts. Each stage has one task.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.json_types import JSONObject, StageSpec
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.store.partitions import as_lying, identity, read_part
+from gristmill.pipeline.report_data.documents import report_task, stored_batches
 from gristmill.pipeline.store.records import LookResult, LookTask, Partition, Result
 from gristmill.pipeline.store.storage import Store
-from gristmill.stages.documents import BATCH_ROWS
 
 MOST_ROWS = 1_000_000
 EXAMPLE_PARTS = 4
@@ -76,38 +72,36 @@ class ScoreRecord(TypedDict):
 
 
 def task_of_scores(store: Store, called: str, spec: StageSpec, parts: Sequence[Partition]) -> LookTask:
-    """The task that looks at the scores of a stage's documents, for its report."""
+    """The task that reads the scores of a stage's documents."""
     chosen = _chosen(parts)
     whole = len(chosen) == sum(1 for part in parts if part.rows)
-    return LookTask(
-        task=digest(["scores", spec, whole, *map(identity, chosen)]),
-        node=called,
-        key="scores",
-        cost=sum(part.rows for part in chosen),
-        out=store.anywhere,
-        step="scores",
-        given={"stage": spec, "parts": chosen, "whole": whole},
-    )
+    cost = sum(part.rows for part in chosen)
+    return report_task(store, "scores", called, "scores", cost, {"stage": spec, "parts": chosen, "whole": whole})
 
 
 def run_scores(task: LookTask) -> Result:
-    store, stage = Store(task.out), registry.build(task.given["stage"])
-    signals, chosen = stage.scored_signals, task.given["parts"]
+    store, stage, chosen = Store(task.out), registry.build(task.given["stage"]), task.given["parts"]
+    signals = stage.scored_signals
     tables = [
-        batch.append_column("source", _source(part, len(batch)))
+        pa.Table.from_batches([batch]).append_column("source", pa.array([part["source"]] * len(batch), pa.string()))
         for part in chosen
-        for batch in _batches(store, part, [*signals, "language"])
+        for batch in stored_batches(store, part, [*signals, "language"])
     ]
-    texts = [signal for signal in signals if any(_is_label(table, signal) for table in tables)]
-    scores = [_scores(store, chosen, signal, tables) for signal in signals if signal not in texts]
     record: ScoreRecord = {
         "of": 0,  # documents that came to the stage, which the driver knows
         "whole": task.given["whole"],
         "judge": stage.model_card(),
-        "signals": [of_signal for of_signal in scores if of_signal is not None],
+        "signals": [],
     }
-    if texts:
-        record["labels"] = [_label_counts(tables, signal) for signal in texts]
+    for signal in signals:
+        having = [table for table in tables if signal in table.column_names]
+        if not having:
+            continue
+        table = pa.concat_tables(having, promote_options="permissive")
+        if pa.types.is_string(table.schema.field(signal).type):
+            record.setdefault("labels", []).append(_label_counts(table, signal))
+        elif (scores := _scores(store, chosen, signal, table)) is not None:
+            record["signals"].append(scores)
     return LookResult(seen=record)
 
 
@@ -124,28 +118,8 @@ def _chosen(parts: Sequence[Partition]) -> list[Partition]:
     return sorted(chosen, key=lambda part: (part.home, part.key))
 
 
-def _source(part: Partition, rows: int) -> pa.Array:
-    return pa.array([part.source], pa.string()).take(pa.array(np.zeros(rows, np.int64)))
-
-
-def _batches(store: Store, part: Partition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The documents of a part, or where a leg only wrote for others, what it wrote."""
-    if part.documents is not None:
-        yield from read_part(store, part, columns)
-        return
-    for path in list(part.sinks.values())[:1]:
-        with store.open(as_lying(store, path)) as file:
-            written = pq.ParquetFile(file)
-            yield from written.iter_batches(
-                BATCH_ROWS, columns=[name for name in columns if name in written.schema_arrow.names]
-            )
-
-
-def _scores(
-    store: Store, parts: Sequence[Partition], signal: str, tables: Sequence[pa.RecordBatch]
-) -> SignalScores | None:
-    having = [table for table in tables if signal in table.schema.names]
-    values = np.concatenate([_numbers(table, signal) for table in having]) if having else np.empty(0)
+def _scores(store: Store, parts: Sequence[Partition], signal: str, table: pa.Table) -> SignalScores | None:
+    values = _numbers(table, signal)
     has_score = np.isfinite(values)
     if not has_score.any():
         return None
@@ -153,10 +127,8 @@ def _scores(
     low, high = _range(scores)
     edges = np.linspace(low, high, BINS + 1)
     deciles = np.quantile(scores, np.linspace(0, 1, 11), method="inverted_cdf")
-    groups = {}
-    for name in ("source", "language"):
-        labels = pa.chunked_array([_labels(table, name) for table in having], pa.string()).filter(pa.array(has_score))
-        groups[name] = _by_group(scores, labels.combine_chunks().dictionary_encode(), edges)
+    scored = table.filter(pa.array(has_score))
+    groups = {name: _by_group(scores, scored, name, edges) for name in ("source", "language")}
     return {
         "signal": signal,
         "documents": len(scores),
@@ -171,15 +143,8 @@ def _scores(
     }
 
 
-def _is_label(table: pa.RecordBatch, signal: str) -> bool:
-    return signal in table.schema.names and bool(pa.types.is_string(table.schema.field(signal).type))
-
-
-def _label_counts(tables: Sequence[pa.RecordBatch], signal: str) -> LabelCounts:
-    pairs: Counter[tuple[str, str]] = Counter()
-    for table in tables:
-        if signal in table.schema.names:
-            pairs.update(zip(table.column("source").to_pylist(), table.column(signal).to_pylist(), strict=True))
+def _label_counts(table: pa.Table, signal: str) -> LabelCounts:
+    pairs = Counter(zip(table.column("source").to_pylist(), table.column(signal).to_pylist(), strict=True))
     counts: Counter[str] = Counter()
     sources: Counter[str] = Counter()
     for (source, label), count in pairs.items():
@@ -195,14 +160,8 @@ def _label_counts(tables: Sequence[pa.RecordBatch], signal: str) -> LabelCounts:
     }
 
 
-def _numbers(table: pa.RecordBatch, signal: str) -> NDArray[np.float64]:
+def _numbers(table: pa.Table | pa.RecordBatch, signal: str) -> NDArray[np.float64]:
     return np.asarray(table.column(signal).cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
-
-
-def _labels(table: pa.RecordBatch, name: str) -> pa.Array:
-    if name not in table.schema.names:
-        return pa.nulls(len(table), pa.string())
-    return table.column(name).cast(pa.string())
 
 
 def _range(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -219,8 +178,12 @@ def _counts(values: NDArray[np.float64], edges: NDArray[np.float64]) -> list[int
 
 
 def _by_group(
-    values: NDArray[np.float64], labels: pa.DictionaryArray, edges: NDArray[np.float64]
+    values: NDArray[np.float64], table: pa.Table, column: str, edges: NDArray[np.float64]
 ) -> dict[str, list[int]]:
+    """The counts of each of the largest sources or languages."""
+    if column not in table.column_names:
+        return {}
+    labels = table.column(column).cast(pa.string()).combine_chunks().dictionary_encode()
     names = labels.dictionary.to_pylist()
     which = labels.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
     counts = np.bincount(which, minlength=len(names) + 1)
@@ -231,9 +194,11 @@ def _by_group(
 def _examples(
     store: Store, parts: Sequence[Partition], signal: str, deciles: NDArray[np.float64]
 ) -> list[ScoredExample]:
-    """Some documents of each tenth, the lowest by uid of those looked at."""
+    """Documents of each tenth, those with the lowest uids."""
     examples: list[ScoredExample] = []
-    first = [next(_batches(store, part, ["uid", "url", "text", signal]), None) for part in _of_many_sources(parts)]
+    first = [
+        next(stored_batches(store, part, ["uid", "url", "text", signal]), None) for part in _of_many_sources(parts)
+    ]
     batches = [batch for batch in first if batch is not None and {"uid", "text", signal} <= set(batch.schema.names)]
     rows = [
         (int(uid), b, row) for b, batch in enumerate(batches) for row, uid in enumerate(batch.column("uid").to_pylist())

@@ -1,21 +1,21 @@
 """One pass over the stored signals of a leg, for the report: histograms, what every threshold would keep, and samples.
 
-Workers read the parts. Each task reads some of them and leaves one small file of a fixed size, whatever the number of
-documents; sums of eight make one, until eight are left, which the driver reads. Sums are of whole numbers, so no order
-and no grouping changes them. Sampled are the documents with the smallest hashes of their uids, so that two runs show
-the same. Only samples of what stays read texts. Measured: 4.4 s a million documents on two cores, 9 s beside other
-work, with 31 thresholds (docs/log.md).
+Workers read the parts, in two steps. `sample` leaves the rows with the smallest hashes of their uids, so that two runs
+show the same; `counts` counts all documents by a plan that the sample gives. Each task leaves one small file of a fixed
+size, whatever the number of documents; eight are merged into one, until eight are left, which the driver reads. Merges
+are of whole numbers and of smallest hashes, so no order and no grouping changes them. Only samples of what stays read
+texts. Measured: 4.4 s a million documents on two cores, 9 s beside other work, with 31 thresholds (docs/log.md).
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from gristmill.kernels.base.types import Hashes, Integers
 from gristmill.pipeline.errors import STAGE_ERRORS, DamagedFile, RetiredFiles, RunFailed
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.leg.bound_rule import BoundRule
+from gristmill.pipeline.report_data.documents import SampleEntry, report_task, sample_entry
 from gristmill.pipeline.report_data.histograms import (
     LANGUAGE,
     NOT_SIGNALS,
@@ -35,7 +36,7 @@ from gristmill.pipeline.report_data.histograms import (
     Decomposition,
     PlainCounts,
     RuleLines,
-    SampleEntry,
+    RuleThreshold,
     SignalCounts,
     SurveyCounts,
     SurveyPlan,
@@ -43,37 +44,39 @@ from gristmill.pipeline.report_data.histograms import (
     count_part,
     goes,
     is_number,
+    merge_counts,
     places_of,
     plan_survey,
-    sum_of,
     thresholds_of,
     weights_of,
 )
 from gristmill.pipeline.store.lock import store_of
-from gristmill.pipeline.store.partitions import ROW, columns_of, read_part, write_table
+from gristmill.pipeline.store.partitions import columns_of, read_part, write_table
 from gristmill.pipeline.store.records import Failure, FileRef, LookTask, Partition, Result, RuleSpec
-from gristmill.pipeline.store.run_records import rules_by_segment
-from gristmill.pipeline.store.serialize import dumps, plain, read_as
+from gristmill.pipeline.store.run_records import SegmentRules, rules_by_segment
+from gristmill.pipeline.store.serialize import dumps, read_as
 from gristmill.pipeline.store.storage import Store, open_checked
 
-SOURCES = 12  # told apart; the smaller ones are one
+SOURCES = 12  # counted by themselves; the smaller ones are one group
 OTHERS = "other sources"
 LANGUAGES = 60
 OUT_OF_REACH = 255  # a bin that no slider comes to
 WEIGHTS = ("tokens", "words")  # what documents are weighed by: the first that is there
 VERSION = 3  # of what survey.json holds
 SAMPLE = 2000  # documents whose signals the page carries
-KEPT, CHARACTERS = 5, 600  # samples of what stays
+KEPT = 5  # samples of what stays
 BETWEEN = "flow/@survey"  # the folder of what tasks leave for others; no stage has such a name
 FAN_IN = 8
 ROWS_A_TASK, PARTS_A_TASK = 1_000_000, 64
 LEAST_TASKS = 16  # of few rows, so that more than one worker has something to do
 GROUP = "@group"
+MERGED = "sum of "  # before the name of a step: the step that merges its answers
+SURVEY_STEPS = ("sample", "counts", MERGED + "sample", MERGED + "counts")
 Look: TypeAlias = Callable[[list[LookTask]], list[Result]]  # who carries tasks out
 
 
 def here(tasks: list[LookTask]) -> list[Result]:
-    """Tasks carried out by this process, one after the other."""
+    """Run tasks in this process, one after the other."""
     return [run_survey(task) for task in tasks]
 
 
@@ -86,43 +89,40 @@ def survey_legs(
     """Write legs/NAME/survey.json, one for all legs with the same rules. It holds no times, and is the same for any
     number of workers. `look` carries out the tasks that read parts. `failed` gets the leg whose survey failed and the
     reason; without it the error is raised."""
-    paths = sorted(store.files("legs"))
-    legs = rules_by_segment(store)
-    alike: dict[str, list[str]] = {}
-    for name, leg in legs.items():
-        alike.setdefault(dumps(leg.rules).decode(), []).append(name)
+    alike: dict[str, list[tuple[str, SegmentRules]]] = {}
+    for name, leg in rules_by_segment(store).items():
+        alike.setdefault(dumps(leg.rules).decode(), []).append((name, leg))
     surveyed = set()
-    for names in alike.values():
-        parts = [part for name in names for part in legs[name].parts]
+    for legs in alike.values():
+        name, rules = legs[0][0], legs[0][1].rules
         try:
-            seen = survey(store, names[0], legs[names[0]].rules, parts, look)
+            seen = survey(store, name, rules, [part for _, leg in legs for part in leg.parts], look)
         except (DamagedFile, RetiredFiles):  # the run mends them
             raise
         except STAGE_ERRORS as error:
             if failed is None:
                 raise
-            failed(names[0], f"thresholds: {error}")
+            failed(name, f"thresholds: {error}")
             continue
         if seen is not None:
-            path = f"legs/{names[0]}/survey.json"
+            path = f"legs/{name}/survey.json"
             (keep or store.write_if_other)(path, json.dumps(seen, separators=(",", ":")).encode())
             surveyed.add(path)
     store.remove(sorted(store.files(BETWEEN)))
-    store.remove([path for path in paths if path.endswith("/survey.json") and path not in surveyed])
+    store.remove([path for path in store.files("legs") if path.endswith("/survey.json") and path not in surveyed])
 
 
 def survey(
     store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Partition], look: Look = here
 ) -> SurveyRecord | None:
-    """For the report, of a leg with rules; `parts` are its documents as they came to the rules, and `look` carries out
-    the tasks that read them."""
+    """Survey a leg with rules for the report. `parts` are its documents as they came to the rules; `look` runs the
+    tasks that read them."""
     parts = [part for part in parts if part.rows and part.documents is not None]
     if not parts:
         return None
     deciding = [BoundRule.of(rule) for rule in rules]
     there = sorted({name for part in parts[:64] for name in columns_of(store, part)})
     weight = next((name for name in WEIGHTS if name in there), None)
-    groups = groups_of(parts)
     wanted = [
         "uid",
         *(name for d in deciding for name in d.reads(there)),
@@ -132,22 +132,22 @@ def survey(
     signals = [name for name in there if "@" not in name and name not in NOT_SIGNALS]
     numbers = numbers_of(store, parts[0])
     columns = [name for name in dict.fromkeys([*wanted, *signals]) if name in wanted or name in numbers]
-    asking = Asking(store, leg, parts, groups, look)
-    sample = asking.sample(columns)
-    if sample.facts is None:
+    groups = groups_of(parts)
+    question = Question(rules, columns, weight, groups, quotas(parts, groups))
+    steps = SurveySteps(store, leg, parts, look)
+    sample = steps.sample(question)
+    if sample is None:
         return None
-    question = Question(tuple(rules), sample.facts, (), columns, weight, groups)
-    while True:
-        plan = plan_of(store, question)
-        counts = SurveyCounts.from_plain(plan, asking.counts(question))
-        if not counts.odd:
-            break
-        question = replace(question, odd=tuple(sorted({*question.odd, *counts.odd})))
-    return survey_record(leg, rules, plan, counts, sample, kept_samples(store, parts, deciding, there))
+    question = replace(question, sample=sample.facts)
+    while (counts := steps.counts(question))["odd"]:
+        question = replace(question, odd=sorted({*question.odd, *counts["odd"]}))
+    plan = plan_of(store, question)
+    totals = SurveyCounts.of(plan, counts)
+    return survey_record(leg, rules, plan, totals, sample, kept_samples(store, parts, deciding, there))
 
 
 def numbers_of(store: Store, part: Partition) -> set[str]:
-    """Columns of a part, and of what is laid beside it, that are a number for each document."""
+    """Numeric columns of a part and of its signal files."""
     names = set()
     for facts in (facts for facts in [part.documents, *part.signals] if facts is not None):
         with open_checked(store, facts) as file:
@@ -165,7 +165,7 @@ def groups_of(parts: Sequence[Partition]) -> dict[str, int]:
     return {name: min(k, own_group) for k, name in enumerate(ordered)}
 
 
-# --- the driver asks --------------------------------------------------------------------------------------------------
+# --- on the driver ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -173,181 +173,151 @@ class Question:
     """What is counted. The sample says where bins begin and which limits a slider can move; `odd` are rules that their
     limits do not explain."""
 
-    rules: tuple[RuleSpec, ...]
-    sample: FileRef
-    odd: tuple[int, ...]
+    rules: Sequence[RuleSpec]
     columns: list[str]
     weight: str | None
-    groups: dict[str, int]
-
-
-class GroupHashes(TypedDict):
-    """The smallest hashes of the documents of a group of sources, each with the number of its part."""
-
-    size: int  # documents, all of them
-    hashes: list[int]
-    parts: list[int]
+    groups: dict[str, int]  # by source
+    quotas: list[int]  # documents of the sample, by group
+    sample: FileRef | None = None  # None while it is being taken
+    odd: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Sample:
     """Some documents of each group, those whose uids have the smallest hashes; group by group."""
 
-    facts: FileRef | None  # None where there is no document
+    facts: FileRef
     batch: pa.RecordBatch
-    groups: Integers
-    sizes: Integers  # documents of each group, all of them
+    groups: Integers  # of each document
 
 
 @dataclass(frozen=True)
-class Asking:
-    """Whoever asks workers about the parts of a leg."""
+class SurveySteps:
+    """Has workers carry out the steps of a survey on the parts of a leg."""
 
     store: Store
     leg: str
     parts: Sequence[Partition]
-    groups: Mapping[str, int]
     look: Look
 
-    def sample(self, columns: Sequence[str]) -> Sample:
-        hashes = sum_of_hashes(self.summed("hashes", [{"numbers": some} for some in in_a_row(self.parts)]))
-        sizes = np.array([group["size"] for group in hashes], np.int64)
-        limits, parts = [], set()
-        for group, quota in zip(hashes, quotas(sizes), strict=True):
-            limits.append(group["hashes"][quota - 1] if quota else 0)
-            parts |= set(group["parts"][:quota])
-        chosen = [[number for number in some if number in parts] for some in in_a_row(self.parts)]
-        given = [{"numbers": some, "columns": list(columns), "limits": limits} for some in chosen if some]
-        files = [result.files["rows"] for result in self.asked("rows", given) if result.files]
-        nothing = Sample(None, pa.record_batch({"uid": pa.array([], pa.uint64())}), np.zeros(0, np.int64), sizes)
+    def sample(self, question: Question) -> Sample | None:
+        """None where there is no document."""
+        files = self.merged("sample", question)
         if not files:
-            return nothing
-        table = pa.concat_tables([read_table(self.store, facts) for facts in files], promote_options="permissive")
-        which = table.column(GROUP).to_numpy()
-        order = np.lexsort((mixed(table.column("uid").to_numpy()), which))
-        table = table.drop_columns([GROUP]).take(pa.array(order)).combine_chunks()
-        path = f"{BETWEEN}/sample-{digest([self.leg, plain(files)])[:12]}.{digest(self.leg)[:8]}.parquet"
+            return None
+        rows = smallest_of_groups([read_table(self.store, facts) for facts in files], question.quotas)
+        groups, table = rows.column(GROUP).to_numpy(), rows.drop_columns([GROUP])
+        path = f"{BETWEEN}/sample-{digest([self.leg, files])[:12]}.{digest(self.leg)[:8]}.parquet"
         facts = write_table(self.store, path, table)
-        return nothing if facts is None else Sample(facts, table.to_batches()[0], which[order], sizes)
+        return None if facts is None else Sample(facts, table.to_batches()[0], groups)
 
     def counts(self, question: Question) -> PlainCounts:
-        return sum_of(self.summed("counts", [{"numbers": some, "question": question} for some in in_a_row(self.parts)]))
+        return merge_counts([read_plain(self.store, facts) for facts in self.merged("counts", question)])
 
-    def summed(self, step: str, given: list[dict[str, Any]]) -> list[Any]:
-        """The answers to a question, summed by workers until they are few."""
-        files = [result.files["answer"] for result in self.asked(step, given)]
+    def merged(self, step: str, question: Question) -> list[FileRef]:
+        """The answers of a step, merged by workers until they are few."""
+        files = self.run(step, [{"question": question, "parts": parts} for parts in in_a_row(self.parts)])
         while len(files) > FAN_IN:
-            together = [{"files": files[first : first + FAN_IN]} for first in range(0, len(files), FAN_IN)]
-            files = [result.files["answer"] for result in self.asked(f"sum of {step}", together)]
-        return [read_plain(self.store, facts) for facts in files]
+            eights = [files[first : first + FAN_IN] for first in range(0, len(files), FAN_IN)]
+            files = self.run(MERGED + step, [{"question": question, "files": eight} for eight in eights])
+        return files
 
-    def asked(self, step: str, given: list[dict[str, Any]]) -> list[Result]:
-        """The results of tasks; RunFailed if one has none. Of those that are told the numbers of parts, the parts are
-        told too."""
-        results = self.look([self.task(step, number, each) for number, each in enumerate(given)])
+    def run(self, step: str, given: list[dict[str, Any]]) -> list[FileRef]:
+        """The files that tasks leave; RunFailed if one fails."""
+        tasks = []
+        for number, each in enumerate(given):
+            cost = sum(8 * part["rows"] for part in each.get("parts", ()))
+            tasks.append(report_task(self.store, step, self.leg, f"{step} {number}", cost, each))
+        results = self.look(tasks)
         for result in results:
             if isinstance(result, Failure):
                 raise RunFailed(result.message)
-        return results
-
-    def task(self, step: str, number: int, given: dict[str, Any]) -> LookTask:
-        parts = [self.parts[number] for number in given.get("numbers", ())]
-        if parts:
-            given = {**given, "parts": parts, "groups": [self.groups[part.source] for part in parts]}
-        return LookTask(
-            task=digest([self.leg, step, number, plain(given)]),
-            node=self.leg,
-            key=f"{step} {number}",
-            cost=sum(8 * part.rows for part in parts),
-            out=self.store.anywhere,
-            step=step,
-            given={**given, "number_of_groups": len(set(self.groups.values()))},
-        )
+        return [facts for result in results for facts in result.files.values()]
 
 
-def in_a_row(parts: Sequence[Partition]) -> list[list[int]]:
-    """Numbers of the parts that one task reads: such that follow one another."""
+def in_a_row(parts: Sequence[Partition]) -> list[list[Partition]]:
+    """Consecutive parts, grouped by the task that reads them."""
     most = min(ROWS_A_TASK, max(1, sum(part.rows for part in parts) // LEAST_TASKS))
-    together: list[list[int]] = []
+    together: list[list[Partition]] = []
     rows = most
-    for number, part in enumerate(parts):
+    for part in parts:
         if rows >= most or len(together[-1]) == PARTS_A_TASK:
             together.append([])
             rows = 0
-        together[-1].append(number)
+        together[-1].append(part)
         rows += part.rows
     return together
 
 
-# --- a worker answers -------------------------------------------------------------------------------------------------
+def quotas(parts: Sequence[Partition], groups: Mapping[str, int]) -> list[int]:
+    """Documents of the sample: equal shares of each group; what small groups leave goes to the larger ones."""
+    sizes = [0] * len(set(groups.values()))
+    for part in parts:
+        sizes[groups[part.source]] += part.kept
+    given, groups_to_come, room = [0] * len(sizes), len(sizes), SAMPLE
+    for group in sorted(range(len(sizes)), key=lambda group: sizes[group]):
+        given[group] = min(sizes[group], room // groups_to_come)
+        room, groups_to_come = room - given[group], groups_to_come - 1
+    return given
+
+
+# --- on a worker ------------------------------------------------------------------------------------------------------
 
 
 def run_survey(task: LookTask) -> Result:
-    """The file that a step of a survey leaves."""
-    store, step, given = store_of(task), task.step, task.given
-    name = f"{BETWEEN}/{step.replace(' ', '-')}-{task.task[:12]}.{task.task[12:20]}"
-    if step == "rows":
-        rows = rows_below(store, given["parts"], given["columns"], given["groups"], given["limits"])
-        facts = write_table(store, f"{name}.parquet", rows) if len(rows) else None
-        return Result(files={} if facts is None else {"rows": facts})
-    answer: Any
-    if step == "hashes":
-        answer = smallest_hashes(store, given["parts"], given["numbers"], given["groups"], given["number_of_groups"])
-    elif step == "counts":
-        plan = plan_of(store, given["question"])
-        counts = SurveyCounts.of(plan)
-        for part in given["parts"]:
-            count_part(store, plan, part, counts)
-        answer = counts.plain()
+    """Run a step on some parts, or merge what tasks of that step have left. The answer is a file."""
+    store, given, step = store_of(task), task.given, task.step.removeprefix(MERGED)
+    question: Question = given["question"]
+    path = f"{BETWEEN}/{step}-{task.task[:12]}.{task.task[12:20]}"
+    if step == "sample":
+        if "files" in given:
+            tables = [read_table(store, facts) for facts in given["files"]]
+        else:
+            tables = sample_parts(store, given["parts"], question)
+        facts = write_table(store, f"{path}.parquet", smallest_of_groups(tables, question.quotas))
+        return Result(files={} if facts is None else {"answer": facts})
+    if "files" in given:
+        counts = merge_counts([read_plain(store, facts) for facts in given["files"]])
     else:
-        answers = [read_plain(store, facts) for facts in given["files"]]
-        answer = sum_of_hashes(answers) if step == "sum of hashes" else sum_of(answers)
-    content = json.dumps(answer, separators=(",", ":")).encode()
-    path = f"{name}.json"
-    return Result(files={"answer": FileRef(path, len(content), store.write(path, content))})
+        plan = plan_of(store, question)
+        counted = SurveyCounts.of(plan)
+        for part in given["parts"]:
+            count_part(store, plan, part, counted)
+        counts = counted.plain()
+    content = json.dumps(counts, separators=(",", ":")).encode()
+    checksum = store.write(f"{path}.json", content)
+    return Result(files={"answer": FileRef(f"{path}.json", len(content), checksum)})
 
 
-def smallest_hashes(
-    store: Store, parts: Sequence[Partition], numbers: Sequence[int], groups: Sequence[int], number_of_groups: int
-) -> list[GroupHashes]:
-    """By group, of its documents in some parts."""
-    found: list[GroupHashes] = [{"size": 0, "hashes": [], "parts": []} for _ in range(number_of_groups)]
-    for part, number, group in zip(parts, numbers, groups, strict=True):
-        hashes = mixed(uids_of(store, part))
-        some = np.sort(hashes)[:SAMPLE].tolist()
-        own: list[GroupHashes] = [{"size": 0, "hashes": [], "parts": []} for _ in range(number_of_groups)]
-        own[group] = {"size": len(hashes), "hashes": some, "parts": [number] * len(some)}
-        found = sum_of_hashes([found, own])
-    return found
-
-
-def sum_of_hashes(some: Sequence[Sequence[GroupHashes]]) -> list[GroupHashes]:
-    total: list[GroupHashes] = []
-    for of_group in zip(*some, strict=True):
-        hashes = np.concatenate([np.array(each["hashes"], np.uint64) for each in of_group])
-        parts = np.concatenate([np.array(each["parts"], np.int64) for each in of_group])
-        first = np.lexsort((parts, hashes))[:SAMPLE]
-        total.append(
-            {
-                "size": sum(each["size"] for each in of_group),
-                "hashes": hashes[first].tolist(),
-                "parts": parts[first].tolist(),
-            }
-        )
-    return total
-
-
-def rows_below(
-    store: Store, parts: Sequence[Partition], columns: Sequence[str], groups: Sequence[int], limits: Sequence[int]
-) -> pa.Table:
-    """The documents of the sample in some parts, each with the number of its group."""
+def sample_parts(store: Store, parts: Sequence[Partition], question: Question) -> list[pa.Table]:
+    """The documents of each group that may be among those with the smallest hashes, part by part."""
+    groups = [question.groups[part.source] for part in parts]
+    hashes = [mixed(uids_of(store, part)) for part in parts]
+    limits = {}
+    for group in set(groups):
+        of_group = np.concatenate([own for own, other in zip(hashes, groups, strict=True) if other == group])
+        smallest = np.sort(of_group)[: question.quotas[group]]
+        limits[group] = smallest[-1] if len(smallest) else None
     tables = []
-    for part, group in zip(parts, groups, strict=True):
-        chosen = np.flatnonzero(mixed(uids_of(store, part)) <= np.uint64(limits[group]))
-        table = rows_of(store, part, columns, chosen)
-        if len(table):
+    for part, group, own in zip(parts, groups, hashes, strict=True):
+        limit = limits[group]
+        rows = np.flatnonzero(own <= limit) if limit is not None else np.zeros(0, np.int64)
+        if len(rows):
+            table = rows_of(store, part, question.columns, rows)
             tables.append(table.append_column(GROUP, pa.array(np.full(len(table), group, np.int64))))
-    return pa.concat_tables(tables, promote_options="permissive").combine_chunks() if tables else pa.table({})
+    return tables
+
+
+def smallest_of_groups(tables: Sequence[pa.Table], most: Sequence[int]) -> pa.Table:
+    """Group by group, as many rows as there may `most` be, in the order of the hashes of their uids."""
+    if not tables:
+        return pa.table({})
+    table = pa.concat_tables(tables, promote_options="permissive")
+    groups = table.column(GROUP).to_numpy()
+    order = np.lexsort((mixed(table.column("uid").to_numpy()), groups))
+    groups = groups[order]
+    rank = np.arange(len(groups)) - np.searchsorted(groups, groups)
+    return table.take(pa.array(order[rank < np.array(most)[groups]])).combine_chunks()
 
 
 def plan_of(store: Store, question: Question) -> SurveyPlan:
@@ -357,7 +327,7 @@ def plan_of(store: Store, question: Question) -> SurveyPlan:
 @lru_cache(2)
 def _planned(address: str, question_as_text: bytes) -> SurveyPlan:
     question = read_as(Question, json.loads(question_as_text))
-    sample = read_table(Store(address), question.sample).to_batches()[0]
+    sample = read_table(Store(address), cast(FileRef, question.sample)).to_batches()[0]
     rules = [BoundRule.of(rule) for rule in question.rules]
     cuts = [[] if number in question.odd else thresholds_of(d.rule, d.view(sample)) for number, d in enumerate(rules)]
     return plan_survey(rules, cuts, sample, question.columns, question.weight, question.groups)
@@ -389,15 +359,6 @@ def uids_of(store: Store, part: Partition) -> Hashes:
     return np.concatenate(batches) if batches else np.zeros(0, np.uint64)
 
 
-def quotas(sizes: Integers) -> list[int]:
-    """Equal shares of the sample; what small groups leave goes to the larger ones."""
-    given, groups_to_come, room = [0] * len(sizes), len(sizes), SAMPLE
-    for group in np.argsort(sizes, kind="stable").tolist():
-        given[group] = min(int(sizes[group]), room // groups_to_come)
-        room, groups_to_come = room - given[group], groups_to_come - 1
-    return given
-
-
 def rows_of(store: Store, part: Partition, columns: Sequence[str], rows: Integers) -> pa.Table:
     """Some of the documents that are still in, by number; only columns of the sample."""
     tables, start = [], 0
@@ -412,33 +373,19 @@ def kept_samples(
     store: Store, parts: Sequence[Partition], rules: Sequence[BoundRule], there: list[str]
 ) -> list[SampleEntry]:
     """Documents that stay: the first by uid of the first rows of the first part that has any."""
-    for part in sorted(parts, key=lambda part: (part.home, part.key))[:8]:
-        samples = next(first_that_stay(store, part, rules, there), [])
-        if samples:
-            return samples
-    return []
-
-
-def first_that_stay(
-    store: Store, part: Partition, rules: Sequence[BoundRule], there: list[str]
-) -> Iterator[list[SampleEntry]]:
     columns = list(dict.fromkeys(["uid", "url", "text", *(name for d in rules for name in d.reads(there))]))
-    for batch in read_part(store, part, columns, numbered=True) if "text" in columns_of(store, part) else ():
+    for part in sorted(parts, key=lambda part: (part.home, part.key))[:8]:
+        batch = next(read_part(store, part, columns), None) if "text" in columns_of(store, part) else None
+        if batch is None:
+            continue
         gone = np.zeros(len(batch), bool)
         for deciding in rules:
             gone |= goes(deciding.rule, deciding.view(batch))
-        stays = batch.select(["uid", "url", "text", ROW]).filter(pa.array(~gone))
-        chosen = stays.take(pa.array(np.argsort(stays.column("uid").to_numpy(), kind="stable")[:KEPT]))
-        yield [
-            {
-                "uid": f"{row['uid']:016x}",
-                "url": row["url"],
-                "source": part.source,
-                "detail": None,
-                "text": (row["text"] or "")[:CHARACTERS],
-            }
-            for row in chosen.to_pylist()
-        ]
+        stays = batch.select(["uid", "url", "text"]).filter(pa.array(~gone))
+        first = stays.take(pa.array(np.argsort(stays.column("uid").to_numpy(), kind="stable")[:KEPT]))
+        if len(first):
+            return [sample_entry(row, part.source, None) for row in first.to_pylist()]
+    return []
 
 
 # --- what survey.json says --------------------------------------------------------------------------------------------
@@ -456,27 +403,9 @@ def survey_record(
     sources = [OTHERS if list(plan.groups.values()).count(k) > 1 else names[k] for k in range(len(totals.reach))]
     cuts = [cut for of_rule in plan.cuts for cut in of_rule]
     recipe = {d.rule.called: recipe_lines(d, rule) for d, rule in zip(plan.rules, rules, strict=True)}
-    lines: list[CutCounts] = []
-    for k, cut in enumerate(cuts):
-        place = plan.edges[cut.signal].tolist().index(cut.value)
-        reached = totals.reached[k]
-        lines.append(
-            {
-                "stage": cut.stage,
-                "field": cut.field,
-                "signal": cut.signal,
-                "side": cut.side,
-                "value": cut.value,
-                "at": place,
-                "takes": int((reached[: place + 1] if cut.side == "low" else reached[place + 1 :]).sum()),
-                "reached": reached.tolist(),
-                "free": totals.free[k].tolist(),
-                "documents": totals.bins[k][:, 0].tolist(),
-                "weights": totals.bins[k][:, 1].tolist(),
-            }
-        )
     apart = Decomposition.of(plan, sample.batch)
     languages = sorted(totals.languages.items(), key=lambda item: (-item[1][0], item[0]))
+    rare = [counts for _, counts in languages[LANGUAGES:]]
     return {
         "version": VERSION,
         "leg": leg,
@@ -485,18 +414,14 @@ def survey_record(
         "reach": totals.reach.tolist(),
         "stay": totals.stay.tolist(),
         "rules": recipe,
-        "cuts": lines,
+        "cuts": [cut_record(plan, totals, number, cut) for number, cut in enumerate(cuts)],
         "signals": {name: signal_record(plan, totals, name) for name in plan.edges},
-        "languages": [(name, int(counts[0]), int(counts[1])) for name, counts in languages[:LANGUAGES]],
-        "more_languages": (
-            max(0, len(languages) - LANGUAGES),
-            sum(int(counts[0]) for _, counts in languages[LANGUAGES:]),
-            sum(int(counts[1]) for _, counts in languages[LANGUAGES:]),
-        ),
+        "languages": [(name, came, stayed) for name, (came, stayed) in languages[:LANGUAGES]],
+        "more_languages": (len(rare), sum(came for came, _ in rare), sum(stayed for _, stayed in rare)),
         "kept": kept,
         "sample": {
-            "sizes": sample.sizes.tolist(),
-            "groups": np.bincount(sample.groups, minlength=len(sample.sizes)).tolist(),
+            "sizes": totals.reach[:, 0].tolist(),
+            "groups": np.bincount(sample.groups, minlength=len(sources)).tolist(),
             "weights": weights_of(sample.batch, plan.weight).tolist(),
             "gone": as_base64(apart.gone.astype(np.uint8)),
             "bins": [
@@ -507,8 +432,26 @@ def survey_record(
     }
 
 
+def cut_record(plan: SurveyPlan, totals: SurveyCounts, number: int, cut: RuleThreshold) -> CutCounts:
+    place = plan.edges[cut.signal].tolist().index(cut.value)
+    reached = totals.reached[number]
+    return {
+        "stage": cut.stage,
+        "field": cut.field,
+        "signal": cut.signal,
+        "side": cut.side,
+        "value": cut.value,
+        "at": place,
+        "takes": int((reached[: place + 1] if cut.side == "low" else reached[place + 1 :]).sum()),
+        "reached": reached.tolist(),
+        "free": totals.free[number].tolist(),
+        "documents": totals.bins[number][:, 0].tolist(),
+        "weights": totals.bins[number][:, 1].tolist(),
+    }
+
+
 def recipe_lines(deciding: BoundRule, rule: RuleSpec) -> RuleLines:
-    """What a recipe has to say to have this rule: its name there, and the settings that are no defaults."""
+    """The rule as a recipe has it: its name there, and the settings that differ from defaults."""
     return {"stage": rule.stage["stage"], "settings": deciding.rule.model_dump(mode="json", exclude_defaults=True)}
 
 

@@ -1,5 +1,5 @@
-"""What a run raises alarms about: stages that dropped more than they expect to, documents that broke a stage, sources
-that are damaged or empty, and which of their files are the cause."""
+"""Alarms of a run: stages that dropped more than they expect, documents that broke a stage, damaged or empty sources
+and their files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def raw_markup(source: str, account: RunAccount) -> int:
 
 
 def alarms_of_stages(plan: Plan, account: RunAccount) -> list[str]:
-    """Stages that took more of a source than they say they would, and what broke them; while the run goes on too."""
+    """Stages that dropped more of a source than they expect, and documents that broke them; also asked during a run."""
     raised = []
     for name, thing in plan.stage_order():
         if isinstance(thing, Source):
@@ -98,7 +98,7 @@ def alarms_of_stages(plan: Plan, account: RunAccount) -> list[str]:
 
 
 def alarms_of_run(record: RunRecord, metrics: Mapping[str, StageMetrics]) -> list[str]:
-    """Where a run is far off what the publishers of its recipe report."""
+    """Figures of a run that are far from those that its recipe's publishers report."""
     seen = cast(ReadRunRecord, record)
     return alarms_of_published(beside_published(seen, volumes(seen["stages"], metrics)))
 

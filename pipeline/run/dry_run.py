@@ -1,10 +1,9 @@
-"""`gristmill plan`: what would run, what is up to date, and why not. It looks, and changes nothing."""
+"""`gristmill plan`: what would run, what is up to date, and why not. Nothing is changed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypedDict
+from dataclasses import dataclass, field, replace
 
 from gristmill.pipeline.errors import Mistakes
 from gristmill.pipeline.fingerprint import MadeOf, changes, made_before
@@ -16,9 +15,9 @@ from gristmill.pipeline.inputs.notes import (
     notes_beside,
     without_text,
 )
-from gristmill.pipeline.inputs.portion import Portion, find_inputs, listings_of
+from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
 from gristmill.pipeline.leg.resume import resume
-from gristmill.pipeline.plan.plan import GlobalNode, Node, make_plan, names_of
+from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, make_plan, names_of
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.estimate import costs_of_models
 from gristmill.pipeline.run.map_tasks import global_task, tasks_of_node
@@ -36,19 +35,6 @@ NOT_KEPT = "done, but not kept (`keep`): repeated if a later stage reads it"
 CHANGED = ("its documents changed", "its documents changed, or what earlier runs saved for it")
 
 
-class ForeseenRecord(TypedDict):
-    """A node of the plan, as `gristmill plan --json` prints it."""
-
-    name: str
-    kind: str
-    stages: list[str]
-    feeds: list[str]
-    fingerprint: str
-    parts: int | None
-    up_to_date: int | None
-    why: str
-
-
 @dataclass(frozen=True)
 class Foreseen:
     """What would happen to a map node or global stage."""
@@ -58,21 +44,9 @@ class Foreseen:
     stages: list[str]
     feeds: list[str]
     fingerprint: str
-    parts: int | None
+    parts: int | None  # None: not known yet
     up_to_date: int | None
     why: str
-
-    def plain(self) -> ForeseenRecord:
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "stages": self.stages,
-            "feeds": self.feeds,
-            "fingerprint": self.fingerprint,
-            "parts": self.parts,
-            "up_to_date": self.up_to_date,
-            "why": self.why,
-        }
 
 
 def foresee(
@@ -82,7 +56,7 @@ def foresee(
     store = Store(out)
     mistakes = Mistakes()
     plans = mistakes.noted(make_plan, recipe)
-    if not plans:  # paths that lead nowhere are said too, before any file is read
+    if not plans:  # report paths that lead nowhere too, before any file is read
         mistakes.noted(listings_of, recipe, store)
     mistakes.say_all()
     [plan] = plans
@@ -90,125 +64,129 @@ def foresee(
     loud = alarms_of_inputs(inputs)
     journal = Journal(store, looks_only=True)
     facts = facts_of(inputs, gone_since(inputs, store, journal))
-    for line in [*loud, *without_text(inputs), *fetches_of(facts), *notes_beside(loud, facts)]:
-        note(line)
-    for line in costs_of_models(
-        recipe, store.read_json_if_whole("run.json"), sum(taken.bytes for taken in inputs.values())
-    ):
+    size = sum(taken.bytes for taken in inputs.values())
+    costs = costs_of_models(recipe, store.read_json_if_whole("run.json"), size)
+    for line in [*loud, *without_text(inputs), *fetches_of(facts), *notes_beside(loud, facts), *costs]:
         note(line)
     present = store.stamps("")
     journal.check(present)
     missed = {owner_of_set(path) for path in journal.results if path not in present}
-    after: dict[
-        str, list[Partition] | None
-    ] = {}  # by segment and global stage, the parts that it leaves; None: not known yet
-    seen = []
-    for node in plan.nodes:
-        upstream = [after[f] for f in node.feeds]
-        node_fingerprint = node.fingerprint(recipe)
-        before = [manifest_before(store, journal, name) for name in names_of(node)]
-        changed = changed_since(node, before, recipe, store)
-        fed = [p for parts in upstream if parts is not None for p in parts]
-        if any(parts is None for parts in upstream):
-            seen.append(
-                Foreseen(
-                    node.name,
-                    kind(node),
-                    stages(node),
-                    list(node.feeds),
-                    node_fingerprint,
-                    None,
-                    None,
-                    changed or f"known once {', '.join(f for f in node.feeds if after[f] is None)} is done",
-                )
-            )
-            after |= dict.fromkeys(names_of(node))
-            continue
-        if isinstance(node, GlobalNode):
-            kept = identities_of_loaded(node.step)
-            task = global_task(node_fingerprint, fed, kept)
-            stage = journal.stage(task)
-            done, begun = stage.parts is not None, stage.begun
-            if done and begun and saved_is_gone(node.step):
-                why = "what it keeps for later runs is gone: it is saved again"
-            elif done and begun and node.name in missed:
-                why = "shards are gone: they are written again"
-            elif done:
-                why = UP_TO_DATE if begun else "what its rounds handed on is gone (cleaned?): they are done again"
-            elif begun:
-                why = GONE[journal.gone.get(task, False)] if stage.ended else "begun, not finished"
-            else:
-                why = changed or (
-                    GONE[journal.gone[task]]
-                    if task in journal.gone
-                    else CHANGED[bool(kept)]
-                    if before[0]
-                    else "never run"
-                )
-            seen.append(
-                Foreseen(
-                    node.name,
-                    "global",
-                    stages(node),
-                    list(node.feeds),
-                    node_fingerprint,
-                    len(fed),
-                    len(fed) if done and begun and node.name not in missed else 0,
-                    why,
-                )
-            )
-            after[node.name] = None if stage.parts is None else list(stage.parts)
-            continue
-        tasks = tasks_of_node(node, recipe, journal, inputs, fed)
-        rests = [rest for task in tasks if (rest := resume(task, journal.done)[1]) is not None]
-        old = {p["key"] for p in before[-1]["parts"]} if before[-1] else set()
-        new = sum(task.key not in old for task in tasks)
+    dry_run = DryRun(recipe, store, journal, inputs, missed)
+    return dry_run.without_kept_files(plan.nodes, [dry_run.foresee(node) for node in plan.nodes])
+
+
+@dataclass
+class DryRun:
+    """Goes through the nodes in order, and knows what each would leave for those after it."""
+
+    recipe: Recipe
+    store: Store
+    journal: Journal
+    inputs: Mapping[str, Inputs]
+    missed: set[str | None]  # stages whose shards are gone
+    # By segment and global stage, the parts that it leaves; None: not known before it has run.
+    after: dict[str, list[Partition] | None] = field(default_factory=dict)
+
+    def foresee(self, node: Node) -> Foreseen:
+        before = [manifest_before(self.store, self.journal, name) for name in names_of(node)]
+        changed = changed_since(node, before, self.recipe, self.store)
+        unknown = [name for name in node.feeds if self.after[name] is None]
+        fed = [part for name in node.feeds for part in self.after[name] or []]
+        is_global = isinstance(node, GlobalNode)
+        feeds = list(node.feeds)
+        if unknown:
+            self.after |= dict.fromkeys(names_of(node))
+            parts, current, why = None, None, changed or f"known once {', '.join(unknown)} is done"
+        elif isinstance(node, GlobalNode):
+            parts = len(fed)
+            is_current, why = self.global_stage(node, fed, changed, before[0] is not None)
+            current = parts if is_current else 0
+        else:
+            parts, current, why = self.map_node(node, fed, changed, before[-1])
+            feeds = feeds or [f"files of {node.name}"]
+        kind = "global" if is_global else "map"
+        return Foreseen(node.name, kind, stages(node), feeds, node.fingerprint(self.recipe), parts, current, why)
+
+    def global_stage(self, node: GlobalNode, fed: list[Partition], changed: str, ran_before: bool) -> tuple[bool, str]:
+        """Is all of it up to date? And why, or why not."""
+        journal, kept = self.journal, identities_of_loaded(node.step)
+        task = global_task(node.fingerprint(self.recipe), fed, kept)
+        stage = journal.stage(task)
+        self.after[node.name] = None if stage.parts is None else list(stage.parts)
+        done, begun = stage.parts is not None, stage.begun
+        lacks_shards = node.name in self.missed
+        if done and begun and saved_is_gone(node.step):
+            why = "what it keeps for later runs is gone: it is saved again"
+        elif done and begun and lacks_shards:
+            why = "shards are gone: they are written again"
+        elif done:
+            why = UP_TO_DATE if begun else "what its rounds handed on is gone (cleaned?): they are done again"
+        elif begun:
+            why = GONE[journal.gone.get(task, False)] if stage.ended else "begun, not finished"
+        elif changed:
+            why = changed
+        elif task in journal.gone:
+            why = GONE[journal.gone[task]]
+        else:
+            why = CHANGED[bool(kept)] if ran_before else "never run"
+        return done and begun and not lacks_shards, why
+
+    def map_node(
+        self, node: MapNode, fed: list[Partition], changed: str, before: Manifest | None
+    ) -> tuple[int, int, str]:
+        """Its parts, how many of them are up to date, and why not all."""
+        tasks = tasks_of_node(node, self.recipe, self.journal, self.inputs, fed)
+        rests = [rest for task in tasks if (rest := resume(task, self.journal.done)[1]) is not None]
+        current = len(tasks) - len(rests)
         if not rests:
-            why = UP_TO_DATE
-        elif before[-1] and not new and all(rest.phases[0].rules for rest in rests):
+            for task in tasks:
+                self.add_parts(task)
+            self.after |= {name: self.after.get(name) or [] for name in names_of(node)}
+            return len(tasks), current, UP_TO_DATE
+        self.after |= dict.fromkeys(names_of(node))
+        old = {part["key"] for part in before["parts"]} if before else set()
+        new = sum(task.key not in old for task in tasks)
+        gone = self.journal.gone
+        lost = [gone[phase.task] for task in tasks for phase in task.phases if phase.task in gone]
+        if before and not new and all(rest.phases[0].rules for rest in rests):
             why = f"{changed or 'its rules changed'}; decided again on stored signals"
+        elif changed:
+            why = changed
+        elif not before:
+            why = f"begun: {current:,} of {len(tasks):,} parts done" if current else "never run"
+        elif new:
+            why = f"{new:,} new part{'s' if new > 1 else ''}"
         else:
-            lost = [journal.gone[phase.task] for task in tasks for phase in task.phases if phase.task in journal.gone]
-            changed_input = GONE[any(lost)] if lost else "input changed"
-            why = changed or (
-                not_run(len(tasks) - len(rests), len(tasks))
-                if not before[-1]
-                else f"{new:,} new part{'s' if new > 1 else ''}"
-                if new
-                else changed_input
-            )
-        seen.append(
-            Foreseen(
-                node.name,
-                "map",
-                stages(node),
-                list(node.feeds) or [f"files of {node.name}"],
-                node_fingerprint,
-                len(tasks),
-                len(tasks) - len(rests),
-                why,
-            )
-        )
-        if rests:
-            after |= dict.fromkeys(names_of(node))
-        else:
-            for map_task in tasks:
-                add_parts(after, map_task, journal)
-            after |= {name: after.get(name) or [] for name in names_of(node)}
-    return without_kept_files(plan.nodes, seen, after, journal)
+            why = GONE[any(lost)] if lost else "input changed"
+        return len(tasks), current, why
 
+    def add_parts(self, task: MapTask) -> None:
+        """Add the partition of a finished task, as each segment left it."""
+        part, results = task.part, resume(task, self.journal.done)[0]
+        left: dict[str, Partition] = {}
+        for phase in task.phases:
+            part = results[phase.task].part if phase.task in results else part
+            if part is not None:
+                left[phase.segment] = part
+        for name, of_segment in left.items():
+            if (there := self.after.setdefault(name, [])) is not None:
+                there.append(of_segment)
 
-def add_parts(after: dict[str, list[Partition] | None], task: MapTask, journal: Journal) -> None:
-    """Add the partition of a finished task, as each segment left it."""
-    part, results = task.part, resume(task, journal.done)[0]
-    left: dict[str, Partition] = {}
-    for phase in task.phases:
-        part = results[phase.task].part if phase.task in results else part
-        if part is not None:
-            left[phase.segment] = part
-    for name, of_segment in left.items():
-        if (there := after.setdefault(name, [])) is not None:
-            there.append(of_segment)
+    def without_kept_files(self, nodes: Sequence[Node], seen: list[Foreseen]) -> list[Foreseen]:
+        """Mark finished nodes whose files were not kept (`keep`) and whose readers have work to do: they may run
+        again."""
+        due: set[str] = set()  # nodes whose readers have work to do
+        answers = []
+        for node, foreseen in zip(reversed(nodes), reversed(seen), strict=True):
+            names = names_of(node)
+            parts = [part for name in names if name in due for part in self.after[name] or []]
+            files = {facts.path for p in parts for facts in (p.documents, *p.verdicts, *p.signals) if facts}
+            if foreseen.why == UP_TO_DATE and files & self.journal.retired:
+                foreseen = replace(foreseen, why=NOT_KEPT)
+            if foreseen.why != UP_TO_DATE or due & {*names}:
+                due.update(node.feeds)
+            answers.append(foreseen)
+        return answers[::-1]
 
 
 def manifest_before(store: Store, journal: Journal, name: str) -> Manifest | None:
@@ -237,33 +215,6 @@ def fingerprints_of(node: Node, recipe: Recipe) -> list[str]:
     if isinstance(node, GlobalNode):
         return [node.fingerprint(recipe)]
     return [segment.fingerprint_with_rules(recipe) for segment in node.segments]
-
-
-def without_kept_files(
-    nodes: Sequence[Node], seen: list[Foreseen], after: Mapping[str, list[Partition] | None], journal: Journal
-) -> list[Foreseen]:
-    """Mark finished nodes whose files were not kept (`keep`) and whose readers have work to do: they may run again."""
-    due: set[str] = set()  # nodes whose readers have work to do
-    answers = []
-    for node, foreseen in zip(reversed(nodes), reversed(seen), strict=True):
-        names = names_of(node)
-        parts = [part for name in names if due & {name} for part in after[name] or []]
-        files = {facts.path for p in parts for facts in (p.documents, *p.verdicts, *p.signals) if facts}
-        if foreseen.why == UP_TO_DATE and files & journal.retired:
-            foreseen = replace(foreseen, why=NOT_KEPT)
-        if foreseen.why != UP_TO_DATE or due & {*names}:
-            due.update(node.feeds)
-        answers.append(foreseen)
-    return answers[::-1]
-
-
-def not_run(done: int, parts: int) -> str:
-    """Of a node that has never come to its end."""
-    return f"begun: {done:,} of {parts:,} parts done" if done else "never run"
-
-
-def kind(node: Node) -> str:
-    return "global" if isinstance(node, GlobalNode) else "map"
 
 
 def stages(node: Node) -> list[str]:

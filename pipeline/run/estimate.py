@@ -1,4 +1,4 @@
-"""What the whole takes, from what a run on a part of it measured: documents, time, memory, disk, money, requests.
+"""Extrapolate from a run on a part of the input: documents, time, memory, disk, money and requests of the whole.
 
 `gristmill run --sample` prints an `Estimate` for workers like its own, `gristmill estimate` a `Forecast` for a cluster
 of any shape. Seconds, bytes and requests are those in run.json of the part, scaled by documents or bytes. Computed from
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import cast
@@ -167,6 +167,43 @@ def student(free: float) -> float:
     return STUDENT[int(free) - 1] if 1 <= free < len(STUDENT) + 1 else 1.96 + 2.6 / max(1.0, free)
 
 
+# --- what a run measured ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Measurements of a run on a part, and how many times more the whole is."""
+
+    share: float  # of the bytes of the inputs
+    sources: Mapping[str, WholeRecord]  # documents of the whole
+    growth: Mapping[str, float]  # by source, times as many documents
+    worked: float  # seconds in which workers were at stages
+    overhead: float  # seconds that do not grow: start, driver, report
+
+    @classmethod
+    def of(cls, record: RunRecord, workers: int) -> Rates:
+        read, size = bytes_read(record), sum(entry["bytes"] for entry in record["inputs"].values())
+        sources: dict[str, WholeRecord] = {}
+        growth = {}
+        for name, reader in readers_of(record).items():
+            kept = reader["kept"]
+            whole = record["inputs"][name].get("estimate")  # none of a source that was read to its end
+            sources[name] = whole or {"parts": 0, "of": 0, "documents": kept, "low": kept, "high": kept}
+            growth[name] = whole["documents"] / max(1, kept) if whole else 1.0
+        worked = sum(stage["seconds"] for stage in record["stages"]) / workers
+        compiling = max(0.0, record["start"]["seconds"] - START)  # the next run finds compiled kernels
+        overhead = max(0.0, record["seconds"] - compiling - worked)
+        return cls(min(1.0, read / size) if size and read else 1.0, sources, growth, worked, overhead)
+
+
+def readers_of(record: RunRecord) -> dict[str, StageRecord]:
+    return {entry["name"]: entry for entry in record["stages"] if entry["kind"] == "read"}
+
+
+def bytes_read(record: RunRecord) -> int:
+    return sum(entry["bytes_in"] for entry in readers_of(record).values())
+
+
 # --- on workers like the sample's -------------------------------------------------------------------------------------
 
 
@@ -218,56 +255,33 @@ class Estimate:
 
 
 def estimate(record: RunRecord, workers: int) -> Estimate:
-    """Scale a partial run up: documents by the parts that each source gave them from, all else by bytes read. Only the
-    seconds of the stages are scaled, not those of the start; kernels that were compiled will not be compiled again."""
-    readers = readers_of(record)
-    read, whole = bytes_read(record), sum(entry["bytes"] for entry in record["inputs"].values())
-    share = min(1.0, read / whole) if whole and read else 1.0
-    sources = {name: record["inputs"][name].get("estimate") or read_whole(entry) for name, entry in readers.items()}
+    """Scale a partial run up: documents by the parts that each source gave them from, all else by bytes read."""
+    rates = Rates.of(record, workers)
     budgeted = next((e for e in record["stages"] if e["stage"] == "mix" and e["settings"]["budget"]), None)
     last = budgeted or record["stages"][-1]
     kept = sum(
-        (count["docs_in"] if budgeted else count["kept"]) * sources[name]["documents"] / max(1, readers[name]["kept"])
+        (count["docs_in"] if budgeted else count["kept"]) * rates.growth[name]
         for name, count in last["sources"].items()
     )
     price = record.get("cost")
-    worked = sum(e["seconds"] for e in record["stages"]) / workers
-    documents = sum(s["documents"] for s in sources.values())
-    lows = [s["documents"] - s["low"] for s in sources.values() if s["low"] is not None]
-    highs = [s["high"] - s["documents"] for s in sources.values() if s["high"] is not None]
+    sources = rates.sources.values()
+    documents = sum(source["documents"] for source in sources)
+    lows = [source["documents"] - source["low"] for source in sources if source["low"] is not None]
+    highs = [source["high"] - source["documents"] for source in sources if source["high"] is not None]
     is_sure = len(lows) == len(sources)
     return Estimate(
-        share=share,
+        share=rates.share,
         documents=documents,
         low=round(documents - math.hypot(*lows)) if is_sure else None,
         high=round(documents + math.hypot(*highs)) if is_sure else None,
         kept=round(kept),
         drawn_by=budgeted and budgeted["name"],
-        seconds=max(0.0, without_compiling(record) - worked) + worked / share,
-        disk_bytes=round(record.get("disk_bytes", 0) / share),
+        seconds=rates.overhead + rates.worked / rates.share,
+        disk_bytes=round(record.get("disk_bytes", 0) / rates.share),
         memory_bytes=max((e["peak_memory"] for e in record["stages"]), default=0),
-        cost=None if price is None else price["amount"] / share,
+        cost=None if price is None else price["amount"] / rates.share,
         currency=None if price is None else price["currency"],
     )
-
-
-def readers_of(record: RunRecord) -> dict[str, StageRecord]:
-    return {entry["name"]: entry for entry in record["stages"] if entry["kind"] == "read"}
-
-
-def bytes_read(record: RunRecord) -> int:
-    return sum(entry["bytes_in"] for entry in readers_of(record).values())
-
-
-def without_compiling(record: RunRecord) -> float:
-    """The seconds of a run that finds its kernels compiled."""
-    return record["seconds"] - max(0.0, record["start"]["seconds"] - START)
-
-
-def read_whole(reader: StageRecord) -> WholeRecord:
-    """Of a source that was read to its end."""
-    kept = reader["kept"]
-    return {"parts": 0, "of": 0, "documents": kept, "low": kept, "high": kept}
 
 
 def for_people(seconds: float) -> str:
@@ -293,7 +307,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Step:
-    """What binds where: seconds of all workers, how many can be at it, and its longest task."""
+    """One step: seconds of all workers, how many can work at once, and its longest task."""
 
     name: str
     core_seconds: float
@@ -334,7 +348,7 @@ class Forecast:
 
     @property
     def fits(self) -> bool | None:
-        """None where nobody said how much memory a worker has."""
+        """None if the memory of a worker is not known."""
         return None if self.shape.memory is None else self.shape.memory >= self.memory_bytes
 
     def as_json(self) -> JSONObject:
@@ -350,6 +364,23 @@ class Work:
     globals: Mapping[str, float]  # core seconds of global stages
     documents: Mapping[str, int]  # that come to them
     overhead: float
+
+    @classmethod
+    def of(cls, record: RunRecord, parts: Mapping[str, Sequence[int]]) -> Work:
+        """Seconds of the sample's stages for the whole: by source, by the documents that each has in all."""
+        rates = Rates.of(record, workers_of(record))
+        local = dict.fromkeys(rates.sources, 0.0)
+        of_globals: dict[str, float] = defaultdict(float)
+        documents: dict[str, int] = defaultdict(int)
+        for stage in record["stages"]:
+            for source, count in stage["sources"].items():
+                seconds = count["seconds"] * rates.growth.get(source, 1 / rates.share)
+                if stage["kind"] == "global":
+                    of_globals[stage["name"]] += seconds
+                    documents[stage["name"]] += round(count["docs_in"] * rates.growth[source])
+                else:
+                    local[source] += seconds
+        return cls(local, parts, of_globals, documents, rates.overhead)
 
     @property
     def costs(self) -> list[float]:
@@ -393,8 +424,8 @@ def steering(tasks: int, workers: int) -> float:
 
 def forecast(recipe: Recipe, record: RunRecord, parts: Mapping[str, Sequence[int]], shape: Shape) -> Forecast:
     """From the record of a run on a part, and the sizes of the parts of the whole."""
-    guess = estimate(record, int(str(record["machine"]["workers"])))
-    work = work_of(record, parts, guess)
+    guess = estimate(record, workers_of(record))
+    work = Work.of(record, parts)
     steps = work.steps(shape.workers)
     seconds = work.wall(shape.workers)
     low, high = guess.spread
@@ -430,30 +461,8 @@ def forecast(recipe: Recipe, record: RunRecord, parts: Mapping[str, Sequence[int
     )
 
 
-def work_of(record: RunRecord, parts: Mapping[str, Sequence[int]], guess: Estimate) -> Work:
-    """Seconds of the sample's stages for the whole: by source, by the documents that each has in all."""
-    readers = readers_of(record)
-    grows = {name: grown(record, name, reader) for name, reader in readers.items()}
-    local = dict.fromkeys(readers, 0.0)
-    of_globals: dict[str, float] = {}
-    documents: dict[str, int] = {}
-    for stage in record["stages"]:
-        for source, count in stage["sources"].items():
-            more = count["seconds"] * grows.get(source, 1 / guess.share)
-            if stage["kind"] == "global":
-                of_globals[stage["name"]] = of_globals.get(stage["name"], 0.0) + more
-                documents[stage["name"]] = documents.get(stage["name"], 0) + round(count["docs_in"] * grows[source])
-            else:
-                local[source] += more
-    worked = sum(e["seconds"] for e in record["stages"]) / int(str(record["machine"]["workers"]))
-    driven = max(0.0, record["seconds"] - record["start"]["seconds"] - worked - START)
-    return Work(local, parts, of_globals, documents, min(record["seconds"], START) + driven)
-
-
-def grown(record: RunRecord, source: str, reader: StageRecord) -> float:
-    """By how much the whole of a source is more than what was read of it."""
-    whole = record["inputs"][source].get("estimate")
-    return 1.0 if whole is None else whole["documents"] / max(1, reader["kept"])
+def workers_of(record: RunRecord) -> int:
+    return int(str(record["machine"]["workers"]))
 
 
 def gpu_part(record: RunRecord, guess: Estimate, prices: Prices) -> float:

@@ -30,12 +30,11 @@ from gristmill.pipeline.leg.bound_rule import without_poison
 from gristmill.pipeline.leg.conform import conform_tasks
 from gristmill.pipeline.leg.numbers import task_of_numbers, with_numbers
 from gristmill.pipeline.leg.resume import resume
-from gristmill.pipeline.leg.side_by_side import task_of_pages
 from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, Plan, Segment, Stored, make_plan, names_of
-from gristmill.pipeline.progress.progress import UI, ProgressRecorder
-from gristmill.pipeline.progress.progress_file import message_of
+from gristmill.pipeline.progress.progress import UI, ProgressRecorder, message_of
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
+from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run
 from gristmill.pipeline.run.findings import Findings

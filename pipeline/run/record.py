@@ -151,9 +151,7 @@ def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices
         **total,  # type: ignore[typeddict-item]  # few have `earlier_runs`, which comes after
         "peak_memory": account.peak_memory.get(name, 0),
         "slowest": [asdict(document) for document in slowest.by_stage.get(name, [])],
-        "cost": None
-        if prices is None
-        else round(total["seconds"] / 3600 * (prices.gpu_hour if stage.gpu else prices.core_hour), 6),
+        "cost": None if prices is None else round(prices.of_seconds(total["seconds"], stage.gpu), 6),
         "sources": {source: count.in_record() for source, count in sorted(account.stages.get(name, {}).items())},
     }
 

@@ -1,4 +1,4 @@
-"""What a run leaves for people: the reports of stages, cards of data sets, the log, run.json and report.html."""
+"""Files for people: reports of stages, cards of data sets, the log, run.json and report.html."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
-from gristmill.pipeline.report_data.samples import task_of_samples
+from gristmill.pipeline.report_data.rejects import task_of_samples
 from gristmill.pipeline.report_data.scores import ScoreRecord, task_of_scores
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.findings import Findings
@@ -37,7 +37,7 @@ def write_reports(
     look: Look,
 ) -> None:
     """All files for people, out of the record and the findings. Files whose content stays are not written again.
-    `look` carries out the tasks that read documents; `not_shown` gets a stage and what its report lacks."""
+    `look` runs the tasks that read documents; `not_shown` gets a stage and what its report lacks."""
     from gristmill.pipeline.report.build import build_report
 
     samples, scores = seen_of(store, findings, record, not_shown, look)
@@ -93,20 +93,18 @@ def seen_of(
         stage, _, rest = path.removeprefix("stages/").partition("/")
         if rest.startswith("rejects/"):
             rejects.setdefault(stage, []).append(path)
-    scored = [name for name in names if name in findings.scored and record["status"] == "done"]
-    tasks = [task_of_samples(store, name, rejects.get(name, []), legs) for name in names]
-    for name in scored:
-        step, parts = findings.scored[name]
-        tasks.append(task_of_scores(store, name, step.spec, parts))
-    samples: dict[str, Any] = {}
-    scores: dict[str, ScoreRecord] = {}
-    for number, (name, result) in enumerate(zip([*names, *scored], look(tasks), strict=True)):
-        what, seen = ("rejects", samples) if number < len(names) else ("scores", scores)
+    asked = [(name, "rejects", task_of_samples(store, name, rejects.get(name, []), legs)) for name in names]
+    for name in names if record["status"] == "done" else ():
+        if name in findings.scored:
+            step, parts = findings.scored[name]
+            asked.append((name, "scores", task_of_scores(store, name, step.spec, parts)))
+    seen: dict[str, dict[str, Any]] = {"rejects": {}, "scores": {}}
+    for (name, what, _), result in zip(asked, look([task for *_, task in asked]), strict=True):
         if isinstance(result, Failure):
             not_shown(name, f"{what}: {result.message}")
         elif isinstance(result, LookResult):
-            seen[name] = result.seen
-    return samples, scores
+            seen[what][name] = result.seen
+    return seen["rejects"], seen["scores"]
 
 
 def figures_of(

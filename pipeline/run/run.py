@@ -11,8 +11,7 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import DamagedFile, RetiredFiles, RunFailed
 from gristmill.pipeline.inputs.portion import Portion
 from gristmill.pipeline.processes import single_interrupt
-from gristmill.pipeline.progress.progress import UI, ProgressRecorder
-from gristmill.pipeline.progress.progress_file import Watcher, recording_progress
+from gristmill.pipeline.progress.progress import UI, ProgressRecorder, Watcher, recording_progress
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.alarms import alarms_of_stages
 from gristmill.pipeline.run.estimate import seconds_of_nodes

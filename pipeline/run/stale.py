@@ -1,4 +1,4 @@
-"""Files in a run's folder that earlier versions of the run wrote and this one does not use.
+"""Stale files: what earlier versions of a run wrote and this one does not use.
 
 Intermediates go with the run that replaces them. Results (token shards, what sinks wrote) of a stage that the recipe no
 longer has are kept, and an alarm says so: somebody may be training on them.
@@ -7,11 +7,11 @@ longer has are kept, and an alarm says so: somebody may be training on them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from typing import TypedDict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, cast
 
 from gristmill.pipeline.formatting import as_bytes
-from gristmill.pipeline.json_types import JSON
+from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe.recipe import FOLDERS, Step
 from gristmill.pipeline.store.journal import Journal
@@ -83,23 +83,13 @@ def folder_of(paths: list[str]) -> str:
     return "".join(f"{step}/" for step, other in zip(first, last, strict=False) if step == other)
 
 
-class StagesOfSource(TypedDict, total=False):
-    stages: list[dict[str, dict[str, JSON]]]
-
-
-class ResolvedRecipe(TypedDict, total=False):
-    """`recipe` of run.json, as far as its stages go."""
-
-    stages: list[dict[str, dict[str, JSON]]]
-    sources: dict[str, StagesOfSource]
-
-
-def stages_of(resolved: ResolvedRecipe) -> set[str]:
+def stages_of(resolved: JSONObject) -> set[str]:
     """Names of all stages of a recipe as run.json has it."""
-    lists = [resolved.get("stages", []), *(source.get("stages", []) for source in resolved.get("sources", {}).values())]
+    settings = cast(Mapping[str, Any], resolved)
+    lists = [settings.get("stages", []), *(each.get("stages", []) for each in settings.get("sources", {}).values())]
     return {
-        str(settings.get("name") or snake_case(address.rpartition(":")[2]))
+        str(own.get("name") or snake_case(address.rpartition(":")[2]))
         for steps in lists
         for step in steps
-        for address, settings in step.items()
+        for address, own in step.items()
     }

@@ -18,9 +18,8 @@ import pytest
 
 from gristmill.pipeline.explore.live import live_of, live_view
 from gristmill.pipeline.process_id import this_process
-from gristmill.pipeline.progress import progress_file
-from gristmill.pipeline.progress.progress import ProgressRecorder, Quiet
-from gristmill.pipeline.progress.progress_file import SILENT, recording_progress, state_of
+from gristmill.pipeline.progress import progress
+from gristmill.pipeline.progress.progress import SILENT, ProgressRecorder, Quiet, recording_progress, state_of
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.explore.explore_runs import Asker, Reply, finished, hashes, served
 from tests.pipeline.look.outfolder import make
@@ -295,9 +294,9 @@ def recording(store: Store) -> ProgressRecorder:
 def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_file, "EVERY", 0.2)
+    monkeypatch.setattr(progress, "EVERY", 0.2)
     store, seen = Store(str(tmp_path)), set[int]()
-    path = tmp_path / progress_file.PATH
+    path = tmp_path / progress.PATH
     with recording_progress(recording(store), store) as face:
         time.sleep(0.3)
         assert not path.exists()  # nothing is at work yet
@@ -317,9 +316,9 @@ def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(
 def test_a_file_without_news_has_a_heartbeat_and_one_without_a_heartbeat_is_not_of_a_running_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_file, "EVERY", 0.05)
-    monkeypatch.setattr(progress_file, "HEARTBEAT", 0.1)
-    store, path = Store(str(tmp_path)), tmp_path / progress_file.PATH
+    monkeypatch.setattr(progress, "EVERY", 0.05)
+    monkeypatch.setattr(progress, "HEARTBEAT", 0.1)
+    store, path = Store(str(tmp_path)), tmp_path / progress.PATH
     with recording_progress(recording(store), store) as face:
         face.connected(None, 2)
         wait_until(path.exists)
@@ -332,9 +331,9 @@ def test_a_file_without_news_has_a_heartbeat_and_one_without_a_heartbeat_is_not_
 def test_progress_that_cannot_be_told_is_said_once_and_told_again_when_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_file, "EVERY", 0.02)
-    monkeypatch.setattr(progress_file, "HEARTBEAT", 0.02)
-    store, path, notes, broken = Store(str(tmp_path)), tmp_path / progress_file.PATH, list[str](), threading.Event()
+    monkeypatch.setattr(progress, "EVERY", 0.02)
+    monkeypatch.setattr(progress, "HEARTBEAT", 0.02)
+    store, path, notes, broken = Store(str(tmp_path)), tmp_path / progress.PATH, list[str](), threading.Event()
 
     class Kept(Quiet):
         def note(self, message: str) -> None:
@@ -363,6 +362,14 @@ def test_progress_that_cannot_be_told_is_said_once_and_told_again_when_it_can(
     assert not path.exists()
 
 
+def test_an_alarm_that_fails_at_once_hides_nothing_else() -> None:
+    def alarms(account: Any) -> list[str]:
+        raise ZeroDivisionError("no documents")
+
+    facts = ProgressRecorder(Nothing(), "a run", [], alarms).facts()
+    assert (facts.name, facts.state, facts.alarms) == ("a run", "running", ()) and "no documents" in facts.notes[0]
+
+
 def wait_until(true: Callable[[], bool]) -> None:
     until = time.monotonic() + 10
     while not true():
@@ -378,11 +385,11 @@ def test_a_run_that_ends_badly_says_so(tmp_path: Path, error: BaseException, sta
     store = Store(str(tmp_path))
     with pytest.raises(type(error)), recording_progress(recording(store), store):
         raise error
-    facts = json.loads((tmp_path / progress_file.PATH).read_bytes())
+    facts = json.loads((tmp_path / progress.PATH).read_bytes())
     assert (state_of(facts, time.time()), facts["message"]) == (state, message)
     with recording_progress(recording(store), store):
         pass
-    assert not (tmp_path / progress_file.PATH).exists()
+    assert not (tmp_path / progress.PATH).exists()
 
 
 def test_counts_so_far_are_those_of_the_account(whole: Path, tmp_path: Path) -> None:
@@ -408,7 +415,7 @@ def test_counts_so_far_are_those_of_the_account(whole: Path, tmp_path: Path) -> 
         for key in ("docs_in", "kept", "dropped", "quarantined"):
             assert sources["web"][key] == stages[name]["sources"]["web"][key], (name, key)
     assert set(kept[-1]["stages"]) == set(stages) and stages["web"]["kept"] == 23
-    assert not (tmp_path / "again" / progress_file.PATH).exists()
+    assert not (tmp_path / "again" / progress.PATH).exists()
 
 
 def test_speeds_are_those_of_the_last_half_minute() -> None:

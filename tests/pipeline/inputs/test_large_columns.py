@@ -172,7 +172,7 @@ def test_what_stumbles_over_the_limit_names_stage_part_file_and_remedy(
         assert expected in result.message
     words = "something else"
     [result] = worker.run_tasks([task])
-    assert "ArrowInvalid: something else" in result.message and "2 GB" not in result["failed"]
+    assert "ArrowInvalid: something else" in result.message and "2 GB" not in result.message
 
 
 STAGE = """

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.look.history import history
-from gristmill.pipeline.report_data.reasons import reasons_held, telling_digits
+from gristmill.pipeline.report_data.rejects import reasons_held, telling_digits
 from gristmill.stages import C4Quality, DolmaGopher, GopherQuality, GopherRepetition, KeepLanguages, KeepWhere
 from gristmill.stages.stage import Range, Rule, Signals, Verdict
 from tests.pipeline.runs import go, lines, save

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.pipeline.report_data import survey
+from gristmill.pipeline.report_data import rejects, survey
 from gristmill.pipeline.report_data.survey import survey_legs
 from gristmill.pipeline.store.records import LookTask, Result
 from gristmill.pipeline.store.run_records import rules_by_segment
@@ -67,21 +67,19 @@ def test_no_grouping_of_parts_changes_a_survey(
     record = json.loads(next(iter(one_by_one.values())))
     documents = sum(len(path.read_text().splitlines()) for path in (out.parent / "docs").iterdir())
     assert record["reach"][0][0] == documents > 100 and sum(record["sample"]["groups"]) == min(drawn, documents)
-    assert steps["hashes"] == steps["counts"] == (1 if least == 1 else PARTS)
+    assert steps["sample"] == steps["counts"] == (1 if least == 1 else PARTS)
     assert (steps["sum of counts"] > PARTS // fan_in) == (least > 1)
     assert sizes.get("sum of counts", 0) <= 2 * sizes["counts"]
     assert not store.files(survey.BETWEEN)
 
 
 def test_rejects_are_read_in_the_first_files_by_a_task_that_is_told_their_parts_alone(out: Path) -> None:
-    from gristmill.pipeline.report_data import samples
-
     store = Store(str(out))
     legs = [*rules_by_segment(store).values()]
-    rejects = [path for path in store.files("stages/gopher_quality") if path.endswith(".parquet")]
-    assert len(rejects) > 3
-    task = samples.task_of_samples(store, "gopher_quality", rejects[:3], legs)
+    files = [path for path in store.files("stages/gopher_quality") if path.endswith(".parquet")]
+    assert len(files) > 3
+    task = rejects.task_of_samples(store, "gopher_quality", files[:3], legs)
     told = {part.key for leg in task.given["legs"] for part in leg["parts"]}
-    assert told == {samples.key_of(path) for path in rejects[:3]} and len(legs[0].parts) == PARTS
-    seen = samples.run_samples(task).seen
+    assert told == {rejects.key_of(path) for path in files[:3]} and len(legs[0].parts) == PARTS
+    seen = rejects.run_samples(task).seen
     assert seen and all(sample["detail"] for of_reason in seen.values() for sample in of_reason)

@@ -22,8 +22,7 @@ from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.overview import overview
 from gristmill.pipeline.process_id import this_process
 from gristmill.pipeline.processes import single_interrupt
-from gristmill.pipeline.progress.progress import Quiet
-from gristmill.pipeline.progress.progress_file import PATH
+from gristmill.pipeline.progress.progress import PATH, Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.run.run import run

@@ -42,7 +42,7 @@ KINDS = {
         ("gristmill.pipeline.shuffle.shuffle",),
         ("flow",),
     ),
-    "pages": (("gristmill.pipeline.leg.side_by_side",), ("pages",)),
+    "pages": (("gristmill.pipeline.report_data.pages",), ("pages",)),
     "job": (("gristmill.pipeline.ablate.work",), ("training", "measuring")),
 }
 # What a task imports and no result hangs on, with all that only these import; a new module belongs here or in

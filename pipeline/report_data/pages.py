@@ -1,8 +1,8 @@
-"""What was extracted from a few pages, beside all that they show: read again from the inputs, for the report and
-`inspect`.
+"""A few pages for the report and `inspect`: the text that was extracted, and all that they show, read again from the
+inputs.
 
-Only pages that came through extraction are shown, so that nothing is parsed here that broke a worker before. It is a
-task of its own, small, and travels with those of the next wave.
+Only pages that passed extraction are shown, so that nothing is parsed that crashed a worker before. The task is small
+and is sent with those of the next wave.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import TypedDict, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.inputs.files import open_stretch, origin_of, span_of
 from gristmill.pipeline.plan.plan import Segment
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
-from gristmill.pipeline.store.partitions import as_lying, identity, read_part
+from gristmill.pipeline.report_data.documents import stored_batches
+from gristmill.pipeline.store.partitions import identity
 from gristmill.pipeline.store.records import FileSpan, PageSample, PagesResult, PagesTask, Partition, Result
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.inputs import InputFile
@@ -60,7 +60,8 @@ def task_of_pages(
 
 def run_pages(task: PagesTask) -> Result:
     """A few pages: url, uid, what was extracted, and all that is visible."""
-    first = first_rows(Store(task.out), task.part)
+    columns = ["uid", "url", "text"]
+    first = next(stored_batches(Store(task.out), task.part, columns, needed=columns), None)
     if first is None:
         return PagesResult(pages=())
     extracted: dict[int, ExtractedPage] = {row["uid"]: row for row in first.to_pylist()}
@@ -125,16 +126,3 @@ def samples_of(pages: pa.RecordBatch, extracted: Mapping[int, ExtractedPage]) ->
         if len(samples) == PAGES:
             break
     return samples
-
-
-def first_rows(store: Store, part: Partition) -> pa.RecordBatch | None:
-    """Documents of a part; where a leg only writes for others, as they were written."""
-    columns = ["uid", "url", "text"]
-    if part.documents is not None:
-        return next(iter(read_part(store, part, columns)), None)
-    for path in part.sinks.values():
-        with store.open(as_lying(store, path)) as file:
-            written = pq.ParquetFile(file)
-            if set(columns) <= set(written.schema_arrow.names):
-                return next(written.iter_batches(columns=columns), None)
-    return None

@@ -1,11 +1,16 @@
-"""Why a document was dropped, in numbers: every reason that held, and where a limit of the rule gave it
-(`Rule.limits`), the signal with its value, the bound and the setting. Rules are asked on stored signals."""
+"""Why documents were dropped, in numbers, and a few rejects for each reason.
+
+A reason that a limit of its rule gave (`Rule.limits`) comes with the signal, its value, the bound and the setting.
+Rules are asked on stored signals. Samples are the first by uid in the first files of rejects, so that two runs show the
+same; where the stage itself gave no detail, the detail says in numbers what the document was beyond.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO
@@ -18,15 +23,19 @@ from pydantic import ValidationError
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.leg.bound_rule import BoundRule, outcome_of
-from gristmill.pipeline.report_data.histograms import Row, Value
-from gristmill.pipeline.store.records import Partition
+from gristmill.pipeline.report_data.documents import Row, SampleEntry, Value, report_task, sample_entry
+from gristmill.pipeline.store.records import LookResult, LookTask, Partition, Result
+from gristmill.pipeline.store.run_records import SegmentRules
+from gristmill.pipeline.store.storage import Store
 from gristmill.stages.contract import Limit, setting_at
-from gristmill.stages.stage import Rule, Signals, Verdict
+from gristmill.stages.stage import Rule, Signals
 
 Opened = Callable[[str], AbstractContextManager[IO[bytes]]]
 CANNOT_ASK = (OSError, LookupError, ValueError, TypeError, ValidationError, RunFailed, pa.ArrowException)
 FEW = 4  # signals that are shown where no limit explains a reason
 SIGNS = {"low": "<", "high": ">"}
+FILES, EACH = 32, 5  # of rejects: files that are read, and samples of a reason
+NAMED = 4  # signals beyond their thresholds as well
 
 
 @dataclass(frozen=True)
@@ -79,27 +88,28 @@ def reasons_held(rule: Rule, view: pa.RecordBatch) -> list[Held]:
     the rule gave it."""
     verdict, signals = outcome_of(rule, view).verdict, Signals(view)
     values = {name: view.column(name)[0].as_py() for name in rule.needs if name in view.schema.names}
-    held = verdict.every_reason(0)
-    limits = [limit for limit in rule.limits if limit.reason in held]
-    bounded = list(zip(limits, rule.values(limits, signals), rule.bounds(limits, signals), strict=True))
     reasons = []
-    for reason in held:
-        passed = [each for each in bounded if each[0].reason == reason and each[0].beyond(*each[1:]).all()]
+    for reason in verdict.every_reason(0):
+        passed = [limit for limit in rule.limits if limit.reason == reason and is_beyond(rule, limit, signals)]
         if passed:
-            limit, value, bound = next((each for each in passed if rule.governed(each[0], signals)[0]), passed[0])
-            reasons.append(in_numbers(rule, limit, signals, value[0].item(), np.ravel(bound)[0].item()))
+            limit = next((limit for limit in passed if rule.governed(limit, signals)[0]), passed[0])
+            reasons.append(in_numbers(rule, limit, signals))
         else:
             names = list(values if len(values) <= FEW else {})
             reasons.append(Held(rule.called, reason, seen={name: values[name] for name in names}))
     return reasons
 
 
-def in_numbers(rule: Rule, limit: Limit, signals: Signals, value: float, bound: float) -> Held:
-    """A limit that the document is beyond: `bound` is that of its row, unless the limit's own setting governs it."""
+def is_beyond(rule: Rule, limit: Limit, signals: Signals) -> bool:
+    return bool(limit.beyond(rule.values([limit], signals)[0], rule.bounds([limit], signals)[0]).all())
+
+
+def in_numbers(rule: Rule, limit: Limit, signals: Signals) -> Held:
     own = bool(rule.governed(limit, signals)[0])
-    threshold = setting_at(rule, limit.setting) if own else bound
+    bound = setting_at(rule, limit.setting) if own else np.ravel(rule.bounds([limit], signals)[0])[0].item()
+    value = rule.values([limit], signals)[0][0].item()
     setting = limit.setting if own and isinstance(limit.setting, str) else None
-    return Held(rule.called, limit.reason, limit.signal, value, SIGNS[limit.side], threshold, setting)
+    return Held(rule.called, limit.reason, limit.signal, value, SIGNS[limit.side], bound, setting)
 
 
 # --- documents of a part ---------------------------------------------------------------------------------------------
@@ -110,7 +120,7 @@ class RuleReasons:
     """What the rules of a leg say of one document."""
 
     held: list[Held]
-    details: dict[str, str]  # by stage: what it said itself of the reason by which it takes the document
+    details: dict[str, str]  # by stage: its own detail of the reason for which it drops the document
 
 
 def reasons_in_part(
@@ -135,7 +145,8 @@ def reasons_in_part(
         verdict = outcome_of(d.rule, view).verdict
         for row in np.flatnonzero(verdict.all).tolist():
             reasons[row].held.extend(stored_as(d, held) for held in reasons_held(d.rule, view.slice(row, 1)))
-            reasons[row].details.update(detail_of(d, verdict, row))
+            if verdict.details.get(row):
+                reasons[row].details[d.rule.called] = verdict.details[row]
     return reasons
 
 
@@ -160,10 +171,6 @@ def stored_as(deciding: BoundRule, held: Held) -> Held:
     return dataclasses.replace(held, column=deciding.columns.get(held.signal, held.signal))
 
 
-def detail_of(deciding: BoundRule, verdict: Verdict, row: int) -> dict[str, str]:
-    return {deciding.rule.called: verdict.details[row]} if verdict.details.get(row) else {}
-
-
 def rows_of(opened: Opened, path: str, rows: Sequence[int], columns: set[str]) -> pa.Table:
     """Rows of a Parquet file, by number in growing order; only their row groups are read, and the columns that it
     has."""
@@ -178,3 +185,84 @@ def rows_of(opened: Opened, path: str, rows: Sequence[int], columns: set[str]) -
                 tables.append(parquet.read_row_group(group, columns=names).take(in_group))
             first += size
     return pa.concat_tables(tables) if tables else pa.table({})
+
+
+# --- samples of rejects -----------------------------------------------------------------------------------------------
+
+
+def task_of_samples(store: Store, stage: str, rejects: Iterable[str], legs: Iterable[SegmentRules]) -> LookTask:
+    """The task that reads rejected documents of a stage in the first of its files."""
+    paths = sorted(path for path in rejects if path.endswith(".parquet"))[:FILES]
+    keys = {key_of(path) for path in paths}
+    of_stage = [{"rules": leg.rules, "parts": [part for part in leg.parts if part.key in keys]} for leg in legs]
+    given = {"stage": stage, "paths": paths, "legs": [leg for leg in of_stage if leg["parts"]]}
+    return report_task(store, "samples", stage, "samples", 1 << 20, given)
+
+
+def key_of(path: str) -> str:
+    """The part that a file of rejects is of."""
+    return path.rsplit("/", 1)[-1].split(".")[0]
+
+
+def run_samples(task: LookTask) -> Result:
+    """By reason, rejected documents with the beginning of their texts."""
+    store, given = Store(task.out), task.given
+    samples: dict[str, list[SampleEntry]] = {}
+    counts: Counter[str] = Counter()
+    by_part: dict[str, list[SampleEntry]] = {}
+    for path in given["paths"]:
+        with store.open(path) as file:
+            table = pq.ParquetFile(file)
+            for group in range(min(2, table.num_row_groups)):
+                reasons = table.read_row_group(group, columns=["reason"]).column("reason").to_pylist()
+                wanted = []
+                for row, reason in enumerate(reasons):
+                    if counts[reason] < EACH:
+                        counts[reason] += 1
+                        wanted.append(row)
+                if not wanted:
+                    continue
+                for document in table.read_row_group(group).take(wanted).to_pylist():
+                    sample = sample_entry(document, document["source"], document["detail"])
+                    samples.setdefault(document["reason"], []).append(sample)
+                    by_part.setdefault(key_of(path), []).append(sample)
+    if by_part:
+        give_numbers(store, given["stage"], given["legs"], by_part)
+    return LookResult(seen=dict(sorted(samples.items())))
+
+
+def give_numbers(store: Store, stage: str, legs: Sequence[SegmentRules], by_part: dict[str, list[SampleEntry]]) -> None:
+    """Add details to samples of what a rule took by stored signals."""
+    for leg in legs:
+        try:
+            rules = [BoundRule.of(rule) for rule in leg.rules]
+        except CANNOT_ASK:
+            continue
+        for part in leg.parts if any(bound.rule.called == stage for bound in rules) else ():
+            samples = {
+                int(sample["uid"], 16): sample for sample in by_part.get(part.key, []) if sample["uid"] is not None
+            }
+            for uid, answer in reasons_by_uid(store.open, rules, part, list(samples)):
+                detail = detail_of(stage, answer)
+                if detail is not None:
+                    samples[uid]["detail"] = detail
+
+
+def detail_of(stage: str, answer: RuleReasons) -> str | None:
+    """`top_2gram_share 0.5003 > 0.2; also duplicate_line_share, words`: the first reason of the stage in numbers, and
+    what else the document is beyond. If the stage gave a detail, that and the number, unless the detail has it. None
+    where there is nothing to add."""
+    first = next((held for held in answer.held if held.stage == stage), None)
+    if first is None or not first.words:
+        return None
+    if stage in answer.details:
+        own = answer.details[stage]
+        return f"{own}; {first.words}" if first.threshold is not None and as_value(first.value) not in own else None
+    also = dict.fromkeys(named(held) for held in answer.held if held is not first)
+    also.pop(named(first), None)
+    more = f" and {len(also) - NAMED} more" if len(also) > NAMED else ""
+    return first.words + (f"; also {', '.join(list(also)[:NAMED])}{more}" if also else "")
+
+
+def named(held: Held) -> str:
+    return held.signal or f"{held.stage}: {held.reason}"
