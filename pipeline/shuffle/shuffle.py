@@ -662,7 +662,7 @@ def publish(store: Store, task: RoundTask, function: Callable[..., Any]) -> Resu
     for shard in shards:
         if not isinstance(shard, Published):
             raise ContractBroken(
-                f"{task['method']}() answered with {kind_of(shard)} in its list; each has to be a Published"
+                f"{task.method}() answered with {kind_of(shard)} in its list; each has to be a Published"
             )
     published: list[JSONObject] = []
     files: Files = {}
