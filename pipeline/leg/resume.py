@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gristmill.pipeline.store.forgotten import FORGOTTEN
 from gristmill.pipeline.store.partitions import identity, resting_on
-from gristmill.pipeline.store.records import MapTask, Part, Result, Task
+from gristmill.pipeline.store.records import MapTask, Part, Result, Task, counts_by_stage
 
 
 def resume(task: MapTask, done: Mapping[str, Result]) -> tuple[dict[str, Result], MapTask | None]:
@@ -17,9 +18,16 @@ def resume(task: MapTask, done: Mapping[str, Result]) -> tuple[dict[str, Result]
         result = done.get(phase["task"])
         if result is None or (part is not None and result.get("rests_on") != identity(part)):
             return found, task if part is None or number == 0 else resumed_behind(task, number, part)
+        if part is None and lacks_documents(task, result):
+            return found, task
         found[phase["task"]] = result if part is None else resting_on(result, [part])
         part = found[phase["task"]]["part"]
     return found, None
+
+
+def lacks_documents(task: MapTask, result: Result) -> bool:
+    """Did the reader leave documents out for a list of forgotten documents that was deleted since? They return."""
+    return "forgotten" not in task and FORGOTTEN in counts_by_stage(result)[task["source"]]["dropped"]
 
 
 def resumed_behind(task: MapTask, number: int, part: Part) -> MapTask:

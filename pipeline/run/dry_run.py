@@ -159,7 +159,7 @@ def foresee(
             )
             after[node.name] = None if stage.parts is None else list(stage.parts)
             continue
-        tasks = tasks_of_node(node, recipe, journal, inputs, fed)
+        tasks = tasks_of_node(node, recipe, store, inputs, fed)
         rests = [rest for task in tasks if (rest := resume(task, journal.done)[1]) is not None]
         old = {p["key"] for p in before[-1]["parts"]} if before[-1] else set()
         new = sum(task["key"] not in old for task in tasks)

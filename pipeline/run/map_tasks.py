@@ -12,10 +12,9 @@ from gristmill.pipeline.inputs.portion import Inputs, contents_of, key_of, size_
 from gristmill.pipeline.plan.plan import MapNode, Segment
 from gristmill.pipeline.plan.signals import measured_again, seen_by, texts_kept
 from gristmill.pipeline.recipe.recipe import Recipe, Source
-from gristmill.pipeline.store.forgotten import FORGOTTEN, read_list
-from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.forgotten import read_list
 from gristmill.pipeline.store.partitions import identity
-from gristmill.pipeline.store.records import MapTask, Part, PartInput, Phase, RejectsSettings, RuleSpec, counts_by_stage
+from gristmill.pipeline.store.records import MapTask, Part, PartInput, Phase, RejectsSettings, RuleSpec
 from gristmill.pipeline.store.storage import Store
 
 
@@ -25,14 +24,14 @@ def rejects_settings(recipe: Recipe) -> RejectsSettings:
 
 
 def tasks_of_node(
-    node: MapNode, recipe: Recipe, journal: Journal, inputs: Mapping[str, Inputs], parts: Iterable[Part]
+    node: MapNode, recipe: Recipe, store: Store, inputs: Mapping[str, Inputs], parts: Iterable[Part]
 ) -> list[MapTask]:
     """One task for each partition of a map node, with all its phases."""
     plan = PhasePlan.of(node, recipe)
     if node.source is not None:
-        tasks = tasks_of_source(node, plan, node.source, recipe, journal, inputs[node.source.name])
+        tasks = tasks_of_source(node, plan, node.source, recipe, store, inputs[node.source.name])
     else:
-        tasks = [task_on_part(node, plan, recipe, journal.store, part) for part in parts]
+        tasks = [task_on_part(node, plan, recipe, store, part) for part in parts]
     keys = [task["key"] for task in tasks]
     if len(set(keys)) != len(keys):
         raise RecipeError(f"{node.name}: two parts have the same name; give the sources names of their own")
@@ -90,10 +89,10 @@ def rules_of(segment: Segment) -> list[RuleSpec]:
 
 
 def tasks_of_source(
-    node: MapNode, plan: PhasePlan, source: Source, recipe: Recipe, journal: Journal, inputs: Inputs
+    node: MapNode, plan: PhasePlan, source: Source, recipe: Recipe, store: Store, inputs: Inputs
 ) -> list[MapTask]:
     """Tasks that read spans of files."""
-    forgotten = read_list(journal.store)
+    forgotten = read_list(store)
     tasks: list[MapTask] = []
     for spans, limit in inputs.parts:
         key = key_of(source.name, spans)
@@ -103,7 +102,7 @@ def tasks_of_source(
             {"source": source.name, "path": span.file.path, "start": span.start, "end": span.end} for span in spans
         ]
         task: MapTask = {
-            **task_head(node, recipe, journal.store, phases),
+            **task_head(node, recipe, store, phases),
             "key": key,
             "reader": source.reader.spec,
             "source": source.name,
@@ -115,8 +114,6 @@ def tasks_of_source(
         }
         if forgotten is not None:
             task["forgotten"] = forgotten.checksum
-        elif first in journal.done and FORGOTTEN in counts_by_stage(journal.done[first])[source.name]["dropped"]:
-            del journal.done[first]  # the list that it was made with is gone: the documents return
         tasks.append(task)
     return tasks
 
