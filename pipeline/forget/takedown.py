@@ -9,10 +9,11 @@ documents is therefore cleaned while all documents are there to compare with, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -84,9 +85,8 @@ def forget(
     receipt = forget_in(store, request, how, note)
     note(f"{sample.address}, the run on a part of the inputs")
     # All that was ever asked for here: the same for the command that resumes after a kill.
-    wanted = Forgotten.of({"uid": [int(each["uid"], 16) for each in receipt["each"]]})
-    for known in (request.forgotten if request else None, read_list(store)):
-        wanted = wanted if known is None else wanted.merged(known)
+    wanted = Forgotten.of({"uid": [int(each["uid"], 16) for each in receipt["each"]]}).merged(read_list(store))
+    wanted = wanted.merged(request.forgotten if request else None)
     asked = Request({kind: set(wanted.keys[kind].tolist()) for kind in KINDS}, Counter(receipt["asked"]))
     return {**receipt, "also": {sample.address: forget_in(sample, asked, how, note)}}
 
@@ -103,14 +103,14 @@ class Options:
 def forget_in(store: Store, request: Request | None, how: Options, note: Note) -> dict[str, Any]:
     """Take documents out of one folder."""
     with one_run_at_a_time(store, note):
-        asked = None if request is None else digest([request.forgotten.with_checksum().checksum, how.with_copies])
+        asked = None if request is None else digest([request.forgotten.checksum, how.with_copies])
         if store.exists(WORK):
             if how.dry_run:
                 raise RecipeError(f"{store.address}: documents are being forgotten here; finish that first")
             note("resuming the takedown that was begun here")
-            unfinished = Takedown(store, note)
-            work, changes = unfinished.resume()
-            receipt = unfinished.carry_out(work, changes)
+            work = Work(**store.read_json(WORK))
+            store.write(LIST, work.tombstones.encode())
+            receipt = Takedown(store, note).resume(work)
             if asked in (None, work.asked):
                 return receipt
             note("that is done; now this list")
@@ -118,12 +118,12 @@ def forget_in(store: Store, request: Request | None, how: Options, note: Note) -
             raise RecipeError(f"{store.address}: nothing was begun here; name what to forget with --list")
         note("searching the run")
         takedown = Takedown(store, note)
-        work, changes, tombstones = takedown.decide(request, asked, how)
-        is_known = takedown.before is not None and takedown.before.plain() == tombstones.plain()
-        if how.dry_run or (is_known and not (work.uids or changes.paths or changes.tables)):
+        work, changes = takedown.decide(request, asked, how)
+        is_known = takedown.before is not None and takedown.before.plain().decode() == work.tombstones
+        if how.dry_run or (is_known and not (work.uids or work.receipt["found"])):
             return work.receipt
-        store.write(LIST, tombstones.plain())  # readers honor it from here on
         store.write_json(WORK, asdict(work))
+        store.write(LIST, work.tombstones.encode())  # readers honor it from here on
         return takedown.carry_out(work, changes)
 
 
@@ -150,6 +150,7 @@ class Work:
     asked: str  # a hash of the list and the options, for the same command
     number: int  # of the receipt
     uids: list[str]
+    tombstones: str  # the run's list as it will be
     parts: list[str]  # keys of partitions that held one of the documents
     tasks: list[str]  # of the journal, to be done again
     paths: list[str]  # files that are rewritten or removed
@@ -161,19 +162,13 @@ class Work:
         return np.array([int(uid, 16) for uid in self.uids], np.uint64)
 
 
-@dataclass(frozen=True)
-class Changes:
-    """What becomes of files."""
+class Change(NamedTuple):
+    """A step of a takedown, which can be done again."""
 
-    quotes: dict[str, Edit]  # files that name the documents or quote them
-    rows: dict[str, Edit]  # tables of documents
-    removed: list[str]  # files that the next run makes again
-    tables: dict[Path, list[int] | None]  # in OUT-tables, with the rows to empty
-    copies: list[str]  # folders of fetched inputs
-
-    @property
-    def paths(self) -> list[str]:
-        return [*self.quotes, *self.rows, *self.removed]
+    place: str  # as the receipt calls it; empty if nothing was found there
+    rows: int
+    carry_out: Callable[[], object]
+    paths: Sequence[str] = ()  # files of the run that are others after it, or gone
 
 
 class Takedown:
@@ -192,8 +187,8 @@ class Takedown:
 
     # --- finding --------------------------------------------------------------------------------------------------
 
-    def decide(self, request: Request, asked: str, how: Options) -> tuple[Work, Changes, Forgotten]:
-        """What a request comes to: the work, and the run's list as it will be. Nothing is changed."""
+    def decide(self, request: Request, asked: str, how: Options) -> tuple[Work, list[Change]]:
+        """What a request comes to. Nothing is changed."""
         wanted = request.forgotten
         unread = [REMOVED] if any(SINCE in alarm for alarm in self.record.get("alarms", [])) else []
         uids = self.present(np.union1d(self.search.meant(wanted), self.in_inputs(wanted, how, unread)))
@@ -203,12 +198,10 @@ class Takedown:
             taken = np.union1d(uids, np.union1d(np.array(sorted(copies), np.uint64), returning))
             uids, returning = self.present(np.union1d(taken, self.search.dropped_for(taken))), returning[:0]
         found = self.search.find(uids, wanted)
-        named = wanted.merged(Forgotten.of({"uid": found.documents}))
-        tombstones = named if self.before is None else self.before.merged(named)
+        tombstones = wanted.merged(Forgotten.of({"uid": found.documents})).merged(self.before)
         quotes = self.quotes(found, tombstones)
-        changes = self.changes(found, found.parts, tombstones, quotes)
-        self.check(changes)
-        receipts = [path for path in self.store.files(FOLDER) if "/receipt-" in path and path.endswith(".json")]
+        number = 1 + sum("/receipt-" in path and path.endswith(".json") for path in self.store.files(FOLDER))
+        changes = list(self.changes(number, uids, found.parts, found, tombstones, quotes))
         receipt = {
             "asked": dict(sorted(request.lines.items())),
             **self.receipt(found, changes),
@@ -217,19 +210,27 @@ class Takedown:
             "may_return": [hexed(uid) for uid in returning.tolist()],
             "not_looked_at": unread,
         }
-        names = [hexed(uid) for uid in uids.tolist()]
-        tasks = self.tasks(found.parts, quotes)
-        work = Work(asked, 1 + len(receipts), names, sorted(found.parts), tasks, changes.paths, receipt)
-        return work, changes, tombstones
+        work = Work(
+            asked,
+            number,
+            [hexed(uid) for uid in uids.tolist()],
+            tombstones.plain().decode(),
+            sorted(found.parts),
+            self.tasks(found.parts, quotes),
+            sorted({path for change in changes for path in change.paths}),
+            receipt,
+        )
+        return work, changes
 
-    def resume(self) -> tuple[Work, Changes]:
-        """What is left of a takedown that was broken off."""
-        work, listed = Work(**self.store.read_json(WORK)), self.before or Forgotten.of({})
+    def resume(self, work: Work) -> dict[str, Any]:
+        """Carry out what is left of a takedown that was broken off."""
+        tombstones = self.before or Forgotten.of({})
         for folder in self.files.sets:
             put_in_place(Path(self.store.at(folder)))  # new shards with an old index cannot be read
-        found = self.search.find(work.numbers, listed)
-        quotes = None if work.quotes_are_gone else self.quotes(found, listed)
-        return work, self.changes(found, work.parts, listed, quotes)
+        found = self.search.find(work.numbers, tombstones)
+        quotes = None if work.quotes_are_gone else self.quotes(found, tombstones)
+        changes = list(self.changes(work.number, work.numbers, work.parts, found, tombstones, quotes))
+        return self.carry_out(work, changes)
 
     def present(self, uids: Array) -> Array:
         """Those that the run has anything of, with what a model wrote of them."""
@@ -264,38 +265,76 @@ class Takedown:
         """Files that may name documents or quote them."""
         return [*self.files.tables, *self.files.texts, *answers_elsewhere(self.store, self.record)]
 
-    def changes(self, found: Found, parts: Container[str], tombstones: Forgotten, quotes: Quotes | None) -> Changes:
-        """What becomes of files. Of partitions that held one of the documents all that lies between stages goes, and
-        with it what thresholds are tuned by."""
-        below = sorted(self.store.files("legs"))
-        between = [path for path in below if key_of_part(path) in parts]
-        legs = {path.split("/")[1] for path in between}
-        rules = [path for path in below if path.endswith("/rules.json") and path.split("/")[1] in legs]
-        surveys = [path for path in below if path.endswith("/survey.json") and legs]
-        spans = [span for key, of_part in parts_read(self.journal) if key in parts for span in of_part]
-        edits: dict[str, Edit] = {}
+    def changes(
+        self,
+        number: int,
+        uids: Array,
+        parts: Container[str],
+        found: Found,
+        tombstones: Forgotten,
+        quotes: Quotes | None,
+    ) -> Iterator[Change]:
+        """All steps in their order: what quotes documents is cleaned while all documents are there to compare with, and
+        tables of documents come last. `quotes`: None if that is done already."""
+        store, between = self.store, dict.fromkeys(self.between(parts))
         if quotes is not None:
-            texts = [text for some in self.search.texts(found.uids, True) for text in some.to_pylist() if text]
-            stages = asking_stages(self.record) if texts else []
-            answered = {key for asking in stages for key in asking.stage.answer_keys(sorted(set(texts))) or ()}
-            edits = edits_of(self.store, set(self.others()) - {*rules, *surveys}, quotes, answered)
-        return Changes(
-            edits,
-            {path: Edit(rows) for path, rows in found.rows.items() if path not in between},
-            [*rules, *surveys, *between, *(self.files.made_again if len(found.uids) else ())],
-            tables_to_edit(self.store, self.record, tombstones),
-            [folder for copies in copies_kept(self.record, spans).values() for folder in copies.of_inputs],
-        )
+            others = [path for path in self.others() if path not in between]
+            for path, edit in edits_of(store, others, quotes, self.answered(uids)).items():
+                yield Change(place_of(path), len(edit.rows), partial(edit.carry_out, store, path), [path])
+            if len(uids):
+                yield Change("", 0, partial(self.alarm, number, len(uids)), ["run.json"])
+            yield Change("", 0, self.note_quotes_are_gone)
+        for table, rows in tables_to_edit(store, self.record, tombstones).items():
+            yield Change(f"tables in {table.parent}", len(rows or ()), partial(edit_table, store, table, rows))
+        spans = [span for key, of_part in parts_read(self.journal) if key in parts for span in of_part]
+        for copies in copies_kept(self.record, spans).values():
+            for folder in copies.of_inputs:
+                yield Change("files of crawls in the cache of `cc`", 0, partial(remove_copy, Path(folder)))
+        for index in self.indexes:
+            held = rows_in_index(index, uids)
+            yield Change("saved indexes" if held else "", held, partial(forget_in_index, index, uids))
+        for folder in self.files.sets:
+            if counts := self.held(folder, uids):
+                rewrite = partial(self.rewrite_set, folder, uids)
+                yield Change("token shards (rows of training)", counts["rows"], rewrite, self.paths_of_set(folder))
+        known = self.journal.files
+        for path in (path for path in found.rows if path not in between):
+            self.check(path, known.get(path))
+            rewrite = partial(Edit(found.rows[path]).carry_out, store, path)
+            yield Change(place_of(path), len(found.rows[path]), rewrite, [path])
+        for path in between:
+            place = place_of(path) if key_of_part(path) else ""
+            yield Change(place, len(found.rows.get(path, ())), partial(store.remove, [path]), [path])
+        for path in self.files.made_again if len(uids) else ():
+            yield Change(DERIVED, 0, partial(store.remove, [path]), [path])
 
-    def check(self, changes: Changes) -> None:
+    def between(self, parts: Container[str]) -> list[str]:
+        """All that lies between stages of partitions that held one of the documents, and data that thresholds are tuned
+        by, which comes first: it is known by the partitions."""
+        paths = sorted(self.store.files("legs"))
+        of_parts = [path for path in paths if key_of_part(path) in parts]
+        legs = {path.split("/")[1] for path in of_parts}
+        rules = [path for path in paths if path.endswith("/rules.json") and path.split("/")[1] in legs]
+        surveys = [path for path in paths if path.endswith("/survey.json") and legs]
+        return [*rules, *surveys, *of_parts]
+
+    def answered(self, uids: Array) -> set[str]:
+        """Keys of what language models were asked about the documents."""
+        texts = {text for some in self.search.texts(uids, True) for text in some.to_pylist() if text}
+        stages = asking_stages(self.record) if texts else []
+        return {key for asking in stages for key in asking.stage.answer_keys(sorted(texts)) or ()}
+
+    def held(self, folder: str, uids: Array) -> Counter[str]:
+        """What a set of token shards has of the documents."""
+        return held_in_set(self.store.at(folder), uids).counts
+
+    def check(self, path: str, facts: FileFacts | None) -> None:
         """RunFailed where a table is not what the run wrote: its rows would pass for whole."""
-        for path in changes.rows:
-            facts = self.journal.files.get(path)
-            if facts is not None and facts["checksum"] != hash_of_content(self.store.at(path)):
-                raise RunFailed(
-                    f"{self.store.at(path)}: its content is not what was written; run the recipe again, which mends it,"
-                    " and then forget"
-                )
+        if facts is not None and facts["checksum"] != hash_of_content(self.store.at(path)):
+            raise RunFailed(
+                f"{self.store.at(path)}: its content is not what was written; run the recipe again, which mends it,"
+                " and then forget"
+            )
 
     def tasks(self, parts: Container[str], quotes: Quotes) -> list[str]:
         """Tasks and global stages whose partitions had one of the documents, or whose result names one or quotes it."""
@@ -310,38 +349,25 @@ class Takedown:
                 tasks.add(entry.task)
         return sorted(tasks)
 
-    def receipt(self, found: Found, changes: Changes) -> dict[str, Any]:
+    def receipt(self, found: Found, changes: Sequence[Change]) -> dict[str, Any]:
         """What the receipt says of the documents and of where they are."""
-        store, sample = self.store, self.store.sample
-        held = {folder: held_in_set(store.at(folder), found.uids).counts for folder in self.files.sets}
-        indexed = [rows_in_index(index, found.uids) for index in self.indexes]
-        places = [
-            *((place_of(path), len(edit.rows)) for path, edit in {**changes.quotes, **changes.rows}.items()),
-            *((place_of(path), len(found.rows.get(path, ()))) for path in changes.removed if key_of_part(path)),
-            *((DERIVED, 0) for path in changes.removed if path in self.files.made_again),
-            *(("token shards (rows of training)", counts["rows"]) for counts in held.values() if counts),
-            *(("saved indexes", rows) for rows in indexed if rows),
-            *((f"tables in {path.parent}", len(rows or ())) for path, rows in changes.tables.items()),
-            *(("files of crawls in the cache of `cc`", 0) for _ in changes.copies),
-        ]
+        sample = self.store.sample
         where: dict[str, dict[str, int]] = {}
-        for place, rows in sorted(places):
-            of_place = where.setdefault(place, {"files": 0, "rows": 0})
-            of_place["files"] += 1
-            of_place["rows"] += rows
-        changed = [f"{folder}/" for folder, counts in held.items() if counts] + list(changes.rows)
+        for change in sorted(changes, key=lambda change: change.place):
+            if change.place:
+                of_place = where.setdefault(change.place, {"files": 0, "rows": 0})
+                of_place["files"] += 1
+                of_place["rows"] += change.rows
+        changed = [path for change in changes for path in change.paths]
+        exports = [e for e in self.exports if any(path.startswith(f"{e['set']}/") for path in changed)]
         return {
             "documents": len(found.documents),
-            "tokens": {folder: counts["tokens"] for folder, counts in held.items()},
+            "tokens": {folder: self.held(folder, found.uids)["tokens"] for folder in self.files.sets},
             "found": where,
             "sample": sample.address if sample.exists("run.json") else None,
             "parts_made_again": len(found.parts),
-            "exports": [
-                export["destination"]
-                for export in self.exports
-                if any(path.startswith(f"{export['set']}/") for path in changed)
-            ],
-            "not_reached": out_of_reach(store, self.files, self.record),
+            "exports": [export["destination"] for export in exports],
+            "not_reached": out_of_reach(self.store, self.files, self.record),
             "each": [
                 {"uid": hexed(uid), "source": document.source, "dropped_by": document.stage}
                 for uid, document in sorted(found.documents.items())
@@ -350,29 +376,15 @@ class Takedown:
 
     # --- carrying out ---------------------------------------------------------------------------------------------
 
-    def carry_out(self, work: Work, changes: Changes) -> dict[str, Any]:
-        """Change all files, and write the receipt. Each step can be done again."""
-        store, uids = self.store, work.numbers
+    def carry_out(self, work: Work, changes: Sequence[Change]) -> dict[str, Any]:
+        """Change all files, and write the receipt."""
+        store = self.store
         store.remove_temporary()
-        if not work.quotes_are_gone:
-            self.note(f"{len(changes.quotes):,} files that quote them, {len(changes.rows):,} tables to rewrite")
-            for path, edit in changes.quotes.items():
-                edit.carry_out(store, path)
-            if work.uids:
-                self.alarm(work)
-            store.write_json(WORK, asdict(replace(work, quotes_are_gone=True)))
-        for table, rows in changes.tables.items():
-            edit_table(store, table, rows)
-        for folder in changes.copies:
-            remove_copy(Path(folder))
-        for index in self.indexes:
-            forget_in_index(index, uids)
-        shards = [path for folder in self.files.sets for path in self.rewrite_set(folder, uids)]
-        for path, edit in changes.rows.items():
-            edit.carry_out(store, path)
-        store.remove(changes.removed)
+        self.note(f"{len(changes):,} changes")
+        for change in changes:
+            change.carry_out()
         store.write("report.html", build_report(store.address).encode("utf-8", "replace"))
-        self.invalidate(work, {*work.paths, *shards, "run.json"})
+        self.invalidate(work)
         for export in self.exports:  # some take the dataset card along
             if export["destination"] in work.receipt["exports"]:
                 self.note(f"exporting again: {export['destination']}")
@@ -384,27 +396,31 @@ class Takedown:
         store.remove([WORK])
         return {**receipt, "receipt": store.at(f"{name}.txt")}
 
-    def alarm(self, work: Work) -> None:
+    def alarm(self, number: int, documents: int) -> None:
         """The record says that its counts are of before."""
         record = self.store.read_json("run.json")
-        alarm = f"{len(work.uids):,} {SINCE} (receipt {work.number}); its counts are of before"
+        alarm = f"{documents:,} {SINCE} (receipt {number}); its counts are of before"
         alarms = [other for other in record.get("alarms", []) if other != alarm]
         self.store.write_json("run.json", {**record, "alarms": [*alarms, alarm]})
 
-    def rewrite_set(self, folder: str, uids: Array) -> list[str]:
-        """Rewrite token shards, and note it on the data set's card; the paths of all that may be others now."""
-        store, card = self.store, f"{folder.partition('/')[0]}/README.md"
-        written = [f"{folder}/{path}" for path in forget_in_set(store.at(folder), uids)]
-        if written and store.exists(card) and ON_CARD not in (text := store.read(card).decode("utf-8", "replace")):
-            store.write(card, f"{text.rstrip()}\n\n*{ON_CARD}*\n".encode())
-        return [
-            *(f"{folder}/{entry.path}" for entry in read_index(store.read(f"{folder}/{NAME}"), folder).shards),
-            card,
-        ]
+    def note_quotes_are_gone(self) -> None:
+        self.store.write_json(WORK, {**self.store.read_json(WORK), "quotes_are_gone": True})
 
-    def invalidate(self, work: Work, touched: Container[str]) -> None:
+    def rewrite_set(self, folder: str, uids: Array) -> None:
+        """Rewrite token shards. The data set's card says so first: once they are rewritten this is not done again."""
+        card = card_of(folder)
+        if self.store.exists(card) and ON_CARD not in (text := self.store.read(card).decode("utf-8", "replace")):
+            self.store.write(card, f"{text.rstrip()}\n\n*{ON_CARD}*\n".encode())
+        forget_in_set(self.store.at(folder), uids)
+
+    def paths_of_set(self, folder: str) -> list[str]:
+        """Its shards and its card."""
+        shards = read_index(self.store.read(f"{folder}/{NAME}"), folder).shards
+        return [*(f"{folder}/{shard.path}" for shard in shards), card_of(folder)]
+
+    def invalidate(self, work: Work) -> None:
         """Drop what the journal knows of files that were changed or removed, and of parts that had the documents."""
-        journal = Journal(self.store)
+        journal, touched = Journal(self.store), set(work.paths)
         changed: dict[str, FileFacts | None] = {}
         for path, before in journal.files.items():
             if path in touched:
@@ -414,6 +430,11 @@ class Takedown:
         dropped = {*work.tasks, *journal.work_with(changed)}
         if changed or dropped:
             journal.drop(dropped, changed)
+
+
+def card_of(folder: str) -> str:
+    """The dataset card of a set of token shards."""
+    return f"{folder.partition('/')[0]}/README.md"
 
 
 def facts_of(store: Store, path: str) -> FileFacts | None:
