@@ -197,15 +197,16 @@ class Takedown:
         if how.with_copies:
             taken = np.union1d(uids, np.union1d(np.array(sorted(copies), np.uint64), returning))
             uids, returning = self.present(np.union1d(taken, self.search.dropped_for(taken))), returning[:0]
-        found = self.search.find(uids, wanted)
-        tombstones = wanted.merged(Forgotten.of({"uid": found.documents})).merged(self.before)
+        listed = wanted.merged(self.before)
+        found = self.search.find(uids, listed)
+        tombstones = listed.merged(Forgotten.of({"uid": found.documents}))
         quotes = self.quotes(found, tombstones)
         number = 1 + sum("/receipt-" in path and path.endswith(".json") for path in self.store.files(FOLDER))
         changes = list(self.changes(number, uids, found.parts, found, tombstones, quotes))
         receipt = {
             "asked": dict(sorted(request.lines.items())),
             **self.receipt(found, changes),
-            "copies": listed(copies, fates, set(returning.tolist()), how.with_copies),
+            "copies": copies_told(copies, fates, set(returning.tolist()), how.with_copies),
             "with_copies": how.with_copies,
             "may_return": [hexed(uid) for uid in returning.tolist()],
             "not_looked_at": unread,
@@ -444,7 +445,7 @@ def facts_of(store: Store, path: str) -> FileFacts | None:
     return {"path": path, "bytes": Path(store.at(path)).stat().st_size, "checksum": hash_of_content(store.at(path))}
 
 
-def listed(
+def copies_told(
     copies: dict[int, Copy], fates: dict[int, Document], returning: set[int], taken: bool
 ) -> list[dict[str, Any]]:
     """Copies as the receipt has them, with what became of each."""
