@@ -63,7 +63,7 @@ def forget_in_set(folder: str | PathLike[str], uids: Array) -> list[str]:
     """Take these documents out of all shards of a set; the paths of those that were written anew. New shards wait under
     other names until the new index is there: a call that was broken off is finished, or done again, by the next."""
     place = Path(folder)
-    finished = _put_in_place(place)
+    finished = put_in_place(place)
     index = read_index((place / NAME).read_bytes(), str(place / NAME))
     uids = np.unique(np.asarray(uids, np.uint64))
     entries: list[dict[str, Any]] = []
@@ -78,7 +78,7 @@ def forget_in_set(folder: str | PathLike[str], uids: Array) -> list[str]:
         segments = sorted({int(rows_before[row]) for row in index.segments} - {int(rows_before[-1])} | {0})
         content = index_of(index.meta, entries, segments if index.segments else ())
         write_whole(place / WAITING_INDEX, (json.dumps(content, indent=1) + "\n").encode())
-        _put_in_place(place)
+        put_in_place(place)
     return [*finished, *written]
 
 
@@ -90,7 +90,7 @@ def _waiting(path: Path) -> Path:
     return path.with_name(f".{path.name}.forget")
 
 
-def _put_in_place(place: Path) -> list[str]:
+def put_in_place(place: Path) -> list[str]:
     """Shards that wait replace the old ones once the new index is there, which says that all are; else they go."""
     index, waiting = place / WAITING_INDEX, sorted(place.rglob(".*.arrow.forget"))
     if not index.exists():

@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.forget.find import find_in_run
+from gristmill.pipeline.look.find import find_in_run
 from gristmill.pipeline.look.token_sets import exported
 from gristmill.shards.export.export import Options
 from tests.pipeline.forget.forgetting import (

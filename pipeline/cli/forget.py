@@ -39,9 +39,9 @@ def forget(
 ) -> None:
     """Take documents out of a run: documents, rejects, reports, indexes, shards, exports, its sample and copies of its
     inputs. Later runs leave them out; duplicates that were dropped for them may come back then."""
-    from gristmill.pipeline.forget.forget import forget as carry_out
     from gristmill.pipeline.forget.receipt import in_words
     from gristmill.pipeline.forget.request import read_request
+    from gristmill.pipeline.forget.takedown import forget as carry_out
 
     request = None if names is None else read_request(names)
     screen = console(stderr=True)
@@ -69,7 +69,7 @@ def find(
     """Find a passage in the token shards of a run: the documents that hold it, and the records they came from. Exit
     code 1 if there is none."""
     from gristmill.pipeline.errors import RecipeError
-    from gristmill.pipeline.forget.find import find_in_run
+    from gristmill.pipeline.look.find import find_in_run
 
     if (text is None) == (file is None):
         raise RecipeError("give the passage with --text, or a file that holds it with --file; one of them")

@@ -1,4 +1,4 @@
-"""Taking documents out of a finished run, everywhere in its folder, and finding what is in its shards.
+"""Taking documents out of a finished run, everywhere in its folder and beside it.
 
-From outside: `forget`, `request`, `receipt`, `find`.
+From outside: `takedown`, `request`, `receipt`; `outside`, for tables of `Recipe`.
 """

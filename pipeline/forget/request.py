@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from gristmill.stages.text.sites import hosts_of
 HEX = re.compile(r"[0-9a-fA-F]+")
 HOST = re.compile(r"(?:[^\s/@:.]+\.)+[^\s/@:.]{2,}\.?")
 PREFIX = re.compile(r"(uid|url|host|sha256|xxh3|email):(?!//)\s*(.*)", re.DOTALL)
+DIGITS = {16: "uid", 32: "xxh3", 64: "sha256"}
 SHORT_NUMBER = 12  # digits; a uid of so few is one in a million, and has to be called a uid
 SHOWN = 3  # lines of a list that cannot be read
 FORMS = (
@@ -76,18 +76,17 @@ def entry_of(value: str) -> tuple[str, list[int]]:
     that the wrong one is another document's is as unlikely as two equal hashes."""
     match = PREFIX.fullmatch(value)
     kind, value = (match[1], match[2].strip()) if match else (kind_of(value), value)
-    if kind != "uid":
-        return kind, [MAKERS[kind](value)]
-    if not (uids := uids_meant(value)):
+    keys = uids_meant(value) if kind == "uid" else [key for key in [key_in(kind, value)] if key]
+    if not keys:
         raise ValueError(value)
-    return kind, uids
+    return kind, keys
 
 
 def kind_of(value: str) -> str:
     if "://" in value:
         return "url"
-    if HEX.fullmatch(value) and len(value) in (16, 32, 64):
-        return {16: "uid", 32: "xxh3", 64: "sha256"}[len(value)]
+    if HEX.fullmatch(value) and len(value) in DIGITS:
+        return DIGITS[len(value)]
     if uids_meant(value) and len(value) > SHORT_NUMBER:
         return "uid"
     if "@" in value and "/" not in value:
@@ -99,40 +98,14 @@ def kind_of(value: str) -> str:
     raise ValueError(value)
 
 
-def _url(value: str) -> int:
-    key = int(keys_of_urls(pa.array([value]))[0])
-    if not key:
-        raise ValueError(value)
-    return key
-
-
-def _host(value: str) -> int:
-    host = hosts_of(pa.array([f"http://{value.rstrip('.')}/"]))[0]
-    if not host or not HOST.fullmatch(value):
-        raise ValueError(value)
-    return key_of("host", host)
-
-
-def _digest(kind: str, digits: int) -> Callable[[str], int]:
-    def key(value: str) -> int:
-        if len(value) != digits:
-            raise ValueError(value)
-        return key_of(kind, bytes.fromhex(value))
-
-    return key
-
-
-def _email(value: str) -> int:
-    address = lowered(value.encode())
-    if address not in emails_in(value.encode()):
-        raise ValueError(value)
-    return key_of("email", address)
-
-
-MAKERS: dict[str, Callable[[str], int]] = {
-    "url": _url,
-    "host": _host,
-    "sha256": _digest("sha256", 64),
-    "xxh3": _digest("xxh3", 32),
-    "email": _email,
-}
+def key_in(kind: str, value: str) -> int | None:
+    """The key of a value of a kind; None, 0 or ValueError if it is not of the kind."""
+    if kind == "url":
+        return int(keys_of_urls(pa.array([value]))[0])
+    if kind == "host":
+        host = hosts_of(pa.array([f"http://{value.rstrip('.')}/"]))[0]
+        return key_of("host", host) if host and HOST.fullmatch(value) else None
+    if kind == "email":
+        address = lowered(value.encode())
+        return key_of("email", address) if address in emails_in(value.encode()) else None
+    return key_of(kind, bytes.fromhex(value)) if DIGITS.get(len(value)) == kind else None

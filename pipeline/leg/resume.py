@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
+from gristmill.pipeline.store.forgotten import FORGOTTEN
 from gristmill.pipeline.store.partitions import identity, resting_on
 from gristmill.pipeline.store.records import MapResult, MapTask, Partition, PhaseResult, Result, Task
 
@@ -19,9 +20,16 @@ def resume(task: MapTask, done: Mapping[str, Result]) -> tuple[dict[str, PhaseRe
         result = cast(PhaseResult | None, done.get(phase.task))
         if result is None or (part is not None and result.rests_on != identity(part)):
             return found, task if part is None or number == 0 else resumed_behind(task, number, part)
+        if part is None and lacks_documents(task, result):
+            return found, task
         found[phase.task] = result if part is None else resting_on(result, [part])
         part = found[phase.task].part
     return found, None
+
+
+def lacks_documents(task: MapTask, result: PhaseResult) -> bool:
+    """Did the reader leave documents out for a list of forgotten documents that was deleted since? They return."""
+    return not task.forgotten and FORGOTTEN in result.counts[task.source].dropped
 
 
 def resumed_behind(task: MapTask, number: int, part: Partition) -> MapTask:

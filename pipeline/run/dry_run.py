@@ -135,7 +135,7 @@ class DryRun:
         self, node: MapNode, fed: list[Partition], changed: str, before: Manifest | None
     ) -> tuple[int, int, str]:
         """Its parts, how many of them are up to date, and why not all."""
-        tasks = tasks_of_node(node, self.recipe, self.journal, self.inputs, fed)
+        tasks = tasks_of_node(node, self.recipe, self.store, self.inputs, fed)
         rests = [rest for task in tasks if (rest := resume(task, self.journal.done)[1]) is not None]
         current = len(tasks) - len(rests)
         if not rests:

@@ -256,7 +256,7 @@ class Execution:
         short = nodes  # whose partitions have too few documents, or were not worked on yet
         while short:
             for node in short:
-                tasks[node.name] = tasks_of_node(node, self.recipe, self.journal, self.inputs, self.fed(node))
+                tasks[node.name] = tasks_of_node(node, self.recipe, self.store, self.inputs, self.fed(node))
                 ever[node.name].update(task.task for task in tasks[node.name])
                 self.ui.begins(node, len(ever[node.name]))
             waiting = self.without_results(tasks, results, without_counted=True)

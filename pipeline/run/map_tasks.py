@@ -11,15 +11,13 @@ from gristmill.pipeline.inputs.portion import Inputs, contents_of, key_of, size_
 from gristmill.pipeline.plan.plan import MapNode, Segment
 from gristmill.pipeline.plan.signals import measured_again, seen_by, texts_kept
 from gristmill.pipeline.recipe.recipe import Recipe, Source
-from gristmill.pipeline.store.forgotten import FORGOTTEN, read_list
-from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.forgotten import read_list
 from gristmill.pipeline.store.partitions import identity
 from gristmill.pipeline.store.records import (
     InputSpan,
     MapTask,
     Partition,
     Phase,
-    PhaseResult,
     RejectsSettings,
     RuleSpec,
 )
@@ -32,14 +30,14 @@ def rejects_settings(recipe: Recipe) -> RejectsSettings:
 
 
 def tasks_of_node(
-    node: MapNode, recipe: Recipe, journal: Journal, inputs: Mapping[str, Inputs], parts: Iterable[Partition]
+    node: MapNode, recipe: Recipe, store: Store, inputs: Mapping[str, Inputs], parts: Iterable[Partition]
 ) -> list[MapTask]:
     """One task for each partition of a map node, with all its phases."""
     plan = PhasePlan.of(node, recipe)
     if node.source is not None:
-        tasks = tasks_of_source(node, plan, node.source, recipe, journal, inputs[node.source.name])
+        tasks = tasks_of_source(node, plan, node.source, recipe, store, inputs[node.source.name])
     else:
-        tasks = [task_on_part(node, plan, recipe, journal.store, part) for part in parts]
+        tasks = [task_on_part(node, plan, recipe, store, part) for part in parts]
     keys = [task.key for task in tasks]
     if len(set(keys)) != len(keys):
         raise RecipeError(f"{node.name}: two parts have the same name; give the sources names of their own")
@@ -96,17 +94,17 @@ def rules_of(segment: Segment) -> list[RuleSpec]:
 
 
 def tasks_of_source(
-    node: MapNode, plan: PhasePlan, source: Source, recipe: Recipe, journal: Journal, inputs: Inputs
+    node: MapNode, plan: PhasePlan, source: Source, recipe: Recipe, store: Store, inputs: Inputs
 ) -> list[MapTask]:
     """Tasks that read spans of files."""
-    forgotten = read_list(journal.store)
+    forgotten = read_list(store)
     tasks: list[MapTask] = []
     for spans, limit in inputs.parts:
         key = key_of(source.name, spans)
         first = fingerprint.digest([plan.first, key, contents_of(spans), limit])
         phases = plan.on(first)
         task = replace(
-            task_of(node, recipe, journal.store, phases),
+            task_of(node, recipe, store, phases),
             key=key,
             reader=source.reader.spec,
             source=source.name,
@@ -117,16 +115,8 @@ def tasks_of_source(
         )
         if forgotten is not None:
             task = replace(task, forgotten=forgotten.checksum)
-        elif FORGOTTEN in dropped_by_reader(journal, first, source.name):
-            del journal.done[first]  # the list that it was made with is gone: the documents return
         tasks.append(task)
     return tasks
-
-
-def dropped_by_reader(journal: Journal, phase: str, source: str) -> Mapping[str, int]:
-    """Documents that a reader left out, by reason, where its phase is done."""
-    done = journal.done.get(phase)
-    return done.counts[source].dropped if isinstance(done, PhaseResult) else {}
 
 
 def task_on_part(node: MapNode, plan: PhasePlan, recipe: Recipe, store: Store, part: Partition) -> MapTask:

@@ -262,6 +262,17 @@ def forget_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:
     return went
 
 
+def rows_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:
+    """How many rows of a saved index are of these documents."""
+    index, count = read_index(saved), 0
+    for facts in index.files if index else ():
+        if "uid" in rows_schema(saved, facts.path).names:
+            with saved.open(facts.path) as file:
+                column = pa.ipc.open_file(file).read_all().column("uid")
+            count += int(np.isin(column.to_numpy(), uids).sum())
+    return count
+
+
 def rows_schema(store: Store, path: str) -> pa.Schema:
     with store.open(path) as file:
         return pa.ipc.open_file(file).schema

@@ -124,7 +124,6 @@ class Forgotten:
     """The list. Values are sorted keys; those of `uid` are uids themselves."""
 
     keys: Mapping[str, Keys]
-    checksum: str = ""
 
     @classmethod
     def of(cls, keys: Mapping[str, Iterable[int]]) -> Forgotten:
@@ -135,11 +134,13 @@ class Forgotten:
         entries = {kind: [f"{key:016x}" for key in self.keys[kind].tolist()] for kind in KINDS}
         return json_bytes({"version": VERSION, **entries})
 
-    def with_checksum(self) -> Forgotten:
-        return Forgotten(self.keys, xxhash.xxh3_128_hexdigest(self.plain()))
+    @cached_property
+    def checksum(self) -> str:
+        return xxhash.xxh3_128_hexdigest(self.plain())
 
-    def merged(self, other: Forgotten) -> Forgotten:
-        return Forgotten({kind: np.union1d(self.keys[kind], other.keys[kind]) for kind in KINDS})
+    def merged(self, other: Forgotten | None) -> Forgotten:
+        keys = self.keys if other is None else {kind: np.union1d(self.keys[kind], other.keys[kind]) for kind in KINDS}
+        return Forgotten(keys)
 
     def has(self, kind: str, values: Keys) -> NDArray[np.bool_]:
         keys = self.keys[kind]
@@ -149,18 +150,8 @@ class Forgotten:
         return is_there
 
     @cached_property
-    def _hosts(self) -> frozenset[int]:
-        return frozenset(self.keys["host"].tolist())
-
-    @cached_property
-    def _by_text(self) -> dict[str, frozenset[int]]:
-        return {
-            kind: frozenset(self.keys[kind].tolist()) for kind in ("sha256", "xxh3", "email") if len(self.keys[kind])
-        }
-
-    @cached_property
-    def _emails(self) -> frozenset[int]:
-        return frozenset(self.keys["email"].tolist())
+    def _sets(self) -> dict[str, frozenset[int]]:
+        return {kind: frozenset(self.keys[kind].tolist()) for kind in ("host", "sha256", "xxh3", "email")}
 
     def matches(self, documents: pa.RecordBatch | pa.Table) -> NDArray[np.bool_]:
         """Which documents the list names. A page counts with its markup, for it has no text yet."""
@@ -198,37 +189,36 @@ class Forgotten:
         goes = np.zeros(len(urls), np.bool_)
         if len(self.keys["url"]):
             goes |= self.has("url", keys_of_urls(urls))
-        if self._hosts:
+        if len(self.keys["host"]):
             hosts = hosts_of(urls)
-            known = {host: not self._hosts.isdisjoint(keys_of_host(host)) for host in set(hosts) if host}
+            known = {host: not self._sets["host"].isdisjoint(keys_of_host(host)) for host in set(hosts) if host}
             goes |= np.array([known.get(host, False) for host in hosts], np.bool_)
         return goes
 
     def of_texts(self, texts: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
         """Texts with one of the hashes, or with one of the addresses in them."""
         goes = np.zeros(len(texts), np.bool_)
-        if not self._by_text:
+        sha, xxh3, emails = (self._sets[kind] for kind in ("sha256", "xxh3", "email"))
+        if not (sha or xxh3 or emails):
             return goes
         data, offsets = text_column(texts)
-        nothing: frozenset[int] = frozenset()
-        sha, xxh3 = (self._by_text.get(kind, nothing) for kind in ("sha256", "xxh3"))
         for row, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
             text = data[start:end].tobytes()
             goes[row] = (
                 (sha and key_of("sha256", hashlib.sha256(text).digest()) in sha)
                 or (xxh3 and key_of("xxh3", xxhash.xxh3_128_digest(text)) in xxh3)
-                or (self._emails and self.named_in(text))
+                or (emails and self.named_in(text))
             )
         return goes
 
     def named_in(self, text: bytes) -> bool:
         """Does a text hold one of the addresses?"""
-        return not self._emails.isdisjoint(key_of("email", address) for address in emails_in(text))
+        return not self._sets["email"].isdisjoint(key_of("email", address) for address in emails_in(text))
 
     def of_emails(self, column: pa.Array | pa.ChunkedArray, in_url: bool = False) -> NDArray[np.bool_]:
         """Values with one of the addresses in any of their strings. In a url a plus may stand for a space."""
         goes = np.zeros(len(column), np.bool_)
-        if not self._emails:
+        if not len(self.keys["email"]):
             return goes
         for row, value in enumerate(column.to_pylist()):
             text = "\n".join(strings_in(value))
@@ -266,4 +256,4 @@ def _read(content: bytes, where: str) -> Forgotten:
         raise RunFailed(
             f"{where}: not a list of forgotten documents ({type(error).__name__}); restore it: without it they return"
         ) from error
-    return Forgotten(keys, xxhash.xxh3_128_hexdigest(content))
+    return Forgotten(keys)

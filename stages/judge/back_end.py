@@ -3,6 +3,7 @@ manner."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -12,7 +13,7 @@ from gristmill.stages.device import on_device
 from gristmill.stages.paths import RecipePath
 
 if TYPE_CHECKING:
-    from gristmill.classifiers.llm.model import LanguageModel
+    from gristmill.classifiers.llm.model import LanguageModel, Request
 
 
 class BackEnd(Settings):
@@ -104,6 +105,21 @@ class BackEnd(Settings):
         if self.endpoint:
             return ("PIL", "torch", "vllm") if self.form == "tokens" else ("PIL", "torch", "transformers", "vllm")
         return ("PIL",) if self.engine == "vllm" else ("PIL", "vllm")
+
+    def requests_about(self, texts: Sequence[str]) -> list[Request] | None:
+        """All that a stage asks about some texts; None if that cannot be told from the texts."""
+        return None
+
+    def answer_keys(self, texts: Sequence[str]) -> set[str] | None:
+        """The keys under which `cache_path` keeps what was answered about some texts. None if only a model in this
+        process could make them again, or if something else than texts was asked about."""
+        requests = self.requests_about(texts) if self.endpoint and self.form != "tokens" else None
+        if not requests:
+            return None if requests is None else set()
+        from gristmill.classifiers.llm.model import request_key
+
+        identity = self.opened().identity
+        return {request_key(request, identity) for request in requests}
 
     def opened(self, tensor_parallel: int = 1) -> LanguageModel:
         """The model, ready to be asked. LanguageModelError says what it lacks."""

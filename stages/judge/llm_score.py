@@ -107,15 +107,19 @@ class AsksModel(BackEnd, Annotate):
     def asking(self) -> Puts:
         """How a document is put to the model."""
 
+    def requests_about(self, texts: Sequence[str]) -> list[Request]:
+        from gristmill.classifiers.rating.sample import cut_texts
+
+        asking = self.asking()
+        return [asking.request(text) for text in cut_texts(texts, self.cut)]
+
     def answers(self, texts: Sequence[str], noted: Counter[str]) -> list[Answer]:
         """The model's answer on each text, in their order; what it took is noted."""
         from gristmill.classifiers.llm.account import Account
         from gristmill.classifiers.llm.cache import answer_all
         from gristmill.classifiers.llm.model import LanguageModelError
-        from gristmill.classifiers.rating.sample import cut_texts
 
-        asking = self.asking()
-        requests = [asking.request(text) for text in cut_texts(texts, self.cut)]
+        requests = self.requests_about(texts)
         answers: dict[int, Answer] = {}
         account = Account()
         try:

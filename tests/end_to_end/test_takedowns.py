@@ -228,7 +228,7 @@ def test_a_takedown_that_is_killed_anywhere_ends_the_same_when_it_is_sent_again(
         monkeypatch.setattr(Path, "replace", replacing)
 
     killed = 0
-    for count in (3, 6, 9, 14, 20, 40):
+    for count in (1, 3, 5, 7, 9, 14, 20, 40):
         steps = 0
         kill_after(count)
         done = CliRunner().invoke(app, ["forget", str(out), "--list", str(listed)])

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
-from gristmill.pipeline.forget.forget import forget
 from gristmill.pipeline.forget.request import read_request
+from gristmill.pipeline.forget.takedown import forget
 from gristmill.shards.documents import documents_of
 from gristmill.shards.reader import open_shards
 from gristmill.stages.documents import uid_of

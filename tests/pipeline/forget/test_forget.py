@@ -15,10 +15,10 @@ import pytest
 from gristmill.pipeline.cli.upkeep import check_files
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.forget.find import find_in_run, offset_of
-from gristmill.pipeline.forget.forget import forget
 from gristmill.pipeline.forget.receipt import in_words
 from gristmill.pipeline.forget.request import read_request
+from gristmill.pipeline.forget.takedown import forget
+from gristmill.pipeline.look.find import find_in_run, offset_of
 from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.token_sets import exported, faults_of
 from gristmill.pipeline.recipe import recipe as recipes

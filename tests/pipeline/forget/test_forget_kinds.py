@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from gristmill.pipeline.forget.search import rows_in_index
+from gristmill.pipeline.shuffle.saved_index import rows_in_index
 from gristmill.pipeline.store.storage import Store
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of
 from tests.pipeline.forget.forgetting import RECIPE, ask, contents, documents, places, tokens_of, windows

@@ -117,7 +117,7 @@ def test_a_list_is_read_as_it_was_written_and_a_damaged_one_stops_the_run(tmp_pa
     store.write(LIST, forgotten.plain())
     there = read_list(store)
     assert there is not None and there.keys["uid"].tolist() == [1, 2, 3] and there.keys["host"].tolist() == [9]
-    assert there.checksum == forgotten.with_checksum().checksum
+    assert there.checksum == forgotten.checksum
     assert there.has("uid", np.array([0, 2, 4], np.uint64)).tolist() == [False, True, False]
     with pytest.raises(DamagedFile):
         read_list(store, "0" * 32)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.forget.search import FIND_INDEX
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look.history import FileSpan, history
 from gristmill.pipeline.look.run_folder import NotFound
@@ -23,6 +22,7 @@ from gristmill.shards.passages import LENGTH, SPREAD, Hit, find, folded, is_inde
 from gristmill.shards.reader import open_shards
 from gristmill.stages.documents import uid_of
 
+INDEX = "index/find-"  # and the name of a set of shards
 AROUND = 60  # characters that are shown on both sides
 MOST_UNPACKED = 1 << 30  # bytes of one packed file that are looked through for a record's place
 BEGINS = {
@@ -66,7 +66,7 @@ def find_in_run(
             shards = open_shards(folder)
             root = Path(store.root).resolve()
             name = folder.relative_to(root).as_posix() if folder != root else folder.name
-            index = Path(store.at(f"{FIND_INDEX}{name.replace('/', '-')}"))
+            index = Path(store.at(f"{INDEX}{name.replace('/', '-')}"))
             if len(folded(passage).encode()) < LENGTH + SPREAD - 1:
                 note(f"{name}: a short passage; all documents are looked through")
             elif not is_index_of(index, shards):
