@@ -83,7 +83,7 @@ def run_scores(task: LookTask) -> Result:
     store, stage, chosen = Store(task.out), registry.build(task.given["stage"]), task.given["parts"]
     signals = stage.scored_signals
     tables = [
-        pa.Table.from_batches([batch]).append_column("source", pa.array([part["source"]] * len(batch), pa.string()))
+        pa.Table.from_batches([batch]).append_column("source", pa.array([part.source] * len(batch), pa.string()))
         for part in chosen
         for batch in stored_batches(store, part, [*signals, "language"])
     ]

@@ -226,7 +226,7 @@ class SurveySteps:
         """The files that tasks leave; RunFailed if one fails."""
         tasks = []
         for number, each in enumerate(given):
-            cost = sum(8 * part["rows"] for part in each.get("parts", ()))
+            cost = sum(8 * part.rows for part in each.get("parts", ()))
             tasks.append(report_task(self.store, step, self.leg, f"{step} {number}", cost, each))
         results = self.look(tasks)
         for result in results:
