@@ -61,13 +61,13 @@ _DOCUMENTS = (
 _ABLATION = ("gristmill.pipeline.ablate.work",)
 ENGINE: dict[str, tuple[str, ...]] = {
     "map": (
-        "gristmill.pipeline.leg.map_task",
-        "gristmill.pipeline.leg.bound_rule",
+        "gristmill.pipeline.tasks.map_task",
+        "gristmill.pipeline.tasks.bound_rule",
         "gristmill.stages.read.payload",
         *_DOCUMENTS,
     ),
-    "sink": ("gristmill.pipeline.leg.conform",),  # of a segment that has one
-    "flow": (
+    "sink": ("gristmill.pipeline.tasks.conform",),  # of a segment that has one
+    "shuffle": (
         "gristmill.pipeline.shuffle.shuffle",
         "gristmill.pipeline.shuffle.spill",
         "gristmill.pipeline.shuffle.saved_index",

@@ -181,7 +181,7 @@ def workers(folder: Path, how: dict[str, Any]) -> None:
 
 def light(task: RoundTask) -> RowsResult:
     time.sleep(float(task.method))
-    path = f"flow/{task.node}/{task.round:02d}-light-{task.task[:16]}.arrow"
+    path = f"shuffle/{task.node}/{task.round:02d}-light-{task.task[:16]}.arrow"
     return RowsResult(rows=10_000, files={"rows": FileRef(path, 1 << 20, task.task, rows=10_000)})
 
 
@@ -216,7 +216,7 @@ def driver(folder: Path, how: dict[str, Any]) -> None:
                         stage=StageSpec(stage="light", settings={}, code=None),
                         method=str(how["seconds"]),
                         round=number,
-                        rows=(RowsHandle(list=f"flow/light/{number:02d}.files.json", checksum=digest([number])),),
+                        rows=(RowsHandle(list=f"shuffle/light/{number:02d}.files.json", checksum=digest([number])),),
                     )
                     for part in range(how["parts"])
                 ]

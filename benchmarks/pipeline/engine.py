@@ -175,7 +175,7 @@ def empty_parts(folder: Path, count: int = 100_000) -> None:
         "write]\n"
     )
     seconds, record = run_mill(path, folder / "empty-out", 2)
-    parts = len(json.loads((folder / "empty-out/legs/docs/manifest.json").read_text())["parts"])
+    parts = len(json.loads((folder / "empty-out/partitions/docs/manifest.json").read_text())["parts"])
     say(
         "empty parts, planned and run (under 3 ms each)",
         sizes={"parts": parts},
@@ -200,7 +200,7 @@ def large_file(folder: Path, crawl: list[Path], size: int = 5 << 30) -> None:
     )
     seconds, record = run_mill(path, folder / "big-out", 2)
     read = record["stages"][0]
-    parts = len(json.loads((folder / "big-out/legs/crawl/manifest.json").read_text())["parts"])
+    parts = len(json.loads((folder / "big-out/partitions/crawl/manifest.json").read_text())["parts"])
     peak = max(e["peak_memory"] for e in record["stages"])
     say(
         "one WARC of 5 GB on two workers of 1.5 GB",

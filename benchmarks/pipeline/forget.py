@@ -55,7 +55,7 @@ def gristmill(*arguments: str) -> str:
 
 
 def texts_of(out: Path) -> list[dict[str, Any]]:
-    paths = sorted((out / "legs").rglob("*.documents.parquet"))
+    paths = sorted((out / "partitions").rglob("*.documents.parquet"))
     return [row for path in paths for row in pq.read_table(path, columns=["uid", "text"]).to_pylist()]
 
 

@@ -183,7 +183,7 @@ def measure(folder: Path, device: str, made: Path, copies: int, workers: int) ->
         [("batches_on_gpu", "max"), ("gpu_memory", "max")]
     ).to_pylist()}  # fmt: skip
     stage = next(entry for entry in summary.record["stages"] if entry["name"] == "minhash_dedup")
-    hashes = {file.name: file.read_bytes() for file in sorted((out / "flow" / "minhash_dedup").glob("*-sign-*"))}
+    hashes = {file.name: file.read_bytes() for file in sorted((out / "shuffle" / "minhash_dedup").glob("*-sign-*"))}
     shutil.rmtree(out)
     return {
         "run_seconds": seconds,

@@ -155,7 +155,7 @@ def cpu_of_children() -> float:
 def clusters_of(out: Path) -> dict[int, int]:
     """The cluster of every document; one that is like no other has its own uid."""
     clusters: dict[int, int] = {}
-    for path in (out / "legs" / "minhash_dedup").glob("*.signals.parquet"):
+    for path in (out / "partitions" / "minhash_dedup").glob("*.signals.parquet"):
         table = pq.read_table(path, columns=["uid", "minhash_cluster"])
         uids, named = table["uid"].to_pylist(), table["minhash_cluster"].to_pylist()
         clusters |= {uid: uid if cluster is None else cluster for uid, cluster in zip(uids, named, strict=True)}
@@ -210,7 +210,7 @@ def spent_by_round(tasks: list[dict[str, Any]]) -> list[tuple[str, float]]:
             found.append(
                 (
                     "-".join(name.split("-")[:2])
-                    if paths[0].startswith("flow/")
+                    if paths[0].startswith("shuffle/")
                     else "documents"
                     if "documents" in name
                     else "drop",
@@ -237,8 +237,8 @@ class Sampled:
             self.memory = max([self.memory, *map(anonymous, family)])
             looks += 1
             if looks % 5 == 0:
-                self.scratch = max(self.scratch, bytes_below(self.out / "flow"))
-                self.documents = max(self.documents, bytes_below(self.out / "legs"))
+                self.scratch = max(self.scratch, bytes_below(self.out / "shuffle"))
+                self.documents = max(self.documents, bytes_below(self.out / "partitions"))
 
 
 def bytes_below(folder: Path) -> int:

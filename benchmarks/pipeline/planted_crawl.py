@@ -40,7 +40,7 @@ def main() -> None:
         )
         texts = {
             row["uid"]: row
-            for path in out.glob("legs/crawl/*.documents.parquet")
+            for path in out.glob("partitions/crawl/*.documents.parquet")
             for row in pq.read_table(path, columns=["uid", "url", "text"]).to_pylist()
         }
         gone = {

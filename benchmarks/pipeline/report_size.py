@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data.rejects import run_samples, task_of_samples
-from gristmill.pipeline.report_data.survey import survey_legs
+from gristmill.pipeline.report_data.survey import survey_segments
 from gristmill.pipeline.store.counts import Counts
 from gristmill.pipeline.store.partitions import new_part, write_table
 from gristmill.pipeline.store.records import MapTask, Phase, RejectsSettings, RuleSpec
 from gristmill.pipeline.store.run_records import SegmentRules, rules_by_segment
 from gristmill.pipeline.store.serialize import plain
 from gristmill.pipeline.store.storage import Store, json_bytes
+from gristmill.pipeline.tasks.map_task import run_map_task
 from gristmill.stages import C4Quality, FinewebQuality, GopherQuality, GopherRepetition, KeepLanguages
 
 ROWS = 50_000  # of a part
@@ -90,7 +90,7 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
         columns |= {"text": pa.array([f"The text of document {k} of part {number}." for k in range(rows)])}
         facts = write_table(
             store,
-            f"legs/language/part-{number:05d}.documents.parquet",
+            f"partitions/language/part-{number:05d}.documents.parquet",
             pa.table(columns | signals(rules, rows, chance)),
         )
         part = new_part(f"part-{number:05d}-{number:012x}", source, rows, 40 * rows, facts, [])
@@ -114,7 +114,7 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
             totals[called][source].add(count)
         parts.append(part)
         read[source] += rows
-    store.write_if_other("legs/language/rules.json", json_bytes(plain(SegmentRules(written, tuple(parts)))))
+    store.write_if_other("partitions/language/rules.json", json_bytes(plain(SegmentRules(written, tuple(parts)))))
     entries = [
         entry(
             name,
@@ -125,14 +125,14 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
         )
         for name, n in read.items()
     ]
-    legs = list(rules_by_segment(store).values())
+    segments = list(rules_by_segment(store).values())
     entries += [
         entry(r.called, "rule", (type(r).__doc__ or "").split("\n")[0], r.model_dump(mode="json"), totals[r.called])
         for r in rules
     ]
     for its in entries:
         name = its["name"]
-        samples = run_samples(task_of_samples(store, name, store.files(f"stages/{name}/rejects"), legs))["seen"]
+        samples = run_samples(task_of_samples(store, name, store.files(f"stages/{name}/rejects"), segments))["seen"]
         store.write_if_other(f"stages/{name}/report.json", json_bytes(its | {"samples": samples}))
     run = {
         "name": "a million documents",
@@ -194,7 +194,7 @@ def main() -> None:
         store = Store(str(asked.out or temporary))
         make_run(store, asked.documents, asked.sources, seed=0)
         start = time.perf_counter()
-        survey_legs(store)
+        survey_segments(store)
         looked = time.perf_counter()
         text = build_report(store.address).encode("utf-8", "replace")
         store.write("report.html", text)

@@ -169,7 +169,7 @@ def on_slurm(case: Case, out: Path, cluster: Path) -> dict[str, object]:
         deeds.append((round(time.monotonic() - begin, 1), " ".join(command)))
 
     try:
-        wait_for_run(lambda: len(list(out.glob("legs/**/*.parquet"))) >= 2, "finished parts")
+        wait_for_run(lambda: len(list(out.glob("partitions/**/*.parquet"))) >= 2, "finished parts")
         nodes = running()
         do("scancel", next(job for job, node in nodes.items() if node == NODES[0]))
         wait_for_run(lambda: nodes != running() and len(running()) == 2, "job in place of the first")

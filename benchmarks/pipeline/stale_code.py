@@ -4,7 +4,7 @@
 
 For each kernel one JSON line: which of the stages that come with Gristmill, and which of six users' stages, have another
 fingerprint after the edit, against those that reach the kernel by a plain walk over import statements (`reached_from`),
-and how many users' legs `gristmill plan` redoes. Then one line on packages: what `plan` says of six recipes when
+and how many users' segments `gristmill plan` redoes. Then one line on packages: what `plan` says of six recipes when
 packages that they do not use are installed or upgraded, and of the recipes that use one.
 """
 
@@ -100,7 +100,7 @@ def copy_product(folder: Path) -> Path:
 
 
 def write_users_stages(folder: Path) -> str:
-    """Files of stages with their helpers; returns the sources of a recipe that has one leg for each."""
+    """Files of stages with their helpers; returns the sources of a recipe that has one segment for each."""
     for name, (imports, value, _) in USERS.items():
         (folder / f"{name}.py").write_text(CLASS.format(imports=imports, value=value))
     for helper, source in HELPERS.items():
@@ -130,9 +130,9 @@ def python(code: str, *arguments: object, path: Iterable[Path]) -> str:
 
 
 def reasons(recipe: Path, out: Path, path: Iterable[Path]) -> dict[str, str]:
-    """By leg, what `gristmill plan` says: up to date, or why not."""
+    """By segment, what `gristmill plan` says: up to date, or why not."""
     planned = json.loads(python(COMMAND, "plan", recipe, "--out", out, "--json", path=path))
-    return {leg["name"]: leg["why"] for leg in planned}
+    return {segment["name"]: segment["why"] for segment in planned}
 
 
 def release(folder: Path, package: str, version: str) -> None:
@@ -202,7 +202,7 @@ def check_kernel(kernel: str, root: Path, before: Mapping[str, str], recipe: Pat
         "of_stages": len(HOMES),
         "wrongly_kept": sorted(reach - touched),
         "wrongly_redone": sorted(touched - reach),
-        "users_legs_redone": sorted(redone),
+        "users_segments_redone": sorted(redone),
         "users_wrongly_kept": sorted(reach_of_users - redone),
         "users_wrongly_redone": sorted(redone - reach_of_users),
         "named_by_plan": all(why[user] == f"changed: {name}" for user in redone),

@@ -7,7 +7,7 @@ and renamed, `keep`, parts and record limits changed, input files edited, replac
 SIGTERM, SIGINT) or a worker on the way.
 
 Equal must be every file of the folder but the journal and logs, byte for byte, and run.json but for its times;
-`gristmill verify` must pass. Where a run came to its end, what `plan` called up to date was not repeated, and the leg
+`gristmill verify` must pass. Where a run came to its end, what `plan` called up to date was not repeated, and the segment
 tasks and global stages that it called due were done.
 """
 

@@ -2,7 +2,7 @@
 
 Half of the cases damage a finished run, half one that broke off in the middle of its sink. Files are drawn by the
 square root of their size, so that small ones get their share. What must be equal afterwards: every file under write/,
-legs/, stages/, flow/ and shards/ and the saved index, byte for byte, and run.json but for its times. Logs and
+partitions/, stages/, shuffle/ and shards/ and the saved index, byte for byte, and run.json but for its times. Logs and
 report.html are left out. One case in ten has workers of its own; the others do the work in this process.
 """
 
@@ -25,7 +25,7 @@ from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.records import Result, Task
 
 SLICE = 10
-RESULTS = ("write", "legs", "stages", "flow", "shards", "index")
+RESULTS = ("write", "partitions", "stages", "shuffle", "shards", "index")
 EXEMPT = ("out/logs/", "out/report.html", "out/.lock")
 WORDS = [
     "mill",

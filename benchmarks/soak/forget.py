@@ -78,7 +78,7 @@ def undisturbed(shared: Path) -> Undisturbed:
     rows = documents(out)
     gone = rows[::EACH]
     (base / "ids.txt").write_text("".join(f"{row['uid']:016x}\n" for row in gone))
-    others = [row for path in sorted((out / "legs").iterdir()) for row in read_texts(path)]
+    others = [row for path in sorted((out / "partitions").iterdir()) for row in read_texts(path)]
     uids = {row["uid"] for row in gone}
     theirs = windows(str(row["text"]) for row in gone) - windows(r["text"] for r in others if r["uid"] not in uids)
     shutil.copytree(base, shared / "undisturbed")
@@ -89,8 +89,8 @@ def undisturbed(shared: Path) -> Undisturbed:
     return Undisturbed(base, shared / "undisturbed/out", frozenset(theirs), steps)
 
 
-def read_texts(leg: Path) -> list[dict[str, Any]]:
-    paths = leg.glob("*.documents.parquet")
+def read_texts(segment: Path) -> list[dict[str, Any]]:
+    paths = segment.glob("*.documents.parquet")
     return [row for path in paths for row in pq.read_table(path, columns=["uid", "text"]).to_pylist()]
 
 

@@ -7,7 +7,7 @@ left alone.
 workers at once, as when a machine fails, while a draft lies on the disk, or while an object is on its way to the store,
 which gets it in one case of two.
 
-Equal must be every file under write/, legs/, stages/, flow/ and shards/, byte for byte, and run.json but for its times,
+Equal must be every file under write/, partitions/, stages/, shuffle/ and shards/, byte for byte, and run.json but for its times,
 costs and requests. Nothing may be left of drafts, uploads, folders that wait for names, or the lock.
 """
 
@@ -213,7 +213,11 @@ def kill_midwrite(run: Run, moment: tuple[float, float], rng: random.Random) -> 
         arrives, hits = rng.random() < 0.5, []
 
         def kill(path: str) -> bool:
-            if hits or run.made() < made or ("/legs/" not in path and "/flow/" not in path and "/shards/" not in path):
+            if (
+                hits
+                or run.made() < made
+                or ("/partitions/" not in path and "/shuffle/" not in path and "/shards/" not in path)
+            ):
                 return True
             hits.append(path)
             kill_all(driver)

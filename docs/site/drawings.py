@@ -205,10 +205,10 @@ def documents() -> Drawing:
 
 def stages() -> Drawing:
     return Drawing(
-        "A leg measures first and decides afterwards",
+        "A segment measures first and decides afterwards",
         330,
         (
-            Box(10, 10, 540, 120, "a leg: one batch of 32 MB stays in cache", "area"),
+            Box(10, 10, 540, 120, "a segment: one batch of 32 MB stays in cache", "area"),
             *chain(24, 50, 156, 60, 22, ("Rewrite|extract, repair", "Annotate|text_signals", "Annotate|language")),
             arrow((458, 110), (458, 160)),
             Box(380, 160, 156, 60, "signals|stored, of all", "file"),
@@ -357,7 +357,7 @@ def results() -> Drawing:
     columns = (
         (10, "to read", (("report.html", "main"), ("run.json", "main"), ("summary/", "box"))),
         (195, "results", (("write/", "main"), ("shards/LENGTH/", "main"), ("rejects/", "box"))),
-        (380, "for the next run", (("legs/", "file"), ("flow/", "file"), ("journal/", "file"))),
+        (380, "for the next run", (("partitions/", "file"), ("shuffle/", "file"), ("journal/", "file"))),
     )
     shapes: list[Shape] = []
     for x, title, names in columns:

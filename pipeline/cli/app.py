@@ -303,9 +303,9 @@ def clean(
     flow: Annotated[
         bool, typer.Option(help="data that global stages exchanged between rounds; the next run recomputes it")
     ] = True,
-    legs: Annotated[
+    segments: Annotated[
         bool,
-        typer.Option(help=f"also documents and signals between legs; {WITHOUT_LEGS}"),
+        typer.Option(help=f"also documents and signals between segments; {WITHOUT_LEGS}"),
     ] = False,
     rejects: Annotated[bool, typer.Option(help="documents that were dropped, which `inspect` shows")] = False,
     unused: Annotated[
@@ -317,12 +317,12 @@ def clean(
     from gristmill.pipeline.cli.upkeep import by_folder, clean_up
 
     show = console()
-    files = clean_up(out, flow=flow, legs=legs, rejects=rejects, unused=unused, dry_run=dry_run)
+    files = clean_up(out, flow=flow, segments=segments, rejects=rejects, unused=unused, dry_run=dry_run)
     for line in by_folder(files) if dry_run else ():
         say(show, f"  {line}")
     say(show, f"{'would remove' if dry_run else 'removed'} {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB")
-    if any(path.startswith("legs/") for path in files):
-        say(show, f"legs/: {WITHOUT_LEGS}", "yellow", "note")
+    if any(path.startswith("partitions/") for path in files):
+        say(show, f"partitions/: {WITHOUT_LEGS}", "yellow", "note")
 
 
 app.command("verify")(cli_shards.verify)

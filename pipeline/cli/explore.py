@@ -71,7 +71,7 @@ def check_folder(out: str) -> None:
     from gristmill.pipeline.store.storage import Store
 
     store = Store(out)
-    if not any(store.exists(path) for path in ("run.json", "journal", "legs", "stages", "logs", ".lock")):
+    if not any(store.exists(path) for path in ("run.json", "journal", "partitions", "stages", "logs", ".lock")):
         raise RecipeError(f"{out}: no run is here (there is no run.json, and nothing of a run that has begun)")
 
 

@@ -167,7 +167,7 @@ def gpu_names() -> list[str]:
     return answer.stdout.split("\n")[:-1] if answer.returncode == 0 else []
 
 
-def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, dry_run: bool) -> dict[str, int]:
+def clean_up(out: str, *, flow: bool, segments: bool, rejects: bool, unused: bool, dry_run: bool) -> dict[str, int]:
     """Remove intermediates, and if asked results that the recipe no longer makes; the files that went, and their
     bytes."""
     store = Store(out)
@@ -181,8 +181,8 @@ def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, d
         chosen += [
             path
             for path in present
-            if (flow and path.startswith("flow/") and path.endswith(".arrow"))
-            or (legs and path.startswith("legs/") and path.endswith(".parquet"))
+            if (flow and path.startswith("shuffle/") and path.endswith(".arrow"))
+            or (segments and path.startswith("partitions/") and path.endswith(".parquet"))
             or (rejects and path.startswith("stages/") and "/rejects/" in path and path.endswith(".parquet"))
         ]
         if not dry_run:
@@ -191,7 +191,7 @@ def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, d
 
 
 def by_folder(files: dict[str, int]) -> list[str]:
-    """One line for each kind of files, as they lie: legs/crawl, stages/extract/rejects."""
+    """One line for each kind of files, as they lie: partitions/crawl, stages/extract/rejects."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for path, size in files.items():
@@ -228,7 +228,7 @@ def check_files(store: Store, read: bool = False) -> CheckedFiles:
     manifests = [
         path
         for path in present
-        if path.startswith("legs/") and path.endswith("/manifest.json") and path not in journal.damaged
+        if path.startswith("partitions/") and path.endswith("/manifest.json") and path not in journal.damaged
     ]
     written = [path for name in manifests for part in store.read_json(name)["parts"] for path in part["files"].items()]
     results = {path for name, path in written if name.startswith("sink/")}

@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.kernels.base.types import Array, Hashes, Integers
-from gristmill.pipeline.look.legs import legs_of, sinks_of
 from gristmill.pipeline.look.overview import Overview, overview_of, reports_of
 from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun, record_in
+from gristmill.pipeline.look.segments import segments_of, sinks_of
 from gristmill.pipeline.store.partitions import TOP
 from gristmill.stages.blend.copies import COPIES
 
@@ -112,13 +112,13 @@ class ComparedRun:
     def arrived(self) -> list[FileOf]:
         """Files that hold every document which reached the last stages (with what was dropped beside them still in),
         one file for each of their parts; where those were cleaned away, what a sink wrote of the same parts."""
-        legs = legs_of(self.folder, self.run)
-        fed = {name for leg in legs for name in leg.get("feeds") or []}
-        parts = {(leg["leg"], part["key"]): part for leg in legs for part in leg["parts"]}
+        segments = segments_of(self.folder, self.run)
+        fed = {name for segment in segments for name in segment.get("feeds") or []}
+        parts = {(segment["segment"], part["key"]): part for segment in segments for part in segment["parts"]}
         paths = []
-        for leg in (leg for leg in legs if leg["leg"] not in fed):
-            for part in (part for part in leg["parts"] if part["rows"]):
-                home = parts.get((part.get("from") or leg["leg"], part["key"]), part)
+        for segment in (segment for segment in segments if segment["segment"] not in fed):
+            for part in (part for part in segment["parts"] if part["rows"]):
+                home = parts.get((part.get("from") or segment["segment"], part["key"]), part)
                 beside = [other for other in parts.values() if other["key"] == part["key"]]
                 files = [home["files"]["documents"]] if "documents" in home["files"] else []
                 files += [path for other in (home, *reversed(beside)) for path in sinks_of(other)]

@@ -72,9 +72,9 @@ class Run:
         return View(answer, tuning.render(answer))
 
     def signal(self, name: str) -> View:
-        """How a signal is distributed over the documents that rules saw, in all legs, and where rules cut it."""
-        legs = [f"legs/{leg}/survey.json" for leg in self._folder.names("legs")]
-        surveys = [self._folder.json_as(path, SurveyRecord) for path in legs if self._folder.has(path)]
+        """How a signal is distributed over the documents that rules saw, in all segments, and where rules cut it."""
+        segments = [f"partitions/{segment}/survey.json" for segment in self._folder.names("partitions")]
+        surveys = [self._folder.json_as(path, SurveyRecord) for path in segments if self._folder.has(path)]
         known = sorted({known for survey in surveys for known in survey["signals"]})
         if name not in known:
             raise NotFound(f"this run has no histogram of {one_line(name)!r}{nearest(name, known)}")

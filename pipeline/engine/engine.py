@@ -14,7 +14,6 @@ from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.executor import GROUP_BYTES, Executor, InlineExecutor
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RetiredFiles, RunFailed
 from gristmill.pipeline.formatting import plain
-from gristmill.pipeline.leg.resume import as_one, by_name, names_in, resume
 from gristmill.pipeline.progress.progress import UI
 from gristmill.pipeline.shuffle.spill import files_of_rows
 from gristmill.pipeline.store.journal import Journal
@@ -29,6 +28,7 @@ from gristmill.pipeline.store.records import (
     RowsHandle,
     Task,
 )
+from gristmill.pipeline.store.resume import as_one, by_name, names_in, resume
 
 
 class Engine:

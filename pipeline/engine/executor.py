@@ -29,12 +29,12 @@ from gristmill.pipeline.engine.watch import EVERY, SchedulerLost, Sent, Watch, c
 from gristmill.pipeline.engine.worker import DIED, NOTES, Terms, answer, run_tasks
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line, plain
-from gristmill.pipeline.isolation import BatchLocation, LastBreadcrumb
 from gristmill.pipeline.progress.progress import UI, WorkerMemory
 from gristmill.pipeline.store.journal import FOLDER
 from gristmill.pipeline.store.records import FOR_REPORTS, Failure, Result, Task
 from gristmill.pipeline.store.serialize import read_as
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.tasks.isolation import BatchLocation, LastBreadcrumb
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -26,17 +26,6 @@ from gristmill.pipeline.errors import (
     of_storage,
     refusal,
 )
-from gristmill.pipeline.isolation import (
-    BatchLocation,
-    Breadcrumb,
-    CrashPolicy,
-    LastBreadcrumb,
-    exit_if_forked,
-    run_isolated,
-)
-from gristmill.pipeline.leg.conform import run_conform_task
-from gristmill.pipeline.leg.map_task import run_map_task
-from gristmill.pipeline.leg.numbers import run_numbers
 from gristmill.pipeline.processes import (
     PRELOAD,
     bind_to_cores,
@@ -65,6 +54,17 @@ from gristmill.pipeline.store.records import (
 )
 from gristmill.pipeline.store.serialize import dumps
 from gristmill.pipeline.store.storage import REQUESTS, requests_since
+from gristmill.pipeline.tasks.conform import run_conform_task
+from gristmill.pipeline.tasks.isolation import (
+    BatchLocation,
+    Breadcrumb,
+    CrashPolicy,
+    LastBreadcrumb,
+    exit_if_forked,
+    run_isolated,
+)
+from gristmill.pipeline.tasks.map_task import run_map_task
+from gristmill.pipeline.tasks.numbers import run_numbers
 from gristmill.stages.stage import CannotRun, Map
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ ROWS = 64  # of a row group at a time, on the way to one text
 
 @dataclass(frozen=True)
 class Version:
-    """The text of a document as a leg left it."""
+    """The text of a document as a segment left it."""
 
-    leg: str
+    segment: str
     path: str
     row: int
 
@@ -119,7 +119,7 @@ def told(snapshot: Snapshot, uid: int, number: int, troubles: list[str]) -> Foun
     say."""
     file = snapshot.documents[number]
     try:
-        story = follow(snapshot.folder, snapshot.run, snapshot.legs, uid, file.key)
+        story = follow(snapshot.folder, snapshot.run, snapshot.segments, uid, file.key)
     except (NotFound, *READ_ERRORS, TypeError, IndexError) as error:
         troubles.append(f"its story is not whole: {type(error).__name__}: {error}"[:400])
         story = Story(as_hex(uid), file.source)
@@ -128,7 +128,7 @@ def told(snapshot: Snapshot, uid: int, number: int, troubles: list[str]) -> Foun
         ):
             story = refused(stage, row, snapshot.run)
     versions = [
-        Version(passage.leg, passage.file, passage.row)
+        Version(passage.segment, passage.file, passage.row)
         for passage in story.passages
         if passage.file.endswith(".documents.parquet")
     ]

@@ -1,4 +1,4 @@
-"""How a run goes on, as plain data that a page asks for every few seconds: legs and stages, speed, time left,
+"""How a run goes on, as plain data that a page asks for every few seconds: segments and stages, speed, time left,
 alarms."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gristmill.pipeline.report.sections import is_web
 
 
 class NodeView(TypedDict):
-    """A leg or global stage on the page."""
+    """A segment or global stage on the page."""
 
     name: str
     stages: str
@@ -107,7 +107,7 @@ def stage_of(count: DocumentCounts) -> dict[str, str]:
 
 
 def node_of(node: NodeProgress, now: float) -> NodeView:
-    """One leg or global stage: how much of it is done, and how long the rest will take."""
+    """One segment or global stage: how much of it is done, and how long the rest will take."""
     state, parts, done = str(node.state), node.parts, int(node.done)
     seconds = float(node.ended or now) - float(node.began) if node.began else None
     share = 1.0 if state == "done" else done / parts if parts and node.kind == "map" else 0.0

@@ -178,7 +178,7 @@ class SignalLine:
 
 
 def signals_of(found: FoundDocument) -> list[tuple[str, list[SignalLine]]]:
-    """By the leg that measured them, in the order of legs; first those that the document was beyond."""
+    """By the segment that measured them, in the order of segments; first those that the document was beyond."""
     limits: dict[str, dict[str, None]] = {}
     for held in found.story.why:
         if held.threshold is not None and held.value is not None and held.column is not None:
@@ -189,7 +189,7 @@ def signals_of(found: FoundDocument) -> list[tuple[str, list[SignalLine]]]:
     limit_of = {name: ", ".join(limits_of_signal) for name, limits_of_signal in limits.items()}
     return [
         (
-            passage.leg,
+            passage.segment,
             [
                 SignalLine(name, value_of(passage.signals[name]), limit_of.get(name))
                 for name in sorted(passage.signals, key=lambda n: (n not in limit_of, n))
@@ -219,7 +219,7 @@ def document(
     base = f"/document/{story.uid}"
     part = f"part={found.part}&" if found.part is not None else ""
     part += urlencode({"words": as_typed(words)}) + "&" if words else ""
-    texts = [(one.leg, f"{base}?{part}version={number}#text") for number, one in enumerate(found.versions)]
+    texts = [(one.segment, f"{base}?{part}version={number}#text") for number, one in enumerate(found.versions)]
     values = {
         "story": story,
         "signals": signals_of(found),

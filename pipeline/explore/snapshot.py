@@ -1,8 +1,8 @@
-"""What a run's folder holds, as lists in which requests are looked up: run.json, legs with their parts, rejects, and
+"""What a run's folder holds, as lists in which requests are looked up: run.json, segments with their parts, rejects, and
 how it goes.
 
 A run that goes on, or broke off, has no run.json worth the name: its stages and counts come from `logs/progress.json`,
-its parts from the manifests of legs that ended and from the journal.
+its parts from the manifests of segments that ended and from the journal.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.explore.live import live_view
 from gristmill.pipeline.explore.unfinished_parts import finished_parts
-from gristmill.pipeline.leg.bound_rule import BoundRule
-from gristmill.pipeline.look.legs import legs_of, parents, read_manifest, sinks_of
-from gristmill.pipeline.look.records import LegManifest, ReadRunRecord
+from gristmill.pipeline.look.records import ReadRunRecord, SegmentManifest
 from gristmill.pipeline.look.run_folder import Folder, NotFound, Read, RecordedRun, record_so_far
+from gristmill.pipeline.look.segments import parents, read_manifest, segments_of, sinks_of
 from gristmill.pipeline.progress.progress import PATH as PROGRESS, state_of
 from gristmill.pipeline.report_data.rejects import CANNOT_ASK
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.run_records import SegmentRules
 from gristmill.pipeline.store.serialize import read_as
+from gristmill.pipeline.tasks.bound_rule import BoundRule
 
 READ_WRONG = (TypeError, ValueError, AttributeError, LookupError)  # what JSON of another shape brings about
 FRESH = 2.0  # seconds for which what was found in the folder is taken as it was
@@ -38,7 +38,7 @@ class File:
     """A Parquet file of documents or of rejects, and where its rows stand among all of its kind."""
 
     path: str
-    stage: str  # of rejects: who took them; of documents: the leg
+    stage: str  # of rejects: who took them; of documents: the segment
     key: str  # the part, which gives rejects their names too
     source: str
 
@@ -57,7 +57,7 @@ class Snapshot:
     run: RecordedRun
     live: dict[str, Any] | None  # logs/progress.json
     state: str  # of the run, as `state_of` says; `stopped` without that file
-    legs: list[LegManifest]
+    segments: list[SegmentManifest]
     troubles: list[str]
 
     @property
@@ -82,13 +82,15 @@ class Snapshot:
 
     @cached_property
     def documents(self) -> list[File]:
-        """Parts as they were read from the sources; where a leg wrote for others alone, what it wrote."""
+        """Parts as they were read from the sources; where a segment wrote for others alone, what it wrote."""
         files = []
-        for leg in self.legs:
-            for part in (part for part in leg["parts"] if not parents(part)):
+        for segment in self.segments:
+            for part in (part for part in segment["parts"] if not parents(part)):
                 path = part["files"].get("documents") or next(iter(sinks_of(part)), None)
                 if path is not None:
-                    files.append(File(str(path), str(leg["leg"]), str(part["key"]), str(part.get("source") or "")))
+                    files.append(
+                        File(str(path), str(segment["segment"]), str(part["key"]), str(part.get("source") or ""))
+                    )
         return files
 
     @cached_property
@@ -100,8 +102,8 @@ class Snapshot:
     def signal_files(self) -> dict[str, list[str]]:
         """Files with signals of each part, by its key: documents, and what stages laid beside them."""
         by_key: dict[str, list[str]] = {}
-        for leg in self.legs:
-            for part in leg["parts"]:
+        for segment in self.segments:
+            for part in segment["parts"]:
                 paths = [str(part["files"][kind]) for kind in ("documents", "signals") if kind in part["files"]]
                 by_key.setdefault(str(part["key"]), []).extend(paths)
         return by_key
@@ -111,15 +113,15 @@ class Snapshot:
         """Rules of ours that decide on stored signals, by name, each with the parts that it looked at. A user's own
         code is not run here."""
         by_name: dict[str, list[tuple[BoundRule, Partition]]] = {}
-        for leg in self.legs:
-            path = f"legs/{leg['leg']}/rules.json"
+        for segment in self.segments:
+            path = f"partitions/{segment['segment']}/rules.json"
             try:
                 if not self.folder.has(path):
                     continue
-                of_leg = read_as(SegmentRules, self.folder.json(path))
-                ours = [BoundRule.of(rule) for rule in of_leg.rules if rule.stage.get("code") is None]
+                of_segment = read_as(SegmentRules, self.folder.json(path))
+                ours = [BoundRule.of(rule) for rule in of_segment.rules if rule.stage.get("code") is None]
                 for deciding in ours:
-                    by_name.setdefault(deciding.rule.called, []).extend((deciding, part) for part in of_leg.parts)
+                    by_name.setdefault(deciding.rule.called, []).extend((deciding, part) for part in of_segment.parts)
             except (*READ_WRONG, *CANNOT_ASK):
                 continue
         return by_name
@@ -180,10 +182,10 @@ def read_snapshot(out: str) -> Snapshot:
     except READ_WRONG as error:
         troubles.append(f"run.json: not as the mill writes it ({type(error).__name__}: {error})")
         chosen, run = {}, RecordedRun.of({})
-    legs = manifests(folder, run, troubles)
+    segments = manifests(folder, run, troubles)
     if not ended:
-        legs = finished_parts(folder, run, legs, troubles)
-    return Snapshot(folder, chosen, run, live, state, legs, troubles)
+        segments = finished_parts(folder, run, segments, troubles)
+    return Snapshot(folder, chosen, run, live, state, segments, troubles)
 
 
 def json_or_trouble(folder: Folder, path: str, kind: type[Read], troubles: list[str]) -> Read | None:
@@ -196,9 +198,9 @@ def json_or_trouble(folder: Folder, path: str, kind: type[Read], troubles: list[
         return None
 
 
-def manifest_or_none(folder: Folder, path: str) -> LegManifest:
+def manifest_or_none(folder: Folder, path: str) -> SegmentManifest:
     """A manifest that cannot be read, or is none, is one without parts."""
-    without_parts: LegManifest = {"leg": path.split("/")[1], "stages": [], "parts": []}
+    without_parts: SegmentManifest = {"segment": path.split("/")[1], "stages": [], "parts": []}
     try:
         manifest = read_manifest(folder, path)
     except (ValueError, TypeError, OSError):
@@ -206,7 +208,7 @@ def manifest_or_none(folder: Folder, path: str) -> LegManifest:
     return manifest if is_manifest(manifest) else without_parts
 
 
-def is_manifest(manifest: LegManifest) -> bool:
+def is_manifest(manifest: SegmentManifest) -> bool:
     stages, parts = manifest.get("stages", []), manifest.get("parts")
     whole = isinstance(stages, list) and isinstance(parts, list)
     return whole and all(
@@ -222,17 +224,17 @@ def is_progress(live: Mapping[str, Any]) -> bool:
     return True
 
 
-def manifests(folder: Folder, run: RecordedRun, troubles: list[str]) -> list[LegManifest]:
+def manifests(folder: Folder, run: RecordedRun, troubles: list[str]) -> list[SegmentManifest]:
     try:
-        legs = legs_of(folder, run, manifest_or_none)
+        segments = segments_of(folder, run, manifest_or_none)
     except READ_WRONG as error:
-        troubles.append(f"legs: a manifest is not as the mill writes it ({type(error).__name__}: {error})")
-        legs = []
-    for path in (f"legs/{name}/manifest.json" for name in folder.names("legs")):
-        manifest = json_or_trouble(folder, path, LegManifest, troubles) if folder.has(path) else None
+        troubles.append(f"segments: a manifest is not as the mill writes it ({type(error).__name__}: {error})")
+        segments = []
+    for path in (f"partitions/{name}/manifest.json" for name in folder.names("partitions")):
+        manifest = json_or_trouble(folder, path, SegmentManifest, troubles) if folder.has(path) else None
         if manifest is not None and not is_manifest(manifest):
             troubles.append(f"{folder.full(path)}: not as the mill writes it")
-    return legs
+    return segments
 
 
 @dataclass
@@ -270,7 +272,7 @@ class Snapshots:
 def stamp_of(out: str) -> object:
     """What changes when a run's manifests do."""
     folder = Folder.open(out)
-    paths = ["run.json", PROGRESS, *(f"legs/{name}/manifest.json" for name in folder.names("legs"))]
+    paths = ["run.json", PROGRESS, *(f"partitions/{name}/manifest.json" for name in folder.names("partitions"))]
     return [facts_of(folder, path) for path in paths]
 
 

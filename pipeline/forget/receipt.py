@@ -24,7 +24,7 @@ KINDS = {
 
 def place_of(path: str) -> str:
     """What a file of a run is."""
-    if path.startswith("legs/") and path.endswith(".parquet"):
+    if path.startswith("partitions/") and path.endswith(".parquet"):
         return "documents, signals and verdicts between stages"
     if path.startswith("stages/") and path.endswith(".parquet"):
         return "rejects"

@@ -79,7 +79,7 @@ def files_of(store: Store, skipped: Sequence[str]) -> Files:
         folder = path.rpartition("/")[0]
         if path.startswith(MADE_AGAIN) or path == CROISSANT:
             files.made_again.append(path)
-        elif path.startswith("flow/"):  # rows between rounds
+        elif path.startswith("shuffle/"):  # rows between rounds
             files.made_again += [path] if has_strings(store, path) else []
         elif owned & {folder, folder.rpartition("/")[0]}:
             continue  # token shards with their tokenizer, an index, a judge
@@ -87,7 +87,7 @@ def files_of(store: Store, skipped: Sequence[str]) -> Files:
             schema = columns_of(store, path)
             if "uid" in schema.names:
                 files.documents[path] = schema
-            elif not path.startswith(("legs/", "stages/")):
+            elif not path.startswith(("partitions/", "stages/")):
                 files.tables[path] = schema
         elif path.removesuffix(".gz").removesuffix(".zst").endswith(TEXTS):
             files.texts.append(path)

@@ -312,11 +312,11 @@ class Takedown:
     def between(self, parts: Container[str]) -> list[str]:
         """All that lies between stages of partitions that held one of the documents, and data that thresholds are tuned
         by, which comes first: it is known by the partitions."""
-        paths = sorted(self.store.files("legs"))
+        paths = sorted(self.store.files("partitions"))
         of_parts = [path for path in paths if key_of_part(path) in parts]
-        legs = {path.split("/")[1] for path in of_parts}
-        rules = [path for path in paths if path.endswith("/rules.json") and path.split("/")[1] in legs]
-        surveys = [path for path in paths if path.endswith("/survey.json") and legs]
+        segments = {path.split("/")[1] for path in of_parts}
+        rules = [path for path in paths if path.endswith("/rules.json") and path.split("/")[1] in segments]
+        surveys = [path for path in paths if path.endswith("/survey.json") and segments]
         return [*rules, *surveys, *of_parts]
 
     def answered(self, uids: Array) -> set[str]:

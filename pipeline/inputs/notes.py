@@ -90,7 +90,7 @@ def gone_since(inputs: Mapping[str, Inputs], store: Store, journal: Journal) -> 
     """By source: files that the last run in this folder read and that are no longer among the inputs."""
     gone = {}
     for name, taken in inputs.items():
-        path = f"legs/{name}/manifest.json"
+        path = f"partitions/{name}/manifest.json"
         # a damaged manifest is written anew
         manifest: Manifest | None = store.read_json_if_whole(path) if journal.is_as_written(path) else None
         parts = manifest["parts"] if manifest else []

@@ -1,7 +1,7 @@
-"""One document's whole story: where it was read, each leg it passed, what every stage said of it, and where it was
+"""One document's whole story: where it was read, each segment it passed, what every stage said of it, and where it was
 written.
 
-Only the column of uids is read to find it; then the one row group that it lies in. A later leg is searched only in the
+Only the column of uids is read to find it; then the one row group that it lies in. A later segment is searched only in the
 parts that come from one where the document was found.
 """
 
@@ -15,17 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.pipeline.formatting import as_hex, one_line, uids_meant
-from gristmill.pipeline.look.legs import PartName, legs_of, parents, row_of, sinks_of, url_of
 from gristmill.pipeline.look.records import (
     DroppedRow,
-    LegManifest,
     PartFiles,
     ReadRunRecord,
     RejectRow,
+    SegmentManifest,
     UidRow,
     VerdictRow,
 )
 from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
+from gristmill.pipeline.look.segments import PartName, parents, row_of, segments_of, sinks_of, url_of
 from gristmill.pipeline.look.why import why_it_went
 from gristmill.pipeline.report_data.documents import Row, Value
 from gristmill.pipeline.report_data.rejects import Held
@@ -51,7 +51,7 @@ class FileSpan:
 class Passage:
     """A part in which the document lies, and the signals that it got there."""
 
-    leg: str
+    segment: str
     part: str
     file: str
     row: int
@@ -129,13 +129,13 @@ def history(out: str, uid: int | str | None = None, url: str | None = None, id: 
         raise ValueError("history wants a uid, a URL or an id, one of them")
     folder = Folder.open(out)
     run = RecordedRun.of(folder.json_as("run.json", ReadRunRecord))
-    legs = legs_of(folder, run)
+    segments = segments_of(folder, run)
     if uid is not None:
-        return of_uid(folder, run, legs, uid)
+        return of_uid(folder, run, segments, uid)
     column, value = ("url", url) if url is not None else ("id", id or "")
-    uids = with_value(folder, run, legs, column, value)
+    uids = with_value(folder, run, segments, column, value)
     if uids:
-        story = follow(folder, run, legs, uids[0])
+        story = follow(folder, run, segments, uids[0])
         setattr(story, f"same_{column}", [f"{other:016x}" for other in uids[1:]])
         return story
     for stage, row in rejected(folder, run, pc.field(column) == value, column=column):
@@ -147,12 +147,14 @@ def history(out: str, uid: int | str | None = None, url: str | None = None, id: 
 # --- finding it -------------------------------------------------------------------------------------------------------
 
 
-def with_value(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], column: str, value: str) -> list[int]:
+def with_value(
+    folder: Folder, run: RecordedRun, segments: Sequence[SegmentManifest], column: str, value: str
+) -> list[int]:
     """uids of the documents that have it in this column, those that were dropped too."""
     where = pc.field(column) == value
     uids: dict[int, None] = {}
-    for leg in legs:
-        for part in leg["parts"]:
+    for segment in segments:
+        for part in segment["parts"]:
             files = [part["files"]["documents"]] if "documents" in part["files"] else sinks_of(part)[:1]
             for path in files if not parents(part) else []:
                 if {"uid", column} <= folder.columns(path):
@@ -191,7 +193,7 @@ def refused(stage: str, row: RejectRow, run: RecordedRun) -> Story:
 # --- following one document ------------------------------------------------------------------------------------------
 
 
-def of_uid(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], uid: int | str) -> Story:
+def of_uid(folder: Folder, run: RecordedRun, segments: Sequence[SegmentManifest], uid: int | str) -> Story:
     """The story of a document by its uid, as a number or as people write it."""
     readings = [uid] if isinstance(uid, int) else uids_meant(uid)
     stories, missing = (
@@ -200,7 +202,7 @@ def of_uid(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], uid: i
     )
     for reading in readings:
         try:
-            stories.append(follow(folder, run, legs, reading))
+            stories.append(follow(folder, run, segments, reading))
         except NotFound as error:
             missing.append(str(error))
     if len(stories) > 1:
@@ -211,42 +213,46 @@ def of_uid(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], uid: i
     return stories[0]
 
 
-def follow(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], uid: int, key: str | None = None) -> Story:
+def follow(
+    folder: Folder, run: RecordedRun, segments: Sequence[SegmentManifest], uid: int, key: str | None = None
+) -> Story:
     """The story of a document; whoever knows the part in which it was read names it, and no other is searched."""
     story = Story(as_hex(uid))
-    rows: dict[PartName, int] = {}  # the document's row, by leg and part
-    for leg in legs:
+    rows: dict[PartName, int] = {}  # the document's row, by segment and part
+    for segment in segments:
         if story.verdicts and story.verdicts[-1].verdict != "kept":
             break  # a global stage still has a row for it, beside those that it judged
-        for part in leg["parts"]:
+        for part in segment["parts"]:
             above = parents(part)
             if (above and not above & rows.keys()) or (key is not None and part["key"] != key):
                 continue
-            home = part.get("from") or leg["leg"]
+            home = part.get("from") or segment["segment"]
             # A global stage that changes texts writes its parts again.
-            rewritten = "documents" in part["files"] or home == leg["leg"]
+            rewritten = "documents" in part["files"] or home == segment["segment"]
             row = row_of(folder, part, uid) if rewritten else rows.get((home, part["key"]))
             if row is None:
                 rows.pop((home, part["key"]), None)  # rows of later stages lie beside what was rewritten
                 continue
-            rows[leg["leg"], part["key"]] = rows[home, part["key"]] = row
-            pass_through(folder, run, leg, part, row, story)
+            rows[segment["segment"], part["key"]] = rows[home, part["key"]] = row
+            pass_through(folder, run, segment, part, row, story)
             if part.get("from"):  # a global stage
-                story.clusters += cluster_of(folder, legs, leg, story)
+                story.clusters += cluster_of(folder, segments, segment, story)
             break
     for stage, reject in rejected(folder, run, pc.field("uid") == pa.scalar(uid, pa.uint64()), key):
         if not story.passages:
             story = refused(stage, reject, run)
-        elif story.verdicts[-1].verdict == "kept":  # quarantined: it is in no file of the leg that failed on it
+        elif story.verdicts[-1].verdict == "kept":  # quarantined: it is in no file of the segment that failed on it
             story.verdicts += refused(stage, reject, run).verdicts
     if not story.verdicts:
         raise NotFound(
-            f"no document {as_hex(uid)} in this run: not in its {len(legs)} legs, and not in what its stages rejected"
+            f"no document {as_hex(uid)} in this run: not in its {len(segments)} segments, and not in what its stages rejected"
         )
     return story
 
 
-def pass_through(folder: Folder, run: RecordedRun, leg: LegManifest, part: PartFiles, row: int, story: Story) -> None:
+def pass_through(
+    folder: Folder, run: RecordedRun, segment: SegmentManifest, part: PartFiles, row: int, story: Story
+) -> None:
     """Add to a story what one part knows of the document in its row."""
     files = part["files"]
     document = folder.row(files["documents"], row) if "documents" in files else {}
@@ -269,14 +275,14 @@ def pass_through(folder: Folder, run: RecordedRun, leg: LegManifest, part: PartF
     shown = {name: as_signal(name, value) for name, value in columns.items() if is_signal(name)}
     signals = {name: value for name, value in shown.items() if name not in before or before[name] != value}
     file = files.get("documents") or files.get("verdicts") or ""
-    story.passages.append(Passage(leg["leg"], part["key"], file, row, signals))
+    story.passages.append(Passage(segment["segment"], part["key"], file, row, signals))
     if not story.verdicts and story.source is not None:
         story.read_from = spans_of(part, story)
         story.verdicts.append(Judgement(story.source, "kept"))
-    story.verdicts += judgements(run, leg, verdict)
+    story.verdicts += judgements(run, segment, verdict)
     if not verdict["kept"]:
-        story.why = why_it_went(folder, leg["leg"], part["key"], files["verdicts"], row)
-    story.written += [*written(folder, run, leg, part, story)]
+        story.why = why_it_went(folder, segment["segment"], part["key"], files["verdicts"], row)
+    story.written += [*written(folder, run, segment, part, story)]
 
 
 def is_signal(column: str) -> bool:
@@ -316,11 +322,11 @@ def spans_of(part: PartFiles, story: Story) -> list[FileSpan]:
     ]
 
 
-def judgements(run: RecordedRun, leg: LegManifest, verdict: VerdictRow) -> list[Judgement]:
-    """One for each stage of a leg, up to the one that dropped the document."""
+def judgements(run: RecordedRun, segment: SegmentManifest, verdict: VerdictRow) -> list[Judgement]:
+    """One for each stage of a segment, up to the one that dropped the document."""
     readers = {stage.name for stage in run.readers}
     passed: list[Judgement] = []
-    for stage in (name for name in leg["stages"] if name not in readers):
+    for stage in (name for name in segment["stages"] if name not in readers):
         if not verdict["kept"] and stage == verdict["stage"]:
             break
         passed.append(Judgement(stage, "kept"))
@@ -330,10 +336,12 @@ def judgements(run: RecordedRun, leg: LegManifest, verdict: VerdictRow) -> list[
     return passed
 
 
-def written(folder: Folder, run: RecordedRun, leg: LegManifest, part: PartFiles, story: Story) -> Iterator[Written]:
-    """Files of sinks in this leg that the document reached, and its row there."""
+def written(
+    folder: Folder, run: RecordedRun, segment: SegmentManifest, part: PartFiles, story: Story
+) -> Iterator[Written]:
+    """Files of sinks in this segment that the document reached, and its row there."""
     passed = {verdict.stage for verdict in story.verdicts if verdict.verdict == "kept"}
-    for sink in (name for name in leg["stages"] if run.stage(name).kind == "sink" and name in passed):
+    for sink in (name for name in segment["stages"] if run.stage(name).kind == "sink" and name in passed):
         file = part["files"].get(f"sink/{sink}")
         if file is None:
             continue
@@ -343,7 +351,9 @@ def written(folder: Folder, run: RecordedRun, leg: LegManifest, part: PartFiles,
             yield Written(sink, file, int(rows[0]))
 
 
-def cluster_of(folder: Folder, legs: Sequence[LegManifest], leg: LegManifest, story: Story) -> list[Cluster]:
+def cluster_of(
+    folder: Folder, segments: Sequence[SegmentManifest], segment: SegmentManifest, story: Story
+) -> list[Cluster]:
     """The documents that went with this one, where a detail names the one that stayed by its uid in hex."""
     last = story.verdicts[-1]
     named = [word.strip(".,;:()[]") for word in (last.detail or "").split()]
@@ -356,7 +366,7 @@ def cluster_of(folder: Folder, legs: Sequence[LegManifest], leg: LegManifest, st
         return []
     dropped: list[str] = []
     reason = ""
-    for part in leg["parts"]:
+    for part in segment["parts"]:
         if "verdicts" not in part["files"]:
             continue
         naming = pc.match_substring(pc.field("detail"), kept)
@@ -365,8 +375,8 @@ def cluster_of(folder: Folder, legs: Sequence[LegManifest], leg: LegManifest, st
             reason = row["reason"]
     if not dropped:
         return []
-    url = story.url if kept == story.uid else url_of(folder, legs, leg, int(kept, 16))
-    return [Cluster(leg["leg"], reason, kept, len(dropped) + 1, sorted(dropped)[:SHOWN], url)]
+    url = story.url if kept == story.uid else url_of(folder, segments, segment, int(kept, 16))
+    return [Cluster(segment["segment"], reason, kept, len(dropped) + 1, sorted(dropped)[:SHOWN], url)]
 
 
 def is_hex(word: str) -> bool:

@@ -146,15 +146,15 @@ class VerdictRow(TypedDict, total=False):
     detail: str | None
 
 
-# --- legs/LEG/ --------------------------------------------------------------------------------------------------------
+# --- partitions/LEG/ --------------------------------------------------------------------------------------------------------
 
-# Where the documents of a part came from: a stretch of an input file, or a part of an earlier leg.
+# Where the documents of a part came from: a stretch of an input file, or a part of an earlier segment.
 PartFiles = TypedDict(
     "PartFiles",
     {
         "key": str,
         "source": str,
-        "from": NotRequired[str | None],  # the leg beside whose documents the rows of a global stage lie
+        "from": NotRequired[str | None],  # the segment beside whose documents the rows of a global stage lie
         "inputs": NotRequired[Sequence[PartInput]],
         "rows": int,
         "kept": int,
@@ -164,10 +164,10 @@ PartFiles = TypedDict(
 """A part in a manifest."""
 
 
-class LegManifest(TypedDict):
-    """legs/LEG/manifest.json, of a leg or of a global stage."""
+class SegmentManifest(TypedDict):
+    """partitions/LEG/manifest.json, of a segment or of a global stage."""
 
-    leg: str
+    segment: str
     stages: list[str]
     parts: list[PartFiles]
     feeds: NotRequired[list[str]]

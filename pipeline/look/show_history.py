@@ -25,7 +25,9 @@ def render_history(story: Story) -> RenderableType:
     parts: list[RenderableType] = [head, grid("", ("", ""), iter([*facts, *read, *others]), 2)]
     parts += [
         Text(),
-        grid("Legs", ("leg", "part", "row", "signals"), (passage_row(passage) for passage in story.passages), 4),
+        grid(
+            "Segments", ("segment", "part", "row", "signals"), (passage_row(passage) for passage in story.passages), 4
+        ),
     ]
     verdicts = (
         (verdict.stage, verdict.verdict, verdict.reason or "", verdict.detail or "") for verdict in story.verdicts
@@ -71,7 +73,7 @@ def end_of(span: FileSpan) -> str:
 
 def passage_row(passage: Passage) -> Sequence[object]:
     signals = ", ".join(f"{name}={signal_text(value)}" for name, value in passage.signals.items())
-    return (passage.leg, passage.part, passage.row, signals)
+    return (passage.segment, passage.part, passage.row, signals)
 
 
 def signal_text(value: object) -> str:

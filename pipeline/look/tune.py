@@ -1,6 +1,6 @@
 """`gristmill tune`: what another threshold would keep and drop, answered from stored signals.
 
-The rules of a leg are held against its signals twice, as they were and as they would be; no text is read but that of
+The rules of a segment are held against its signals twice, as they were and as they would be; no text is read but that of
 the few documents that are shown.
 """
 
@@ -27,7 +27,6 @@ from rich.text import Text
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_number, as_share, one_line, plain
 from gristmill.pipeline.json_types import JSON
-from gristmill.pipeline.leg.bound_rule import BROKE, KEPT, BoundRule, RuleOutcome, outcome_of
 from gristmill.pipeline.look.run_folder import by_size, grid
 from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.processes import cores_here
@@ -36,6 +35,7 @@ from gristmill.pipeline.store.partitions import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.run_records import RunRecord, SegmentRules, rules_by_segment
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.tasks.bound_rule import BROKE, KEPT, BoundRule, RuleOutcome, outcome_of
 from gristmill.stages.stage import Rule
 
 PREVIEW = 400
@@ -84,7 +84,7 @@ class KeptCounts:
 class Tuning:
     """The answer."""
 
-    leg: str
+    segment: str
     changes: list[Change]
     where: dict[str, str] = field(default_factory=dict)  # values of signals: only these documents are counted
     sources: dict[str, KeptCounts] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class _PartAnswer:
 
 
 def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | None = None, where: str = "") -> Tuning:
-    """What STAGE.FIELD=VALUE would do, one or several of the same leg; `where` to documents of a cell alone."""
+    """What STAGE.FIELD=VALUE would do, one or several of the same segment; `where` to documents of a cell alone."""
     try:
         conditions = conditions_of(where)
     except ValueError as error:
@@ -136,10 +136,10 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
     rules = rules_by_segment(store)
     if not rules and record["recipe"].get("keep") == "nothing":
         raise RecipeError(f"{out}: the run kept no signals (`keep: nothing`); run the recipe with `keep: signals`")
-    legs, changes = _changed(rules, settings, [entry["name"] for entry in record["stages"]])
+    segments, changes = _changed(rules, settings, [entry["name"] for entry in record["stages"]])
     changed = {c.stage for c in changes}
-    answer = Tuning(", ".join(leg.name for leg in legs), changes, conditions)
-    work = [(leg, part) for leg in legs for part in leg.parts]
+    answer = Tuning(", ".join(segment.name for segment in segments), changes, conditions)
+    work = [(segment, part) for segment in segments for part in segment.parts]
     with ThreadPoolExecutor(threads or cores_here()) as pool:
         parts = list(
             pool.map(lambda pair: _ask(store, pair[1], pair[0].before, pair[0].after, samples, conditions), work)
@@ -150,21 +150,21 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
         answer.drops_after = dict(Counter(answer.drops_after) + of_part.after)
     for side in ("dropped", "kept"):
         every = [
-            (moved, leg, part)
-            for (leg, part), of_part in zip(work, parts, strict=True)
+            (moved, segment, part)
+            for (segment, part), of_part in zip(work, parts, strict=True)
             for moved in of_part.moved
             if moved.side == side
         ]
-        for moved, leg, part in sorted(every, key=lambda item: item[0].uid)[:samples]:
-            changed_rule = next(d for d in leg.after if d.rule.called in changed)
+        for moved, segment, part in sorted(every, key=lambda item: item[0].uid)[:samples]:
+            changed_rule = next(d for d in segment.after if d.rule.called in changed)
             answer.moved.append(_with_text(store, part, changed_rule, moved))
     answer.sources = dict(sorted(answer.sources.items()))
     return answer
 
 
 @dataclass(frozen=True)
-class _Leg:
-    """A leg's parts, and its rules as they were and as they would be."""
+class _Segment:
+    """A segment's parts, and its rules as they were and as they would be."""
 
     name: str
     parts: list[Partition]
@@ -173,12 +173,12 @@ class _Leg:
 
 
 def _changed(
-    rules_of_legs: dict[str, SegmentRules], settings: Sequence[str], others: Collection[str]
-) -> tuple[list[_Leg], list[Change]]:
-    """The legs that are meant: every one that has a changed rule. Sources that have not joined yet have legs of their
+    rules_of_segments: dict[str, SegmentRules], settings: Sequence[str], others: Collection[str]
+) -> tuple[list[_Segment], list[Change]]:
+    """The segments that are meant: every one that has a changed rule. Sources that have not joined yet have segments of their
     own, and beside a rule that all of them pass some may have rules that are theirs alone."""
-    legs = {name: tuple(map(BoundRule.of, data.rules)) for name, data in rules_of_legs.items()}
-    rules = {d.rule.called: d.rule for deciding in legs.values() for d in deciding}
+    segments = {name: tuple(map(BoundRule.of, data.rules)) for name, data in rules_of_segments.items()}
+    rules = {d.rule.called: d.rule for deciding in segments.values() for d in deciding}
     names = ", ".join(rules) or "none"
     new: dict[str, Rule] = {}
     changes = []
@@ -197,18 +197,18 @@ def _changed(
             )
         new[stage], change = _with_setting(new.get(stage, rules[stage]), stage, path, _read(value, setting), setting)
         changes.append(change)
-    homes = {name: {d.rule.called for d in deciding} & new.keys() for name, deciding in legs.items()}
+    homes = {name: {d.rule.called for d in deciding} & new.keys() for name, deciding in segments.items()}
     if not any(changed == new.keys() for changed in homes.values()):
         several = ", ".join(name for name, changed in homes.items() if changed)
-        raise RecipeError(f"these rules lie in different legs ({several}); ask for one leg at a time")
+        raise RecipeError(f"these rules lie in different segments ({several}); ask for one segment at a time")
     return [
-        _Leg(
+        _Segment(
             name,
-            list(rules_of_legs[name].parts),
+            list(rules_of_segments[name].parts),
             deciding,
             tuple(dataclasses.replace(d, rule=new.get(d.rule.called, d.rule)) for d in deciding),
         )
-        for name, deciding in legs.items()
+        for name, deciding in segments.items()
         if homes[name]
     ], changes
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.report_data.documents import Row
 from gristmill.pipeline.report_data.histograms import CutEntry, SurveyRecord
@@ -16,18 +15,19 @@ from gristmill.pipeline.report_data.rejects import CANNOT_ASK, SIGNS, Held, Open
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.run_records import SegmentRules
 from gristmill.pipeline.store.serialize import read_as
+from gristmill.pipeline.tasks.bound_rule import BoundRule
 
 
-def why_it_went(folder: Folder, leg: str, key: str, verdicts: str, row: int) -> list[Held]:
-    """Every reason that held of a document that a leg's rules took, as the verdicts have it, with numbers as far as
+def why_it_went(folder: Folder, segment: str, key: str, verdicts: str, row: int) -> list[Held]:
+    """Every reason that held of a document that a segment's rules took, as the verdicts have it, with numbers as far as
     they can be had.
 
     A rule from a file of the user's own is not run again here: its numbers are those of the survey.
     """
     reasons = stored_reasons(folder, verdicts, row)
-    if not any(reasons.values()) or not folder.has(f"legs/{leg}/rules.json"):
+    if not any(reasons.values()) or not folder.has(f"partitions/{segment}/rules.json"):
         return [Held(stage, reason) for stage, of_stage in reasons.items() for reason in of_stage]
-    rules = read_as(SegmentRules, folder.json(f"legs/{leg}/rules.json"))
+    rules = read_as(SegmentRules, folder.json(f"partitions/{segment}/rules.json"))
     part = next((part for part in rules.parts if part.key == key), None)
     cuts = cuts_of(folder)
     opened: Opened = lambda path: folder.fs.open(folder.full(path), "rb")  # noqa: E731
@@ -49,7 +49,7 @@ def why_it_went(folder: Folder, leg: str, key: str, verdicts: str, row: int) -> 
 
 
 def stored_reasons(folder: Folder, verdicts: str, row: int) -> dict[str, list[str]]:
-    """For each rule of a leg, in their order, the reasons that held of a document."""
+    """For each rule of a segment, in their order, the reasons that held of a document."""
     opened: Opened = lambda path: folder.fs.open(folder.full(path), "rb")  # noqa: E731
     with opened(verdicts) as file:
         schema = pq.read_schema(file)
@@ -66,11 +66,11 @@ def stored_reasons(folder: Folder, verdicts: str, row: int) -> dict[str, list[st
 
 
 def cuts_of(folder: Folder) -> list[CutEntry]:
-    """The thresholds that the survey of a run found, each once: where sources have legs of their own, a rule that they
+    """The thresholds that the survey of a run found, each once: where sources have segments of their own, a rule that they
     share is in each."""
     cuts: list[CutEntry] = []
-    for leg in folder.names("legs"):
-        path = f"legs/{leg}/survey.json"
+    for segment in folder.names("partitions"):
+        path = f"partitions/{segment}/survey.json"
         if folder.has(path):
             try:
                 cuts += folder.json_as(path, SurveyRecord).get("cuts") or []

@@ -1,4 +1,4 @@
-"""Recipe to plan: which stages run together as a leg, which signals they need, and checks of their order.
+"""Recipe to plan: which stages run together as a segment, which signals they need, and checks of their order.
 
 From outside: `plan.make_plan`.
 """

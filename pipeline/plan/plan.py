@@ -109,11 +109,11 @@ class GlobalNode:
 
     def fingerprint(self, recipe: Recipe) -> str:
         stage = identity_of(self.step, may_hold_pdf(recipe, None)).fingerprint
-        return fingerprint.digest([stage, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("flow")])
+        return fingerprint.digest([stage, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("shuffle")])
 
     def made_of(self, recipe: Recipe) -> MadeOf:
         """What is in this fingerprint, by name."""
-        return made_of([identity_of(self.step, may_hold_pdf(recipe, None))], ["flow"])
+        return made_of([identity_of(self.step, may_hold_pdf(recipe, None))], ["shuffle"])
 
 
 @dataclass(frozen=True)
@@ -320,11 +320,11 @@ def _writes(segment: Segment) -> bool:
     return bool(segment.steps) and isinstance(segment.steps[-1].stage, Sink)
 
 
-def in_one_order(legs: Sequence[Sequence[str]]) -> list[str]:
-    """Names of stages, each once; of those that nothing orders, the one that was named first. Legs come in an order of
+def in_one_order(segments: Sequence[Sequence[str]]) -> list[str]:
+    """Names of stages, each once; of those that nothing orders, the one that was named first. Segments come in an order of
     work."""
     before: dict[str, set[str]] = {}
-    for names in legs:
+    for names in segments:
         for place, name in enumerate(names):
             before.setdefault(name, set()).update(names[:place])
     order: dict[str, None] = {}

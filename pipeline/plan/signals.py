@@ -2,7 +2,7 @@
 
 A recipe names rules; the stages that measure what they need are put in before them, once for all rules that look at the
 same text. A rewrite makes a new version of the text: what was measured on the old one is measured again if a later rule
-asks for it, and stale token columns, which hold what was masked since, are not passed to sinks. Within a leg, both
+asks for it, and stale token columns, which hold what was masked since, are not passed to sinks. Within a segment, both
 versions are kept: `words@c4_lines` is the signal, and `text@c4_lines` the text, as they were before `c4_lines`.
 """
 
@@ -239,11 +239,11 @@ class _Walk:
         return Step(kind(**settings), address, step.folder, step.line, step.at_once)
 
 
-# --- versions of the text inside a leg -------------------------------------------------------------------------------
+# --- versions of the text inside a segment -------------------------------------------------------------------------------
 
 
 def measured_again(steps: Sequence[Step]) -> dict[str, list[str]]:
-    """For each rewrite of a leg, the signals of which the values before it are kept beside those after it."""
+    """For each rewrite of a segment, the signals of which the values before it are kept beside those after it."""
     again = {}
     for place, step in enumerate(steps):
         if isinstance(step.stage, Rewrite):
@@ -255,7 +255,7 @@ def measured_again(steps: Sequence[Step]) -> dict[str, list[str]]:
 
 
 def texts_kept(steps: Sequence[Step], decided: Sequence[Step]) -> list[str]:
-    """Rewrites of a leg before which a rule looks at the text that they change; that text is kept, so that a reject
+    """Rewrites of a segment before which a rule looks at the text that they change; that text is kept, so that a reject
     shows it."""
     first = min((place for place, step in enumerate(steps) if step in decided), default=len(steps))
     return [step.called for place, step in enumerate(steps) if isinstance(step.stage, Rewrite) and place > first]
@@ -273,7 +273,7 @@ def seen_by(steps: Sequence[Step], decided: Sequence[Step], rule: Step) -> tuple
     return columns, [f"text@{rewrite}" for rewrite in later if rewrite in kept]
 
 
-# --- where legs are cut ----------------------------------------------------------------------------------------------
+# --- where segments are cut ----------------------------------------------------------------------------------------------
 
 
 def pieces(steps: Sequence[Step]) -> list[tuple[Step, ...]]:

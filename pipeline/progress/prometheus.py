@@ -59,7 +59,7 @@ def families(facts: Progress) -> Iterator[tuple[str, str, Samples]]:
         ("workers", "Workers that were there when work began.", facts.workers),
         ("worker_deaths_total", "Workers that died; what they were at was sent again.", facts.deaths),
         ("alarms", "Alarms so far.", len(facts.alarms)),
-        ("documents_total", "Documents worked on by this process, once for each leg.", facts.documents),
+        ("documents_total", "Documents worked on by this process, once for each segment.", facts.documents),
         ("bytes_total", "Bytes of input worked on by this process.", facts.bytes),
     ):
         yield name, help, [({}, value)]
@@ -69,7 +69,7 @@ def families(facts: Progress) -> Iterator[tuple[str, str, Samples]]:
     yield "tasks_total", "Tasks finished by this process, by kind.", tasks
     begun = [(node, node.parts) for node in facts.nodes if node.parts is not None]
     parts: Samples = [({"node": node.name}, parts) for node, parts in begun]
-    yield "node_parts", "Parts of a leg or global stage, once it has begun.", parts
+    yield "node_parts", "Parts of a segment or global stage, once it has begun.", parts
     done: Samples = [({"node": node.name}, parts if node.state == "done" else node.done) for node, parts in begun]
     yield "node_parts_done", "Of these, the parts that are done.", done
     yield from of_stages(facts)

@@ -1,7 +1,7 @@
 """What a run shows while it works: a live view on a terminal, a plain line a minute elsewhere, one JSON line an event
 with --json. And the table at its end.
 
-The live view has bars of legs and stages, speed, drops by reason, memory and time left. It is a function of the facts
+The live view has bars of segments and stages, speed, drops by reason, memory and time left. It is a function of the facts
 of a run and the size of the terminal. No line is wider than that, and there are no more lines than fit. Names and
 reasons may hold anything; what would steer a terminal is shown as an escape.
 """
@@ -34,7 +34,7 @@ REFRESH = 2  # times a second, on a terminal
 WIDEST, NARROWEST = 110, 30
 LONGEST_NAME = 24
 REASONS = 5
-AROUND = 10  # lines beside those of legs and stages
+AROUND = 10  # lines beside those of segments and stages
 BAR, HALF, REST, ASCII_BAR, ASCII_REST = "━", "╸", "─", "#", "-"
 CLEARLY = 0.1  # share of the text that a stage takes beyond its share of documents
 FEW = 0.05  # of the documents, where what a stage cuts from texts says more than why it drops them
@@ -185,7 +185,7 @@ def elapsed_in_words(seconds: float) -> str:
 
 
 def bars(facts: Progress, now: float, width: int, most: int, ascii_only: bool) -> list[Text]:
-    """A line for each leg and global stage; of more than fit, those around the ones at work."""
+    """A line for each segment and global stage; of more than fit, those around the ones at work."""
     nodes, (before, after) = around(facts.nodes, most)
     names = [plain(node.name) for node in nodes]
     doing = [doing_of(node) for node in nodes]

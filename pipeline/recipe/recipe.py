@@ -27,7 +27,7 @@ from gristmill.stages.stage import Global, Map, Reader, Sink, Stage
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # Of a run, which what a stage writes must not fall into.
-FOLDERS = ("ablations", "flow", "forgotten", "index", "journal", "legs", "logs", "shards", "stages", "summary")
+FOLDERS = ("ablations", "shuffle", "forgotten", "index", "journal", "partitions", "logs", "shards", "stages", "summary")
 A_NAME = "letters, digits, '-', '_' and '.', at most 100 and the first a letter or digit,"
 
 
@@ -153,7 +153,7 @@ class Step:
     address: str
     folder: Path
     line: int
-    at_once: bool = False  # nothing is kept of what comes before it: rules drop where they stand, and no leg is cut
+    at_once: bool = False  # nothing is kept of what comes before it: rules drop where they stand, and no segment is cut
 
     @property
     def called(self) -> str:

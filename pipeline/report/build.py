@@ -1,4 +1,4 @@
-"""report.html from run.json, what each stage reported, and the survey of each leg. Crawled text in it is hostile: see
+"""report.html from run.json, what each stage reported, and the survey of each segment. Crawled text in it is hostile: see
 `sections.environment`."""
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class StagePage:
     settings: list[tuple[str, str]]
     drops: Markup | None
     samples: list[tuple[str, list[SampleDocument]]]
-    stays: list[SampleDocument]  # documents that all rules of its leg keep
+    stays: list[SampleDocument]  # documents that all rules of its segment keep
     sections: list[Section]
     topics: list[str]  # where else the page tells of it
     not_shown: list[str]  # what the report lacks, and why
@@ -86,7 +86,7 @@ def build_report(out: str, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
     """The text of report.html for an output folder; the caller writes it."""
     folder = Folder.open(out)
     record = record_in(folder)
-    paths = [path for name in folder.names("legs") if folder.has(path := f"legs/{name}/survey.json")]
+    paths = [path for name in folder.names("partitions") if folder.has(path := f"partitions/{name}/survey.json")]
     surveys = [folder.json_as(path, SurveyRecord) for path in paths]
     reports = reports_of(folder, record, kind=None)
     # The page of a run of an older version has no sliders.
@@ -95,11 +95,11 @@ def build_report(out: str, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
 
 
 def in_order(record: ReadRunRecord, surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
-    """Legs as their first rules come in the run."""
+    """Segments as their first rules come in the run."""
     place = {entry["name"]: number for number, entry in enumerate(record.get("stages") or [])}
     return sorted(
         surveys,
-        key=lambda survey: (min((place.get(name, 0) for name in survey["rules"]), default=0), survey["leg"]),
+        key=lambda survey: (min((place.get(name, 0) for name in survey["rules"]), default=0), survey["segment"]),
     )
 
 

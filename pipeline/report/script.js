@@ -3,7 +3,7 @@
 (() => {
   const given = document.getElementById("what-if-data");
   if (!given) return;
-  const { legs, where } = JSON.parse(given.textContent);
+  const { segments, where } = JSON.parse(given.textContent);
   const panel = document.getElementById("answer");
   const number = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
   const phone = window.matchMedia("(max-width: 40rem)");
@@ -11,7 +11,7 @@
 
   const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const sum = (values) => values.reduce((all, value) => all + value, 0);
-  const edgeOf = (leg, cut, at) => leg.signals[cut.signal].edges[at];
+  const edgeOf = (segment, cut, at) => segment.signals[cut.signal].edges[at];
   const goes = (cut, bin, at) => bin !== OUT_OF_REACH && (cut.side === "low" ? bin <= at : bin > at);
   const taken = (cut, counts, at) => sum(counts.filter((_, bin) => goes(cut, bin, at)));
   const shown = (value) => (Number.isInteger(value) ? number.format(value) : String(value));
@@ -22,29 +22,29 @@
   };
   // Three digits of what is estimated, with a sign before them; all digits of what is counted.
   const rough = (value) => { const unit = 10 ** Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1)) - 2); return Math.round(value / unit) * unit; };
-  const amount = (leg, value) => (leg.tokens ? "~" + number.format(rough(value)) : number.format(Math.round(value)));
-  const change = (leg, value) => (leg.tokens ? signed(rough(value)) : signed(Math.round(value)));
+  const amount = (segment, value) => (segment.tokens ? "~" + number.format(rough(value)) : number.format(Math.round(value)));
+  const change = (segment, value) => (segment.tokens ? signed(rough(value)) : signed(Math.round(value)));
 
-  for (const leg of legs) {
-    leg.position = leg.cuts.map((cut) => cut.at);
-    leg.gone = bytesOf(leg.sample.gone);
-    leg.bins = leg.sample.bins.map(bytesOf);
-    leg.group = leg.sample.groups.flatMap((rows, group) => Array(rows).fill(group));
-    leg.called = leg.tokens ? "tokens" : leg.weight;
-    if (leg.tokens) { // what documents weigh, as tokens
-      leg.tokens.forEach((each, group) => {
-        leg.stay[group][1] *= each;
-        for (const cut of leg.cuts) { cut.free[group][1] *= each; cut.weights[group] = cut.weights[group].map((weight) => weight * each); }
+  for (const segment of segments) {
+    segment.position = segment.cuts.map((cut) => cut.at);
+    segment.gone = bytesOf(segment.sample.gone);
+    segment.bins = segment.sample.bins.map(bytesOf);
+    segment.group = segment.sample.groups.flatMap((rows, group) => Array(rows).fill(group));
+    segment.called = segment.tokens ? "tokens" : segment.weight;
+    if (segment.tokens) { // what documents weigh, as tokens
+      segment.tokens.forEach((each, group) => {
+        segment.stay[group][1] *= each;
+        for (const cut of segment.cuts) { cut.free[group][1] *= each; cut.weights[group] = cut.weights[group].map((weight) => weight * each); }
       });
-      leg.sample.weights = leg.sample.weights.map((weight, row) => weight * leg.tokens[leg.group[row]]);
+      segment.sample.weights = segment.sample.weights.map((weight, row) => weight * segment.tokens[segment.group[row]]);
     }
   }
 
   // One threshold moved: exact, from counts of what all else keeps.
-  function exact(leg, k) {
-    const cut = leg.cuts[k];
-    return leg.sources.map((_, group) => {
-      const side = (counts) => sum(counts.filter((_, bin) => !goes(cut, bin, leg.position[k])));
+  function exact(segment, k) {
+    const cut = segment.cuts[k];
+    return segment.sources.map((_, group) => {
+      const side = (counts) => sum(counts.filter((_, bin) => !goes(cut, bin, segment.position[k])));
       return {
         documents: cut.free[group][0] + side(cut.documents[group]), documentsError: 0,
         weight: cut.free[group][1] + side(cut.weights[group]), weightError: 0,
@@ -53,13 +53,13 @@
   }
 
   // Several at once: what is known of now, and by how much the sample changes; its error is that of the change, without what was counted whole.
-  function sampled(leg) {
-    const changes = leg.sources.map(() => ({ sum: 0, squares: 0, weight: 0, weightSquares: 0 }));
-    for (let row = 0; row < leg.group.length; row++) {
-      if (leg.gone[row]) continue;
-      const before = leg.cuts.every((cut, k) => !goes(cut, leg.bins[k][row], cut.at));
-      const after = leg.cuts.every((cut, k) => !goes(cut, leg.bins[k][row], leg.position[k]));
-      const change = after - before, weighed = change * leg.sample.weights[row], into = changes[leg.group[row]];
+  function sampled(segment) {
+    const changes = segment.sources.map(() => ({ sum: 0, squares: 0, weight: 0, weightSquares: 0 }));
+    for (let row = 0; row < segment.group.length; row++) {
+      if (segment.gone[row]) continue;
+      const before = segment.cuts.every((cut, k) => !goes(cut, segment.bins[k][row], cut.at));
+      const after = segment.cuts.every((cut, k) => !goes(cut, segment.bins[k][row], segment.position[k]));
+      const change = after - before, weighed = change * segment.sample.weights[row], into = changes[segment.group[row]];
       into.sum += change; into.squares += change * change; into.weight += weighed; into.weightSquares += weighed * weighed;
     }
     const grown = (sum, squares, rows, whole) => {
@@ -68,39 +68,39 @@
       return [whole * mean, whole * Math.sqrt(spread / rows * (1 - rows / whole))];
     };
     return changes.map((its, group) => {
-      const rows = leg.sample.groups[group], whole = leg.sample.sizes[group];
+      const rows = segment.sample.groups[group], whole = segment.sample.sizes[group];
       const [documents, documentsError] = grown(its.sum, its.squares, rows, whole);
       const [weight, weightError] = grown(its.weight, its.weightSquares, rows, whole);
-      return { documents: leg.stay[group][0] + documents, documentsError, weight: leg.stay[group][1] + weight, weightError };
+      return { documents: segment.stay[group][0] + documents, documentsError, weight: segment.stay[group][1] + weight, weightError };
     });
   }
 
-  const movedOf = (leg) => leg.cuts.map((_, k) => k).filter((k) => leg.position[k] !== leg.cuts[k].at);
+  const movedOf = (segment) => segment.cuts.map((_, k) => k).filter((k) => segment.position[k] !== segment.cuts[k].at);
 
-  function answerOf(leg) {
-    const moved = movedOf(leg);
-    if (moved.length === 0) return leg.stay.map(([documents, weight]) => ({ documents, weight, documentsError: 0, weightError: 0 }));
-    return moved.length === 1 ? exact(leg, moved[0]) : sampled(leg);
+  function answerOf(segment) {
+    const moved = movedOf(segment);
+    if (moved.length === 0) return segment.stay.map(([documents, weight]) => ({ documents, weight, documentsError: 0, weightError: 0 }));
+    return moved.length === 1 ? exact(segment, moved[0]) : sampled(segment);
   }
 
   // The rule as a recipe writes it. JSON is YAML.
-  function recipeLines(leg) {
+  function recipeLines(segment) {
     const rules = new Map();
-    for (const k of movedOf(leg)) {
-      const cut = leg.cuts[k];
-      if (!rules.has(cut.stage)) rules.set(cut.stage, structuredClone(leg.rules[cut.stage]));
+    for (const k of movedOf(segment)) {
+      const cut = segment.cuts[k];
+      if (!rules.has(cut.stage)) rules.set(cut.stage, structuredClone(segment.rules[cut.stage]));
       const way = cut.field.split("."), last = way.pop();
       let place = rules.get(cut.stage).settings;
       for (const step of way) place = place[step] ??= {};
-      place[last] = edgeOf(leg, cut, leg.position[k]);
+      place[last] = edgeOf(segment, cut, segment.position[k]);
     }
     return [...rules.values()].map(({ stage, settings }) => {
       const pairs = Object.entries(settings).map(([name, value]) => name + ": " + JSON.stringify(value));
       return "- " + stage + ": {" + pairs.join(", ") + "}";
     });
   }
-  const tuneLine = (leg) => ["gristmill tune " + where]
-    .concat(movedOf(leg).map((k) => leg.cuts[k].stage + "." + leg.cuts[k].field + "=" + edgeOf(leg, leg.cuts[k], leg.position[k]))).join(" ");
+  const tuneLine = (segment) => ["gristmill tune " + where]
+    .concat(movedOf(segment).map((k) => segment.cuts[k].stage + "." + segment.cuts[k].field + "=" + edgeOf(segment, segment.cuts[k], segment.position[k]))).join(" ");
 
   const element = (name, text, look) => {
     const made = document.createElement(name);
@@ -142,52 +142,52 @@
   };
   let restOpen = !phone.matches, moreOpen = false;
 
-  function render(leg) {
-    const moved = movedOf(leg);
+  function render(segment) {
+    const moved = movedOf(segment);
     panel.hidden = moved.length === 0;
     panel.replaceChildren();
     if (panel.hidden) return;
-    const answer = answerOf(leg), weighed = leg.weight !== null;
+    const answer = answerOf(segment), weighed = segment.weight !== null;
     const count = (before, after, error) => [
       [number.format(before), "n"],
       [number.format(Math.round(after)) + (error ? " \u00b1 " + number.format(Math.ceil(error)) : ""), "n", after],
       [signed(Math.round(after - before)), "n soft"],
     ];
     const weigh = (before, after, error) => [
-      [amount(leg, before), "n"],
-      [amount(leg, after) + (error ? " \u00b1 " + number.format(rough(Math.ceil(error))) : ""), "n", after],
-      [change(leg, after - before), "n soft"],
+      [amount(segment, before), "n"],
+      [amount(segment, after) + (error ? " \u00b1 " + number.format(rough(Math.ceil(error))) : ""), "n", after],
+      [change(segment, after - before), "n soft"],
     ];
-    const all = (pick) => sum(answer.map(pick)), now = (at) => sum(leg.stay.map((its) => its[at]));
+    const all = (pick) => sum(answer.map(pick)), now = (at) => sum(segment.stay.map((its) => its[at]));
     const wide = (pick) => Math.sqrt(sum(answer.map((its) => pick(its) ** 2)));
     const totals = [["documents", ...count(now(0), all((its) => its.documents), wide((its) => its.documentsError))]];
-    if (weighed) totals.push([leg.called, ...weigh(now(1), all((its) => its.weight), wide((its) => its.weightError))]);
+    if (weighed) totals.push([segment.called, ...weigh(now(1), all((its) => its.weight), wide((its) => its.weightError))]);
 
-    const rows = sum(leg.sample.groups), whole = sum(leg.sample.sizes);
+    const rows = sum(segment.sample.groups), whole = sum(segment.sample.sizes);
     const how = moved.length === 1 ? "One threshold moved, all documents counted."
       : rows === whole ? moved.length + " thresholds moved, all " + number.format(whole) + " documents counted."
       : moved.length + " thresholds moved, estimated from " + number.format(rows) + " of " + number.format(whole) + " documents; \u00b1 is one standard error.";
-    const about = [how, leg.until, leg.tokens ? "Tokens are estimated." : ""].filter(Boolean).join(" ");
+    const about = [how, segment.until, segment.tokens ? "Tokens are estimated." : ""].filter(Boolean).join(" ");
     const reset = element("button", "Put back");
     reset.type = "button";
     reset.addEventListener("click", () => {
-      leg.cuts.forEach((cut, k) => { leg.position[k] = cut.at; });
-      sliders.filter((its) => its.leg === leg).forEach(show);
-      render(leg);
+      segment.cuts.forEach((cut, k) => { segment.position[k] = cut.at; });
+      sliders.filter((its) => its.segment === segment).forEach(show);
+      render(segment);
     });
     const top = element("div", undefined, "top");
     top.append(element("h3", "What if"), reset);
     panel.append(top, tableOf("total", "What would stay", ["", "now", "then", "change"], totals));
 
-    const parts = [element("pre", recipeLines(leg).join("\n") + "\n\n# to see which documents: " + tuneLine(leg))];
-    if (leg.sources.length > 1) {
-      const order = leg.sources.map((_, group) => group);
-      const moves = answer.map((its, group) => Math.abs(its.documents - leg.stay[group][0]));
+    const parts = [element("pre", recipeLines(segment).join("\n") + "\n\n# to see which documents: " + tuneLine(segment))];
+    if (segment.sources.length > 1) {
+      const order = segment.sources.map((_, group) => group);
+      const moves = answer.map((its, group) => Math.abs(its.documents - segment.stay[group][0]));
       order.sort((one, other) => moves[other] - moves[one] || one - other);
-      const lines = order.map((group) => [leg.sources[group],
-        ...count(leg.stay[group][0], answer[group].documents, answer[group].documentsError),
-        ...(weighed ? weigh(leg.stay[group][1], answer[group].weight, answer[group].weightError) : [])]);
-      const heads = ["source", "documents now", "then", "change", ...(weighed ? [leg.called + " now", "then", "change"] : [])];
+      const lines = order.map((group) => [segment.sources[group],
+        ...count(segment.stay[group][0], answer[group].documents, answer[group].documentsError),
+        ...(weighed ? weigh(segment.stay[group][1], answer[group].weight, answer[group].weightError) : [])]);
+      const heads = ["source", "documents now", "then", "change", ...(weighed ? [segment.called + " now", "then", "change"] : [])];
       const scrolled = (table) => {
         const made = element("div", undefined, "scroll");
         made.append(table);
@@ -203,17 +203,17 @@
         parts.push(more);
       }
     }
-    const rest = folded(leg.sources.length > 1 ? "For the recipe, and by source" : "For the recipe", restOpen, ...parts);
+    const rest = folded(segment.sources.length > 1 ? "For the recipe, and by source" : "For the recipe", restOpen, ...parts);
     rest.addEventListener("toggle", () => { restOpen = rest.open; });
     panel.append(rest, element("p", about, "soft note"));
   }
 
   // All that hangs on a slider: its number, its line in the drawing, what is cut off, and what is said of it.
   function show(its) {
-    const { leg, k, cut } = its, at = leg.position[k], signal = leg.signals[cut.signal], value = signal.edges[at], place = signal.places[at];
-    const reach = sum(leg.reach.map(([documents]) => documents)), now = sum(leg.stay.map(([documents]) => documents));
+    const { segment, k, cut } = its, at = segment.position[k], signal = segment.signals[cut.signal], value = signal.edges[at], place = signal.places[at];
+    const reach = sum(segment.reach.map(([documents]) => documents)), now = sum(segment.stay.map(([documents]) => documents));
     const takes = taken(cut, cut.reached, at), alone = sum(cut.documents.map((counts) => taken(cut, counts, at)));
-    const then = sum(exact(leg, k).map(({ documents }) => documents));
+    const then = sum(exact(segment, k).map(({ documents }) => documents));
     its.range.value = Math.round(PLACES * place);
     its.typed.value = value;
     its.says.textContent = "takes " + (cut.side === "low" ? "below " : "above ") + shown(value) + ": " + number.format(takes)
@@ -229,10 +229,10 @@
   }
 
   const sliders = [...document.querySelectorAll("input[data-cut]")].map((range) => {
-    const leg = legs[range.dataset.leg], k = Number(range.dataset.cut), box = range.closest(".slider"), figure = box.closest("figure");
+    const segment = segments[range.dataset.segment], k = Number(range.dataset.cut), box = range.closest(".slider"), figure = box.closest("figure");
     const order = [...figure.querySelectorAll(".slider")].indexOf(box);
     return {
-      leg, k, cut: leg.cuts[k], range, typed: box.querySelector("[type=number]"), says: box.querySelector(".says"),
+      segment, k, cut: segment.cuts[k], range, typed: box.querySelector("[type=number]"), says: box.querySelector(".says"),
       moved: box.querySelector(".moved"), line: figure.querySelector(`[data-threshold="${order}"]`), shade: figure.querySelector(`rect[data-cut="${order}"]`),
     };
   });
@@ -240,12 +240,12 @@
   const KEYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -Infinity, End: Infinity };
 
   for (const its of sliders) {
-    const { leg, k, range, typed } = its, { edges, places } = leg.signals[its.cut.signal];
+    const { segment, k, range, typed } = its, { edges, places } = segment.signals[its.cut.signal];
     let dragged = false;
     const moveTo = (at) => {
-      leg.position[k] = Math.max(0, Math.min(edges.length - 1, at));
+      segment.position[k] = Math.max(0, Math.min(edges.length - 1, at));
       show(its);
-      render(leg);
+      render(segment);
     };
     range.value = Math.round(PLACES * places[its.cut.at]); // a browser may remember where it was
     typed.value = edges[its.cut.at];
@@ -253,21 +253,21 @@
     range.addEventListener("pointerdown", () => { dragged = true; });
     for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => { dragged = false; });
     range.addEventListener("input", () => {
-      const wanted = Number(range.value) / PLACES, at = nearest(places, wanted), before = leg.position[k];
+      const wanted = Number(range.value) / PLACES, at = nearest(places, wanted), before = segment.position[k];
       // A step by other means than a pointer goes to the next stop, however far that is.
       moveTo(at === before && !dragged ? before + Math.sign(wanted - places[before]) : at);
     });
     const step = (event, keys) => {
       if (!(event.key in keys) || event.altKey || event.ctrlKey || event.metaKey) return;
       event.preventDefault();
-      moveTo(leg.position[k] + keys[event.key]);
+      moveTo(segment.position[k] + keys[event.key]);
     };
     range.addEventListener("keydown", (event) => step(event, KEYS));
     typed.addEventListener("keydown", (event) => step(event, { ArrowDown: -1, ArrowUp: 1 }));
     typed.addEventListener("change", () => {
       const wanted = typed.value === "" ? NaN : Number(typed.value);
-      moveTo(Number.isNaN(wanted) ? leg.position[k] : nearest(edges, wanted));
-      if (!Number.isNaN(wanted) && edges[leg.position[k]] !== wanted) its.moved.textContent = shown(wanted) + " was not counted, the nearest is " + shown(edges[leg.position[k]]) + ". " + its.moved.textContent;
+      moveTo(Number.isNaN(wanted) ? segment.position[k] : nearest(edges, wanted));
+      if (!Number.isNaN(wanted) && edges[segment.position[k]] !== wanted) its.moved.textContent = shown(wanted) + " was not counted, the nearest is " + shown(edges[segment.position[k]]) + ". " + its.moved.textContent;
     });
   }
 

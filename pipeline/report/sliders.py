@@ -1,7 +1,7 @@
 """Histograms of what rules decide on, with sliders on their thresholds; and the data by which the page's script moves
 them.
 
-All numbers come from legs/NAME/survey.json (`gristmill.pipeline.report_data`), so they are `gristmill tune`'s: exact
+All numbers come from partitions/NAME/survey.json (`gristmill.pipeline.report_data`), so they are `gristmill tune`'s: exact
 for one threshold, from a sample for several at once.
 """
 
@@ -27,15 +27,15 @@ from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, S
 from gristmill.pipeline.report_data.survey import OTHERS
 
 BARS = 56
-PARTS_OF_DATA = ("leg", "weight", "sources", "reach", "stay", "rules", "sample")
+PARTS_OF_DATA = ("segment", "weight", "sources", "reach", "stay", "rules", "sample")
 PARTS_OF_CUT = ("stage", "field", "signal", "side", "value", "at", "free", "documents", "weights", "reached")
 PLACES = 10_000  # of a slider, which lies on the scale of its histogram
-NAMED = 4  # rules that a leg is called by; of more, the first and the last
+NAMED = 4  # rules that a segment is called by; of more, the first and the last
 
 
 def signal_sections(entry: StageEntry, surveys: Sequence[SurveyRecord]) -> list[Section]:
     """The histograms of a stage: of a rule, those of its thresholds; of a stage that measures, those of what it added
-    and no rule asks for. Each leg has its own; where several have the stage, it is said whose documents they are."""
+    and no rule asks for. Each segment has its own; where several have the stage, it is said whose documents they are."""
     name, kind = entry["name"], entry.get("kind")
     if kind == "rule":
         sections = [
@@ -56,7 +56,7 @@ def signal_sections(entry: StageEntry, surveys: Sequence[SurveyRecord]) -> list[
 
 
 def signals_added(added: set[str], surveys: Sequence[SurveyRecord]) -> list[tuple[SurveyRecord, Section]]:
-    """By leg."""
+    """By segment."""
     sections = []
     for survey in side_by_side([survey for survey in surveys if not added.isdisjoint(survey["signals"])]):
         signals, cuts = survey["signals"], survey["cuts"]
@@ -122,7 +122,7 @@ def thresholds_of(stage: str, number: int, survey: SurveyRecord) -> Markup:
         of_signal = [(k, cut) for k, cut in of_stage if cut["signal"] == name]
         signal = survey["signals"][name]
         sliders = [(k, slider(cut, signal, survey)) for k, cut in of_signal]
-        below = fragment(SLIDERS, {"leg": number, "places": PLACES, "sliders": sliders})
+        below = fragment(SLIDERS, {"segment": number, "places": PLACES, "sliders": sliders})
         identity = f"{number}-{of_signal[0][0]}"
         charts.append(histogram(chart_of(name, signal, [cut for _, cut in of_signal], identity, below)))
     return fragment('<div class="histograms">{{ charts }}</div>', {"charts": Markup("").join(charts)})
@@ -152,8 +152,8 @@ def alone_of(cut: CutCounts) -> int:
 SLIDERS = """\
 {% for k, cut in sliders %}
 <div class="slider">
-<input type="range" id="cut-{{ leg }}-{{ k }}" data-leg="{{ leg }}" data-cut="{{ k }}" min="0" max="{{ places }}" step="1" value="{{ cut.place }}" aria-valuetext="{{ cut.shown }}" disabled>
-<label for="cut-{{ leg }}-{{ k }}"><code>{{ cut.field }}</code> <span class="soft says">takes {{ 'below' if cut.side == 'low' else 'above' }} {{ cut.shown }}: {{ cut.takes | number }} ({{ share(cut.takes, cut.whole) }}), {{ cut.alone | number }} of them alone</span></label>
+<input type="range" id="cut-{{ segment }}-{{ k }}" data-segment="{{ segment }}" data-cut="{{ k }}" min="0" max="{{ places }}" step="1" value="{{ cut.place }}" aria-valuetext="{{ cut.shown }}" disabled>
+<label for="cut-{{ segment }}-{{ k }}"><code>{{ cut.field }}</code> <span class="soft says">takes {{ 'below' if cut.side == 'low' else 'above' }} {{ cut.shown }}: {{ cut.takes | number }} ({{ share(cut.takes, cut.whole) }}), {{ cut.alone | number }} of them alone</span></label>
 <input type="number" step="any" value="{{ '%.15g' % cut.value }}" aria-label="{{ cut.stage }}.{{ cut.field }}, as a number" disabled>
 <span class="moved"></span></div>
 {% endfor %}
@@ -244,7 +244,7 @@ class Effect(CutCounts):
     bar: Markup
 
 
-class LegEffects(TypedDict):
+class SegmentEffects(TypedDict):
     called: str
     index: int
     whole: int
@@ -252,9 +252,9 @@ class LegEffects(TypedDict):
     rows: list[Effect]
 
 
-def effects(surveys: Sequence[SurveyRecord], run: RecordedRun) -> list[LegEffects]:
-    """Each leg's thresholds by how much they alone take."""
-    tables: list[LegEffects] = []
+def effects(surveys: Sequence[SurveyRecord], run: RecordedRun) -> list[SegmentEffects]:
+    """Each segment's thresholds by how much they alone take."""
+    tables: list[SegmentEffects] = []
     for index, survey in enumerate(surveys):
         whole = sum(documents for documents, _ in survey["reach"])
         rows: list[Effect] = [
@@ -276,7 +276,7 @@ def effects(surveys: Sequence[SurveyRecord], run: RecordedRun) -> list[LegEffect
 
 
 def called(survey: SurveyRecord, run: RecordedRun) -> str:
-    """A leg by its rules, and by the sources that come to them: its own name is that of one of them."""
+    """A segment by its rules, and by the sources that come to them: its own name is that of one of them."""
     rules, last = list(survey["rules"]), last_stage(survey, run)
     names = ", ".join(rules) if len(rules) <= NAMED else f"{rules[0]} to {rules[-1]}, {len(rules)} rules"
     if elsewhere(survey, run):
@@ -286,7 +286,7 @@ def called(survey: SurveyRecord, run: RecordedRun) -> str:
 
 
 def elsewhere(survey: SurveyRecord, run: RecordedRun) -> list[str]:
-    """Sources that come to its last rule in another leg."""
+    """Sources that come to its last rule in another segment."""
     last = last_stage(survey, run)
     return (
         []
@@ -309,7 +309,7 @@ def until(survey: SurveyRecord, run: RecordedRun) -> str:
     later = [stage.name for stage in run.stages[run.stages.index(last) + 1 :] if stage.count.lost]
     some = ", ".join(later[:3]) + (f" and {len(later) - 3} more" if len(later) > 3 else "")
     others = elsewhere(survey, run)
-    beside = f" Of {and_so_on(survey['sources'])} alone; another leg has {and_so_on(others)}." if others else ""
+    beside = f" Of {and_so_on(survey['sources'])} alone; another segment has {and_so_on(others)}." if others else ""
     return f"Counted after {last.name}" + (f", before {some}." if later else ".") + beside
 
 
@@ -339,7 +339,7 @@ def tokens_a_unit(survey: SurveyRecord, run: RecordedRun, lefts: Volumes) -> lis
 
 
 def languages(surveys: Sequence[SurveyRecord]) -> Section | None:
-    """Documents by language, of the first leg that knows it and of those beside it."""
+    """Documents by language, of the first segment that knows it and of those beside it."""
     with_languages = side_by_side([survey for survey in surveys if survey.get("languages")])
     if not with_languages:
         return None
@@ -371,7 +371,7 @@ def languages(surveys: Sequence[SurveyRecord]) -> Section | None:
 
 
 LANGUAGES = """\
-<table class="stack"><caption>Documents that came to the rules, by language, and those that all rules of that leg keep</caption>
+<table class="stack"><caption>Documents that came to the rules, by language, and those that all rules of that segment keep</caption>
 <thead><tr><th scope="col">language</th><th scope="col" class="n">came</th><th scope="col" class="n">share</th><th scope="col" class="n">stay</th><th scope="col" class="n">of them</th><td></td></tr></thead>
 <tbody>{% for name, cells, bar in rows %}
 <tr><th scope="row">{{ name }}</th>{% for head, cell in cells %}<td class="n" data-head="{{ head }}">{{ cell }}</td>{% endfor %}<td class="track">{{ bar }}</td></tr>
@@ -381,7 +381,7 @@ LANGUAGES = """\
 
 def data_of(surveys: Sequence[SurveyRecord], run: RecordedRun, lefts: Volumes, where: str) -> Markup:
     """What the script needs, as JSON that cannot end the element it stands in."""
-    legs = [
+    segments = [
         chosen_of(survey, PARTS_OF_DATA)
         | {
             "cuts": [chosen_of(cut, PARTS_OF_CUT) for cut in survey["cuts"]],
@@ -394,7 +394,9 @@ def data_of(surveys: Sequence[SurveyRecord], run: RecordedRun, lefts: Volumes, w
         }
         for survey in surveys
     ]
-    text = json.dumps({"where": where, "legs": legs}, separators=(",", ":"))  # ASCII: U+2028 and all others are escaped
+    text = json.dumps(
+        {"where": where, "partitions": segments}, separators=(",", ":")
+    )  # ASCII: U+2028 and all others are escaped
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 

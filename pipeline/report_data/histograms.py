@@ -21,15 +21,15 @@ import pyarrow.compute as pc
 from gristmill.kernels.base.types import Array, Bytes, Floats, Integers, Mask
 from gristmill.kernels.common.settings import Settings
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.leg.bound_rule import BROKE, KEPT, BoundRule, outcome_of
 from gristmill.pipeline.report_data.documents import SampleEntry
 from gristmill.pipeline.store.partitions import read_part
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.tasks.bound_rule import BROKE, KEPT, BoundRule, outcome_of
 from gristmill.stages.contract import Limit, setting_at
 from gristmill.stages.stage import Rule, Signals
 
-# --- what a survey leaves (`legs/LEG/survey.json`); the keys are those on disk ----------------------------------------
+# --- what a survey leaves (`partitions/LEG/survey.json`); the keys are those on disk ----------------------------------------
 
 
 class CutEntry(TypedDict):
@@ -84,10 +84,10 @@ class SurveySample(TypedDict):
 
 
 class SurveyRecord(TypedDict):
-    """The survey of a leg."""
+    """The survey of a segment."""
 
     version: int
-    leg: str
+    segment: str
     weight: str | None
     sources: list[str]
     reach: list[list[int]]  # by group: documents that came to the rules, and what they weigh
@@ -348,7 +348,7 @@ def finite(column: pa.Array) -> Floats:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The rules of a leg taken apart, for a batch of documents."""
+    """The rules of a segment taken apart, for a batch of documents."""
 
     gone: Mask  # by what no threshold governs
     touched: list[Mask]  # by cut: within its reach
@@ -530,11 +530,11 @@ def count_languages(counted: SurveyCounts, column: pa.Array, stays: Mask) -> Non
             add_language(counted.languages, name or "unknown", int(came[k]), int(stayed[k]))
 
 
-# --- histograms of several legs as one --------------------------------------------------------------------------------
+# --- histograms of several segments as one --------------------------------------------------------------------------------
 
 
 def side_by_side(surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
-    """The first leg and those with other sources. A leg behind one of them has the same documents again."""
+    """The first segment and those with other sources. A segment behind one of them has the same documents again."""
     chosen: list[SurveyRecord] = []
     for survey in surveys:
         if all(set(survey["sources"]).isdisjoint(other["sources"]) for other in chosen):
@@ -543,7 +543,7 @@ def side_by_side(surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
 
 
 def merged_signal(name: str, surveys: Sequence[SurveyRecord]) -> SignalCounts:
-    """Of the legs that have the signal, those with all sources, each document once; of several such choices the one
+    """Of the segments that have the signal, those with all sources, each document once; of several such choices the one
     with most documents, which is the earliest in the run."""
 
     def documents(survey: SurveyRecord) -> int:
@@ -560,7 +560,7 @@ def merged_signal(name: str, surveys: Sequence[SurveyRecord]) -> SignalCounts:
 
 
 def merged(signals: Sequence[SignalCounts]) -> SignalCounts:
-    """Over the edges that part every leg's documents exactly, so that counts stay exact where edges differ."""
+    """Over the edges that part every segment's documents exactly, so that counts stay exact where edges differ."""
     if len(signals) == 1:
         return signals[0]
     low, high = min(signal["low"] for signal in signals), max(signal["high"] for signal in signals)
@@ -593,6 +593,6 @@ def documents_below(edge: float, signal: SignalCounts) -> int:
 
 
 def cuts_of(name: str, surveys: Sequence[SurveyRecord]) -> list[CutCounts]:
-    """The thresholds on a signal, each once: a rule that sources with legs of their own share is in each leg."""
+    """The thresholds on a signal, each once: a rule that sources with segments of their own share is in each segment."""
     cuts = [cut for survey in surveys for cut in survey["cuts"] if cut["signal"] == name]
     return list({(cut["stage"], cut["field"], cut["side"], cut["value"]): cut for cut in cuts}.values())

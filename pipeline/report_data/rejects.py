@@ -22,11 +22,11 @@ from pydantic import ValidationError
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.leg.bound_rule import BoundRule, outcome_of
 from gristmill.pipeline.report_data.documents import Row, SampleEntry, Value, report_task, sample_entry
 from gristmill.pipeline.store.records import LookResult, LookTask, Partition, Result
 from gristmill.pipeline.store.run_records import SegmentRules
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.tasks.bound_rule import BoundRule, outcome_of
 from gristmill.stages.contract import Limit, setting_at
 from gristmill.stages.stage import Rule, Signals
 
@@ -117,7 +117,7 @@ def in_numbers(rule: Rule, limit: Limit, signals: Signals) -> Held:
 
 @dataclass(frozen=True)
 class RuleReasons:
-    """What the rules of a leg say of one document."""
+    """What the rules of a segment say of one document."""
 
     held: list[Held]
     details: dict[str, str]  # by stage: its own detail of the reason for which it drops the document
@@ -190,12 +190,14 @@ def rows_of(opened: Opened, path: str, rows: Sequence[int], columns: set[str]) -
 # --- samples of rejects -----------------------------------------------------------------------------------------------
 
 
-def task_of_samples(store: Store, stage: str, rejects: Iterable[str], legs: Iterable[SegmentRules]) -> LookTask:
+def task_of_samples(store: Store, stage: str, rejects: Iterable[str], segments: Iterable[SegmentRules]) -> LookTask:
     """The task that reads rejected documents of a stage in the first of its files."""
     paths = sorted(path for path in rejects if path.endswith(".parquet"))[:FILES]
     keys = {key_of(path) for path in paths}
-    of_stage = [{"rules": leg.rules, "parts": [part for part in leg.parts if part.key in keys]} for leg in legs]
-    given = {"stage": stage, "paths": paths, "legs": [leg for leg in of_stage if leg["parts"]]}
+    of_stage = [
+        {"rules": segment.rules, "parts": [part for part in segment.parts if part.key in keys]} for segment in segments
+    ]
+    given = {"stage": stage, "paths": paths, "partitions": [segment for segment in of_stage if segment["parts"]]}
     return report_task(store, "samples", stage, "samples", 1 << 20, given)
 
 
@@ -227,18 +229,20 @@ def run_samples(task: LookTask) -> Result:
                     samples.setdefault(document["reason"], []).append(sample)
                     by_part.setdefault(key_of(path), []).append(sample)
     if by_part:
-        give_numbers(store, given["stage"], given["legs"], by_part)
+        give_numbers(store, given["stage"], given["partitions"], by_part)
     return LookResult(seen=dict(sorted(samples.items())))
 
 
-def give_numbers(store: Store, stage: str, legs: Sequence[SegmentRules], by_part: dict[str, list[SampleEntry]]) -> None:
+def give_numbers(
+    store: Store, stage: str, segments: Sequence[SegmentRules], by_part: dict[str, list[SampleEntry]]
+) -> None:
     """Add details to samples of what a rule took by stored signals."""
-    for leg in legs:
+    for segment in segments:
         try:
-            rules = [BoundRule.of(rule) for rule in leg.rules]
+            rules = [BoundRule.of(rule) for rule in segment.rules]
         except CANNOT_ASK:
             continue
-        for part in leg.parts if any(bound.rule.called == stage for bound in rules) else ():
+        for part in segment.parts if any(bound.rule.called == stage for bound in rules) else ():
             samples = {
                 int(sample["uid"], 16): sample for sample in by_part.get(part.key, []) if sample["uid"] is not None
             }

@@ -1,4 +1,4 @@
-"""One pass over the stored signals of a leg, for the report: histograms, what every threshold would keep, and samples.
+"""One pass over the stored signals of a segment, for the report: histograms, what every threshold would keep, and samples.
 
 Workers read the parts, in two steps. `sample` leaves the rows with the smallest hashes of their uids, so that two runs
 show the same; `counts` counts all documents by a plan that the sample gives. Each task leaves one small file of a fixed
@@ -27,7 +27,6 @@ from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Hashes, Integers
 from gristmill.pipeline.errors import STAGE_ERRORS, DamagedFile, RetiredFiles, RunFailed
 from gristmill.pipeline.fingerprint import digest
-from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.report_data.documents import SampleEntry, report_task, sample_entry
 from gristmill.pipeline.report_data.histograms import (
     LANGUAGE,
@@ -56,6 +55,7 @@ from gristmill.pipeline.store.records import Failure, FileRef, LookTask, Partiti
 from gristmill.pipeline.store.run_records import SegmentRules, rules_by_segment
 from gristmill.pipeline.store.serialize import dumps, read_as
 from gristmill.pipeline.store.storage import Store, open_checked
+from gristmill.pipeline.tasks.bound_rule import BoundRule
 
 SOURCES = 12  # counted by themselves; the smaller ones are one group
 OTHERS = "other sources"
@@ -65,7 +65,7 @@ WEIGHTS = ("tokens", "words")  # what documents are weighed by: the first that i
 VERSION = 3  # of what survey.json holds
 SAMPLE = 2000  # documents whose signals the page carries
 KEPT = 5  # samples of what stays
-BETWEEN = "flow/@survey"  # the folder of what tasks leave for others; no stage has such a name
+BETWEEN = "shuffle/@survey"  # the folder of what tasks leave for others; no stage has such a name
 FAN_IN = 8
 ROWS_A_TASK, PARTS_A_TASK = 1_000_000, 64
 LEAST_TASKS = 16  # of few rows, so that more than one worker has something to do
@@ -80,23 +80,23 @@ def here(tasks: list[LookTask]) -> list[Result]:
     return [run_survey(task) for task in tasks]
 
 
-def survey_legs(
+def survey_segments(
     store: Store,
     keep: Callable[[str, bytes], None] | None = None,
     look: Look = here,
     failed: Callable[[str, str], None] | None = None,
 ) -> None:
-    """Write legs/NAME/survey.json, one for all legs with the same rules. It holds no times, and is the same for any
-    number of workers. `look` carries out the tasks that read parts. `failed` gets the leg whose survey failed and the
+    """Write partitions/NAME/survey.json, one for all segments with the same rules. It holds no times, and is the same for any
+    number of workers. `look` carries out the tasks that read parts. `failed` gets the segment whose survey failed and the
     reason; without it the error is raised."""
     alike: dict[str, list[tuple[str, SegmentRules]]] = {}
-    for name, leg in rules_by_segment(store).items():
-        alike.setdefault(dumps(leg.rules).decode(), []).append((name, leg))
+    for name, segment in rules_by_segment(store).items():
+        alike.setdefault(dumps(segment.rules).decode(), []).append((name, segment))
     surveyed = set()
-    for legs in alike.values():
-        name, rules = legs[0][0], legs[0][1].rules
+    for segments in alike.values():
+        name, rules = segments[0][0], segments[0][1].rules
         try:
-            seen = survey(store, name, rules, [part for _, leg in legs for part in leg.parts], look)
+            seen = survey(store, name, rules, [part for _, segment in segments for part in segment.parts], look)
         except (DamagedFile, RetiredFiles):  # the run mends them
             raise
         except STAGE_ERRORS as error:
@@ -105,17 +105,17 @@ def survey_legs(
             failed(name, f"thresholds: {error}")
             continue
         if seen is not None:
-            path = f"legs/{name}/survey.json"
+            path = f"partitions/{name}/survey.json"
             (keep or store.write_if_other)(path, json.dumps(seen, separators=(",", ":")).encode())
             surveyed.add(path)
     store.remove(sorted(store.files(BETWEEN)))
-    store.remove([path for path in store.files("legs") if path.endswith("/survey.json") and path not in surveyed])
+    store.remove([path for path in store.files("partitions") if path.endswith("/survey.json") and path not in surveyed])
 
 
 def survey(
-    store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Partition], look: Look = here
+    store: Store, segment: str, rules: Sequence[RuleSpec], parts: Sequence[Partition], look: Look = here
 ) -> SurveyRecord | None:
-    """Survey a leg with rules for the report. `parts` are its documents as they came to the rules; `look` runs the
+    """Survey a segment with rules for the report. `parts` are its documents as they came to the rules; `look` runs the
     tasks that read them."""
     parts = [part for part in parts if part.rows and part.documents is not None]
     if not parts:
@@ -134,7 +134,7 @@ def survey(
     columns = [name for name in dict.fromkeys([*wanted, *signals]) if name in wanted or name in numbers]
     groups = groups_of(parts)
     question = Question(rules, columns, weight, groups, quotas(parts, groups))
-    steps = SurveySteps(store, leg, parts, look)
+    steps = SurveySteps(store, segment, parts, look)
     sample = steps.sample(question)
     if sample is None:
         return None
@@ -143,7 +143,7 @@ def survey(
         question = replace(question, odd=sorted({*question.odd, *counts["odd"]}))
     plan = plan_of(store, question)
     totals = SurveyCounts.of(plan, counts)
-    return survey_record(leg, rules, plan, totals, sample, kept_samples(store, parts, deciding, there))
+    return survey_record(segment, rules, plan, totals, sample, kept_samples(store, parts, deciding, there))
 
 
 def numbers_of(store: Store, part: Partition) -> set[str]:
@@ -193,10 +193,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class SurveySteps:
-    """Has workers carry out the steps of a survey on the parts of a leg."""
+    """Has workers carry out the steps of a survey on the parts of a segment."""
 
     store: Store
-    leg: str
+    segment: str
     parts: Sequence[Partition]
     look: Look
 
@@ -207,7 +207,7 @@ class SurveySteps:
             return None
         rows = smallest_of_groups([read_table(self.store, facts) for facts in files], question.quotas)
         groups, table = rows.column(GROUP).to_numpy(), rows.drop_columns([GROUP])
-        path = f"{BETWEEN}/sample-{digest([self.leg, files])[:12]}.{digest(self.leg)[:8]}.parquet"
+        path = f"{BETWEEN}/sample-{digest([self.segment, files])[:12]}.{digest(self.segment)[:8]}.parquet"
         facts = write_table(self.store, path, table)
         return None if facts is None else Sample(facts, table.to_batches()[0], groups)
 
@@ -227,7 +227,7 @@ class SurveySteps:
         tasks = []
         for number, each in enumerate(given):
             cost = sum(8 * part.rows for part in each.get("parts", ()))
-            tasks.append(report_task(self.store, step, self.leg, f"{step} {number}", cost, each))
+            tasks.append(report_task(self.store, step, self.segment, f"{step} {number}", cost, each))
         results = self.look(tasks)
         for result in results:
             if isinstance(result, Failure):
@@ -392,7 +392,7 @@ def kept_samples(
 
 
 def survey_record(
-    leg: str,
+    segment: str,
     rules: Sequence[RuleSpec],
     plan: SurveyPlan,
     totals: SurveyCounts,
@@ -408,7 +408,7 @@ def survey_record(
     rare = [counts for _, counts in languages[LANGUAGES:]]
     return {
         "version": VERSION,
-        "leg": leg,
+        "segment": segment,
         "weight": plan.weight,
         "sources": sources,
         "reach": totals.reach.tolist(),

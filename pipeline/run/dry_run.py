@@ -16,7 +16,6 @@ from gristmill.pipeline.inputs.notes import (
     without_text,
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
-from gristmill.pipeline.leg.resume import resume
 from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, make_plan, names_of
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.estimate import costs_of_models
@@ -24,6 +23,7 @@ from gristmill.pipeline.run.map_tasks import global_task, tasks_of_node
 from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, saved_is_gone
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import MapTask, Partition
+from gristmill.pipeline.store.resume import resume
 from gristmill.pipeline.store.run_records import Manifest
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.tables import Grid
@@ -191,7 +191,7 @@ class DryRun:
 
 def manifest_before(store: Store, journal: Journal, name: str) -> Manifest | None:
     """What the last run wrote of a segment or global stage."""
-    path = f"legs/{name}/manifest.json"
+    path = f"partitions/{name}/manifest.json"
     return store.read_json_if_whole(path) if journal.is_as_written(path) else None
 
 
@@ -201,7 +201,7 @@ def changed_since(node: Node, before: Sequence[Manifest | None], recipe: Recipe,
     for manifest, name in zip(before, names_of(node), strict=True):
         if manifest is None:
             return ""
-        then |= made_before(manifest, store.at(f"legs/{name}/manifest.json"))
+        then |= made_before(manifest, store.at(f"partitions/{name}/manifest.json"))
     now = node.made_of(recipe)
     return (
         changes(then, now)

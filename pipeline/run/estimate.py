@@ -359,7 +359,7 @@ class Forecast:
 class Work:
     """The work of the whole, whatever the cluster."""
 
-    local: Mapping[str, float]  # core seconds of legs, by source
+    local: Mapping[str, float]  # core seconds of segments, by source
     parts: Mapping[str, Sequence[int]]  # bytes of the parts of the whole, by source
     globals: Mapping[str, float]  # core seconds of global stages
     documents: Mapping[str, int]  # that come to them

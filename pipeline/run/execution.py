@@ -1,4 +1,4 @@
-"""A recipe carried out in a folder: legs and global stages in order, and what they leave when all is done."""
+"""A recipe carried out in a folder: segments and global stages in order, and what they leave when all is done."""
 
 from __future__ import annotations
 
@@ -26,10 +26,6 @@ from gristmill.pipeline.inputs.notes import (
     notes_of,
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
-from gristmill.pipeline.leg.bound_rule import without_poison
-from gristmill.pipeline.leg.conform import conform_tasks
-from gristmill.pipeline.leg.numbers import task_of_numbers, with_numbers
-from gristmill.pipeline.leg.resume import resume
 from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, Plan, Segment, Stored, make_plan, names_of
 from gristmill.pipeline.progress.progress import UI, ProgressRecorder, message_of
 from gristmill.pipeline.recipe import registry
@@ -62,9 +58,13 @@ from gristmill.pipeline.store.records import (
     Phase,
     PhaseResult,
 )
+from gristmill.pipeline.store.resume import resume
 from gristmill.pipeline.store.run_records import InputRecord, Manifest, RunRecord, SegmentRules
 from gristmill.pipeline.store.serialize import plain, read_as
 from gristmill.pipeline.store.storage import REQUESTS, Store, json_bytes, requests_since
+from gristmill.pipeline.tasks.bound_rule import without_poison
+from gristmill.pipeline.tasks.conform import conform_tasks
+from gristmill.pipeline.tasks.numbers import task_of_numbers, with_numbers
 from gristmill.stages.stage import Map, Sink
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
@@ -196,9 +196,9 @@ class Execution:
             or before.get("status") != "done"
             or without_times(before) != without_times(record)
         ):
-            from gristmill.pipeline.report_data.survey import survey_legs
+            from gristmill.pipeline.report_data.survey import survey_segments
 
-            survey_legs(self.store, journal.keep, engine.report, self.not_shown)
+            survey_segments(self.store, journal.keep, engine.report, self.not_shown)
             pages: dict[str, list[PageSample]] = {}
             for name, tasks in self.findings.pages.items():
                 for result in engine.report(tasks):
@@ -386,7 +386,7 @@ class Execution:
     def note_rules(self, segment: Segment, ruled: Sequence[tuple[Phase, Partition, PhaseResult]]) -> None:
         """What the rules of a segment decide on, and where it is stored, for `tune` and the report: without documents
         that killed a rule."""
-        path = f"legs/{segment.name}/rules.json"
+        path = f"partitions/{segment.name}/rules.json"
         if ruled and self.recipe.head.keep != "nothing":
             parts = [without_poison(part, result) for _, part, result in ruled]
             if self.recipe.head.keep == "all" and (
@@ -414,7 +414,7 @@ class Execution:
         """What runs again because of what changed since, in one line for each reason."""
         again: dict[str, list[str]] = {}
         for node in self.plan.stored:
-            path = f"legs/{node.name}/manifest.json"
+            path = f"partitions/{node.name}/manifest.json"
             before: Manifest | None = self.store.read_json_if_whole(path) if self.journal.is_as_written(path) else None
             now = node.made_of(self.recipe)
             then = now if before is None else made_before(before, self.store.at(path))
@@ -426,7 +426,7 @@ class Execution:
         """Write the manifest of a segment or global stage that is done."""
         self.documents[node.name] = StoredDocuments(tuple(parts))
         manifest = manifest_of(node, parts, node_fingerprint, node.made_of(self.recipe))
-        self.journal.keep(f"legs/{node.name}/manifest.json", json_bytes(manifest))
+        self.journal.keep(f"partitions/{node.name}/manifest.json", json_bytes(manifest))
 
     def is_there(self, part: Partition) -> bool:
         return documents_path(part) not in self.journal.retired
@@ -459,14 +459,14 @@ class Execution:
         if self.recipe.head.keep == "all":
             return set()
         own = self.findings.own_files - self.findings.read_here
-        rows = {path for path in own if path.startswith("flow/") and path.endswith(".arrow")}
-        legs = {path for path in own if path.startswith("legs/") and path.endswith(".parquet")}
-        return rows | (legs if self.recipe.head.keep == "nothing" else legs & self.numbers.keys())
+        rows = {path for path in own if path.startswith("shuffle/") and path.endswith(".arrow")}
+        segments = {path for path in own if path.startswith("partitions/") and path.endswith(".parquet")}
+        return rows | (segments if self.recipe.head.keep == "nothing" else segments & self.numbers.keys())
 
     def retire(self) -> None:
         """Remove them; `tune` finds the numbers that stay."""
         paths = self.to_retire()
-        for path in self.store.files("legs") if self.numbers else ():
+        for path in self.store.files("partitions") if self.numbers else ():
             if path.endswith("/rules.json"):
                 rules = read_as(SegmentRules, self.store.read_json(path))
                 parts = tuple(with_numbers(part, self.numbers) for part in rules.parts)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gristmill.pipeline.inputs.portion import Inputs
-from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.recipe.recipe import Step
 from gristmill.pipeline.run.estimate import PartRead, documents_in_all
 from gristmill.pipeline.shuffle.shuffle import Shuffle
@@ -25,6 +24,7 @@ from gristmill.pipeline.store.records import (
     StageMetrics,
 )
 from gristmill.pipeline.store.run_records import InputRecord
+from gristmill.pipeline.store.slowest import Slowest
 from gristmill.stages.stage import Global
 
 

@@ -16,7 +16,6 @@ import psutil
 from gristmill.kernels.common.energy import Machine
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.fingerprint import MadeOf
-from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.recipe import Prices, Recipe, Source
 from gristmill.pipeline.run.estimate import puts_and_gets
@@ -34,6 +33,7 @@ from gristmill.pipeline.store.run_records import (
     RunRecord,
     StageRecord,
 )
+from gristmill.pipeline.store.slowest import Slowest
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
 
@@ -161,7 +161,7 @@ def written_by_use(files: Iterable[FileRef]) -> dict[str, int]:
     uses = {"results": 0, "rejects": 0, "intermediates": 0}
     for facts in files:
         folder = facts.path.split("/")[0]
-        use = "intermediates" if folder in ("legs", "flow") else "rejects" if folder == "stages" else "results"
+        use = "intermediates" if folder in ("partitions", "shuffle") else "rejects" if folder == "stages" else "results"
         uses[use] += facts.bytes
     return uses
 
@@ -195,7 +195,7 @@ def kind_of(stage: Stage) -> str:
 
 def manifest_of(node: Stored, parts: list[Partition], node_fingerprint: str, made_of: MadeOf) -> Manifest:
     return {
-        "leg": node.name,
+        "segment": node.name,
         "stages": [step.called for step in node.in_order_of_work] if isinstance(node, Segment) else [node.name],
         "feeds": list(node.feeds),
         "fingerprint": node_fingerprint,
@@ -206,11 +206,11 @@ def manifest_of(node: Stored, parts: list[Partition], node_fingerprint: str, mad
 
 
 def manifest_part(node: str, part: Partition) -> ManifestPart:
-    """What the manifest of a leg or global stage says of a part: the files that it wrote itself. No times, so that runs
+    """What the manifest of a segment or global stage says of a part: the files that it wrote itself. No times, so that runs
     can be compared."""
     files = [part.documents] if part.documents else []
     files += [*part.verdicts, *part.signals]
-    own = {facts.path.rsplit(".", 2)[1]: facts for facts in files if facts.path.startswith(f"legs/{node}/")}
+    own = {facts.path.rsplit(".", 2)[1]: facts for facts in files if facts.path.startswith(f"partitions/{node}/")}
     sinks = part.sinks if part.node == node else {}
     owner: PartOwner = {} if part.node == node else {"from": part.node}
     return {

@@ -87,13 +87,13 @@ def seen_of(
     store: Store, findings: Findings, record: RunRecord, not_shown: Callable[[str, str], None], look: Look
 ) -> tuple[dict[str, Any], dict[str, ScoreRecord]]:
     """Rejected documents and scores, by stage."""
-    names, legs = [entry["name"] for entry in record["stages"]], list(rules_by_segment(store).values())
+    names, segments = [entry["name"] for entry in record["stages"]], list(rules_by_segment(store).values())
     rejects: dict[str, list[str]] = {}
     for path in store.files("stages"):
         stage, _, rest = path.removeprefix("stages/").partition("/")
         if rest.startswith("rejects/"):
             rejects.setdefault(stage, []).append(path)
-    asked = [(name, "rejects", task_of_samples(store, name, rejects.get(name, []), legs)) for name in names]
+    asked = [(name, "rejects", task_of_samples(store, name, rejects.get(name, []), segments)) for name in names]
     for name in names if record["status"] == "done" else ():
         if name in findings.scored:
             step, parts = findings.scored[name]

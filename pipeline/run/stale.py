@@ -20,7 +20,7 @@ from gristmill.pipeline.store.storage import Store
 from gristmill.stages.stage import Sink, snake_case
 from gristmill.stages.tokens.folders import owner_of_set
 
-OF_A_FOLDER = re.compile(r"legs/[^/]+/(manifest|rules|survey)\.json|stages/[^/]+/report\.json")
+OF_A_FOLDER = re.compile(r"partitions/[^/]+/(manifest|rules|survey)\.json|stages/[^/]+/report\.json")
 
 
 def stale_files(store: Store, plan: Plan, journal: Journal, own_files: set[str]) -> list[str]:
@@ -28,20 +28,20 @@ def stale_files(store: Store, plan: Plan, journal: Journal, own_files: set[str])
     the name of a part in folders of ours; less `own_files`, those of this version of the run."""
     present = store.files("")
     folders = (
-        "legs/",
+        "partitions/",
         "stages/",
-        "flow/",
+        "shuffle/",
         *(f"{x.called}/" for _, x in plan.stage_order() if isinstance(x, Step) and isinstance(x.stage, Sink)),
     )
     stale = journal.made.keys() - own_files
     stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - own_files
     stale |= {path for path in present if owner_of_set(path) is not None} - own_files
     names = {name for name, _ in plan.stage_order()}
-    used = {f"legs/{node.name}/manifest.json" for node in plan.stored} | {
+    used = {f"partitions/{node.name}/manifest.json" for node in plan.stored} | {
         f"stages/{name}/report.json" for name in names
     }
     for segment in plan.segments:  # a stage that began a segment before may now stand within one
-        used |= {f"legs/{segment.name}/rules.json", f"legs/{segment.name}/survey.json"}
+        used |= {f"partitions/{segment.name}/rules.json", f"partitions/{segment.name}/survey.json"}
     stale |= {path for path in present if OF_A_FOLDER.fullmatch(path)} - used
     unused = {path for paths in unused_results(present, names).values() for path in paths}
     return sorted(stale - unused)

@@ -368,13 +368,13 @@ class Shuffle:
 
     def stored(self, table: pa.Table) -> StoredRows:
         """A table of the driver's, as rows that tasks can read."""
-        facts = keep_table(self.store, f"flow/{self.node}/{self.round:02d}-table", table)
+        facts = keep_table(self.store, f"shuffle/{self.node}/{self.round:02d}-table", table)
         self.files.append({"table": facts})
         self.gathered.add(facts.path)
         return StoredRows((facts,) if len(table) else (), 1, None)
 
     def handle_of(self, rows: StoredRows) -> RowsHandle:
-        handle = handle_of(self.store, f"flow/{self.node}", rows)
+        handle = handle_of(self.store, f"shuffle/{self.node}", rows)
         if handle.list:
             self.other_paths.add(handle.list)
         return handle
@@ -441,7 +441,7 @@ class Shuffle:
             facts.path: facts
             for files in self.files
             for facts in files.values()
-            if facts.path.startswith("flow/") and facts.path not in self.gone
+            if facts.path.startswith("shuffle/") and facts.path not in self.gone
         }
 
 
@@ -652,7 +652,7 @@ def regroup(store: Store, task: RoundTask) -> Result:
 
 
 def path_of_rows(task: RoundTask, number: str = "") -> str:
-    return f"flow/{task.node}/{task.round:02d}-{task.method}{number}-{task.task[:16]}.arrow"
+    return f"shuffle/{task.node}/{task.round:02d}-{task.method}{number}-{task.task[:16]}.arrow"
 
 
 def publish(store: Store, task: RoundTask, function: Callable[..., Any]) -> Result:

@@ -153,7 +153,7 @@ class PartVerdicts:
         return self.attach(part, rows, self.uids(documents), np.zeros(0, np.int64))
 
     def base(self, part: Partition) -> str:
-        return f"legs/{self.stage.called}/{part.key}.{self.task.task[:8]}"
+        return f"partitions/{self.stage.called}/{part.key}.{self.task.task[:8]}"
 
     def uids(self, documents: FileRef) -> NDArray[np.uint64]:
         with open_checked(self.store, documents) as file:

@@ -36,9 +36,9 @@ ManifestPart = TypedDict(
 
 
 class Manifest(TypedDict):
-    """`legs/NODE/manifest.json`: the parts of a leg or a global stage."""
+    """`partitions/NODE/manifest.json`: the parts of a segment or a global stage."""
 
-    leg: str
+    segment: str
     stages: list[str]
     feeds: list[str]
     fingerprint: str
@@ -49,7 +49,7 @@ class Manifest(TypedDict):
 
 @dataclass(frozen=True)
 class SegmentRules:
-    """`legs/SEGMENT/rules.json`: what the rules of a segment decide on, and where that is stored."""
+    """`partitions/SEGMENT/rules.json`: what the rules of a segment decide on, and where that is stored."""
 
     rules: tuple[RuleSpec, ...]
     parts: tuple[Partition, ...]
@@ -57,7 +57,7 @@ class SegmentRules:
 
 def rules_by_segment(store: Store) -> dict[str, SegmentRules]:
     """What the rules of each segment of a run decide on, by its name."""
-    paths = sorted(path for path in store.files("legs") if path.endswith("/rules.json"))
+    paths = sorted(path for path in store.files("partitions") if path.endswith("/rules.json"))
     return {path.split("/")[1]: read_as(SegmentRules, store.read_json(path)) for path in paths}
 
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.look.legs import legs_of
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
+from gristmill.pipeline.look.segments import segments_of
 from gristmill.stages.dedup.dates import moments
 from gristmill.stages.text.sites import hosts_of, site_of_host
 
@@ -124,7 +124,7 @@ def content_of(folder: Folder, run: RecordedRun, sink: str | None) -> Content:
         what = f"{sink}: no stage of that name writes documents" if sink else "a summary counts documents that were"
         hint = "" if sinks else " written; add `- write` after the last stage that drops any, and run the recipe again"
         raise RecipeError(f"{folder.root}: {what}{hint}; {there}")
-    parts = [part for leg in legs_of(folder, run) for part in leg["parts"]]
+    parts = [part for segment in segments_of(folder, run) for part in segment["parts"]]
     paths = {path for part in parts for name, path in part["files"].items() if name == f"sink/{chosen}"}
     content = Content(chosen, tuple(sorted(paths)))
     for path in content.files:

@@ -127,4 +127,4 @@ def test_a_survey_that_fails_costs_the_report_its_thresholds_alone(
     summary, _ = go(file, tmp_path / "out", workers=1)
     assert summary.record["status"] == "done"
     assert "Not shown: thresholds: signals.parquet: no such file" in (tmp_path / "out" / "report.html").read_text()
-    assert not list((tmp_path / "out" / "legs").glob("*/survey.json"))
+    assert not list((tmp_path / "out" / "partitions").glob("*/survey.json"))

@@ -66,14 +66,14 @@ def edit() -> Iterator[Edit]:
 
 
 def redone(folder: Path, *before: Path) -> dict[str, str]:
-    """Legs that `plan`, in another process, would run again, with its reasons; all others are up to date."""
+    """Segments that `plan`, in another process, would run again, with its reasons; all others are up to date."""
     why = reasons(folder / "r.yaml", folder / "out", [*before, folder / "lib", folder])
     assert why.keys() == {*USERS, *HOMES}
     return {name: reason for name, reason in why.items() if reason != "up to date"}
 
 
 def reaching(folder: Path, *kernels: str) -> set[str]:
-    """Legs whose stages import a kernel at any depth, by a walk over import statements."""
+    """Segments whose stages import a kernel at any depth, by a walk over import statements."""
     begins = {name: [home] for name, home in HOMES.items()}
     begins |= {name: [*modules, "gristmill.stages.stage"] for name, (_, _, modules) in USERS.items()}
     return {name for name, modules in begins.items() if reached_from(modules, folder / "lib") & {*kernels}}

@@ -48,7 +48,7 @@ def test_plan_and_tune_answer_where_a_run_was_killed(tmp_path: Path, monkeypatch
 
     foreseen = CliRunner().invoke(app, ["plan", str(recipe), "--out", str(out), "--json"])
     assert foreseen.exit_code == 0, foreseen.exception
-    legs = {leg["name"]: leg for leg in json.loads(foreseen.stdout)}
-    assert (legs["a"]["up_to_date"], legs["a"]["why"]) == (2, "begun: 2 of 3 parts done")
+    segments = {segment["name"]: segment for segment in json.loads(foreseen.stdout)}
+    assert (segments["a"]["up_to_date"], segments["a"]["why"]) == (2, "begun: 2 of 3 parts done")
     tuned = CliRunner().invoke(app, ["tune", str(out), "gopher_quality.min_words=4"])
     assert isinstance(tuned.exception, RecipeError) and "run its recipe to the end first" in str(tuned.exception)

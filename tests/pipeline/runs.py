@@ -77,5 +77,5 @@ def written(out: Path, folder: str = "write") -> list[tuple[int, str]]:
 
 
 def tree(out: Path, *tops: str) -> dict[str, bytes]:
-    files = [p for top in tops or ("write", "legs", "stages") for p in (out / top).rglob("*") if p.is_file()]
+    files = [p for top in tops or ("write", "partitions", "stages") for p in (out / top).rglob("*") if p.is_file()]
     return {str(p.relative_to(out)): p.read_bytes() for p in files}

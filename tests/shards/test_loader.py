@@ -56,16 +56,16 @@ def global_batches(
     st.sampled_from([4, 8, 20]),
     st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, 9)), max_size=5),
 )
-def test_any_ranks_stopped_anywhere_read_the_same_batches(shards, order, seed, batch_rows, legs):
-    """Each leg is another number of ranks that reads some steps, stops, and hands its state on. The longest goes over
+def test_any_ranks_stopped_anywhere_read_the_same_batches(shards, order, seed, batch_rows, segments):
+    """Each segment is another number of ranks that reads some steps, stops, and hands its state on. The longest goes over
     the end of an epoch."""
     settings = {"batch_rows": batch_rows, "order": order, "seed": seed}
-    whole, end = global_batches(shards, sum(steps for _, steps in legs), **settings)
+    whole, end = global_batches(shards, sum(steps for _, steps in segments), **settings)
     pieces, state = [], None
-    for world, steps in legs:
+    for world, steps in segments:
         batches, state = global_batches(shards, steps, world, state, **settings)
         pieces += batches
-    assert pieces == whole and (not legs or state == end)
+    assert pieces == whole and (not segments or state == end)
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -63,7 +63,7 @@ def test_any_ranks_and_workers_give_the_same_batches(shards, world, workers):
 
 @pytest.mark.parametrize(("order", "workers"), [(Shuffled(), 0), (Shuffled(), 2), (ShuffledInWindows(20), 2)])
 def test_ranks_and_workers_come_and_go(shards, order, workers):
-    """Stops where workers had read ahead; the second leg goes over the end of the epoch."""
+    """Stops where workers had read ahead; the second segment goes over the end of the epoch."""
     settings = {"batch_rows": 8, "order": order, "seed": 9}
     loader = Loader(shards, **settings)
     whole = [loader.next_batch().input_ids for _ in range(21)]

@@ -41,10 +41,10 @@ def test_every_thousand_rows_hold_the_exact_shares_in_the_sets_own_orders(sets):
 
 
 @given(st.integers(0, 2**64 - 1), st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, 4)), max_size=4))
-def test_ranks_may_change_at_any_stop(sets, seed, legs):
+def test_ranks_may_change_at_any_stop(sets, seed, segments):
     order = Weighted.of(sets, [2, 1], [Shuffled(), Shuffled()])
     state, found = Loader(sets, 60, order, seed=seed).state_dict(), []
-    for world, steps in legs:
+    for world, steps in segments:
         loaders = [Loader(sets, 60, order, seed=seed, rank=rank, world=world) for rank in range(world)]
         for loader in loaders:
             loader.load_state_dict(state)

@@ -25,7 +25,7 @@ with the reason; a take of all groups fails otherwise.
 What may differ, and is left out or replaced:
 
 - names of folders and files below OUT other than those of sinks, rejects, shards and the report, and hashes in all names
-- names of legs and nodes in what `plan` prints and in run.json; how stages are spread over nodes
+- names of segments and nodes in what `plan` prints and in run.json; how stages are spread over nodes
 - time, memory, bytes moved between stages and on disk, versions, the machine
 - fingerprints and checksums
 - after `forget`: the next run may make parts again, and documents that were dropped as repeats of a forgotten one may

@@ -22,7 +22,7 @@ SHORT = 160  # characters of a value that is kept as it is; of longer ones the d
 LEFT_OUT = {
     "started", "finished", "seconds", "joules", "cost", "requests", "peak_memory", "slowest", "versions", "gristmill",
     "machine", "workers", "disk_bytes", "bytes_written", "bytes_in", "bytes_out", "fingerprint", "checksum", "file",
-    "leg", "part", "legs", "costs", "totals",
+    "segment", "part", "partitions", "costs", "totals",
 }  # fmt: skip
 FINGERPRINTS = re.compile(r"\b[0-9a-f]{32,64}\b")
 FILE_HASHES = re.compile(r"-[0-9a-f]{12}(?=\.|$)|\.[0-9a-f]{8}(?=\.|$)|-[0-9a-f]{16}(?=\.)")
@@ -130,7 +130,7 @@ def headings(page: Path) -> list[str]:
     """What a report has chapters and tables of, but for time and memory."""
     found = re.findall(r"<(?:h[1-4]|caption)[^>]*>(.*?)</(?:h[1-4]|caption)>", page.read_text(), re.S)
     texts = [words(unescape(re.sub(r"<[^>]*>", "", each)).strip()) for each in found]
-    return [text.replace(" of that leg", "") for text in texts if not re.search("[Tt]ime|memory|longest", text)]
+    return [text.replace(" of that segment", "") for text in texts if not re.search("[Tt]ime|memory|longest", text)]
 
 
 # --- To be adapted to the layout of OUT: nothing else knows it --------------------------------------------------------
@@ -140,7 +140,9 @@ def stored_signals(out: Path) -> dict[str, dict[str, list[str]]]:
     """Of each signal that is stored, by uid: its values. A signal that is measured again after a text was rewritten may
     have several, of which each counts once; nulls do not count."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for path in sorted(out.glob("legs/*/*.signals.parquet")) + sorted(out.glob("legs/*/*.documents.parquet")):
+    for path in sorted(out.glob("partitions/*/*.signals.parquet")) + sorted(
+        out.glob("partitions/*/*.documents.parquet")
+    ):
         table = pq.read_table(path)
         for name in table.column_names:
             if name in NO_SIGNALS or name.startswith("@"):
@@ -155,7 +157,7 @@ def stored_verdicts(out: Path) -> list[str]:
     """Of each document that goes: uid, stage, reason and detail; and of each rule that a document fails, which of its
     conditions hold."""
     found: set[str] = set()
-    for path in sorted(out.glob("legs/*/*.verdicts.parquet")):
+    for path in sorted(out.glob("partitions/*/*.verdicts.parquet")):
         for row in pq.read_table(path).to_pylist():
             uid = f"{row['uid']:016x}"
             if row["reason"] is not None:

@@ -68,13 +68,13 @@ def test_a_run_shows_what_it_did(run: gristmill.Run) -> None:
     assert len([row for row in run.kept(columns=["uid"]) if set(row) == {"uid"}]) == 12
 
 
-def test_a_signal_is_that_of_all_legs_and_shows_the_thresholds_of_each(tmp_path: Path) -> None:
+def test_a_signal_is_that_of_all_segments_and_shows_the_thresholds_of_each(tmp_path: Path) -> None:
     def of(words: int, rows: int, name: str) -> gristmill.Source:
         documents = [{"text": " ".join([f"word{name}"] * words + [str(row)])} for row in range(rows)]
         return gristmill.Source(documents, [GopherQuality(min_words=words, name=name)])
 
     sources = {"a": of(30, 5, "short"), "b": of(400, 7, "long")}
-    run = gristmill.Recipe(sources, [ExactDedup(), Write()], name="legs").run(tmp_path / "out", workers=1)
+    run = gristmill.Recipe(sources, [ExactDedup(), Write()], name="partitions").run(tmp_path / "out", workers=1)
     view = run.signal("words")
     assert (view.data["low"], view.data["high"], sum(view.data["counts"])) == (31, 401, 12)
     below = sum(view.data["counts"][: view.data["edges"].index(100.0) + 1])

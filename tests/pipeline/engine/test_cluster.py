@@ -18,7 +18,6 @@ from gristmill.pipeline.engine.executor import DaskExecutor, InlineExecutor
 from gristmill.pipeline.engine.shared_folder import nonce_in
 from gristmill.pipeline.engine.worker import DIED, Terms, run_tasks
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.isolation import Breadcrumb
 from gristmill.pipeline.processes import cores_here, cpu_quota
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
@@ -26,6 +25,7 @@ from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.tasks.isolation import Breadcrumb
 from tests.pipeline.engine.elsewhere import Noting
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import lines, save, written

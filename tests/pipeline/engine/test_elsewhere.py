@@ -182,7 +182,7 @@ def test_long_tasks_are_told_from_stalled_ones(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(watch.time, "monotonic", lambda: now)
     client, trail = FakeClient(tmp_path), tmp_path / "t"
     watching = watch.Watch(client, notes.append, "")  # type: ignore[arg-type]
-    sent = {"key": watch.Sent("leg, part x", trail, now)}
+    sent = {"key": watch.Sent("segment, part x", trail, now)}
 
     def wait(seconds: float, heartbeat: bool = False, moved: bool = False) -> None:
         nonlocal now
@@ -198,7 +198,7 @@ def test_long_tasks_are_told_from_stalled_ones(tmp_path: Path, monkeypatch: pyte
     wait(800, heartbeat=True)
     assert not notes, "it stands in a queue"
     wait(400, moved=True)
-    assert notes == ["leg, part x: sent 14 minutes ago, and still at work on a"], "its trail moves"
+    assert notes == ["segment, part x: sent 14 minutes ago, and still at work on a"], "its trail moves"
     wait(400, heartbeat=True)
     assert not client.removed and len(notes) == 1, "its worker is heard of; told again after twice the time"
     wait(200, heartbeat=True)

@@ -22,7 +22,7 @@ def task(name: str, kind: str = "partition", node: str = "docs") -> Task:
     return Task(kind=kind, task=name, node=node, key=name, cost=1, out="")
 
 
-GROUP = [task(str(number), node="leg") for number in range(3)]
+GROUP = [task(str(number), node="segment") for number in range(3)]
 DONE = Result()
 FAILED = Failure(message="why")
 
@@ -38,7 +38,9 @@ def test_after_a_failure_the_rest_of_a_group_has_none() -> None:
 
 @pytest.mark.parametrize("results", [[], [DONE], [FAILED, DONE], [DONE] * 4, [DONE, DONE, DONE, FAILED]])
 def test_an_answer_of_another_length_is_an_error(results: list[Result]) -> None:
-    with pytest.raises(RunFailed, match=f"leg: a worker was given 3 tasks and answered with {len(results)} results"):
+    with pytest.raises(
+        RunFailed, match=f"segment: a worker was given 3 tasks and answered with {len(results)} results"
+    ):
         pair_results(GROUP, results)
 
 

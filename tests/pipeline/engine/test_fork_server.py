@@ -143,7 +143,7 @@ def test_a_run_whose_template_is_killed_comes_out_the_same(tmp_path: Path) -> No
         [*RUN, "run", str(recipe), "--out", str(out), "--workers", "2"], stdout=subprocess.DEVNULL
     )
     until = time.monotonic() + 60
-    while not list(out.glob("legs/*/*.parquet")) and time.monotonic() < until:
+    while not list(out.glob("partitions/*/*.parquet")) and time.monotonic() < until:
         time.sleep(0.05)
     [parent] = {p.ppid() for p in of_driver(driver.pid)} - {driver.pid}
     os.kill(parent, signal.SIGKILL)

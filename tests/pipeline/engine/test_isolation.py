@@ -14,11 +14,11 @@ import pytest
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.executor import QUEUED_TRIES, TRIES, DaskExecutor, Group, InlineExecutor
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.isolation import Breadcrumb, CrashPolicy, LastBreadcrumb, SearchEnded, run_isolated
-from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.tasks.isolation import Breadcrumb, CrashPolicy, LastBreadcrumb, SearchEnded, run_isolated
+from gristmill.pipeline.tasks.map_task import run_map_task
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import go, lines, save, written
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gristmill.pipeline.isolation import command, run_isolated
-from gristmill.pipeline.leg.map_task import run_map_task
 from gristmill.pipeline.recipe.registry import spec_of
 from gristmill.pipeline.store.partitions import new_part, write_table
 from gristmill.pipeline.store.records import MapTask, Phase, RejectsSettings, RuleSpec
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.tasks.isolation import command, run_isolated
+from gristmill.pipeline.tasks.map_task import run_map_task
 from gristmill.stages import Sample
 
 THEIRS = ("pipeline", "stages", "kernels")

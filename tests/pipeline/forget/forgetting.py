@@ -191,6 +191,6 @@ def results(folder: Path) -> dict[str, bytes]:
         if name.startswith(("out/write/", "out/shards/", "index/")) or "/rejects/" in name:
             if path.is_file() and path.name != "README.md" and not name.startswith(("out/stages/a/", "out/stages/b/")):
                 found[re.sub(r"(/rejects/[^.]*)[.]\w+", r"\1", name)] = path.read_bytes()
-        elif name.startswith("out/legs/") and name.endswith(".documents.parquet"):
+        elif name.startswith("out/partitions/") and name.endswith(".documents.parquet"):
             found[f"{path.parent.name}/{path.name.split('.')[0]}"] = path.read_bytes()
     return found

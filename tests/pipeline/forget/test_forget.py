@@ -109,7 +109,7 @@ def test_the_next_run_equals_one_that_never_read_them(out: Path) -> None:
 
 def test_parts_without_them_are_not_made_again(out: Path) -> None:
     gone = next(row for row in documents(out) if row["url"].startswith("https://b"))
-    written = {path: path.stat().st_mtime_ns for path in (out / "legs/a").glob("*.parquet")}
+    written = {path: path.stat().st_mtime_ns for path in (out / "partitions/a").glob("*.parquet")}
     assert written and ask(out, f"{gone['uid']:016x}")["parts_made_again"] == 1
     _, anew = go(out.parent / "r.yaml", out)
     assert anew["b", "stages"] == 1 and ("a", "stages") not in anew
@@ -135,7 +135,9 @@ def test_shards_that_go_after_it_are_missed(out: Path) -> None:
 
 def all_documents(out: Path) -> list[dict[str, Any]]:
     rows = [
-        row for path in sorted((out / "legs").rglob("*.documents.parquet")) for row in pq.read_table(path).to_pylist()
+        row
+        for path in sorted((out / "partitions").rglob("*.documents.parquet"))
+        for row in pq.read_table(path).to_pylist()
     ]
     assert rows
     return rows
@@ -148,7 +150,7 @@ def test_a_run_from_the_beginning_leaves_them_out(out: Path) -> None:
     left = {row["uid"] for row in documents(out)}
     recipe = out.parent / "r.yaml"
     recipe.write_text(recipe.read_text().replace("min_words: 12", "min_words: 11"))
-    shutil.rmtree(out / "legs")
+    shutil.rmtree(out / "partitions")
     summary, anew = go(recipe, out)
     came = {row["uid"] for row in documents(out)} - left
     assert anew["a", "stages"] and came <= {int(uid, 16) for uid in receipt["may_return"]}

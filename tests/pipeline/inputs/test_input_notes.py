@@ -221,7 +221,7 @@ def test_a_flipped_bit_in_a_manifest_is_no_error_and_tells_of_no_file(tmp_path: 
         lines(tmp_path / "in" / f"{name}.jsonl", [name])
     recipe, out = save(tmp_path / "a.yaml", ONE), tmp_path / "out"
     started(recipe, out)
-    manifest = next((out / "legs").glob("*/manifest.json"))
+    manifest = next((out / "partitions").glob("*/manifest.json"))
     whole = manifest.read_text()
     for key, other in (('"inputs"', '"inputr"'), ("a.jsonl", "c.jsonl")):
         assert whole.count(key) >= 1

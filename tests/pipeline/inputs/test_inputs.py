@@ -35,7 +35,7 @@ def parquet(path: Path, text: str = "a") -> Path:
 
 def run_in(folder: Path) -> Path:
     """What a finished run leaves, as far as readers could take it for input."""
-    for path in ("write/x.parquet", "legs/crawl/x.documents.parquet", "stages/crawl/rejects/x.parquet"):
+    for path in ("write/x.parquet", "partitions/crawl/x.documents.parquet", "stages/crawl/rejects/x.parquet"):
         parquet(folder / path)
     save(folder / "run.json", "{}")
     (folder / REMEMBERED).parent.mkdir()

@@ -217,6 +217,6 @@ def test_a_stage_that_moves_texts_beyond_the_limit_keeps_all_of_them(
     )
     go(recipe, tmp_path / "out")
     assert sorted(text for _, text in written(tmp_path / "out")) == sorted(text.upper() for text in texts)
-    files = list((tmp_path / "out" / "flow").rglob("*.arrow"))
+    files = list((tmp_path / "out" / "shuffle").rglob("*.arrow"))
     kinds = {pa.ipc.open_file(path).schema.field("text").type for path in files}
     assert pa.large_string() in kinds  # the limit was met

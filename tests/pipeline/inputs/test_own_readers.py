@@ -114,8 +114,8 @@ def test_a_run_resumes_and_reads_only_the_table_that_changed(tmp_path: Path) -> 
     assert done.worked > 0
     assert run(recipes.load(recipe), out, Where(1), Quiet()).worked == 0
     fill(tmp_path, "second", 5)
-    [leg, *_] = foresee(recipes.load(recipe), out)
-    assert leg.parts is not None and leg.up_to_date == leg.parts - 1
+    [segment, *_] = foresee(recipes.load(recipe), out)
+    assert segment.parts is not None and segment.up_to_date == segment.parts - 1
     ui = Counting()
     run(recipes.load(recipe), out, Where(1), ui)
     assert ui.anew["pages", "stages"] == 1

@@ -2,9 +2,9 @@
 fill.
 
 Two sources: `crawl` (two files, 6 + 4 records, one skipped, one damaged) and `books` (4 records).
-    extract (leg: extract, language)   12 in, 1 quarantined; language drops 2
+    extract (segment: extract, language)   12 in, 1 quarantined; language drops 2
     exact_dedup (global)               9 in, 2 dropped, both equal to FIRST
-    write (leg: gopher_quality, write) 7 in, 1 dropped, 6 written
+    write (segment: gopher_quality, write) 7 in, 1 dropped, 6 written
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUARANTINED = uid_of("crawl", CRAWL[1], "<urn:uuid:7>")
 
 
 def make(out: Path) -> Path:
-    write_legs(out)
+    write_segments(out)
     stages = entries()
     for entry in stages:
         save(out / "stages" / entry["name"] / "report.json", entry | {"samples": samples(entry["name"])})
@@ -120,7 +120,7 @@ def samples(stage: str) -> dict[str, list[dict[str, Any]]]:
     }.get(stage, {})
 
 
-def write_legs(out: Path) -> None:
+def write_segments(out: Path) -> None:
     dropped = dict.fromkeys(LANGUAGE, ("language", OTHER, "de 0.99"))
     same = dict.fromkeys(SAME, ("exact_dedup", "exact_duplicate", f"same as {FIRST:016x}"))
     short = {SHORT: ("gopher_quality", "too_few_words", "7 words")}
@@ -129,10 +129,10 @@ def write_legs(out: Path) -> None:
         table = documents(key, uids)
         kept = [uid for uid in uids if uid not in dropped]
         files = {
-            "documents": f"legs/extract/{key}.documents.parquet",
-            "verdicts": f"legs/extract/{key}.verdicts.parquet",
+            "documents": f"partitions/extract/{key}.documents.parquet",
+            "verdicts": f"partitions/extract/{key}.verdicts.parquet",
         }
-        files["signals"] = f"legs/extract/{key}.signals.parquet"
+        files["signals"] = f"partitions/extract/{key}.signals.parquet"
         put(out / files["documents"], table)
         put(out / files["verdicts"], verdicts(uids, dropped))
         put(out / files["signals"], pa.table({"words": pa.array(range(len(uids)), pa.int32())}))
@@ -142,18 +142,21 @@ def write_legs(out: Path) -> None:
             spans.append({"source": "crawl", "path": "crawl-9.warc.gz", "start": 0, "end": None})
         extract.append({"key": key, "inputs": spans, "rows": len(uids), "kept": len(kept), "files": files})
 
-        put(out / f"legs/exact_dedup/{key}.verdicts.parquet", verdicts(uids, dropped | same))
+        put(out / f"partitions/exact_dedup/{key}.verdicts.parquet", verdicts(uids, dropped | same))
         rows = {
             "rows": len(uids),
             "kept": len(set(kept) - set(SAME)),
-            "files": {"verdicts": f"legs/exact_dedup/{key}.verdicts.parquet"},
+            "files": {"verdicts": f"partitions/exact_dedup/{key}.verdicts.parquet"},
         }
         dedup.append({"key": key, "from": "extract"} | rows)
 
         left = [index for index, uid in enumerate(uids) if uid not in dropped and uid not in SAME]
         survivors = table.take(left)
         left_uids = survivors["uid"].to_pylist()
-        files = {"documents": f"legs/write/{key}.documents.parquet", "verdicts": f"legs/write/{key}.verdicts.parquet"}
+        files = {
+            "documents": f"partitions/write/{key}.documents.parquet",
+            "verdicts": f"partitions/write/{key}.verdicts.parquet",
+        }
         put(out / files["documents"], survivors)
         put(out / files["verdicts"], verdicts(left_uids, short))
         rows = {
@@ -164,10 +167,19 @@ def write_legs(out: Path) -> None:
         last.append({"key": key, "inputs": [{"from": "exact_dedup", "key": key}]} | rows)
         ours = survivors.take([row for row, uid in enumerate(left_uids) if uid != SHORT])
         put(out / f"write/{key}.parquet", ours.select(["text", "id", "url", "date", "uid"]))
-    save(out / "legs/extract/manifest.json", {"leg": "extract", "stages": ["extract", "language"], "parts": extract})
-    save(out / "legs/exact_dedup/manifest.json", {"leg": "exact_dedup", "stages": ["exact_dedup"], "parts": dedup})
-    save(out / "legs/write/manifest.json", {"leg": "write", "stages": ["gopher_quality", "write"], "parts": last})
-    save(out / "legs/old/manifest.json", {"leg": "old", "stages": ["gone_from_the_recipe"], "parts": []})
+    save(
+        out / "partitions/extract/manifest.json",
+        {"segment": "extract", "stages": ["extract", "language"], "parts": extract},
+    )
+    save(
+        out / "partitions/exact_dedup/manifest.json",
+        {"segment": "exact_dedup", "stages": ["exact_dedup"], "parts": dedup},
+    )
+    save(
+        out / "partitions/write/manifest.json",
+        {"segment": "write", "stages": ["gopher_quality", "write"], "parts": last},
+    )
+    save(out / "partitions/old/manifest.json", {"segment": "old", "stages": ["gone_from_the_recipe"], "parts": []})
 
 
 def documents(key: str, uids: list[int]) -> pa.Table:

@@ -95,7 +95,7 @@ def test_what_is_not_there_names_what_is(out: str) -> None:
         stage_view(out, "langage")
     with pytest.raises(NotFound, match="did you mean too_few_words"):
         stage_view(out, "gopher_quality", "too_few_word")
-    with pytest.raises(NotFound, match=r"no document 0000000000000001 .* 3 legs"):
+    with pytest.raises(NotFound, match=r"no document 0000000000000001 .* 3 segments"):
         history(out, 1)
     with pytest.raises(NotFound, match="URL"):
         history(out, url="https://nowhere.example")
@@ -109,7 +109,7 @@ def test_a_document_that_was_kept_has_its_whole_way_told(out: str) -> None:
     assert story.read_from == [
         FileSpan("crawl", "crawl-0.warc.gz", 0, 5000, True)
     ]  # of two files in the part, the one that gives the uid
-    assert [(passage.leg, passage.part, passage.row) for passage in story.passages] == [
+    assert [(passage.segment, passage.part, passage.row) for passage in story.passages] == [
         ("extract", "extract-0", 0), ("exact_dedup", "extract-0", 0), ("write", "extract-0", 0),
     ]  # fmt: skip
     assert story.passages[0].signals == {"language": "en", "words": 0} and story.passages[2].signals == {}
@@ -136,16 +136,16 @@ def test_a_duplicate_names_the_url_of_the_one_that_stayed(out: str) -> None:
 @pytest.mark.parametrize("whom", [["--url", WEB_URL], ["--uid", f"{FIRST:016x}"]])
 def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path, whom: list[str]) -> None:
     folder = make(tmp_path / "out")
-    for path in folder.glob("legs/*/*.parquet"):
+    for path in folder.glob("partitions/*/*.parquet"):
         path.unlink()
     said = subprocess.run(
         [sys.executable, "-m", "gristmill.pipeline.cli.app", "inspect", str(folder), *whom],
         capture_output=True,
         text=True,
     )
-    assert said.returncode == 1 and "gristmill clean --legs" in said.stderr and "documents.parquet" in said.stderr, (
-        said.stderr
-    )
+    assert (
+        said.returncode == 1 and "gristmill clean --segments" in said.stderr and "documents.parquet" in said.stderr
+    ), said.stderr
 
 
 def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
@@ -154,7 +154,7 @@ def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uid", "outcome", "legs"),
+    ("uid", "outcome", "partitions"),
     [
         (LANGUAGE[1], f"dropped by language: {OTHER}", 1),
         (SAME[1], "dropped by exact_dedup: exact_duplicate", 2),
@@ -162,9 +162,13 @@ def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
         (QUARANTINED, "quarantined by extract", 0),
     ],
 )
-def test_a_document_that_went_says_where_and_why(out: str, uid: int, outcome: str, legs: int) -> None:
+def test_a_document_that_went_says_where_and_why(out: str, uid: int, outcome: str, segments: int) -> None:
     story = history(out, str(uid))
-    assert story.outcome == outcome and story.written == [] and len({passage.leg for passage in story.passages}) == legs
+    assert (
+        story.outcome == outcome
+        and story.written == []
+        and len({passage.segment for passage in story.passages}) == segments
+    )
     assert len([said for said in story.verdicts if said.verdict != "kept"]) == 1
     assert json.loads(as_json(asdict(story)))["uid"] == f"{uid:016x}" and shown(render_history(story))
 
@@ -246,7 +250,7 @@ def test_signals_and_places_are_said_for_people() -> None:
     assert as_signal("minhash_cluster", 5) == f"{5:016x}" and as_signal("minhash_cluster_size", 5) == 5
 
 
-def test_a_document_of_a_leg_that_only_writes_is_told_from_what_was_written(tmp_path: Path) -> None:
+def test_a_document_of_a_segment_that_only_writes_is_told_from_what_was_written(tmp_path: Path) -> None:
     uids = [uid_of("books", "books.jsonl", str(n)) for n in range(3)]
     columns = {
         "uid": pa.array(uids, pa.uint64()),
@@ -256,7 +260,7 @@ def test_a_document_of_a_leg_that_only_writes_is_told_from_what_was_written(tmp_
         "text": [f"text {n}" for n in range(3)],
         "token_count": pa.array([None] * 3, pa.int64()),
     }
-    for folder in ("write", "legs/books"):
+    for folder in ("write", "partitions/books"):
         (tmp_path / folder).mkdir(parents=True)
     pq.write_table(pa.table(columns), tmp_path / "write/0-a.f.parquet")
     inputs = [{"source": "books", "path": "books.jsonl", "start": 0, "end": None}]
@@ -268,8 +272,8 @@ def test_a_document_of_a_leg_that_only_writes_is_told_from_what_was_written(tmp_
         "kept": 3,
         "files": {"sink/write": "write/0-a.f.parquet"},
     }
-    (tmp_path / "legs/books/manifest.json").write_text(
-        json.dumps({"leg": "books", "stages": ["write"], "feeds": [], "parts": [part]})
+    (tmp_path / "partitions/books/manifest.json").write_text(
+        json.dumps({"segment": "books", "stages": ["write"], "feeds": [], "parts": [part]})
     )
     entries = [
         {"name": "books", "kind": "read", "docs_in": 3, "kept": 3},
@@ -301,9 +305,11 @@ def test_json_that_nests_without_end_is_said_to_be_torn(tmp_path: Path) -> None:
 def test_clean_names_what_it_would_remove_and_what_then_no_longer_works(tmp_path: Path) -> None:
     folder = make(tmp_path / "out")
     there = {path for path in folder.rglob("*") if path.is_file()}
-    said = CliRunner().invoke(app, ["clean", str(folder), "--legs", "--rejects", "--dry-run"])
+    said = CliRunner().invoke(app, ["clean", str(folder), "--segments", "--rejects", "--dry-run"])
     assert said.exit_code == 0 and {path for path in folder.rglob("*") if path.is_file()} <= there | {folder / ".lock"}
-    assert "legs/extract: 9 files, " in said.output and "stages/extract/rejects: 1 file, " in said.output, said.output
+    assert "partitions/extract: 9 files, " in said.output and "stages/extract/rejects: 1 file, " in said.output, (
+        said.output
+    )
     assert "would remove" in said.output and "`tune` does not work" in said.output
     assert "`tune` does not work" not in CliRunner().invoke(app, ["clean", str(folder)]).output
 

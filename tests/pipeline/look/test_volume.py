@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.leg.slowest import MOST, Slowest
 from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.overview import overview
 from gristmill.pipeline.look.run_folder import RecordedRun
@@ -24,6 +23,7 @@ from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.report.build import page_of
 from gristmill.pipeline.run.estimate import estimate
 from gristmill.pipeline.store.records import SlowDocument
+from gristmill.pipeline.store.slowest import MOST, Slowest
 from tests.pipeline.runs import go, lines, save
 
 RECIPE = """

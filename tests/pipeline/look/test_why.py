@@ -163,7 +163,7 @@ def test_a_story_has_every_reason_of_every_rule_with_its_number(out: Path) -> No
 
 def test_the_numbers_are_those_that_the_rule_saw(out: Path) -> None:
     """`words` was measured again after the rewrite: the rule before it saw another number than the rule behind it."""
-    rules = json.loads(next(out.glob("legs/*/rules.json")).read_text())["rules"]
+    rules = json.loads(next(out.glob("partitions/*/rules.json")).read_text())["rules"]
     seen = {rule["stage"]["stage"].split(":")[-1]: rule["columns"] for rule in rules}
     assert set(seen) == {"gopher_repetition", "gopher_quality", "FewNumbers"} and not seen["gopher_quality"]
     held = history(str(out), uid=uid_of(out, "few words")).why
@@ -201,7 +201,7 @@ def test_a_run_without_what_it_needs_still_has_its_reasons(out: Path, tmp_path: 
     import shutil
 
     broken = Path(shutil.copytree(out, tmp_path / "out"))
-    for path in [*broken.glob("legs/*/rules.json"), *broken.glob("legs/*/survey.json")]:
+    for path in [*broken.glob("partitions/*/rules.json"), *broken.glob("partitions/*/survey.json")]:
         path.unlink()
     held = history(str(broken), uid=uid_of(out, "again")).why
     assert held[0].reason == "top_2gram" and {one.threshold for one in held} == {None} and len(held) >= 6

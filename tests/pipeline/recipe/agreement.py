@@ -86,7 +86,7 @@ def of_parquet(out: Path, record: dict[str, Any]) -> Facts:
                 gone[row["stage"], row["source"], row["reason"]] += 1
     written: set[int] = set()
     text: Counter[str] = Counter()  # bytes that were written
-    for path in out.glob("legs/*/*.documents.parquet"):
+    for path in out.glob("partitions/*/*.documents.parquet"):
         table = pq.read_table(path, columns=["uid", "source"])
         sources |= dict(zip(table["uid"].to_pylist(), table["source"].to_pylist(), strict=True))
     sinks = [stage["name"] for stage in record["stages"] if stage["kind"] == "sink"]

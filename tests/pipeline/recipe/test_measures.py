@@ -196,7 +196,7 @@ def test_the_account_and_what_broke(tmp_path: Path, calls) -> None:
 def test_every_failing_rule_is_on_record(tmp_path: Path, calls) -> None:
     out = tmp_path / "out"
     go(recipe(tmp_path, "s.py:Length", "s.py:LongEnough: {at_least: 50}", "s.py:NotTooLong: {at_most: 40}"), out)
-    table = pq.read_table(next((out / "legs/a").glob("*.verdicts.parquet")))
+    table = pq.read_table(next((out / "partitions/a").glob("*.verdicts.parquet")))
     reasons = json.loads(table.schema.metadata[b"gristmill.reasons"])
     assert reasons == {"long_enough": ["too_short", "tiny"], "not_too_long": ["too_long"]}
     rows = {(row["reason"], row["failed:long_enough"], row["failed:not_too_long"]) for row in table.to_pylist()}
@@ -239,7 +239,7 @@ def test_rules_on_both_sides_of_a_rewrite_see_their_own_text(tmp_path: Path, cal
 def test_measuring_beside_documents_copies_no_text(tmp_path: Path, calls) -> None:
     out = tmp_path / "out"
     go(recipe(tmp_path, "exact_dedup", *RULES), out)
-    beside = {p.name.rsplit(".", 2)[1] for p in (out / "legs/length").glob("*.parquet")}
+    beside = {p.name.rsplit(".", 2)[1] for p in (out / "partitions/length").glob("*.parquet")}
     assert beside == {"signals", "quarantined", "verdicts"}
     assert sorted(len(t) for _, t in written(out)) == [20, 23, 25, 35, 40]
     assert calls()["measure"] >= len(TEXTS)
@@ -265,9 +265,9 @@ def test_the_plan_cuts_where_text_should_lie_on_disk(tmp_path: Path, calls) -> N
         "name: w\nsources:\n  a: {warc: {path: in}}\nstages:\n  - sample: {rate: 0.5}\n  - extract\n  - s.py:Length\n  - s.py:LongEnough\n  - write\n",
     )
     plan = make_plan(recipes.load(tmp_path / "w.yaml"))
-    legs = [(n.name, [s.called for s in n.works], [s.called for s in n.decides], n.beside) for n in plan.segments]
+    segments = [(n.name, [s.called for s in n.works], [s.called for s in n.decides], n.beside) for n in plan.segments]
     assert [node.name for node in plan.nodes] == ["a"]
-    assert legs == [
+    assert segments == [
         ("a", ["sample", "extract"], [], False),
         ("length", ["length"], ["long_enough"], True),
         ("write", ["write"], [], False),

@@ -36,7 +36,7 @@ def test_a_run_that_goes_on_has_the_same_order() -> None:
     assert [entry["name"] for entry in found["stages"]] == ["books", "web", "repair", "gopher_quality", "write"]
 
 
-def test_every_stage_is_there_once_even_where_legs_disagree() -> None:
+def test_every_stage_is_there_once_even_where_segments_disagree() -> None:
     assert in_one_order([["a", "c"], ["b", "c", "d"], [], ["d", "e"]]) == ["a", "b", "c", "d", "e"]
     assert in_one_order([["a", "b"], ["b", "a"]]) == ["a", "b"]
     assert in_one_order([]) == []

@@ -53,7 +53,7 @@ def make(folder: Path, count: int = 400, seed: int = 7) -> Path:
 
 
 def survey_of(out: Path) -> dict[str, Any]:
-    found = [json.loads(path.read_text()) for path in sorted(out.glob("legs/*/survey.json"))]
+    found = [json.loads(path.read_text()) for path in sorted(out.glob("partitions/*/survey.json"))]
     assert len(found) == 1
     return dict(found[0])
 

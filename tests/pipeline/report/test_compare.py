@@ -136,7 +136,7 @@ def test_the_join_is_that_of_two_dictionaries(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int]], bits: int
 ) -> None:
     """Fates 0 to 4: kept, absent, and three drops. A document that was dropped lies among those that arrived too, as
-    beside a leg's rules."""
+    beside a segment's rules."""
     names = [KEPT, ABSENT, *(Fate("s", f"r{n}") for n in range(3))]
     folder = tmp_path_factory.mktemp("piles")
     piles = [Piles(folder / name, bits) for name in "ab"]
@@ -287,8 +287,8 @@ def test_a_share_of_rejects_is_compared_as_a_share(tmp_path: Path) -> None:
 
 def test_a_cleaned_run_is_followed_by_what_it_wrote(runs: tuple[Path, Path], tmp_path: Path) -> None:
     shutil.copytree(runs[1], tmp_path / "b")
-    result = CliRunner().invoke(app, ["clean", str(tmp_path / "b"), "--legs"])
-    assert result.exit_code == 0 and not list((tmp_path / "b/legs").glob("*/*.documents.parquet"))
+    result = CliRunner().invoke(app, ["clean", str(tmp_path / "b"), "--segments"])
+    assert result.exit_code == 0 and not list((tmp_path / "b/segments").glob("*/*.documents.parquet"))
     found = compare(str(runs[0]), str(tmp_path / "b"))
     assert found.documents is not None, found.unlike
     assert plain(found)["documents"]["sides"] == plain(compare(*map(str, runs)))["documents"]["sides"]
@@ -303,7 +303,7 @@ def test_runs_without_a_tokenizer_have_no_columns_for_tokens(runs: tuple[Path, P
 def hostile(folder: Path) -> tuple[Path, Path]:
     """Two made-up runs with hostile text in every place; the second dropped one document more, for a hostile reason."""
     a, b = make(folder / "a"), make(folder / "b")
-    for path in folder.glob("*/legs/*/manifest.json"):
+    for path in folder.glob("*/partitions/*/manifest.json"):
         manifest = json.loads(path.read_text())
         for part in manifest["parts"]:
             part["source"] = "books" if part["key"] == "extract-2" else "crawl"

@@ -95,7 +95,7 @@ def rejected_of(out: Path) -> dict[int, tuple[str, str]]:
 def read_of(out: Path) -> set[int]:
     return {
         uid
-        for path in out.glob("legs/*/*.documents.parquet")
+        for path in out.glob("partitions/*/*.documents.parquet")
         for uid in pq.read_table(path, columns=["uid"])["uid"].to_pylist()
     }
 

@@ -18,7 +18,7 @@ import pytest
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report_data import survey as survey_module
-from gristmill.pipeline.report_data.survey import survey_legs
+from gristmill.pipeline.report_data.survey import survey_segments
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.report import surveyed
 
@@ -79,23 +79,23 @@ class Opened:
         )
         self.page.goto((out / "report.html").as_uri())
 
-    def move(self, leg: int, k: int, place: float) -> None:
+    def move(self, segment: int, k: int, place: float) -> None:
         """The slider, to a place on the scale of its histogram."""
-        self.page.locator(f"#cut-{leg}-{k}").evaluate(
+        self.page.locator(f"#cut-{segment}-{k}").evaluate(
             "(e, at) => { e.dispatchEvent(new Event('pointerdown')); e.value = at; e.dispatchEvent(new Event('input', {bubbles: true})); }",
             round(10_000 * place),
         )
 
-    def type(self, leg: int, k: int, value: object) -> str:
+    def type(self, segment: int, k: int, value: object) -> str:
         """A number into the field beside the slider; what stands there then."""
-        field = self.page.locator(f".slider:has(#cut-{leg}-{k}) [type=number]")
+        field = self.page.locator(f".slider:has(#cut-{segment}-{k}) [type=number]")
         field.evaluate(
             "(e, value) => { e.value = value; e.dispatchEvent(new Event('change', {bubbles: true})); }", str(value)
         )
         return str(field.input_value())
 
-    def says(self, leg: int, k: int) -> str:
-        return str(self.page.locator(f".slider:has(#cut-{leg}-{k}) .says").text_content())
+    def says(self, segment: int, k: int) -> str:
+        return str(self.page.locator(f".slider:has(#cut-{segment}-{k}) .says").text_content())
 
     def totals(self) -> dict[str, int]:
         """The panel's first table: documents and words that would stay."""
@@ -190,7 +190,7 @@ def test_a_sample_that_is_not_all_is_off_by_no_more_than_its_error_allows(
 ) -> None:
     monkeypatch.setattr(survey_module, "SAMPLE", 150)
     shutil.copytree(out, tmp_path / "out")
-    survey_legs(Store(str(tmp_path / "out")))
+    survey_segments(Store(str(tmp_path / "out")))
     (tmp_path / "out/report.html").write_text(build_report(str(tmp_path / "out")))
     survey, found = surveyed.survey_of(tmp_path / "out"), Opened(browser, tmp_path / "out")
     settings = []

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.leg.bound_rule import BoundRule
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.look.volume import Volume
@@ -36,9 +35,10 @@ from gristmill.pipeline.report_data.histograms import (
     plan_survey,
     thresholds_of,
 )
-from gristmill.pipeline.report_data.survey import survey as survey_again, survey_legs
+from gristmill.pipeline.report_data.survey import survey as survey_again, survey_segments
 from gristmill.pipeline.store.run_records import SegmentRules, rules_by_segment
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.tasks.bound_rule import BoundRule
 from gristmill.stages import GopherQuality, KeepLanguages
 from gristmill.stages.stage import Limit, Rule, Signals, Verdict, above, below
 from tests.pipeline.report import surveyed
@@ -56,16 +56,16 @@ def survey(out: Path) -> dict[str, Any]:
 
 
 def rules(out: Path) -> SegmentRules:
-    """Both sources have a leg of their own, with the same rules."""
+    """Both sources have a segment of their own, with the same rules."""
     one, other = rules_by_segment(Store(str(out))).values()
     assert one.rules == other.rules
     return SegmentRules(one.rules, one.parts + other.parts)
 
 
 @given(st.lists(st.lists(st.integers(0, 5000), min_size=1), min_size=1, max_size=3), st.booleans())
-def test_histograms_of_several_legs_are_one_with_exact_counts(legs: list[list[int]], whole: bool) -> None:
+def test_histograms_of_several_segments_are_one_with_exact_counts(segments: list[list[int]], whole: bool) -> None:
     signals: list[SignalCounts] = []
-    for values in (np.array(leg) / (1 if whole else 7) for leg in legs):
+    for values in (np.array(segment) / (1 if whole else 7) for segment in segments):
         edges, decades = edges_of(values, [], whole)
         counts = np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1).tolist()
         low, high = float(values.min()), float(values.max())
@@ -73,13 +73,13 @@ def test_histograms_of_several_legs_are_one_with_exact_counts(legs: list[list[in
             {"edges": edges, "counts": counts, "places": [], "decades": decades, "knee": None, "low": low, "high": high}
         )
     one = merged(signals)
-    everything = np.concatenate(legs) / (1 if whole else 7)
+    everything = np.concatenate(segments) / (1 if whole else 7)
     where = np.searchsorted(one["edges"], everything, side="right")
     assert one["counts"] == np.bincount(where, minlength=len(one["edges"]) + 1).tolist()
     assert len(one["edges"]) >= 1 and (one["low"], one["high"]) == (everything.min(), everything.max())
 
 
-def test_of_legs_behind_each_other_one_is_counted() -> None:
+def test_of_segments_behind_each_other_one_is_counted() -> None:
     def survey(sources: list[str], documents: int) -> Any:
         signal = {"edges": [0.0, 9.0], "counts": [0, documents, 0], "low": 0.0, "high": 5.0, "decades": False}
         return {"sources": sources, "signals": {"words": signal}}
@@ -131,7 +131,7 @@ def test_words_that_would_stay_are_those_of_the_files(out: Path, survey: dict[st
     )
     rhymes = [part for part in rules(out).parts if part.source == "rhymes"]
     words = np.concatenate([np.array(pq.read_table(out / part.documents.path)["words"]) for part in rhymes])
-    verdicts = pa.concat_tables([pq.read_table(path) for path in sorted(out.glob("legs/*/*.verdicts.parquet"))])
+    verdicts = pa.concat_tables([pq.read_table(path) for path in sorted(out.glob("partitions/*/*.verdicts.parquet"))])
     by_others = [
         verdicts[f"failed:{name}"].to_numpy() for name in ("keep_languages", "gopher_repetition", "dolma_gopher")
     ]
@@ -391,11 +391,11 @@ def apart(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run, had one source not passed a rule that the other did: then each has rules of its own."""
     copied = tmp_path_factory.mktemp("apart") / "out"
     shutil.copytree(out, copied)
-    path = copied / "legs/rhymes/rules.json"
+    path = copied / "partitions/rhymes/rules.json"
     its = json.loads(path.read_text())
     its["rules"] = [rule for rule in its["rules"] if rule["stage"]["stage"] != "gopher_repetition"]
     path.write_text(json.dumps(its))
-    survey_legs(Store(str(copied)))
+    survey_segments(Store(str(copied)))
     return copied
 
 
@@ -407,7 +407,7 @@ def test_a_rule_is_asked_of_all_sources_that_pass_it_whatever_else_they_pass(out
     own = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01"])
     assert own.sources == {"tales": tune(str(out), ["gopher_repetition.max_top_2gram_share=0.01"]).sources["tales"]}
     both = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01", "gopher_quality.min_words=60"])
-    assert both.sources["rhymes"] == answer.sources["rhymes"] and both.leg == "rhymes, tales"
+    assert both.sources["rhymes"] == answer.sources["rhymes"] and both.segment == "rhymes, tales"
 
 
 def test_rules_are_asked_in_their_own_order(out: Path, apart: Path) -> None:
@@ -428,8 +428,8 @@ def test_the_page_says_whose_documents_a_threshold_was_counted_on(apart: Path) -
     assert html.count("<h4>Thresholds of tales</h4>") == html.count("<h4>Thresholds of rhymes</h4>") == 3
     assert html.count("<h4>Thresholds</h4>") == 1  # gopher_repetition, of one source alone
     assert "300 documents come to these rules" in html and "100 documents come to these rules" in html
-    assert "Of rhymes alone; another leg has tales." in html
-    spoken = [json.loads(path.read_text())["languages"] for path in sorted(apart.glob("legs/*/survey.json"))]
+    assert "Of rhymes alone; another segment has tales." in html
+    spoken = [json.loads(path.read_text())["languages"] for path in sorted(apart.glob("partitions/*/survey.json"))]
     whole = sum(came for rows in spoken for name, came, _ in rows if name == "en")
     assert f'<th scope="row">en</th><td class="n" data-head="came">{whole}</td>' in html and len(spoken) == 2
 
@@ -447,9 +447,9 @@ def test_a_limit_that_no_array_holds_is_a_limit_like_any_other() -> None:
     assert found["min_words"] == 50.0 and found.get("max_words", 1e21) == 1e21
 
 
-def test_a_threshold_that_several_legs_have_is_one(apart: Path) -> None:
+def test_a_threshold_that_several_segments_have_is_one(apart: Path) -> None:
     """Else nobody could say which field of a rule took a document."""
     found = [(cut["stage"], cut["field"]) for cut in cuts_of(Folder.open(str(apart)))]
     assert found.count(("gopher_quality", "min_words")) == 1 and len(set(found)) == len(found)
-    surveys = [json.loads(path.read_text()) for path in apart.glob("legs/*/survey.json")]
+    surveys = [json.loads(path.read_text()) for path in apart.glob("partitions/*/survey.json")]
     assert set(found) == {(cut["stage"], cut["field"]) for its in surveys for cut in its["cuts"]} and len(surveys) == 2

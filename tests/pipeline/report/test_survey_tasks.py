@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gristmill.pipeline.report_data import rejects, survey
-from gristmill.pipeline.report_data.survey import survey_legs
+from gristmill.pipeline.report_data.survey import survey_segments
 from gristmill.pipeline.store.records import LookTask, Result
 from gristmill.pipeline.store.run_records import rules_by_segment
 from gristmill.pipeline.store.storage import Store
@@ -36,7 +36,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def surveys(out: Path) -> dict[str, bytes]:
-    return {path: content for path, content in tree(out, "legs").items() if path.endswith("survey.json")}
+    return {path: content for path, content in tree(out, "partitions").items() if path.endswith("survey.json")}
 
 
 @pytest.mark.parametrize(("least", "fan_in", "drawn"), [(1, 8, 2000), (1000, 2, 2000), (1000, 3, 50)])
@@ -57,12 +57,12 @@ def test_no_grouping_of_parts_changes_a_survey(
 
     store = Store(str(out))
     before = surveys(out)
-    survey_legs(store)
+    survey_segments(store)
     one_by_one = surveys(out)
     assert len(before) == 1 and (drawn != survey.SAMPLE or one_by_one != {})
     monkeypatch.setattr(survey, "LEAST_TASKS", least)
     monkeypatch.setattr(survey, "FAN_IN", fan_in)
-    survey_legs(store, look=look)
+    survey_segments(store, look=look)
     assert surveys(out) == one_by_one
     record = json.loads(next(iter(one_by_one.values())))
     documents = sum(len(path.read_text().splitlines()) for path in (out.parent / "docs").iterdir())
@@ -75,11 +75,11 @@ def test_no_grouping_of_parts_changes_a_survey(
 
 def test_rejects_are_read_in_the_first_files_by_a_task_that_is_told_their_parts_alone(out: Path) -> None:
     store = Store(str(out))
-    legs = [*rules_by_segment(store).values()]
+    segments = [*rules_by_segment(store).values()]
     files = [path for path in store.files("stages/gopher_quality") if path.endswith(".parquet")]
     assert len(files) > 3
-    task = rejects.task_of_samples(store, "gopher_quality", files[:3], legs)
-    told = {part.key for leg in task.given["legs"] for part in leg["parts"]}
-    assert told == {rejects.key_of(path) for path in files[:3]} and len(legs[0].parts) == PARTS
+    task = rejects.task_of_samples(store, "gopher_quality", files[:3], segments)
+    told = {part.key for segment in task.given["partitions"] for part in segment["parts"]}
+    assert told == {rejects.key_of(path) for path in files[:3]} and len(segments[0].parts) == PARTS
     seen = rejects.run_samples(task).seen
     assert seen and all(sample["detail"] for of_reason in seen.values() for sample in of_reason)

@@ -1,7 +1,7 @@
 """Runs that are killed and run again, held against a run that was left alone: what test_kill.py and
 benchmarks/soak/kills.py share.
 
-What must be equal: every file under write/, legs/, stages/, flow/ and shards/ (less the card, which has times), byte
+What must be equal: every file under write/, partitions/, stages/, shuffle/ and shards/ (less the card, which has times), byte
 for byte, manifests and reports among them, and with them the uids of the survivors. No worker may be left three seconds
 after its driver was killed.
 """
@@ -102,7 +102,7 @@ def make_crawl(folder: Path, copies: int) -> Path:
 
 
 def make_case(crawl: Path, folder: Path, workers: int, stages: str = STAGES) -> Case:
-    """A recipe with legs before and after a global stage, and a part for each file."""
+    """A recipe with segments before and after a global stage, and a part for each file."""
     names = [p.name.lower() for p in crawl.iterdir()]
     readers = [reader for reader, endings in READERS.items() if any(n.endswith(endings) for n in names)]
     if len(readers) != 1:
@@ -121,7 +121,12 @@ def make_case(crawl: Path, folder: Path, workers: int, stages: str = STAGES) -> 
 
 def contents(out: Path) -> dict[str, str]:
     """Path -> hash of every file that a run stands for."""
-    files = [p for top in ("write", "legs", "stages", "flow", "shards") for p in (out / top).rglob("*") if p.is_file()]
+    files = [
+        p
+        for top in ("write", "partitions", "stages", "shuffle", "shards")
+        for p in (out / top).rglob("*")
+        if p.is_file()
+    ]
     return {str(p.relative_to(out)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 

@@ -198,7 +198,7 @@ def test_every_door_to_the_terminal_takes_controls_out() -> None:
         (0, {}, "never run"),
     ],
 )
-def test_what_was_done_of_a_leg_that_was_interrupted_is_on_record(
+def test_what_was_done_of_a_segment_that_was_interrupted_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: int, counts: dict[str, tuple[int, int]], said: str
 ) -> None:
     for file in range(4):
@@ -270,18 +270,18 @@ def test_a_global_stage_that_was_begun_is_said_to_be(folder: Path, monkeypatch: 
         return {seen.name: seen.why for seen in foresee(recipes.load(recipe(folder, least)), str(out))}
 
     out = folder / "out"
-    work_here(monkeypatch, interrupted_after(3))  # the leg, its rules, and the first round
+    work_here(monkeypatch, interrupted_after(3))  # the segment, its rules, and the first round
     with pytest.raises(KeyboardInterrupt):
         go(recipe(folder, 2), out)
     assert why(2)["exact_dedup"] == "begun, not finished"
     work_here(monkeypatch)
     go(recipe(folder, 2), out)
     assert set(why(2).values()) == {"up to date"}
-    for path in (out / "legs/tokenize").glob("*.parquet"):
+    for path in (out / "partitions/tokenize").glob("*.parquet"):
         path.unlink()
     assert why(2)["tokenize"] == "its files are gone (cleaned?)"
     go(recipe(folder, 2), out)
-    clean_up(str(out), flow=True, legs=False, rejects=False, unused=False, dry_run=False)
+    clean_up(str(out), flow=True, segments=False, rejects=False, unused=False, dry_run=False)
     said = why(2)
     assert (
         said["notes"] == "up to date"
@@ -303,7 +303,7 @@ def test_files_that_an_earlier_version_left_behind_are_not_why_a_part_is_done_ag
     seen = {its.name: its.why for its in foresee(recipes.load(recipe(folder, 3)), str(folder / "out"))}
     assert seen["notes"] == "input changed"
     lines(folder / "notes.jsonl", [f"A note of {n} words {'and ' * n}." for n in range(40)])
-    for path in (folder / "out/legs/notes").glob("*.parquet"):
+    for path in (folder / "out/partitions/notes").glob("*.parquet"):
         path.unlink()
     seen = {its.name: its.why for its in foresee(recipes.load(recipe(folder, 3)), str(folder / "out"))}
     assert seen["notes"] == "its files are gone (cleaned?)"

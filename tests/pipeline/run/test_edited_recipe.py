@@ -21,7 +21,7 @@ LANGUAGES = "keep_languages: {name: second, languages: [en], at_least: 0}"
 EDITS = {
     "a rule above the deduplication": (("exact_dedup", RULE, "write"), (RULE, "exact_dedup", "write")),
     "a rule before a rule": (("exact_dedup", RULE, "write"), ("exact_dedup", OTHER, RULE, "write")),
-    "a rule of its own leg into another": (
+    "a rule of its own segment into another": (
         (OTHER, "exact_dedup", LANGUAGES, RULE, "write"),
         (OTHER, "exact_dedup", RULE, LANGUAGES, "write"),
     ),
@@ -70,13 +70,13 @@ def test_an_edit_above_buckets_where_some_parts_stay_as_they_are(tmp_path: Path,
 
 
 def notes_in(out: Path) -> dict[str, bytes]:
-    """What legs say of themselves, but for times and the leg that a file was first made for."""
+    """What segments say of themselves, but for times and the segment that a file was first made for."""
     found = {
-        path.relative_to(out).as_posix(): re.sub(rb'"legs/[^/"]+/', b'"legs/', path.read_bytes())
-        for pattern in ("legs/*/rules.json", "legs/*/survey.json")
+        path.relative_to(out).as_posix(): re.sub(rb'"partitions/[^/"]+/', b'"partitions/', path.read_bytes())
+        for pattern in ("partitions/*/rules.json", "partitions/*/survey.json")
         for path in sorted(out.glob(pattern))
     }
-    return found | {path.relative_to(out).as_posix(): b"" for path in sorted(out.glob("legs/*/manifest.json"))}
+    return found | {path.relative_to(out).as_posix(): b"" for path in sorted(out.glob("partitions/*/manifest.json"))}
 
 
 @pytest.mark.parametrize("edit", EDITS)

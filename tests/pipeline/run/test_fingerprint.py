@@ -37,10 +37,10 @@ RECIPE = (
 
 # Of a task's kind: the modules where it begins, and the lists that hold its code.
 KINDS = {
-    "map": (("gristmill.pipeline.leg.map_task", "gristmill.pipeline.leg.conform"), ("map", "sink")),
-    "flow": (
+    "map": (("gristmill.pipeline.tasks.map_task", "gristmill.pipeline.tasks.conform"), ("map", "sink")),
+    "shuffle": (
         ("gristmill.pipeline.shuffle.shuffle",),
-        ("flow",),
+        ("shuffle",),
     ),
     "pages": (("gristmill.pipeline.report_data.pages",), ("pages",)),
     "job": (("gristmill.pipeline.ablate.work",), ("training", "measuring")),
@@ -54,18 +54,18 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
     "gristmill.pipeline.ablate.plan",  # the same
     "gristmill.pipeline.store.forgotten",  # a takedown drops the results of parts that its list names
-    "gristmill.pipeline.leg.numbers",  # what stays of documents whose texts go
-    "gristmill.pipeline.isolation",  # which documents are looked at alone, and what killed a process before
+    "gristmill.pipeline.tasks.numbers",  # what stays of documents whose texts go
+    "gristmill.pipeline.tasks.isolation",  # which documents are looked at alone, and what killed a process before
     "gristmill.pipeline.store.checksums",  # what is read is what was written, or nothing is read
     "gristmill.pipeline.engine.engine",  # sends tasks, takes results
     "gristmill.pipeline.errors",
     "gristmill.pipeline.fingerprint",
     "gristmill.pipeline.inputs.files",  # files are known by their contents; bytes are handed on as they are
-    "gristmill.pipeline.leg.resume",  # which results are there already
+    "gristmill.pipeline.store.resume",  # which results are there already
     "gristmill.pipeline.plan.plan",  # what it makes are tasks, which are hashed
     "gristmill.pipeline.recipe.recipe",  # the same
     "gristmill.pipeline.recipe.registry",  # names to stages, which are hashed
-    "gristmill.pipeline.leg.slowest",  # for the report
+    "gristmill.pipeline.store.slowest",  # for the report
     "gristmill.pipeline.store.storage",  # bytes in and out, held against checksums
     "gristmill.pipeline.formatting",
     "gristmill.pipeline.json_types",  # types alone
@@ -140,14 +140,14 @@ ROUNDS = {"exact_dedup, rounds", "again, rounds"}
 @pytest.mark.parametrize(
     ("module", "touches"),
     [
-        ("gristmill.pipeline.leg.map_task", "work rules"),
-        ("gristmill.pipeline.leg.bound_rule", "work rules"),
+        ("gristmill.pipeline.tasks.map_task", "work rules"),
+        ("gristmill.pipeline.tasks.bound_rule", "work rules"),
         ("gristmill.pipeline.shuffle.shuffle", "rounds"),
         ("gristmill.pipeline.shuffle.verdicts", "rounds"),
         ("gristmill.pipeline.store.partitions", "work rules rounds"),
         ("gristmill.pipeline.store.counts", "work rules rounds"),
         ("gristmill.pipeline.store.partitions", "work rules rounds"),
-        ("gristmill.pipeline.leg.conform", "sink"),
+        ("gristmill.pipeline.tasks.conform", "sink"),
         ("gristmill.pipeline.engine.engine", ""),
         ("gristmill.pipeline.progress.progress", ""),
         ("gristmill.stages.sample", "rules"),
@@ -185,8 +185,8 @@ def test_plan_and_run_agree_on_what_a_fix_of_the_engine_redoes(tmp_path: Path, e
 
     _, first = go(recipe, out)
     assert {("a", "stages"), ("sample", "rules"), ("exact_dedup", "map"), ("write", "stages")} <= set(first)
-    assert again("gristmill.pipeline.leg.bound_rule", reworded) == (set(), set())
-    foreseen, done = again("gristmill.pipeline.leg.map_task", with_a_statement)
+    assert again("gristmill.pipeline.tasks.bound_rule", reworded) == (set(), set())
+    foreseen, done = again("gristmill.pipeline.tasks.map_task", with_a_statement)
     assert (
         {("a", "stages"), ("write", "stages")} <= done
         and {"a", "sample"} <= foreseen
@@ -221,7 +221,7 @@ def test_every_module_that_a_task_imports_is_hashed_or_said_to_decide_nothing(ki
     assert set(files) >= DECIDES_NOTHING
 
 
-@pytest.mark.parametrize("kind", ["map", "flow"])
+@pytest.mark.parametrize("kind", ["map", "shuffle"])
 def test_what_the_engine_takes_from_lower_floors_is_hashed_with_it_or_with_any_stage(kind: str) -> None:
     files = modules(ROOT)
     listed = {name for entry in KINDS[kind][1] for name in fingerprint.ENGINE[entry]}

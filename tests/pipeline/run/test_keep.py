@@ -75,8 +75,8 @@ def test_only_what_was_asked_for_is_left(folder: Path) -> None:
     # Small tables that the stage itself reads in every run stay.
     assert files(folder / "out-signals", ".arrow") < files(folder / "out-all", ".arrow")
     assert files(folder / "out-signals", ".signals.parquet") >= 1
-    assert [p for p in (folder / "out-nothing/legs").rglob("*.*") if p.suffix != ".json"] == []
-    for path in (folder / "out-signals/legs").rglob("*.signals.parquet"):
+    assert [p for p in (folder / "out-nothing/segments").rglob("*.*") if p.suffix != ".json"] == []
+    for path in (folder / "out-signals/segments").rglob("*.signals.parquet"):
         assert {"text", "html"}.isdisjoint(name.split("@")[0] for name in pq.read_schema(path).names)
     sizes = {k: json.loads((folder / f"out-{k}/run.json").read_text()) for k in ("all", "signals", "nothing")}
     assert sizes["nothing"]["bytes_written"]["intermediates"] < sizes["all"]["bytes_written"]["intermediates"]
@@ -133,9 +133,9 @@ def test_signals_that_stay_are_tuned_as_if_all_was_kept(folder: Path) -> None:
 
 
 def test_the_report_of_signals_has_its_sliders(folder: Path) -> None:
-    surveys = [json.loads(path.read_text()) for path in (folder / "out-signals").glob("legs/*/survey.json")]
+    surveys = [json.loads(path.read_text()) for path in (folder / "out-signals").glob("partitions/*/survey.json")]
     assert surveys and any(survey["cuts"] for survey in surveys)
-    assert not list((folder / "out-nothing").glob("legs/*/survey.json"))
+    assert not list((folder / "out-nothing").glob("partitions/*/survey.json"))
     assert "a document <small>(results" in (folder / "out-nothing/report.html").read_text()
 
 

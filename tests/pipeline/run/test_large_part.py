@@ -43,7 +43,7 @@ def text_of(folder: Path, frame: int) -> tuple[int, bytes]:
 
 def done(folder: Path, max_bytes: int) -> tuple[list[tuple[int, str]], int]:
     go(save(folder / "r.yaml", RECIPE.format(bytes=max_bytes)), folder / "out")
-    parts = json.loads((folder / "out/legs/docs/manifest.json").read_text())["parts"]
+    parts = json.loads((folder / "out/partitions/docs/manifest.json").read_text())["parts"]
     return written(folder / "out"), len(parts)
 
 

@@ -74,7 +74,7 @@ def test_neither_do_rounds_nor_regrouping(
     _, anew = go(save(tmp_path / "r.yaml", recipe), tmp_path / "out")
     assert written(tmp_path / "out") == usual[1]
     assert anew["minhash_dedup", "regroup"] > 20 and anew["minhash_dedup", "reduce"] > 20
-    left = [path.name.split("-")[1] for path in (tmp_path / "out" / "flow" / "minhash_dedup").glob("*.arrow")]
+    left = [path.name.split("-")[1] for path in (tmp_path / "out" / "shuffle" / "minhash_dedup").glob("*.arrow")]
     assert "sign" in left and not {"nominate", "fetch", "links", "hooks"} & set(left), "what no round asks for goes"
     later = (
         RECIPE.format(parts="files: 1", path="in", settings="against: [index]")

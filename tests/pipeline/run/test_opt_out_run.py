@@ -132,13 +132,16 @@ def test_pages_are_read_for_terms_only_where_a_stage_asks(tmp_path: Path) -> Non
 
 def test_texts_that_join_pages_keep_the_terms_of_pages(tmp_path: Path) -> None:
     both = "{crawl: {warc: {path: in}}, books: {jsonl: {path: b}, join: opt_out}, more: {jsonl: {path: c}}}"
-    legs = planned(tmp_path, "[extract, opt_out, write]", both)
-    terms = {leg.name: [step.called for step in leg.steps if isinstance(step.stage, PageTerms)] for leg in legs}
+    segments = planned(tmp_path, "[extract, opt_out, write]", both)
+    terms = {
+        segment.name: [step.called for step in segment.steps if isinstance(step.stage, PageTerms)]
+        for segment in segments
+    }
     assert terms["crawl"] == ["page_terms"]
     assert terms["books"] == ["page_terms_2"]
     assert terms["more"] == ["page_terms"]
     own = (
         "{crawl: {warc: {path: in}, stages: [extract]}, news: {warc: {path: in2}, stages: [{extract: {name: other}}]}}"
     )
-    legs = planned(tmp_path, "[opt_out, write]", own)
-    assert [leg.steps[0].called for leg in legs][:2] == ["page_terms", "page_terms_2"]
+    segments = planned(tmp_path, "[opt_out, write]", own)
+    assert [segment.steps[0].called for segment in segments][:2] == ["page_terms", "page_terms_2"]

@@ -20,7 +20,9 @@ from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import lines, save
 
 
-def test_a_document_is_read_once_however_many_legs_it_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_is_read_once_however_many_segments_it_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     work_here(monkeypatch)
     for file in range(3):
         lines(tmp_path / f"in/{file}.jsonl", [f"document {n} of file {file}" for n in range(7)])

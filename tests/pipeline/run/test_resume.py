@@ -61,7 +61,7 @@ def test_a_changed_setting_leaves_nothing_stale_and_going_back_gives_the_same_by
     shared_texts(tmp_path / "in")
     out = tmp_path / "out"
     go(made(tmp_path), out)
-    first = tree(out, "write", "legs", "stages", "flow")
+    first = tree(out, "write", "partitions", "stages", "shuffle")
     half = made(tmp_path, "0.5")
     assert why(half, out) == {
         "a": "up to date",
@@ -75,7 +75,7 @@ def test_a_changed_setting_leaves_nothing_stale_and_going_back_gives_the_same_by
     names = {n for n in first if n.startswith("write/")}
     assert not names & set(tree(out, "write"))
     go(made(tmp_path), out)
-    assert tree(out, "write", "legs", "stages", "flow") == first
+    assert tree(out, "write", "partitions", "stages", "shuffle") == first
 
 
 def test_what_is_kept_rests_on_files_that_were_made_anew_with_the_same_contents(tmp_path: Path) -> None:

@@ -132,12 +132,12 @@ def test_one_flipped_bit_of_any_file_is_mended_by_the_next_run(finished: Path, t
     """One bit in each file in turn; all files of the results come out as they were."""
     before = tree(finished / "out")
     kinds = [
-        "legs/*/*.documents.parquet",
-        "legs/*/*.verdicts.parquet",
+        "partitions/*/*.documents.parquet",
+        "partitions/*/*.verdicts.parquet",
         "stages/*/rejects/*.parquet",
         "write/*.parquet",
-        "flow/exact_dedup/*.arrow",
-        "legs/*/manifest.json",
+        "shuffle/exact_dedup/*.arrow",
+        "partitions/*/manifest.json",
     ]
     path, out = copied(finished, tmp_path)
     for pattern in kinds:
@@ -190,7 +190,7 @@ def test_what_verify_finds_behind_a_stamp_that_stayed_is_made_anew_by_the_next_r
     path, out = copied(finished, tmp_path)
     go(path, out)
     before = tree(out)
-    files = [sorted(out.glob(kind))[0] for kind in ("write/*.parquet", "flow/exact_dedup/*.arrow")]
+    files = [sorted(out.glob(kind))[0] for kind in ("write/*.parquet", "shuffle/exact_dedup/*.arrow")]
     for file in files:
         rot(out, file)
     assert go(path, out)[0].worked == 0, "a run trusts stamps"
@@ -214,7 +214,7 @@ def test_a_file_that_goes_bad_while_its_stamp_stays_is_made_anew_when_a_task_rea
     out."""
     path, out = copied(finished, tmp_path)
     go(path, out)  # stamps of the copy are known from here on
-    file = sorted((out / "legs/s").glob("*.documents.parquet"))[0]
+    file = sorted((out / "partitions/s").glob("*.documents.parquet"))[0]
     rot(out, file)
     path.write_text(
         path.read_text()
@@ -235,9 +235,9 @@ def test_a_file_that_goes_bad_while_its_stamp_stays_is_made_anew_when_a_task_rea
 
 def test_a_file_that_is_damaged_again_and_again_ends_the_run(tmp_path: Path) -> None:
     journal = Journal(Store(str(tmp_path)))
-    journal.suspect(DamagedFile("legs/a.parquet"))
+    journal.suspect(DamagedFile("partitions/a.parquet"))
     with pytest.raises(RunFailed, match="damaged again after it was made anew"):
-        journal.suspect(DamagedFile("legs/a.parquet"))
+        journal.suspect(DamagedFile("partitions/a.parquet"))
 
 
 def test_every_flip_in_a_journal_leaves_the_other_lines(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_many_objects_become_one_and_what_was_said_last_holds(far: Store) -> Non
 
 def test_each_kind_of_entry_is_read_as_it_was_written(tmp_path: Path) -> None:
     part = new_part("a", "s", 0, 0, None, [InputSpan("s", "a.warc", 0, None)])
-    facts = FileRef("legs/a/f.parquet", 0, "", rows=3, cells=(0, 1, 2))
+    facts = FileRef("partitions/a/f.parquet", 0, "", rows=3, cells=(0, 1, 2))
     count = Counts(kept=3, dropped=Counter(short=1))
     count.faults.of("a.warc").remarks.add("odd")
     phase = PhaseResult(part=part, counts={"s": count}, slowest={"s": (SlowDocument("1", None, "s", 3, 0.5),)})
@@ -130,7 +130,7 @@ def test_a_journal_of_another_version_is_refused_in_one_line(facts: dict[str, An
 def test_a_global_stage_is_known_by_what_is_left_of_it(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     journal = Journal(store)
-    for path in ("stages/s/verdicts.parquet", "flow/s/rows.arrow"):
+    for path in ("stages/s/verdicts.parquet", "shuffle/s/rows.arrow"):
         journal.keep(path, path.encode())
     verdicts, rows = ({path: facts} for path, facts in sorted(journal.files.items(), reverse=True))
     part = new_part("a", "s", 0, 0, None, [])

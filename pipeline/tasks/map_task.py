@@ -27,17 +27,7 @@ from gristmill.kernels.base.columns import value_bytes, widened
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.files import open_stretch, origin_of, position_of
-from gristmill.pipeline.isolation import CrashPolicy
 from gristmill.pipeline.json_types import StageSpec
-from gristmill.pipeline.leg.bound_rule import (
-    BROKE,
-    ENOUGH_TO_BLAME_THE_STAGE,
-    KEPT,
-    BoundRule,
-    RuleOutcome,
-    outcome_in_task,
-)
-from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.counts import Counts, check_chain
@@ -61,7 +51,17 @@ from gristmill.pipeline.store.partitions import (
 )
 from gristmill.pipeline.store.records import Files, InputSpan, MapResult, MapTask, Partition, Phase, PhaseResult
 from gristmill.pipeline.store.rejects import QUARANTINED, RejectsWriter, error_detail
+from gristmill.pipeline.store.slowest import Slowest
 from gristmill.pipeline.store.storage import Store, open_checked
+from gristmill.pipeline.tasks.bound_rule import (
+    BROKE,
+    ENOUGH_TO_BLAME_THE_STAGE,
+    KEPT,
+    BoundRule,
+    RuleOutcome,
+    outcome_in_task,
+)
+from gristmill.pipeline.tasks.isolation import CrashPolicy
 from gristmill.stages.contract import check_same_types, check_table
 from gristmill.stages.documents import Reading, gather, rebatch
 from gristmill.stages.read.payload import MARKUP, rows_of_markup
@@ -280,7 +280,7 @@ class _StagePhase:
         self.rejects = (
             RejectsWriter(store, file_name, task.source, task.rejects, writers) if reading is None else reading.rejects
         )
-        self.documents = PartWriter(store, f"legs/{phase.segment}/{file_name}.documents.parquet")
+        self.documents = PartWriter(store, f"partitions/{phase.segment}/{file_name}.documents.parquet")
         paths = {
             step.called: f"{step.called}/{file_name}.parquet" for step in self.steps if isinstance(step.stage, Sink)
         }
@@ -478,7 +478,7 @@ class _StagePhase:
     def with_signals(self, part: Partition) -> tuple[Partition, Files]:
         """The partition with the signals that were measured on it, and without the documents that broke a stage."""
         files: Files = {}
-        base = f"legs/{self.phase.segment}/{self.file_name}"
+        base = f"partitions/{self.phase.segment}/{self.file_name}"
         place = np.full(part.rows, -1, dtype=np.int64)
         if self.measured and part.documents is not None:
             table = widened(pa.concat_tables(self.measured)).combine_chunks()
@@ -643,11 +643,11 @@ class _RulePhase:
         after = replace(part, kept=self.alive, text_bytes=self.text_bytes)
         files: Files = {**self.rejects.close()}
         if self.alive < part.kept or any(bits.any() for each in self.judged for bits in each.failed.values()):
-            path = f"legs/{segment}/{self.file_name}.verdicts.parquet"
+            path = f"partitions/{segment}/{self.file_name}.verdicts.parquet"
             files["verdicts"] = write_every_row(self.store, path, self.verdicts(part))
             after = replace(after, verdicts=(*part.verdicts, files["verdicts"]))
         if any(each.poison.any() for each in self.judged):
-            path = f"legs/{segment}/{self.file_name}.condemned.parquet"
+            path = f"partitions/{segment}/{self.file_name}.condemned.parquet"
             kept = self.of_all_rows("poison", np.zeros(part.rows, dtype=bool))
             files["condemned"] = write_every_row(self.store, path, pa.table({"kept": ~kept}))
         return PhaseResult(part=after, files=files, counts=self.counts, log=tuple(self.log), peak_memory=peak_memory())

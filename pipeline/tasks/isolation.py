@@ -301,7 +301,7 @@ START = """
 import json, sys
 folder, path = sys.argv[1:]
 sys.path[:] = json.loads(path)
-from gristmill.pipeline.isolation import run_child
+from gristmill.pipeline.tasks.isolation import run_child
 run_child(folder)
 """
 

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
-from gristmill.pipeline.isolation import CrashPolicy
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.records import Partition, Result, RuleSpec
 from gristmill.pipeline.store.rejects import error_detail
+from gristmill.pipeline.tasks.isolation import CrashPolicy
 from gristmill.stages.stage import CannotRun, NoSuchSignal, Rule, Verdict, with_columns
 
 # When all of so many documents fail, it is the stage that is broken and not the documents.

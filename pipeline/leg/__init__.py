@@ -1,5 +1,0 @@
-"""Leg tasks, as workers run them: read a part, run its map stages, apply rules, write what is left and what is
-rejected.
-
-From outside: `leg.grind`, `rules.run_decide`.
-"""
