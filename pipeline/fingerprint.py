@@ -66,7 +66,7 @@ ENGINE: dict[str, tuple[str, ...]] = {
         "gristmill.stages.read.payload",
         *_DOCUMENTS,
     ),
-    "sink": ("gristmill.pipeline.tasks.conform",),  # of a segment that has one
+    "sink": ("gristmill.pipeline.tasks.rewrites",),  # of a segment that has one
     "shuffle": (
         "gristmill.pipeline.shuffle.shuffle",
         "gristmill.pipeline.shuffle.spill",
@@ -537,7 +537,7 @@ def _distributions() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
-# --- why something runs again ---------------------------------------------------------------------------------------
+# --- why something runs again -----------------------------------------------------------------------------------------
 
 # By name: packages with their versions, modules, files and the settings of stages with a short hash.
 MadeOf = dict[str, str]

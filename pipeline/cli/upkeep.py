@@ -37,7 +37,7 @@ from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.processes import cores_here, describe_nodes, nodes_here
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.yaml_lines import load_with_lines
-from gristmill.pipeline.run.stale import stages_of, unused_results
+from gristmill.pipeline.run.record import stages_of, unused_results
 from gristmill.pipeline.store.journal import READERS, Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.storage import Store, hash_of_object

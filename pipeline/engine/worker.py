@@ -54,7 +54,6 @@ from gristmill.pipeline.store.records import (
 )
 from gristmill.pipeline.store.serialize import dumps
 from gristmill.pipeline.store.storage import REQUESTS, requests_since
-from gristmill.pipeline.tasks.conform import run_conform_task
 from gristmill.pipeline.tasks.isolation import (
     BatchLocation,
     Breadcrumb,
@@ -64,7 +63,7 @@ from gristmill.pipeline.tasks.isolation import (
     run_isolated,
 )
 from gristmill.pipeline.tasks.map_task import run_map_task
-from gristmill.pipeline.tasks.numbers import run_numbers
+from gristmill.pipeline.tasks.rewrites import run_conform_task, run_numbers
 from gristmill.stages.stage import CannotRun, Map
 
 if TYPE_CHECKING:

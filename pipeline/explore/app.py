@@ -216,7 +216,8 @@ class Explorer:
         return number, piece
 
     def _piece(self, snapshot: Snapshot, found: FoundDocument, number: int, start: int) -> TextPiece | None:
-        """A stretch of the text that a segment left; of what is in rejects alone, the beginning that its story holds."""
+        """A stretch of the text that a segment left; of what is in rejects alone, the beginning that its story
+        holds."""
         if 0 <= number < len(found.versions):
             return self.texts.piece(snapshot, found.versions[number], start)
         text = found.story.text

@@ -1,5 +1,5 @@
-"""What a run's folder holds, as lists in which requests are looked up: run.json, segments with their parts, rejects, and
-how it goes.
+"""What a run's folder holds, as lists in which requests are looked up: run.json, segments with their parts, rejects,
+and how it goes.
 
 A run that goes on, or broke off, has no run.json worth the name: its stages and counts come from `logs/progress.json`,
 its parts from the manifests of segments that ended and from the journal.

@@ -17,8 +17,8 @@ LARGEST_JOURNAL = 256 << 20  # bytes; beyond that a page would wait too long for
 def finished_parts(
     folder: Folder, run: RecordedRun, segments: list[SegmentManifest], troubles: list[str]
 ) -> list[SegmentManifest]:
-    """The segments, and those of which only some parts are done: the journal knows these. Files that are not there are left
-    out."""
+    """The segments, and those of which only some parts are done: the journal knows these. Files that are not there are
+    left out."""
     done = {segment["segment"] for segment in segments}
     stages = {stage.name for stage in run.stages}
     by_segment: dict[str, dict[str, PartFiles]] = {}

@@ -1,8 +1,8 @@
 """One document's whole story: where it was read, each segment it passed, what every stage said of it, and where it was
 written.
 
-Only the column of uids is read to find it; then the one row group that it lies in. A later segment is searched only in the
-parts that come from one where the document was found.
+Only the column of uids is read to find it; then the one row group that it lies in. A later segment is searched only in
+the parts that come from one where the document was found.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def refused(stage: str, row: RejectRow, run: RecordedRun) -> Story:
     return story
 
 
-# --- following one document ------------------------------------------------------------------------------------------
+# --- following one document -------------------------------------------------------------------------------------------
 
 
 def of_uid(folder: Folder, run: RecordedRun, segments: Sequence[SegmentManifest], uid: int | str) -> Story:

@@ -148,7 +148,7 @@ def written_each(bytes_written: Mapping[str, int], documents: int) -> str:
     return f"{whole} a document ({', '.join(f'{use} {size}' for use, size in each.items())})"
 
 
-# --- terminal --------------------------------------------------------------------------------------------------------
+# --- terminal ---------------------------------------------------------------------------------------------------------
 
 
 def render(seen: Overview) -> RenderableType:

@@ -146,7 +146,7 @@ class VerdictRow(TypedDict, total=False):
     detail: str | None
 
 
-# --- partitions/LEG/ --------------------------------------------------------------------------------------------------------
+# --- partitions/LEG/ --------------------------------------------------------------------------------------------------
 
 # Where the documents of a part came from: a stretch of an input file, or a part of an earlier segment.
 PartFiles = TypedDict(

@@ -1,7 +1,7 @@
 """`gristmill tune`: what another threshold would keep and drop, answered from stored signals.
 
-The rules of a segment are held against its signals twice, as they were and as they would be; no text is read but that of
-the few documents that are shown.
+The rules of a segment are held against its signals twice, as they were and as they would be; no text is read but that
+of the few documents that are shown.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class _Segment:
 def _changed(
     rules_of_segments: dict[str, SegmentRules], settings: Sequence[str], others: Collection[str]
 ) -> tuple[list[_Segment], list[Change]]:
-    """The segments that are meant: every one that has a changed rule. Sources that have not joined yet have segments of their
-    own, and beside a rule that all of them pass some may have rules that are theirs alone."""
+    """The segments that are meant: every one that has a changed rule. Sources that have not joined yet have segments of
+    their own, and beside a rule that all of them pass some may have rules that are theirs alone."""
     segments = {name: tuple(map(BoundRule.of, data.rules)) for name, data in rules_of_segments.items()}
     rules = {d.rule.called: d.rule for deciding in segments.values() for d in deciding}
     names = ", ".join(rules) or "none"
@@ -342,7 +342,7 @@ def _with_text(store: Store, part: Partition, deciding: BoundRule, moved: _Moved
     raise RecipeError(f"part {part.key} has no row {moved.row}: were its files changed?")
 
 
-# --- terminal --------------------------------------------------------------------------------------------------------
+# --- terminal ---------------------------------------------------------------------------------------------------------
 
 
 def render(answer: Tuning) -> RenderableType:

@@ -66,8 +66,8 @@ def stored_reasons(folder: Folder, verdicts: str, row: int) -> dict[str, list[st
 
 
 def cuts_of(folder: Folder) -> list[CutEntry]:
-    """The thresholds that the survey of a run found, each once: where sources have segments of their own, a rule that they
-    share is in each."""
+    """The thresholds that the survey of a run found, each once: where sources have segments of their own, a rule that
+    they share is in each."""
     cuts: list[CutEntry] = []
     for segment in folder.names("partitions"):
         path = f"partitions/{segment}/survey.json"

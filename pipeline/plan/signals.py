@@ -65,7 +65,7 @@ def makes_text(stage: Stage) -> bool:
     return read is not None and (not read or "html" in read)
 
 
-# --- putting measuring stages in -------------------------------------------------------------------------------------
+# --- putting measuring stages in --------------------------------------------------------------------------------------
 
 
 def with_measures(recipe: Recipe) -> Recipe:
@@ -239,7 +239,7 @@ class _Walk:
         return Step(kind(**settings), address, step.folder, step.line, step.at_once)
 
 
-# --- versions of the text inside a segment -------------------------------------------------------------------------------
+# --- versions of the text inside a segment ----------------------------------------------------------------------------
 
 
 def measured_again(steps: Sequence[Step]) -> dict[str, list[str]]:
@@ -273,7 +273,7 @@ def seen_by(steps: Sequence[Step], decided: Sequence[Step], rule: Step) -> tuple
     return columns, [f"text@{rewrite}" for rewrite in later if rewrite in kept]
 
 
-# --- where segments are cut ----------------------------------------------------------------------------------------------
+# --- where segments are cut -------------------------------------------------------------------------------------------
 
 
 def pieces(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
@@ -298,7 +298,7 @@ def pieces(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
     return [tuple(piece) for piece in cut]
 
 
-# --- signals that are measured on pages, not on their text -----------------------------------------------------------
+# --- signals that are measured on pages, not on their text ------------------------------------------------------------
 # Who measures them stands before the stage that makes text of pages, and readers keep headers for those that look at
 # them.
 

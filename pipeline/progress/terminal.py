@@ -1,8 +1,8 @@
 """What a run shows while it works: a live view on a terminal, a plain line a minute elsewhere, one JSON line an event
 with --json. And the table at its end.
 
-The live view has bars of segments and stages, speed, drops by reason, memory and time left. It is a function of the facts
-of a run and the size of the terminal. No line is wider than that, and there are no more lines than fit. Names and
+The live view has bars of segments and stages, speed, drops by reason, memory and time left. It is a function of the
+facts of a run and the size of the terminal. No line is wider than that, and there are no more lines than fit. Names and
 reasons may hold anything; what would steer a terminal is shown as an escape.
 """
 

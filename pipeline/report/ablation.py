@@ -220,7 +220,7 @@ def failures(record: AblationRecord) -> list[tuple[str, str]]:
     return [*((name, error) for name, error in of_arms if name not in named), *of_jobs]
 
 
-# --- differences -----------------------------------------------------------------------------------------------------
+# --- differences ------------------------------------------------------------------------------------------------------
 
 
 def forests(record: AblationRecord, order: Sequence[str]) -> list[ForestPlot]:
@@ -302,7 +302,7 @@ def look(high: float | None, low: float | None, line: float) -> str:
     return "worse" if low is not None and low > line else "unsure"
 
 
-# --- curves ----------------------------------------------------------------------------------------------------------
+# --- curves -----------------------------------------------------------------------------------------------------------
 
 
 def drawings(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> list[Curves]:

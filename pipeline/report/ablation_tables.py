@@ -216,7 +216,7 @@ def sets(record: AblationRecord) -> Figures:
     return Figures("Sets of token shards", ("set", "folder", "taken", "rows", "tokens"), rows, words=2)
 
 
-# --- numbers in words ------------------------------------------------------------------------------------------------
+# --- numbers in words -------------------------------------------------------------------------------------------------
 
 
 def relatively(difference: DifferenceRecord) -> str:

@@ -1,5 +1,5 @@
-"""report.html from run.json, what each stage reported, and the survey of each segment. Crawled text in it is hostile: see
-`sections.environment`."""
+"""report.html from run.json, what each stage reported, and the survey of each segment. Crawled text in it is hostile:
+see `sections.environment`."""
 
 from __future__ import annotations
 

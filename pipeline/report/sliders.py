@@ -1,8 +1,8 @@
 """Histograms of what rules decide on, with sliders on their thresholds; and the data by which the page's script moves
 them.
 
-All numbers come from partitions/NAME/survey.json (`gristmill.pipeline.report_data`), so they are `gristmill tune`'s: exact
-for one threshold, from a sample for several at once.
+All numbers come from partitions/NAME/survey.json (`gristmill.pipeline.report_data`), so they are `gristmill tune`'s:
+exact for one threshold, from a sample for several at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ NAMED = 4  # rules that a segment is called by; of more, the first and the last
 
 def signal_sections(entry: StageEntry, surveys: Sequence[SurveyRecord]) -> list[Section]:
     """The histograms of a stage: of a rule, those of its thresholds; of a stage that measures, those of what it added
-    and no rule asks for. Each segment has its own; where several have the stage, it is said whose documents they are."""
+    and no rule asks for. Each segment has its own; where several have the stage, it is said whose documents they
+    are."""
     name, kind = entry["name"], entry.get("kind")
     if kind == "rule":
         sections = [
@@ -395,7 +396,7 @@ def data_of(surveys: Sequence[SurveyRecord], run: RecordedRun, lefts: Volumes, w
         for survey in surveys
     ]
     text = json.dumps(
-        {"where": where, "partitions": segments}, separators=(",", ":")
+        {"where": where, "segments": segments}, separators=(",", ":")
     )  # ASCII: U+2028 and all others are escaped
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 

@@ -29,7 +29,7 @@ from gristmill.pipeline.tasks.bound_rule import BROKE, KEPT, BoundRule, outcome_
 from gristmill.stages.contract import Limit, setting_at
 from gristmill.stages.stage import Rule, Signals
 
-# --- what a survey leaves (`partitions/LEG/survey.json`); the keys are those on disk ----------------------------------------
+# --- what a survey leaves (`partitions/LEG/survey.json`); the keys are those on disk ----------------------------------
 
 
 class CutEntry(TypedDict):
@@ -530,7 +530,7 @@ def count_languages(counted: SurveyCounts, column: pa.Array, stays: Mask) -> Non
             add_language(counted.languages, name or "unknown", int(came[k]), int(stayed[k]))
 
 
-# --- histograms of several segments as one --------------------------------------------------------------------------------
+# --- histograms of several segments as one ----------------------------------------------------------------------------
 
 
 def side_by_side(surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
@@ -593,6 +593,7 @@ def documents_below(edge: float, signal: SignalCounts) -> int:
 
 
 def cuts_of(name: str, surveys: Sequence[SurveyRecord]) -> list[CutCounts]:
-    """The thresholds on a signal, each once: a rule that sources with segments of their own share is in each segment."""
+    """The thresholds on a signal, each once: a rule that sources with segments of their own share is in each
+    segment."""
     cuts = [cut for survey in surveys for cut in survey["cuts"] if cut["signal"] == name]
     return list({(cut["stage"], cut["field"], cut["side"], cut["value"]): cut for cut in cuts}.values())

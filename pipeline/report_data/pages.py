@@ -34,8 +34,8 @@ BEGINNING = 1 << 20  # bytes of a file that are searched first, where its reader
 def task_of_pages(
     segment: Segment, recipe: Recipe, store: Store, parts: list[Partition], files: Mapping[str, InputFile]
 ) -> PagesTask | None:
-    """The task that looks at a few pages of the first part of a segment which extracts what it reads; None where there is
-    nothing to see."""
+    """The task that looks at a few pages of the first part of a segment which extracts what it reads; None where there
+    is nothing to see."""
     part = next((p for p in parts if p.rows and p.node == segment.name), None)
     if segment.source is None or part is None or part.inputs[0].path not in files:
         return None

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO
 
 import numpy as np
@@ -80,7 +80,7 @@ def as_value(value: Value, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
-# --- asking a rule ---------------------------------------------------------------------------------------------------
+# --- asking a rule ----------------------------------------------------------------------------------------------------
 
 
 def reasons_held(rule: Rule, view: pa.RecordBatch) -> list[Held]:
@@ -112,7 +112,7 @@ def in_numbers(rule: Rule, limit: Limit, signals: Signals) -> Held:
     return Held(rule.called, limit.reason, limit.signal, value, SIGNS[limit.side], bound, setting)
 
 
-# --- documents of a part ---------------------------------------------------------------------------------------------
+# --- documents of a part ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -195,9 +195,9 @@ def task_of_samples(store: Store, stage: str, rejects: Iterable[str], segments: 
     paths = sorted(path for path in rejects if path.endswith(".parquet"))[:FILES]
     keys = {key_of(path) for path in paths}
     of_stage = [
-        {"rules": segment.rules, "parts": [part for part in segment.parts if part.key in keys]} for segment in segments
+        replace(segment, parts=tuple(part for part in segment.parts if part.key in keys)) for segment in segments
     ]
-    given = {"stage": stage, "paths": paths, "partitions": [segment for segment in of_stage if segment["parts"]]}
+    given = {"stage": stage, "paths": paths, "segments": [segment for segment in of_stage if segment.parts]}
     return report_task(store, "samples", stage, "samples", 1 << 20, given)
 
 
@@ -229,7 +229,7 @@ def run_samples(task: LookTask) -> Result:
                     samples.setdefault(document["reason"], []).append(sample)
                     by_part.setdefault(key_of(path), []).append(sample)
     if by_part:
-        give_numbers(store, given["stage"], given["partitions"], by_part)
+        give_numbers(store, given["stage"], given["segments"], by_part)
     return LookResult(seen=dict(sorted(samples.items())))
 
 

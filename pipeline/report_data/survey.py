@@ -1,4 +1,5 @@
-"""One pass over the stored signals of a segment, for the report: histograms, what every threshold would keep, and samples.
+"""One pass over the stored signals of a segment, for the report: histograms, what every threshold would keep, and
+samples.
 
 Workers read the parts, in two steps. `sample` leaves the rows with the smallest hashes of their uids, so that two runs
 show the same; `counts` counts all documents by a plan that the sample gives. Each task leaves one small file of a fixed
@@ -53,7 +54,7 @@ from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import columns_of, read_part, write_table
 from gristmill.pipeline.store.records import Failure, FileRef, LookTask, Partition, Result, RuleSpec
 from gristmill.pipeline.store.run_records import SegmentRules, rules_by_segment
-from gristmill.pipeline.store.serialize import dumps, read_as
+from gristmill.pipeline.store.serialize import dumps, plain, read_as
 from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.pipeline.tasks.bound_rule import BoundRule
 
@@ -86,9 +87,9 @@ def survey_segments(
     look: Look = here,
     failed: Callable[[str, str], None] | None = None,
 ) -> None:
-    """Write partitions/NAME/survey.json, one for all segments with the same rules. It holds no times, and is the same for any
-    number of workers. `look` carries out the tasks that read parts. `failed` gets the segment whose survey failed and the
-    reason; without it the error is raised."""
+    """Write partitions/NAME/survey.json, one for all segments with the same rules. It holds no times, and is the same
+    for any number of workers. `look` carries out the tasks that read parts. `failed` gets the segment whose survey
+    failed and the reason; without it the error is raised."""
     alike: dict[str, list[tuple[str, SegmentRules]]] = {}
     for name, segment in rules_by_segment(store).items():
         alike.setdefault(dumps(segment.rules).decode(), []).append((name, segment))
@@ -207,7 +208,7 @@ class SurveySteps:
             return None
         rows = smallest_of_groups([read_table(self.store, facts) for facts in files], question.quotas)
         groups, table = rows.column(GROUP).to_numpy(), rows.drop_columns([GROUP])
-        path = f"{BETWEEN}/sample-{digest([self.segment, files])[:12]}.{digest(self.segment)[:8]}.parquet"
+        path = f"{BETWEEN}/sample-{digest([self.segment, plain(files)])[:12]}.{digest(self.segment)[:8]}.parquet"
         facts = write_table(self.store, path, table)
         return None if facts is None else Sample(facts, table.to_batches()[0], groups)
 

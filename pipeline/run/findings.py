@@ -12,7 +12,7 @@ from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.recipe.recipe import Step
 from gristmill.pipeline.run.estimate import PartRead, documents_in_all
 from gristmill.pipeline.shuffle.shuffle import Shuffle
-from gristmill.pipeline.store.counts import RunAccount
+from gristmill.pipeline.store.counts import RunAccount, Slowest
 from gristmill.pipeline.store.journal import Packed
 from gristmill.pipeline.store.records import (
     FileRef,
@@ -24,7 +24,6 @@ from gristmill.pipeline.store.records import (
     StageMetrics,
 )
 from gristmill.pipeline.store.run_records import InputRecord
-from gristmill.pipeline.store.slowest import Slowest
 from gristmill.stages.stage import Global
 
 

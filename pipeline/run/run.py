@@ -1,30 +1,532 @@
-"""A recipe run in a folder: one run there at a time, again where files turn out to be damaged or gone."""
+"""One run, from its plan to its report: what was damaged is made again, waves of map nodes and global stages are
+carried out in order, and the record and reports are written when all is done."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import cast
 
 from gristmill.pipeline import processes
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.errors import DamagedFile, RetiredFiles, RunFailed
-from gristmill.pipeline.inputs.portion import Portion
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.executor import executor_for
+from gristmill.pipeline.engine.worker import run_inline
+from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles, RunFailed, in_words
+from gristmill.pipeline.fingerprint import changes, made_before
+from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.inputs.notes import (
+    alarms_of_changes,
+    alarms_of_inputs,
+    facts_of,
+    fetches_of,
+    gone_since,
+    notes_of,
+)
+from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
+from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, Plan, Segment, Stored, make_plan, names_of
 from gristmill.pipeline.processes import single_interrupt
-from gristmill.pipeline.progress.progress import UI, ProgressRecorder, Watcher, recording_progress
-from gristmill.pipeline.recipe.recipe import Recipe
-from gristmill.pipeline.run.alarms import alarms_of_stages
+from gristmill.pipeline.progress.progress import UI, ProgressRecorder, Watcher, message_of, recording_progress
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe.recipe import Recipe, Step
+from gristmill.pipeline.report_data.pages import task_of_pages
+from gristmill.pipeline.report_data.survey import Look
+from gristmill.pipeline.run.alarms import alarms, alarms_of_run, alarms_of_stages
 from gristmill.pipeline.run.estimate import seconds_of_nodes
-from gristmill.pipeline.run.execution import Execution, Summary
+from gristmill.pipeline.run.findings import Findings
+from gristmill.pipeline.run.global_stage import run_global_stage
+from gristmill.pipeline.run.map_tasks import first_of, tasks_of_node
 from gristmill.pipeline.run.record import (
+    Stopwatch,
+    alarms_of_unused,
     check_folder,
     is_done,
+    manifest_of,
+    record_of,
+    stale_files,
+    without_times,
+    written_by_use,
 )
+from gristmill.pipeline.run.reports import SUMMARY, remove_stale_summary, write_reports
 from gristmill.pipeline.shuffle.saved_index import check_saved
+from gristmill.pipeline.store.counts import NAMED, few
 from gristmill.pipeline.store.forgotten import WORK
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.store.partitions import StoredDocuments, publish
+from gristmill.pipeline.store.records import (
+    Failure,
+    FileRef,
+    MapTask,
+    PageSample,
+    PagesResult,
+    Partition,
+    Phase,
+    PhaseResult,
+)
+from gristmill.pipeline.store.resume import resume
+from gristmill.pipeline.store.run_records import InputRecord, Manifest, RunRecord, SegmentRules
+from gristmill.pipeline.store.serialize import plain, read_as
+from gristmill.pipeline.store.storage import REQUESTS, Store, json_bytes, requests_since
+from gristmill.pipeline.tasks.bound_rule import without_poison
+from gristmill.pipeline.tasks.rewrites import conform_tasks, task_of_numbers, with_numbers
+from gristmill.stages.stage import Map, Sink
+
+SLOW_PREPARATION = 3.0  # seconds worth a word
+
+
+@dataclass
+class Summary:
+    """What a run came to."""
+
+    out: str
+    record: RunRecord
+    worked: int
+    alarms: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Partitions:
+    """The partitions of a segment, by key, as far as they are done."""
+
+    measured: dict[str, Partition] = field(default_factory=dict)  # before its rules
+    parts: dict[str, Partition] = field(default_factory=dict)  # behind them
+    ruled: list[tuple[Phase, Partition, PhaseResult]] = field(
+        default_factory=list
+    )  # what rules were given, and their result
+
+
+class Execution:
+    """One run, from its plan to its report."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        store: Store,
+        where: Where,
+        ui: UI,
+        portion: Portion,
+        journal: Journal,
+        check_inputs: bool,
+        budget: Budget | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.budget = budget
+        self.recording: ProgressRecorder | None = None
+        self.store = store
+        self.journal = journal
+        self.ui = ui
+        self.portion = portion
+        self.check_inputs = check_inputs
+        self.plan: Plan = make_plan(recipe)
+        self.where = replace(
+            where, gpus=any(thing.stage.gpu for _, thing in self.plan.stage_order() if isinstance(thing, Step))
+        )
+        self.stopwatch = Stopwatch.start()
+        self.sent = dict(REQUESTS)
+        self.sent_by_tasks: Counter[str] = Counter()
+        self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, check=check_inputs)
+        for name, inputs in self.inputs.items():
+            for file in inputs.files:
+                where.check_reaches(file.address, f"sources.{name}: ")
+        self.findings = Findings(facts_of(self.inputs, gone_since(self.inputs, store, journal)))
+        self.documents: dict[str, StoredDocuments] = {}
+        self.numbers: dict[str, FileRef] = {}  # by path of a documents file, what stays of it
+        self.begun = False
+        self.segments = {segment.name: _Partitions() for segment in self.plan.segments}
+        self.waiting = Counter(name for node in self.plan.nodes for name in names_of(node))  # nodes of each segment
+        self.sinks: dict[str, dict[str, str]] = {}  # by sink, its files and the phases that wrote them
+        # Of the wave at hand, the tasks whose results are not taken yet.
+        self.at_work: dict[str, MapTask] = {}
+
+    def carry_out(self) -> Summary:
+        gone: dict[str, InputRecord] = {
+            name: {"gone": entry["gone"]} for name, entry in self.findings.inputs.items() if "gone" in entry
+        }
+        for line in [*alarms_of_inputs(self.inputs), *fetches_of(self.findings.inputs), *notes_of(gone)]:
+            self.ui.note(line)  # before the work, which may be in vain
+        journal = self.journal
+        journal.check(self.store.stamps(""))
+        journal.gather()
+        if journal.damaged:
+            self.ui.note(
+                f"changed or damaged since it was written: {few(journal.damaged[:NAMED], len(journal.damaged))}; "
+                "the work behind it is repeated"
+            )
+        for line in self.why_again():
+            self.ui.note(line)
+        if self.store.read_json_if_whole("run.json") is None:
+            self.begin()
+        prepare = None if self.where.forked else self.prepare  # a fork server prepares for its workers
+        executor = executor_for(
+            self.store, self.where, self.ui, self.recipe.path, prepare, self.budget, before_waiting=journal.flush
+        )
+        engine = Engine(journal, executor, self.ui, self.begin, self.budget)
+        self.sent_by_tasks = engine.requests
+        if self.recording is not None:
+            self.recording.deaths = lambda: executor.deaths
+            self.recording.memory = executor.memory
+        try:
+            with engine:
+                with self.stopwatch.meter:
+                    for wave in self.plan.waves():
+                        if isinstance(wave[0], GlobalNode):
+                            self.work_global(wave[0], engine)
+                        else:
+                            self.work_maps([node for node in wave if isinstance(node, MapNode)], engine)
+                    self.take_numbers(engine)
+                self.stopwatch.start_seconds = executor.start_seconds
+                return self.end(engine)
+        except (DamagedFile, RetiredFiles):  # `run` tries again at once
+            raise
+        except BaseException as error:
+            if self.begun or not isinstance(error, RecipeError):
+                self.break_off(error, journal)
+            raise
+
+    def end(self, engine: Engine) -> Summary:
+        """All work is done: what is stale goes, and the record and the reports are written."""
+        journal = self.journal
+        self.store.remove_temporary()  # of workers that were killed
+        # Even if nothing was worked on: an input that is gone leaves outputs and no work.
+        own_files = self.findings.own_files | self.findings.cards
+        self.store.remove(stale_files(self.store, self.plan, journal, own_files))
+        changed = alarms_of_changes(self.inputs) if engine.worked else []
+        record = self.record(more_alarms=[*changed, *alarms_of_unused(self.store, self.plan)])
+        before: RunRecord | None = self.store.read_json_if_whole("run.json")
+        if (
+            engine.worked
+            or journal.damaged
+            or before is None
+            or before.get("status") != "done"
+            or without_times(before) != without_times(record)
+        ):
+            from gristmill.pipeline.report_data.survey import survey_segments
+
+            survey_segments(self.store, journal.keep, engine.report, self.not_shown)
+            pages: dict[str, list[PageSample]] = {}
+            for name, tasks in self.findings.pages.items():
+                for result in engine.report(tasks):
+                    if isinstance(result, Failure):
+                        self.not_shown(name, f"pages: {result.message}")
+                    pages.setdefault(name, []).extend(result.pages if isinstance(result, PagesResult) else ())
+            self.write_reports(record, pages, engine.report)
+        else:
+            record = before
+        self.retire()
+        journal.settle(own_files - journal.retired)
+        journal.flush()
+        return Summary(self.store.address, record, engine.worked, record["alarms"])
+
+    def begin(self) -> None:
+        """What the folder says of itself from here on is of this run, and no more of one before it."""
+        self.begun = True
+        started = {"name": self.recipe.name, "status": "running", "recipe": self.recipe.resolved()}
+        self.journal.keep("run.json", json_bytes(started))
+        self.journal.settle(())
+        self.journal.flush()
+
+    def break_off(self, error: BaseException, journal: Journal) -> None:
+        """The record and report of what is there, for a run that ends before its end; why it did is said by whoever
+        catches the error."""
+        try:
+            for task in list(self.at_work.values()):
+                self.take(task, resume(task, journal.done)[0])
+            status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
+            record = self.record(status, message_of(error))
+            self.write_reports(record, {}, partial(run_inline, lease=self.store.lease_token))
+            self.journal.flush()
+        except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
+            why = in_words(also, self.store.address) if isinstance(also, OSError) else f"{also}" or type(also).__name__
+            self.ui.note(f"no report of what there is: {why}")
+
+    def prepare(self) -> None:
+        """What stages like to have done once on a machine, before many workers do it at once."""
+        stages = self.plan.to_prepare()
+        if stages:
+            start = time.monotonic()
+            for stage in stages:
+                registry.prepare(stage)
+            if time.monotonic() - start > SLOW_PREPARATION:
+                self.ui.note(
+                    f"kernels and tables made ready in {time.monotonic() - start:.0f} s; the next run finds them"
+                )
+
+    def work_maps(self, nodes: list[MapNode], engine: Engine) -> None:
+        """Carry out the map nodes of a wave together. Where some documents of a source are asked for and its partitions
+        have too few, more are read."""
+        tasks: dict[str, list[MapTask]] = {}
+        results: dict[str, PhaseResult] = {}
+        ever: dict[str, set[str]] = {node.name: set() for node in nodes}  # those that gave way to others are done too
+        short = nodes  # whose partitions have too few documents, or were not worked on yet
+        while short:
+            for node in short:
+                tasks[node.name] = tasks_of_node(node, self.recipe, self.store, self.inputs, self.fed(node))
+                ever[node.name].update(task.task for task in tasks[node.name])
+                self.ui.begins(node, len(ever[node.name]))
+            waiting = self.without_results(tasks, results, without_counted=True)
+            results |= cast(dict[str, PhaseResult], engine.run(waiting))
+            short = [
+                node
+                for node in nodes
+                if node.source is not None
+                and self.takes_more(node.source.name, tasks[node.name], results, engine.journal)
+            ]
+        results |= cast(dict[str, PhaseResult], engine.run(self.without_results(tasks, results)))
+        for node in nodes:
+            if node.source is not None:
+                source = node.source.name
+                self.findings.extrapolate(source, self.inputs[source], tasks[node.name], results)
+            for task in tasks[node.name]:
+                self.take(task, results)
+        self.finish_segments(nodes, engine)
+
+    def without_results(
+        self, tasks: Mapping[str, Sequence[MapTask]], known: Mapping[str, PhaseResult], without_counted: bool = False
+    ) -> list[MapTask]:
+        """The tasks of some nodes, less those whose results are `known`, and less those of which it is known how many
+        documents they give."""
+        self.at_work = {task.task: task for of_node in tasks.values() for task in of_node}
+        waiting = [task for task in self.at_work.values() if first_of(task) not in known]
+        if without_counted:
+            waiting = [task for task in waiting if self.journal.documents_of(first_of(task)) is None]
+        return waiting
+
+    def finish_segments(self, nodes: list[MapNode], engine: Engine) -> None:
+        """Finish the segments of which these were the last nodes."""
+        done = Counter(name for node in nodes for name in names_of(node))
+        self.waiting -= done
+        for segment in self.plan.segments:
+            if segment.name in done and not self.waiting[segment.name]:
+                self.finish_segment(segment, engine)
+        for node in nodes:
+            self.ui.ends(node)
+
+    def takes_more(self, source: str, tasks: list[MapTask], results: dict[str, PhaseResult], journal: Journal) -> bool:
+        """Have the partitions of a source given fewer documents than are asked for, and are there more? How many they
+        gave stays known when those files are not used, so that the same command finds the same partitions again without
+        reading."""
+        given = {}
+        for task in tasks:
+            result = results.get(first_of(task))
+            counted = journal.documents_of(first_of(task)) if result is None else result.counts[source].kept
+            given[task.key] = cast(int, counted)
+        more = self.inputs[source].topped_up(self.portion.documents, given)
+        if more is None:
+            return False
+        for task in tasks:
+            journal.count_documents(first_of(task), given[task.key])
+        self.inputs[source] = more.with_contents(self.store, check=self.check_inputs)
+        return True
+
+    def take(self, task: MapTask, results: Mapping[str, PhaseResult]) -> None:
+        """Note the results of a task: its account, and its partition as each segment left it."""
+        self.at_work.pop(task.task, None)
+        key, part = task.key, task.part
+        for phase in task.phases:
+            segment, result = self.segments[phase.segment], results.get(phase.task)
+            if result is not None:
+                self.findings.take(task.source, result)
+                for role, facts in result.files.items():
+                    if role.startswith("sink/"):
+                        self.sinks.setdefault(role.removeprefix("sink/"), {})[facts.path] = phase.task
+            if phase.rules and part is not None:
+                segment.measured[key] = part
+                if result is not None:
+                    segment.ruled.append((phase, part, result))
+            if result is not None:
+                part = result.part
+            elif not phase.rules or part is None:
+                return  # a run that was broken off
+            segment.parts[key] = part
+            segment.measured.setdefault(key, part)
+
+    def finish_segment(self, segment: Segment, engine: Engine) -> None:
+        """All partitions of a segment are done: its sinks appear, and its manifest is written."""
+        found = self.segments[segment.name]
+        parts = [found.parts[key] for key in sorted(found.parts)]
+        self.publish_sinks(segment, engine)
+        self.note_rules(segment, sorted(found.ruled, key=lambda ruled: str(ruled[1].key)))
+        self.finish(segment, parts, segment.fingerprint_with_rules(self.recipe))
+        self.look_at_pages(segment, parts, engine)
+        for step in segment.works:
+            self.findings.note_scores(step.called, step, [found.measured[key] for key in sorted(found.measured)])
+
+    def publish_sinks(self, segment: Segment, engine: Engine) -> None:
+        """The sinks of a segment appear, each when the last segment that writes into it is done."""
+        for sink in [step.called for step in segment.works if isinstance(step.stage, Sink)]:
+            others = [
+                other
+                for other in self.plan.segments
+                if other is not segment and sink in [step.called for step in other.works]
+            ]
+            if all(other.name in self.documents for other in others):
+                self.conform(sink, engine)
+                wanted = {path for path in self.findings.sink_files if path.startswith(f"{sink}/")}
+                if publish(self.store, sink, wanted):
+                    self.journal.named(wanted)
+
+    def conform(self, sink: str, engine: Engine) -> None:
+        """Give all files of a sink the same columns."""
+        done, phases = self.journal.done, self.sinks.get(sink, {})
+        files = {path: done[phase].files[f"sink/{sink}"] for path, phase in sorted(phases.items())}
+        tasks = conform_tasks(self.store, sink, list(files.values()))
+        results = engine.run(tasks)
+        for task in tasks:
+            rewritten = results[task.task].files
+            phase = phases[task.key]
+            self.journal.add(phase, replace(done[phase], files=done[phase].files | rewritten))
+            self.findings.take_files(rewritten)
+
+    def look_at_pages(self, segment: Segment, parts: list[Partition], engine: Engine) -> None:
+        """Have some pages, extracted and whole, looked at for the report, of a segment that extracts what it reads."""
+        stages = [s.called for s in segment.steps if isinstance(s.stage, Map) and s.stage.shows_pages]
+        if segment.source is not None and stages:
+            files = {file.path: file for file in self.inputs[segment.source.name].files}
+            task = task_of_pages(segment, self.recipe, self.store, parts, files)
+            if task is not None and (task.task in engine.journal.done or self.is_there(task.part)):
+                self.findings.pages.setdefault(stages[0], []).append(task)
+                engine.submit(task)
+
+    def note_rules(self, segment: Segment, ruled: Sequence[tuple[Phase, Partition, PhaseResult]]) -> None:
+        """What the rules of a segment decide on, and where it is stored, for `tune` and the report: without documents
+        that killed a rule."""
+        path = f"partitions/{segment.name}/rules.json"
+        if ruled and self.recipe.head.keep != "nothing":
+            parts = [without_poison(part, result) for _, part, result in ruled]
+            if self.recipe.head.keep == "all" and (
+                gone := {documents_path(part) for part in parts if not self.is_there(part)}
+            ):
+                raise RetiredFiles(gone)  # the last run kept less
+            rules = SegmentRules(ruled[0][0].rules, tuple(self.as_it_stays(part) for part in parts))
+            self.journal.keep(path, json_bytes(plain(rules)))
+        elif self.store.exists(path):
+            self.store.remove([path])
+
+    def work_global(self, node: GlobalNode, engine: Engine) -> None:
+        docs = StoredDocuments(tuple(self.fed(node)))
+        self.ui.begins(node, len(docs.parts))
+        self.findings.note_scores(node.name, node.step, list(docs.parts))
+        partial = not self.portion.whole
+        after = run_global_stage(node, docs, self.recipe, self.store, engine, self.findings, partial)
+        self.finish(node, list(after.parts), node.fingerprint(self.recipe))
+        self.ui.ends(node)
+
+    def fed(self, node: Node) -> list[Partition]:
+        return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p.key))
+
+    def why_again(self) -> list[str]:
+        """What runs again because of what changed since, in one line for each reason."""
+        again: dict[str, list[str]] = {}
+        for node in self.plan.stored:
+            path = f"partitions/{node.name}/manifest.json"
+            before: Manifest | None = self.store.read_json_if_whole(path) if self.journal.is_as_written(path) else None
+            now = node.made_of(self.recipe)
+            then = now if before is None else made_before(before, self.store.at(path))
+            if then != now:
+                again.setdefault(changes(then, now), []).append(node.name)
+        return [f"runs again: {', '.join(names)}; {reason}" for reason, names in again.items()]
+
+    def finish(self, node: Stored, parts: list[Partition], node_fingerprint: str) -> None:
+        """Write the manifest of a segment or global stage that is done."""
+        self.documents[node.name] = StoredDocuments(tuple(parts))
+        manifest = manifest_of(node, parts, node_fingerprint, node.made_of(self.recipe))
+        self.journal.keep(f"partitions/{node.name}/manifest.json", json_bytes(manifest))
+
+    def is_there(self, part: Partition) -> bool:
+        return documents_path(part) not in self.journal.retired
+
+    def as_it_stays(self, part: Partition) -> Partition:
+        """A part whose texts were retired, with the numbers that stayed."""
+        if self.is_there(part) or part.documents is None:
+            return part
+        done = self.journal.done.get(task_of_numbers(self.store, part, part.documents).task)
+        return part if done is None else with_numbers(part, {part.documents.path: done.files["numbers"]})
+
+    def take_numbers(self, engine: Engine) -> None:
+        """What stays of documents whose texts go."""
+        if self.recipe.head.keep != "signals":
+            return
+        parts = {p.documents.path: p for d in self.documents.values() for p in d.parts if p.documents}
+        for segment in self.plan.segments:  # rules that read texts need them whenever they are asked again
+            if any({"text"} & set(step.needs or ["text"]) for step in segment.decides):
+                for path in [p.documents.path for p in self.documents[segment.name].parts if p.documents]:
+                    parts.pop(path, None)
+        tasks = {path: task_of_numbers(self.store, p, p.documents) for path, p in parts.items() if p.documents}
+        results = engine.run(tasks.values())
+        for path, task in tasks.items():
+            files = results[task.task].files
+            self.findings.take_files(files)
+            self.numbers |= {path: files["numbers"]} if files else {}
+
+    def to_retire(self) -> set[str]:
+        """Files of this run that nobody has to read again, by what the recipe says of `keep`."""
+        if self.recipe.head.keep == "all":
+            return set()
+        own = self.findings.own_files - self.findings.read_here
+        rows = {path for path in own if path.startswith("shuffle/") and path.endswith(".arrow")}
+        segments = {path for path in own if path.startswith("partitions/") and path.endswith(".parquet")}
+        return rows | (segments if self.recipe.head.keep == "nothing" else segments & self.numbers.keys())
+
+    def retire(self) -> None:
+        """Remove them; `tune` finds the numbers that stay."""
+        paths = self.to_retire()
+        for path in self.store.files("partitions") if self.numbers else ():
+            if path.endswith("/rules.json"):
+                rules = read_as(SegmentRules, self.store.read_json(path))
+                parts = tuple(with_numbers(part, self.numbers) for part in rules.parts)
+                self.journal.keep(path, json_bytes(plain(replace(rules, parts=parts))))
+        if paths:
+            self.journal.retire(paths)
+
+    def record(self, status: str = "done", error: str | None = None, more_alarms: Sequence[str] = ()) -> RunRecord:
+        """run.json."""
+        findings = self.findings
+        stays = findings.own_files - self.to_retire()
+        disk_bytes = sum(size for path, size in self.store.files("").items() if path in stays)
+        loud = [*alarms_of_inputs(self.inputs), *more_alarms]
+        loud += alarms(self.plan, findings.account, ended=status == "done")
+        record = record_of(
+            self.recipe,
+            self.plan,
+            findings,
+            self.where.count,
+            {
+                "status": status,
+                "error": error,
+                **self.stopwatch.times(),
+                "requests": dict(self.sent_by_tasks + Counter(requests_since(self.sent))) or None,
+                "disk_bytes": disk_bytes,
+                "bytes_written": written_by_use(findings.written.values()),
+                "inputs": findings.inputs,
+                "alarms": loud,
+            },
+        )
+        if status == "done" and self.recipe.head.published is not None:
+            record["alarms"] += alarms_of_run(record, findings.metrics)
+        return record
+
+    def write_reports(self, record: RunRecord, pages: dict[str, list[PageSample]], look: Look) -> None:
+        if self.store.exists(SUMMARY):
+            remove_stale_summary(self.store, record, self.findings.sink_files, self.ui.note)
+        write_reports(
+            self.store, self.journal, self.recipe, self.plan, self.findings, record, pages, self.not_shown, look
+        )
+
+    def not_shown(self, name: str, what: str) -> None:
+        """Note a part of a stage's report that could not be made. The run goes on."""
+        self.ui.note(f"the report on {name} is incomplete: {one_line(what)}")
+        self.findings.not_shown.setdefault(name, []).append(one_line(what))
+
+
+def documents_path(part: Partition) -> str:
+    """The file of its documents, if it has one."""
+    return "" if part.documents is None else part.documents.path
 
 
 def run(

@@ -142,7 +142,7 @@ def load_all(address: str, step: Step, named: bool) -> tuple[StoredRows, JSONObj
     return rows, dict(facts or {}), earlier
 
 
-# --- addresses -------------------------------------------------------------------------------------------------------
+# --- addresses --------------------------------------------------------------------------------------------------------
 
 
 def saved_at(address: str, step: Step) -> Store:
@@ -241,7 +241,7 @@ def identities_of_loaded(step: Step) -> list[str]:
     return [digest([index.name, plain(saved)]) for index in indexes for saved in [read_index(index.store)]]
 
 
-# --- takedowns -------------------------------------------------------------------------------------------------------
+# --- takedowns --------------------------------------------------------------------------------------------------------
 
 
 def forget_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:

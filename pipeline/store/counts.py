@@ -1,5 +1,5 @@
-"""The account of a run: counts of each stage by source, the law that nothing is lost between stages, and faults of input
-files.
+"""The account of a run: counts of each stage by source, the law that nothing is lost between stages, faults of input
+files, and the documents that took longest.
 
 Faults are spans of files that are damaged, and remarks of readers on a whole file. They are kept by file until a run's
 alarms name a few; the log of the run names all. Sums do not depend on the order of partitions.
@@ -7,13 +7,18 @@ alarms name a few; the log of the run names all. Sums do not depend on the order
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from gristmill.pipeline.errors import NotConserved
-from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.formatting import as_hex, one_line
 from gristmill.stages.documents import Reading
 from gristmill.stages.stage import Origin
 
@@ -231,3 +236,60 @@ def check_chain(
         before = count.kept
     if written is not None and before is not None and before != written:
         raise NotConserved(f"{what}: {before:,} documents left the last stage, but {written:,} were written")
+
+
+# --- slowest documents ------------------------------------------------------------------------------------------------
+#
+# Times are a clock's: they stand beside results, never in them.
+
+MOST = 10  # of a stage
+
+
+@dataclass(frozen=True)
+class SlowDocument:
+    """A document, and how long a stage took over it."""
+
+    uid: str | None
+    url: str | None
+    source: str | None
+    bytes: int  # of its page, or of its text
+    seconds: float
+
+
+class Slowest:
+    """The slowest few of each stage."""
+
+    def __init__(self) -> None:
+        self.by_stage: dict[str, list[SlowDocument]] = {}
+
+    def look(self, stage: str, batch: pa.RecordBatch, seconds: NDArray[np.float64]) -> None:
+        """Some documents as they came to a stage, and what it spent on each."""
+        longest = np.argsort(-seconds, kind="stable")[:MOST]
+        self.take(stage, [slow(batch, int(row), float(seconds[row])) for row in longest if seconds[row] > 0])
+
+    def take(self, stage: str, rows: Iterable[SlowDocument]) -> None:
+        slowest = heapq.nsmallest(
+            MOST, [*self.by_stage.get(stage, []), *rows], key=lambda row: (-row.seconds, row.uid or "")
+        )
+        if slowest:
+            self.by_stage[stage] = slowest
+
+    def add(self, of_part: Mapping[str, Iterable[SlowDocument]]) -> None:
+        """The slowest documents of another part."""
+        for stage, rows in of_part.items():
+            self.take(stage, rows)
+
+
+def slow(batch: pa.RecordBatch, row: int, seconds: float) -> SlowDocument:
+    names = ("uid", "url", "source", "html", "text")
+    values = dict.fromkeys(names) | {
+        name: batch.column(name)[row].as_py() for name in names if name in batch.schema.names
+    }
+    content: str | bytes = values["html"] if values["html"] is not None else values["text"] or ""
+    return SlowDocument(
+        uid=as_hex(values["uid"]),
+        url=values["url"],
+        source=values["source"],
+        bytes=len(content.encode()) if isinstance(content, str) else len(content),
+        seconds=round(seconds, 6),
+    )

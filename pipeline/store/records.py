@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from gristmill.pipeline.json_types import StageSpec
-from gristmill.pipeline.store.counts import Counts
+from gristmill.pipeline.store.counts import Counts, SlowDocument
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
@@ -118,17 +118,6 @@ class FileSpan:
 
 
 # --- what the report shows --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SlowDocument:
-    """A document, and how long a stage took over it."""
-
-    uid: str | None
-    url: str | None
-    source: str | None
-    bytes: int  # of its page, or of its text
-    seconds: float
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""Segment tasks, as workers run them: read a part, run its map stages, apply rules, write what is left and what is
-rejected.
+"""Map tasks, as workers run them: a partition through its stages and rules, in isolation from documents that kill.
 
-From outside: `segment.grind`, `rules.run_decide`.
+From outside: all modules.
 """

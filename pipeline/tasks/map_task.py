@@ -30,7 +30,7 @@ from gristmill.pipeline.inputs.files import open_stretch, origin_of, position_of
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.store.counts import Counts, check_chain
+from gristmill.pipeline.store.counts import Counts, Slowest, check_chain
 from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten, read_list
 from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import (
@@ -51,7 +51,6 @@ from gristmill.pipeline.store.partitions import (
 )
 from gristmill.pipeline.store.records import Files, InputSpan, MapResult, MapTask, Partition, Phase, PhaseResult
 from gristmill.pipeline.store.rejects import QUARANTINED, RejectsWriter, error_detail
-from gristmill.pipeline.store.slowest import Slowest
 from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.pipeline.tasks.bound_rule import (
     BROKE,

@@ -41,7 +41,7 @@ def test_plan_and_tune_answer_where_a_run_was_killed(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patch:
         work_here(patch, Dying)
-        patch.setattr("gristmill.pipeline.run.execution.Execution.break_off", lambda *_: None)
+        patch.setattr("gristmill.pipeline.run.run.Execution.break_off", lambda *_: None)
         with pytest.raises(Killed):
             gristmill.run(recipe, out)
     assert json.loads((out / "run.json").read_text())["status"] == "running"

@@ -22,7 +22,7 @@ SHORT = 160  # characters of a value that is kept as it is; of longer ones the d
 LEFT_OUT = {
     "started", "finished", "seconds", "joules", "cost", "requests", "peak_memory", "slowest", "versions", "gristmill",
     "machine", "workers", "disk_bytes", "bytes_written", "bytes_in", "bytes_out", "fingerprint", "checksum", "file",
-    "segment", "part", "partitions", "costs", "totals",
+    "segment", "segments", "part", "costs", "totals",
 }  # fmt: skip
 FINGERPRINTS = re.compile(r"\b[0-9a-f]{32,64}\b")
 FILE_HASHES = re.compile(r"-[0-9a-f]{12}(?=\.|$)|\.[0-9a-f]{8}(?=\.|$)|-[0-9a-f]{16}(?=\.)")

@@ -74,7 +74,7 @@ def test_a_signal_is_that_of_all_segments_and_shows_the_thresholds_of_each(tmp_p
         return gristmill.Source(documents, [GopherQuality(min_words=words, name=name)])
 
     sources = {"a": of(30, 5, "short"), "b": of(400, 7, "long")}
-    run = gristmill.Recipe(sources, [ExactDedup(), Write()], name="partitions").run(tmp_path / "out", workers=1)
+    run = gristmill.Recipe(sources, [ExactDedup(), Write()], name="segments").run(tmp_path / "out", workers=1)
     view = run.signal("words")
     assert (view.data["low"], view.data["high"], sum(view.data["counts"])) == (31, 401, 12)
     below = sum(view.data["counts"][: view.data["edges"].index(100.0) + 1])

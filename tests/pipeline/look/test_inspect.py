@@ -154,7 +154,7 @@ def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uid", "outcome", "partitions"),
+    ("uid", "outcome", "segments"),
     [
         (LANGUAGE[1], f"dropped by language: {OTHER}", 1),
         (SAME[1], "dropped by exact_dedup: exact_duplicate", 2),

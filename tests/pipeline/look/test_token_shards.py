@@ -195,7 +195,7 @@ def test_of_a_run_in_an_object_store_every_byte_is_checked_where_asked(run: Path
     alone = ask(app, ["verify", "memory://read/shards/64"])
     assert alone.exit_code == 0 and alone.output.count("all there, of the written lengths") == 1
     shards = [name for name in sorted(far.find("/read/shards/64")) if name.endswith(".arrow")]
-    texts = next(name for name in sorted(far.find("/read/segments")) if name.endswith(".documents.parquet"))
+    texts = next(name for name in sorted(far.find("/read/partitions")) if name.endswith(".documents.parquet"))
     for name in (shards[0], texts):  # the length stays
         content = far.cat(name)
         far.pipe(name, content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])

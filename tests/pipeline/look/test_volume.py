@@ -22,8 +22,7 @@ from gristmill.pipeline.look.volume import Volume, volumes
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.report.build import page_of
 from gristmill.pipeline.run.estimate import estimate
-from gristmill.pipeline.store.records import SlowDocument
-from gristmill.pipeline.store.slowest import MOST, Slowest
+from gristmill.pipeline.store.counts import MOST, SlowDocument, Slowest
 from tests.pipeline.runs import go, lines, save
 
 RECIPE = """

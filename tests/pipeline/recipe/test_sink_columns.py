@@ -10,7 +10,7 @@ import pytest
 
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe import recipe as recipes
-from gristmill.pipeline.tasks.conform import columns_of_all, conformed, filled
+from gristmill.pipeline.tasks.rewrites import columns_of_all, conformed, filled
 from tests.pipeline.runs import go, lines, save, tree
 
 OWN = """

@@ -123,7 +123,7 @@ def test_an_interrupted_run_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gristmill.pipeline.run.execution.Execution.work_global", stop)
+    monkeypatch.setattr("gristmill.pipeline.run.run.Execution.work_global", stop)
     with pytest.raises(KeyboardInterrupt):
         go(recipe(folder, 2), folder / "out")
     record = run_json(folder / "out")

@@ -37,7 +37,7 @@ RECIPE = (
 
 # Of a task's kind: the modules where it begins, and the lists that hold its code.
 KINDS = {
-    "map": (("gristmill.pipeline.tasks.map_task", "gristmill.pipeline.tasks.conform"), ("map", "sink")),
+    "map": (("gristmill.pipeline.tasks.map_task", "gristmill.pipeline.tasks.rewrites"), ("map", "sink")),
     "shuffle": (
         ("gristmill.pipeline.shuffle.shuffle",),
         ("shuffle",),
@@ -54,7 +54,7 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
     "gristmill.pipeline.ablate.plan",  # the same
     "gristmill.pipeline.store.forgotten",  # a takedown drops the results of parts that its list names
-    "gristmill.pipeline.tasks.numbers",  # what stays of documents whose texts go
+    "gristmill.pipeline.tasks.rewrites",  # what stays of documents whose texts go
     "gristmill.pipeline.tasks.isolation",  # which documents are looked at alone, and what killed a process before
     "gristmill.pipeline.store.checksums",  # what is read is what was written, or nothing is read
     "gristmill.pipeline.engine.engine",  # sends tasks, takes results
@@ -65,7 +65,7 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.plan.plan",  # what it makes are tasks, which are hashed
     "gristmill.pipeline.recipe.recipe",  # the same
     "gristmill.pipeline.recipe.registry",  # names to stages, which are hashed
-    "gristmill.pipeline.store.slowest",  # for the report
+    "gristmill.pipeline.store.counts",  # for the report
     "gristmill.pipeline.store.storage",  # bytes in and out, held against checksums
     "gristmill.pipeline.formatting",
     "gristmill.pipeline.json_types",  # types alone
@@ -147,7 +147,7 @@ ROUNDS = {"exact_dedup, rounds", "again, rounds"}
         ("gristmill.pipeline.store.partitions", "work rules rounds"),
         ("gristmill.pipeline.store.counts", "work rules rounds"),
         ("gristmill.pipeline.store.partitions", "work rules rounds"),
-        ("gristmill.pipeline.tasks.conform", "sink"),
+        ("gristmill.pipeline.tasks.rewrites", "sink"),
         ("gristmill.pipeline.engine.engine", ""),
         ("gristmill.pipeline.progress.progress", ""),
         ("gristmill.stages.sample", "rules"),

@@ -75,8 +75,8 @@ def test_only_what_was_asked_for_is_left(folder: Path) -> None:
     # Small tables that the stage itself reads in every run stay.
     assert files(folder / "out-signals", ".arrow") < files(folder / "out-all", ".arrow")
     assert files(folder / "out-signals", ".signals.parquet") >= 1
-    assert [p for p in (folder / "out-nothing/segments").rglob("*.*") if p.suffix != ".json"] == []
-    for path in (folder / "out-signals/segments").rglob("*.signals.parquet"):
+    assert [p for p in (folder / "out-nothing/partitions").rglob("*.*") if p.suffix != ".json"] == []
+    for path in (folder / "out-signals/partitions").rglob("*.signals.parquet"):
         assert {"text", "html"}.isdisjoint(name.split("@")[0] for name in pq.read_schema(path).names)
     sizes = {k: json.loads((folder / f"out-{k}/run.json").read_text()) for k in ("all", "signals", "nothing")}
     assert sizes["nothing"]["bytes_written"]["intermediates"] < sizes["all"]["bytes_written"]["intermediates"]

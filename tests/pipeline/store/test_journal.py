@@ -13,7 +13,7 @@ import pytest
 import xxhash
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.store.counts import Counts
+from gristmill.pipeline.store.counts import Counts, SlowDocument
 from gristmill.pipeline.store.journal import (
     JOURNAL,
     KINDS,
@@ -35,7 +35,7 @@ from gristmill.pipeline.store.journal import (
     line_of,
 )
 from gristmill.pipeline.store.partitions import new_part
-from gristmill.pipeline.store.records import FileRef, InputSpan, PhaseResult, Result, RowsResult, SlowDocument
+from gristmill.pipeline.store.records import FileRef, InputSpan, PhaseResult, Result, RowsResult
 from gristmill.pipeline.store.storage import Store
 
 
