@@ -67,7 +67,7 @@ Scheduler = Annotated[
 Cluster = Annotated[
     str | None, typer.Option("--cluster", help="a YAML file that describes a cluster for dask-jobqueue")
 ]
-WITHOUT_LEGS = (
+WITHOUT_PARTITIONS = (
     "without them `tune` does not work, nor `inspect --url` and `--uid` of most documents, and a changed recipe starts"
     " from the source"
 )
@@ -300,12 +300,12 @@ def tune(
 @app.command()
 def clean(
     out: OutPath,
-    flow: Annotated[
+    shuffle: Annotated[
         bool, typer.Option(help="data that global stages exchanged between rounds; the next run recomputes it")
     ] = True,
-    segments: Annotated[
+    partitions: Annotated[
         bool,
-        typer.Option(help=f"also documents and signals between segments; {WITHOUT_LEGS}"),
+        typer.Option(help=f"also documents and signals between segments; {WITHOUT_PARTITIONS}"),
     ] = False,
     rejects: Annotated[bool, typer.Option(help="documents that were dropped, which `inspect` shows")] = False,
     unused: Annotated[
@@ -317,12 +317,12 @@ def clean(
     from gristmill.pipeline.cli.upkeep import by_folder, clean_up
 
     show = console()
-    files = clean_up(out, flow=flow, segments=segments, rejects=rejects, unused=unused, dry_run=dry_run)
+    files = clean_up(out, shuffle=shuffle, partitions=partitions, rejects=rejects, unused=unused, dry_run=dry_run)
     for line in by_folder(files) if dry_run else ():
         say(show, f"  {line}")
     say(show, f"{'would remove' if dry_run else 'removed'} {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB")
     if any(path.startswith("partitions/") for path in files):
-        say(show, f"partitions/: {WITHOUT_LEGS}", "yellow", "note")
+        say(show, f"partitions/: {WITHOUT_PARTITIONS}", "yellow", "note")
 
 
 app.command("verify")(cli_shards.verify)

@@ -167,7 +167,9 @@ def gpu_names() -> list[str]:
     return answer.stdout.split("\n")[:-1] if answer.returncode == 0 else []
 
 
-def clean_up(out: str, *, flow: bool, segments: bool, rejects: bool, unused: bool, dry_run: bool) -> dict[str, int]:
+def clean_up(
+    out: str, *, shuffle: bool, partitions: bool, rejects: bool, unused: bool, dry_run: bool
+) -> dict[str, int]:
     """Remove intermediates, and if asked results that the recipe no longer makes; the files that went, and their
     bytes."""
     store = Store(out)
@@ -181,8 +183,8 @@ def clean_up(out: str, *, flow: bool, segments: bool, rejects: bool, unused: boo
         chosen += [
             path
             for path in present
-            if (flow and path.startswith("shuffle/") and path.endswith(".arrow"))
-            or (segments and path.startswith("partitions/") and path.endswith(".parquet"))
+            if (shuffle and path.startswith("shuffle/") and path.endswith(".arrow"))
+            or (partitions and path.startswith("partitions/") and path.endswith(".parquet"))
             or (rejects and path.startswith("stages/") and "/rejects/" in path and path.endswith(".parquet"))
         ]
         if not dry_run:

@@ -7,6 +7,7 @@ import random
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,9 @@ def test_a_sample_of_many_documents_is_of_equal_shares(
     assert [len(surveyed.unpacked(bins)) for bins in small["sample"]["bins"]] == [60] * len(small["cuts"])
     assert [cut["documents"][0] and cut["free"] for cut in small["cuts"]] != []
     assert small["stay"] == survey["stay"]
-    parts: Any = [{"source": name, "kept": kept} for name, kept in (("a", 5), ("b", 900), ("c", 10), ("b", 100))]
+    parts: Any = [
+        SimpleNamespace(source=name, kept=kept) for name, kept in (("a", 5), ("b", 900), ("c", 10), ("b", 100))
+    ]
     assert survey_module.quotas(parts, {"a": 0, "b": 1, "c": 2}) == [5, 45, 10]
 
 
