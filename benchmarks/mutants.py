@@ -52,7 +52,7 @@ AREAS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "engine": (
         [
             *(f"pipeline/{room}" for room in ("engine", "inputs", "segment", "plan", "run", "shuffle", "store")),
-            "pipeline/fingerprint.py",
+            "pipeline/recipe/fingerprint.py",
             "pipeline/tasks/isolation.py",
         ],
         [*(f"tests/pipeline/{room}" for room in ("engine", "inputs", "run", "store")), "tests/end_to_end"],

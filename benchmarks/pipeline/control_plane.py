@@ -189,9 +189,8 @@ def driver(folder: Path, how: dict[str, Any]) -> None:
     from gristmill.pipeline.engine.cluster import Where
     from gristmill.pipeline.engine.engine import Engine
     from gristmill.pipeline.engine.executor import DaskExecutor
-    from gristmill.pipeline.fingerprint import digest
     from gristmill.pipeline.store.journal import Journal
-    from gristmill.pipeline.store.storage import Store
+    from gristmill.pipeline.store.storage import Store, digest
 
     class Quiet:
         def __getattr__(self, name: str) -> Any:

@@ -29,7 +29,8 @@ ROOMS = ("mixing", "shards", "trainer", "classifiers", "stages", "pipeline", "re
 COMMAND = "from gristmill.pipeline.cli.app import command; command()"
 FINGERPRINTS = """
 import json
-from gristmill.pipeline.fingerprint import code_of_class, digest
+from gristmill.pipeline.store.storage import digest
+from gristmill.pipeline.recipe.fingerprint import code_of_class
 from gristmill.stages import HOMES
 print(json.dumps({name: digest(code_of_class(home)) for name, home in HOMES.items()}))
 """

@@ -17,8 +17,8 @@ from gristmill.pipeline.ablate.feeding import SetSize, epochs_of, shares_of_rows
 from gristmill.pipeline.ablate.length import Length, length_of, stages_of, too_small
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.fingerprint import stamp
 from gristmill.pipeline.look.token_sets import the_set
+from gristmill.pipeline.recipe.fingerprint import stamp
 from gristmill.pipeline.recipe.yaml_settings import check_names
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.reader import ShardSet, open_shards

@@ -20,9 +20,10 @@ from gristmill.pipeline.ablate.length import stages_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Base, Loaded, TrainingPlan
 from gristmill.pipeline.ablate.records import EvaluationSpec, Job, MixStage, Start, TrainingSpec
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.fingerprint import code_of_engine, code_of_module, digest, stamp
 from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.recipe.fingerprint import code_of_engine, code_of_module, stamp
 from gristmill.pipeline.report.ablation_record import ScheduleSpec
+from gristmill.pipeline.store.storage import digest
 
 BASE = "base"
 

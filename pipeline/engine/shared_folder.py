@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.fingerprint import DATA, OURS, PRODUCT, file_of
+from gristmill.pipeline.recipe.fingerprint import DATA, OURS, PRODUCT, file_of
 from gristmill.pipeline.store.journal import FOLDER
 from gristmill.pipeline.store.records import MapTask, Task
 from gristmill.pipeline.store.storage import Store, hash_of_content

@@ -19,7 +19,6 @@ import numpy as np
 
 from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.forget.outside import (
     answers_elsewhere,
     asking_stages,
@@ -43,7 +42,7 @@ from gristmill.pipeline.store.journal import Journal, StageEnded, TaskDone
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.records import FileRef, Partition, PhaseResult, Result, VerdictsResult
 from gristmill.pipeline.store.run_records import RunRecord
-from gristmill.pipeline.store.storage import Store, hash_of_content
+from gristmill.pipeline.store.storage import Store, digest, hash_of_content
 from gristmill.shards.forget import forget_in_set, held_in_set, put_in_place
 from gristmill.shards.index import NAME, read_index
 from gristmill.stages.extract.choices import other_uids

@@ -12,9 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import Mistakes, RecipeError
-from gristmill.pipeline.fingerprint import Identity, MadeOf, made_of
 from gristmill.pipeline.plan.signals import (
     changes_text,
     decides_on_the_spot,
@@ -28,8 +26,10 @@ from gristmill.pipeline.plan.signals import (
     with_page_signals,
     with_rules_at_once,
 )
-from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe import fingerprint, registry
+from gristmill.pipeline.recipe.fingerprint import Identity, MadeOf, made_of
 from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
+from gristmill.pipeline.store.storage import digest
 from gristmill.stages.stage import Annotate, Global, Map, Reader, Rule, Sink, Stage
 
 
@@ -75,14 +75,14 @@ class Segment:
         versions = [measured_again(self.steps), texts_kept(self.steps, self.decides)]
         settings = [recipe.head.rejects.model_dump(), recipe.head.parts.batch_bytes]
         engine = [fingerprint.code_of_engine(kind) for kind in self._kinds]
-        return fingerprint.digest([reader, stages, versions, self.documents, *settings, engine])
+        return digest([reader, stages, versions, self.documents, *settings, engine])
 
     def fingerprint_of_rules(self, recipe: Recipe) -> str:
         rules = [[self._identity(s, recipe).fingerprint, *seen_by(self.steps, self.decides, s)] for s in self.decides]
-        return fingerprint.digest([rules, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("map")])
+        return digest([rules, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("map")])
 
     def fingerprint_with_rules(self, recipe: Recipe) -> str:
-        return fingerprint.digest([self.fingerprint(recipe), self.fingerprint_of_rules(recipe)])
+        return digest([self.fingerprint(recipe), self.fingerprint_of_rules(recipe)])
 
     def made_of(self, recipe: Recipe) -> MadeOf:
         """The inputs of both fingerprints, by name."""
@@ -107,7 +107,7 @@ class GlobalNode:
 
     def fingerprint(self, recipe: Recipe) -> str:
         stage = identity_of(self.step, may_hold_pdf(recipe, None)).fingerprint
-        return fingerprint.digest([stage, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("shuffle")])
+        return digest([stage, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("shuffle")])
 
     def made_of(self, recipe: Recipe) -> MadeOf:
         """What is in this fingerprint, by name."""
@@ -130,7 +130,7 @@ class MapNode:
         return self.segments[0].source
 
     def fingerprint(self, recipe: Recipe) -> str:
-        return fingerprint.digest([segment.fingerprint_with_rules(recipe) for segment in self.segments])
+        return digest([segment.fingerprint_with_rules(recipe) for segment in self.segments])
 
     def made_of(self, recipe: Recipe) -> MadeOf:
         return {name: entry for segment in self.segments for name, entry in segment.made_of(recipe).items()}

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from gristmill.kernels.common.settings import PLACEMENT, Bytes, Settings, nearest
-from gristmill.pipeline.fingerprint import names_files
 from gristmill.pipeline.json_types import JSON, JSONObject, StageSpec
 from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe.fingerprint import names_files
 from gristmill.pipeline.recipe.first_mistakes import readers_hint, source_hint, stage_hint
 from gristmill.pipeline.recipe.memory_limit import check_memory
 from gristmill.pipeline.recipe.published import Published

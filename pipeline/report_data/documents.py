@@ -8,12 +8,11 @@ from typing import Any, TypeAlias, TypedDict
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.formatting import as_hex
 from gristmill.pipeline.store.partitions import as_lying, read_part
 from gristmill.pipeline.store.records import LookTask, Partition
 from gristmill.pipeline.store.serialize import plain
-from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.store.storage import Store, digest
 from gristmill.stages.documents import BATCH_ROWS
 
 Value: TypeAlias = "bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value] | None"  # a Parquet cell

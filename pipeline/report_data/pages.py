@@ -12,15 +12,14 @@ from typing import TypedDict, cast
 
 import pyarrow as pa
 
-from gristmill.pipeline import fingerprint
 from gristmill.pipeline.inputs.files import open_stretch, origin_of, span_of
 from gristmill.pipeline.plan.plan import Segment
-from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe import fingerprint, registry
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.report_data.documents import stored_batches
 from gristmill.pipeline.store.partitions import identity
 from gristmill.pipeline.store.records import FileSpan, PageSample, PagesResult, PagesTask, Partition, Result
-from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.store.storage import Store, digest
 from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.payload import is_pdf
 from gristmill.stages.stage import Map, Reader
@@ -43,9 +42,7 @@ def task_of_pages(
     shown_by = [step.stage for step in segment.steps if isinstance(step.stage, Map) and step.stage.shows_pages]
     file = files[span.path]
     return PagesTask(
-        task=fingerprint.digest(
-            ["pages", fingerprint.code_of_engine("pages"), segment.fingerprint(recipe), identity(part)]
-        ),
+        task=digest(["pages", fingerprint.code_of_engine("pages"), segment.fingerprint(recipe), identity(part)]),
         node=segment.name,
         key=part.key,
         cost=BEGINNING,

@@ -27,7 +27,6 @@ import xxhash
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Hashes, Integers
 from gristmill.pipeline.errors import STAGE_ERRORS, DamagedFile, RetiredFiles, RunFailed
-from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.report_data.documents import SampleEntry, report_task, sample_entry
 from gristmill.pipeline.report_data.histograms import (
     LANGUAGE,
@@ -55,7 +54,7 @@ from gristmill.pipeline.store.partitions import columns_of, read_part, write_tab
 from gristmill.pipeline.store.records import Failure, FileRef, LookTask, Partition, Result, RuleSpec
 from gristmill.pipeline.store.run_records import SegmentRules, rules_by_segment
 from gristmill.pipeline.store.serialize import dumps, plain, read_as
-from gristmill.pipeline.store.storage import Store, open_checked
+from gristmill.pipeline.store.storage import Store, digest, open_checked
 from gristmill.pipeline.tasks.bound_rule import BoundRule
 
 SOURCES = 12  # counted by themselves; the smaller ones are one group

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gristmill.pipeline.errors import Mistakes
-from gristmill.pipeline.fingerprint import MadeOf, changes, made_before
 from gristmill.pipeline.inputs.notes import (
     alarms_of_inputs,
     facts_of,
@@ -17,6 +16,7 @@ from gristmill.pipeline.inputs.notes import (
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
 from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, make_plan, names_of
+from gristmill.pipeline.recipe.fingerprint import MadeOf, changes, made_before
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.estimate import costs_of_models
 from gristmill.pipeline.run.map_tasks import global_task, tasks_of_node

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.portion import Inputs, contents_of, key_of, size_of
 from gristmill.pipeline.plan.plan import MapNode, Segment
@@ -21,7 +20,7 @@ from gristmill.pipeline.store.records import (
     RejectsSettings,
     RuleSpec,
 )
-from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.store.storage import Store, digest
 
 
 def rejects_settings(recipe: Recipe) -> RejectsSettings:
@@ -76,7 +75,7 @@ class PhasePlan:
         phases: list[Phase] = []
         name = first
         for number, (fingerprint_, phase) in enumerate(self.phases):
-            name = fingerprint.digest([fingerprint_, name]) if number else name
+            name = digest([fingerprint_, name]) if number else name
             phases.append(replace(phase, task=name))
         return tuple(phases)
 
@@ -101,7 +100,7 @@ def tasks_of_source(
     tasks: list[MapTask] = []
     for spans, limit in inputs.parts:
         key = key_of(source.name, spans)
-        first = fingerprint.digest([plan.first, key, contents_of(spans), limit])
+        first = digest([plan.first, key, contents_of(spans), limit])
         phases = plan.on(first)
         task = replace(
             task_of(node, recipe, store, phases),
@@ -121,7 +120,7 @@ def tasks_of_source(
 
 def task_on_part(node: MapNode, plan: PhasePlan, recipe: Recipe, store: Store, part: Partition) -> MapTask:
     """A task that reads a partition which an earlier node stored."""
-    phases = plan.on(fingerprint.digest([plan.first, identity(part)]))
+    phases = plan.on(digest([plan.first, identity(part)]))
     task = task_of(node, recipe, store, phases)
     return replace(task, key=part.key, source=part.source, part=part, cost=part.text_bytes)
 
@@ -150,4 +149,4 @@ def first_of(task: MapTask) -> str:
 def global_task(stage_fingerprint: str, parts: Iterable[Partition], kept: list[str]) -> str:
     """The fingerprint of a global stage on its documents and on what earlier runs have `kept` for it, under which the
     journal knows that it is done."""
-    return fingerprint.digest(["global", stage_fingerprint, sorted(identity(p) for p in parts), *kept])
+    return digest(["global", stage_fingerprint, sorted(identity(p) for p in parts), *kept])

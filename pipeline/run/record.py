@@ -15,10 +15,10 @@ import psutil
 
 from gristmill.kernels.common.energy import Machine
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.fingerprint import MadeOf
 from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.plan.plan import Plan, Segment, Stored
+from gristmill.pipeline.recipe.fingerprint import MadeOf
 from gristmill.pipeline.recipe.recipe import FOLDERS, Prices, Recipe, Source, Step
 from gristmill.pipeline.run.estimate import puts_and_gets
 from gristmill.pipeline.run.findings import Findings

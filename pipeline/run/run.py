@@ -18,7 +18,6 @@ from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.executor import executor_for
 from gristmill.pipeline.engine.worker import run_inline
 from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles, RunFailed, in_words
-from gristmill.pipeline.fingerprint import changes, made_before
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.notes import (
     alarms_of_changes,
@@ -33,6 +32,7 @@ from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, Plan, Segmen
 from gristmill.pipeline.processes import single_interrupt
 from gristmill.pipeline.progress.progress import UI, ProgressRecorder, Watcher, message_of, recording_progress
 from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe.fingerprint import changes, made_before
 from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look

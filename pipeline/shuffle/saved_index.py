@@ -20,7 +20,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.shuffle.spill import StoredRows, write_batches
@@ -28,7 +27,7 @@ from gristmill.pipeline.store.checksums import checked_batch
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import EarlierRun, FileRef, SavedIndex
 from gristmill.pipeline.store.serialize import plain, read_as
-from gristmill.pipeline.store.storage import HashingFile, Store, json_bytes, open_checked
+from gristmill.pipeline.store.storage import HashingFile, Store, digest, json_bytes, open_checked
 from gristmill.stages.paths import located
 from gristmill.stages.stage import Global
 

@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from gristmill.kernels.base.columns import widened
-from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.processes import peak_memory
@@ -65,7 +64,7 @@ from gristmill.pipeline.store.records import (
     Task,
     VerdictsResult,
 )
-from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.store.storage import Store, digest
 from gristmill.shards.writer import write_shard
 from gristmill.stages.contract import ContractBroken, check_rows, check_same_types, kind_of
 from gristmill.stages.flow import (
@@ -305,7 +304,7 @@ class Shuffle:
     def named(self, task: RoundTask, inputs: Sequence[str]) -> RoundTask:
         """A task with its fingerprint, of the stage, the method and the contents it reads."""
         shape = [task.columns, task.by, task.buckets, task.cut, task.bucket, task.order, task.uids]
-        name = fingerprint.digest([self.fingerprint, task.kind, task.method, shape, task.round, sorted(inputs)])
+        name = digest([self.fingerprint, task.kind, task.method, shape, task.round, sorted(inputs)])
         return replace(task, task=name)
 
     def task_a_group(

@@ -20,12 +20,11 @@ import xxhash
 
 from gristmill.kernels.base.columns import widened
 from gristmill.pipeline.errors import DamagedFile, RunFailed
-from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.store.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch
 from gristmill.pipeline.store.partitions import bucket_of
 from gristmill.pipeline.store.records import FileRef, Partition, RowsHandle
 from gristmill.pipeline.store.serialize import dumps, read_as
-from gristmill.pipeline.store.storage import HashingFile, Store, is_whole
+from gristmill.pipeline.store.storage import HashingFile, Store, digest, is_whole
 
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
 

@@ -24,6 +24,7 @@ from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.shuffle.spill import read_rows, rows_of_part
 from gristmill.pipeline.store.counts import Counts
 from gristmill.pipeline.store.partitions import (
+    RejectsWriter,
     kept_mask,
     part_writers,
     read_part,
@@ -33,7 +34,6 @@ from gristmill.pipeline.store.partitions import (
     write_table,
 )
 from gristmill.pipeline.store.records import FileRef, Files, Partition, RoundTask, VerdictsResult
-from gristmill.pipeline.store.rejects import RejectsWriter
 from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.stages.contract import ContractBroken, check_documents, check_same_types, check_texts, check_verdicts
 from gristmill.stages.stage import Global

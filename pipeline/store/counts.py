@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gristmill.pipeline.errors import NotConserved
-from gristmill.pipeline.formatting import as_hex, one_line
+from gristmill.pipeline.formatting import one_line
 from gristmill.stages.documents import Reading
 from gristmill.stages.stage import Origin
 
@@ -287,7 +287,7 @@ def slow(batch: pa.RecordBatch, row: int, seconds: float) -> SlowDocument:
     }
     content: str | bytes = values["html"] if values["html"] is not None else values["text"] or ""
     return SlowDocument(
-        uid=as_hex(values["uid"]),
+        uid=None if values["uid"] is None else f"{values['uid']:016x}",
         url=values["url"],
         source=values["source"],
         bytes=len(content.encode()) if isinstance(content, str) else len(content),

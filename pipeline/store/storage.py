@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import multiprocessing
@@ -442,6 +443,13 @@ def _discard_upload(file: Any) -> None:
     if (discard := getattr(file, "discard", None)) is not None:
         with contextlib.suppress(Exception):
             discard()
+
+
+def digest(data: Any) -> str:
+    """A short stable hash of plain data; refuses what has no stable form."""
+    return hashlib.sha256(
+        json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=True).encode()
+    ).hexdigest()[:32]
 
 
 def json_bytes(data: Any) -> bytes:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.store.partitions import error_detail
 from gristmill.pipeline.store.records import Partition, Result, RuleSpec
-from gristmill.pipeline.store.rejects import error_detail
 from gristmill.pipeline.tasks.isolation import CrashPolicy
 from gristmill.stages.stage import CannotRun, NoSuchSignal, Rule, Verdict, with_columns
 

@@ -34,10 +34,13 @@ from gristmill.pipeline.store.counts import Counts, Slowest, check_chain
 from gristmill.pipeline.store.forgotten import FORGOTTEN, Forgotten, read_list
 from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import (
+    QUARANTINED,
     ROW,
     TEXT_BYTES,
     PartWriter,
+    RejectsWriter,
     columns_of,
+    error_detail,
     identity,
     new_part,
     part_writers,
@@ -50,7 +53,6 @@ from gristmill.pipeline.store.partitions import (
     write_every_row,
 )
 from gristmill.pipeline.store.records import Files, InputSpan, MapResult, MapTask, Partition, Phase, PhaseResult
-from gristmill.pipeline.store.rejects import QUARANTINED, RejectsWriter, error_detail
 from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.pipeline.tasks.bound_rule import (
     BROKE,
@@ -290,6 +292,7 @@ class _StagePhase:
         self.text_bytes = 0
         self.rows_left = 0
         self.batch_number = 0
+        self.bytes_held = self.text_held = 0  # of the batch at hand: all values, its texts
         self.measured: list[pa.Table] = []  # rows and signals, of a phase that leaves the documents as they are
         self.schemas: dict[str, pa.Schema] = {}  # of each stage's answer to its first batch, and of each sink's table
 
@@ -298,12 +301,13 @@ class _StagePhase:
         beside = self.phase.beside
         batch = batch.select([n for n in batch.schema.names if "@" not in n or (beside and n == ROW)])
         given = set(batch.schema.names)
+        self.bytes_held, self.text_held = value_bytes(batch), 0 if self.steps else text_length(batch)
         for step in self.steps:
             if len(batch) == 0:
                 return batch
             batch = self.through(step, batch)
         self.rows_left += len(batch)
-        self.text_bytes += text_length(batch)
+        self.text_bytes += self.text_held
         if len(batch) == 0:
             return batch
         if beside:
@@ -321,7 +325,7 @@ class _StagePhase:
         stage, called, count = step.stage, step.called, step.count
         start = time.perf_counter()
         count.docs_in += len(batch)
-        count.bytes_in += value_bytes(batch)
+        count.bytes_in += self.bytes_held
         batch = self.before(step, batch)
         kept = []
         for done, verdict, made in self.pieces(step, batch):
@@ -346,8 +350,9 @@ class _StagePhase:
             batch = kept[0] if len(kept) == 1 else pa.concat_batches(kept)
         batch = self.after(called, batch)
         count.kept += len(batch)
-        count.bytes_out += value_bytes(batch)
-        count.text_bytes += text_length(batch)
+        self.bytes_held, self.text_held = value_bytes(batch), text_length(batch)
+        count.bytes_out += self.bytes_held
+        count.text_bytes += self.text_held
         if len(batch) and isinstance(stage, Annotate) and stage.expects_values:
             count.absent.update({name: nulls for name in stage.added if (nulls := batch.column(name).null_count)})
         if isinstance(stage, Sink):

@@ -15,11 +15,10 @@ from typing import TypeAlias, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import PartWriter, part_writers, schema_hash, staged
 from gristmill.pipeline.store.records import ConformTask, FileRef, NumbersTask, Partition, Result
-from gristmill.pipeline.store.storage import Store, open_checked
+from gristmill.pipeline.store.storage import Store, digest, open_checked
 
 Columns: TypeAlias = Mapping[str, pa.DataType | None]  # in order; None where no type holds the values of all
 

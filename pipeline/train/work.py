@@ -19,9 +19,10 @@ from gristmill.pipeline.ablate.evaluation import documents_of, file_of_choices, 
 from gristmill.pipeline.ablate.facts import read_facts
 from gristmill.pipeline.ablate.feeding import rows_and_order
 from gristmill.pipeline.errors import GristmillError, RecipeError
-from gristmill.pipeline.fingerprint import digest, file_hash, stamp
 from gristmill.pipeline.look.token_sets import the_set
+from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
 from gristmill.pipeline.recipe.yaml_settings import YamlFile, check_names
+from gristmill.pipeline.store.storage import digest
 from gristmill.pipeline.train.plan import LoadedPlan
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.orders import AsWritten, RowOrder, Shuffled, bucket_stretches, segment_stretches

@@ -178,7 +178,7 @@ def test_figures_that_fail_cost_the_figures_alone(tmp_path: Path) -> None:
 
 
 def test_figures_do_not_count_in_fingerprints() -> None:
-    from gristmill.pipeline.fingerprint import code_of_module
+    from gristmill.pipeline.recipe.fingerprint import code_of_module
 
     for name in ("blend.mix", "tokens.pack", "tokens.tokenize", "dedup.minhash", "judge.judge"):
         modules = code_of_module(f"gristmill.stages.{name}")

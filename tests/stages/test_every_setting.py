@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from gristmill import stages
-from gristmill.pipeline import fingerprint
 from gristmill.pipeline.plan.plan import make_plan
-from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.recipe import fingerprint, recipe as recipes
 from gristmill.pipeline.run.alarms import alarms_of_stages
 from gristmill.pipeline.store.counts import Counts, RunAccount
 from gristmill.stages.others.blocks import OtherBlock

@@ -12,7 +12,7 @@ from gristmill.pipeline.ablate.jobs import training_facts
 from gristmill.pipeline.ablate.plan import TrainingPlan, load, one_arm
 from gristmill.pipeline.ablate.protocols import Protocol
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.fingerprint import digest
+from gristmill.pipeline.store.storage import digest
 from gristmill.trainer.run.settings import Training as TrainerSettings
 from tests.pipeline.ablate.ablation_example import EFFECTS, FAILS, write_example
 

@@ -15,7 +15,7 @@ import pytest
 from gristmill.classifiers.judge import load_judge
 from gristmill.classifiers.rating.taxonomy import NONE, SHIPPED, ByTaxonomy, TaxonomyError, taxonomy_of
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.fingerprint import code_of_module
+from gristmill.pipeline.recipe.fingerprint import code_of_module
 from tests.classifiers.labelled import BAD, GOOD, texts_of
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of
 from tests.pipeline.judging.test_judging import ask, fails

@@ -16,10 +16,9 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.files import find_files
-from gristmill.pipeline.recipe import recipe as recipes, registry
+from gristmill.pipeline.recipe import fingerprint, recipe as recipes, registry
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.shuffle.saved_index import saved_at
 from gristmill.stages.one_of import choices_in

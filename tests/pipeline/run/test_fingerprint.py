@@ -15,14 +15,13 @@ from test_house import ROOT, imports, modules
 
 import gristmill.stages as stages
 from gristmill.classifiers.judge import KINDS as JUDGES
-from gristmill.pipeline import fingerprint
 from gristmill.pipeline.ablate.jobs import Job
 from gristmill.pipeline.ablate.plan import load
 from gristmill.pipeline.ablate.run import PreparedAblation
 from gristmill.pipeline.ablate.workers import Crew
 from gristmill.pipeline.engine import worker
 from gristmill.pipeline.plan.plan import GlobalNode, Segment, make_plan as plan_of
-from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.recipe import fingerprint, recipe as recipes
 from gristmill.pipeline.recipe.registry import spec_of
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.stages import ExactDedup, Sample
@@ -59,7 +58,7 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.store.checksums",  # what is read is what was written, or nothing is read
     "gristmill.pipeline.engine.engine",  # sends tasks, takes results
     "gristmill.pipeline.errors",
-    "gristmill.pipeline.fingerprint",
+    "gristmill.pipeline.recipe.fingerprint",
     "gristmill.pipeline.inputs.files",  # files are known by their contents; bytes are handed on as they are
     "gristmill.pipeline.store.resume",  # which results are there already
     "gristmill.pipeline.plan.plan",  # what it makes are tasks, which are hashed

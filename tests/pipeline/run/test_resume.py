@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import GristmillError
-from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.recipe import fingerprint, recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.shuffle.shuffle import BUCKETS_FOR_WORK
 from tests.pipeline.runs import go, lines, save, shared_texts, tree, written

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gristmill.kernels.common.settings import SettingsError
-from gristmill.pipeline import fingerprint
+from gristmill.pipeline.recipe import fingerprint
 from gristmill.stages import BenchmarkOverlap, CutContamination, Decontaminate
 
 PROSE = Path(__file__).parents[3].parent / "shared" / "data" / "prose.parquet"

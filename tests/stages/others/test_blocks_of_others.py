@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from gristmill.kernels.common.settings import SettingsError
-from gristmill.pipeline import fingerprint
+from gristmill.pipeline.recipe import fingerprint
 from gristmill.pipeline.recipe.registry import spec_of
 from gristmill.stages import Datatrove, Nemo
 from gristmill.stages.others import blocks

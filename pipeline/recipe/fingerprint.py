@@ -30,6 +30,7 @@ from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import StageSpec
+from gristmill.pipeline.store.storage import digest
 from gristmill.stages.paths import CONTENTS
 from gristmill.stages.stage import Reader, Stage
 
@@ -56,7 +57,7 @@ _DOCUMENTS = (
     "gristmill.kernels.base.columns",
     "gristmill.pipeline.store.counts",
     "gristmill.pipeline.store.partitions",
-    "gristmill.pipeline.store.rejects",
+    "gristmill.pipeline.store.partitions",
 )
 _ABLATION = ("gristmill.pipeline.ablate.work",)
 ENGINE: dict[str, tuple[str, ...]] = {
@@ -82,13 +83,6 @@ ENGINE: dict[str, tuple[str, ...]] = {
     "training": ("gristmill.pipeline.ablate.feeding", *_ABLATION),
     "measuring": ("gristmill.pipeline.ablate.evaluation", "gristmill.pipeline.judging.tables", *_ABLATION),
 }
-
-
-def digest(data: Any) -> str:
-    """A short stable hash of plain data; refuses what has no stable form."""
-    return hashlib.sha256(
-        json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=True).encode()
-    ).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
