@@ -309,7 +309,7 @@ def case(number: int, rng: random.Random, folder: Path, pool: list[str] | None =
     nodes = foreseen(recipe, out)
     code, log, _ = run(recipe, out, rng)
     if code == 0:
-        subprocess.run(command("clean", str(out), "--no-flow", "--unused"), capture_output=True, check=False)
+        subprocess.run(command("clean", str(out), "--no-shuffle", "--unused"), capture_output=True, check=False)
         code, _, _ = run(recipe, out, rng)
     if code != 0:
         raise AssertionError(f"{edits}: the last run ended with {code}: {log[-1500:]}")

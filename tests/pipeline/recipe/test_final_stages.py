@@ -179,10 +179,10 @@ def test_the_card_tells_the_way_of_these_shards_and_shards_outlive_their_stage(
 
     ask = CliRunner().invoke
     assert (
-        f"would remove {len(kept)} files" in ask(app, ["clean", str(out), "--unused", "--no-flow", "--dry-run"]).output
+        f"would remove {len(kept)} files" in ask(app, ["clean", str(out), "--unused", "--no-shuffle", "--dry-run"]).output
         and shards.exists()
     )
-    assert f"removed {len(kept)} files" in ask(app, ["clean", str(out), "--unused", "--no-flow"]).output
+    assert f"removed {len(kept)} files" in ask(app, ["clean", str(out), "--unused", "--no-shuffle"]).output
     assert not list(shards.rglob("*.arrow")) and list((out / "write").rglob("*.parquet"))
     summary, anew = go(recipe_of(tmp_path, without, SOURCES), out)
     assert summary.alarms == [] and not anew

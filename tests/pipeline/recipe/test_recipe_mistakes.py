@@ -269,8 +269,8 @@ def test_workers_and_memory_that_no_machine_can_give(tmp_path):
 
 
 def test_a_folder_of_the_run_is_no_place_for_what_a_stage_writes(tmp_path):
-    assert complaints(tmp_path, SOURCES.replace(", join: late", "") + "  - write: {name: segments}\n") == [
-        "7: segments is a folder that each run has for itself; give another `name`"
+    assert complaints(tmp_path, SOURCES.replace(", join: late", "") + "  - write: {name: partitions}\n") == [
+        "7: partitions is a folder that each run has for itself; give another `name`"
     ]
 
 
