@@ -16,15 +16,16 @@ from typing import Any, ClassVar, TypeVar, Union, cast, get_args, get_origin, ge
 
 T = TypeVar("T")
 Decode = Callable[[Any], Any]
+AS_THEY_ARE = frozenset({str, int, float, bool, NoneType})
 
 
 def plain(value: Any) -> Any:
     """A value as JSON can hold it."""
     kind = type(value)
-    if kind is str or kind is int or value is None:
+    if kind in AS_THEY_ARE:
         return value
     if is_dataclass(kind):
-        data = {"kind": value.kind} if _has_kind(kind) else {}
+        data = {"kind": value.kind} if _has_kind(cast(Any, kind)) else {}
         for name, default in _defaults(cast(Any, kind)):
             held = getattr(value, name)
             if held != default:
@@ -46,6 +47,7 @@ def read_as(kind: type[T], data: Any) -> T:
     return cast(T, _decoder(cast(Any, kind))(data))
 
 
+@cache
 def _has_kind(kind: type[Any]) -> bool:
     return "kind" in vars(kind) and get_origin(get_type_hints(kind).get("kind")) is ClassVar
 
@@ -66,7 +68,7 @@ def _decoder(hint: Any) -> Decode:
     """What makes a value of a type from plain data."""
     origin, args = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and is_dataclass(hint):
-        if _has_kind(hint) and (others := hint.__subclasses__()):
+        if _has_kind(cast(Any, hint)) and (others := hint.__subclasses__()):
             decoders = {each.kind: _decoder_of(each) for each in cast(Any, (hint, *others))}
             return lambda data: decoders[data["kind"]](data)
         return _decoder_of(hint)
