@@ -96,7 +96,7 @@ def _as_it_is(data: Any) -> Any:
 def _decoder_of(kind: type[Any]) -> Decode:
     hints = get_type_hints(kind)
     decoders = {field.name: _decoder(hints[field.name]) for field in fields(kind)}
-    named = _has_kind(kind)
+    named = _has_kind(cast(Any, kind))
 
     def decode(data: Any) -> Any:
         values = {name: decoders[name](held) for name, held in data.items() if not (named and name == "kind")}
