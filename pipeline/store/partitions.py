@@ -189,9 +189,10 @@ def text_length(batch: pa.RecordBatch | pa.Table) -> int:
 def texts_with_replacements(batch: pa.RecordBatch) -> int:
     """How many texts hold U+FFFD."""
     data, offsets = text_column(batch.column("text"))
-    texts = data[offsets[0] : offsets[-1]].tobytes()
-    lost = "\ufffd".encode()
-    places = [match.start() for match in re.finditer(lost, texts)] if lost in texts else []
+    texts, lost = data[offsets[0] : offsets[-1]], "\ufffd".encode()
+    if texts.max(initial=0) < lost[0]:
+        return 0
+    places = [match.start() for match in re.finditer(lost, memoryview(texts))]
     return len(set(np.searchsorted(offsets - offsets[0], places, side="right").tolist()))
 
 
