@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +26,24 @@ from numba.core.registry import cpu_target
 from numba.core.typed_passes import NativeLowering
 
 from gristmill.kernels.base.code_cache import PACKS, cache_folder, code_folder
+
+
+def import_array_functions() -> None:
+    """Import numba's functions of arrays without SciPy's linear algebra, of which numba asks only whether it is there.
+    That took a third of the time to load the first kernel. A kernel that multiplies matrices imports it."""
+    if "scipy" not in sys.modules:  # numba has looked for it
+        return
+    from numba.np import linalg
+
+    imports = linalg.ensure_blas
+    linalg.ensure_blas = lambda: None
+    try:
+        import numba.np.arraymath  # noqa: F401
+    finally:
+        linalg.ensure_blas = imports
+
+
+import_array_functions()
 
 ENVIRONMENTS = "_ZN08NumbaEnv"  # how numba's names of them begin
 

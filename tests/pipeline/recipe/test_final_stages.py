@@ -179,7 +179,8 @@ def test_the_card_tells_the_way_of_these_shards_and_shards_outlive_their_stage(
 
     ask = CliRunner().invoke
     assert (
-        f"would remove {len(kept)} files" in ask(app, ["clean", str(out), "--unused", "--no-shuffle", "--dry-run"]).output
+        f"would remove {len(kept)} files"
+        in ask(app, ["clean", str(out), "--unused", "--no-shuffle", "--dry-run"]).output
         and shards.exists()
     )
     assert f"removed {len(kept)} files" in ask(app, ["clean", str(out), "--unused", "--no-shuffle"]).output
