@@ -49,7 +49,7 @@ def our_file(path: str) -> str:
 
 RECIPES = {
     "pages": "extract, gopher_quality, write",
-    "shards": "extract, gopher_quality, minhash_dedup, tokenize: {tokenizer: train, vocab_size: 300}, pack: {window_tokens: 1024}",
+    "shards": "extract, gopher_quality, minhash_dedup, tokenize: {tokenizer: train, vocab_size: 300}, pack: {row_length: 64, window_tokens: 1024}",
 }
 STAGE = "Extract.rewrite"  # the code of the first stage
 

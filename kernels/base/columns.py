@@ -47,6 +47,11 @@ def text_column(array: pa.Array | pa.ChunkedArray) -> TextColumn:
     )
 
 
+def text_length(batch: pa.RecordBatch | pa.Table) -> int:
+    """Bytes of all texts."""
+    return int(pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0)
+
+
 def value_bytes(batch: pa.RecordBatch | pa.Table) -> int:
     """How many bytes the values of a batch take. `nbytes` also counts what lies under nulls and whether there is room
     to mark them, which depends on how the batch was put together."""

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gristmill.kernels.base.columns import widened
+from gristmill.kernels.base.columns import text_length, widened
 from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.shuffle.spill import read_rows, rows_of_part
 from gristmill.pipeline.store.counts import Counts
@@ -28,7 +28,6 @@ from gristmill.pipeline.store.partitions import (
     kept_mask,
     part_writers,
     read_part,
-    text_length,
     with_text_lengths,
     write_every_row,
     write_table,

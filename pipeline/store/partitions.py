@@ -184,11 +184,6 @@ def read_part(
                 yield batch
 
 
-def text_length(batch: pa.RecordBatch | pa.Table) -> int:
-    """Bytes of all texts."""
-    return int(pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0)
-
-
 def texts_with_replacements(batch: pa.RecordBatch) -> int:
     """How many texts hold U+FFFD."""
     data, offsets = text_column(batch.column("text"))

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -43,6 +43,8 @@ TOO_LONG = "took too long"
 
 BatchLocation: TypeAlias = tuple[int, str]  # number of a batch, name of a stage
 RowLocation: TypeAlias = tuple[int, str, int]  # and a row of that batch
+# A slice of a batch, its row if it is given alone, and what that row did if it is poison.
+Piece: TypeAlias = tuple[pa.RecordBatch, int | None, str | None]
 
 
 # --- in the process that may die --------------------------------------------------------------------------------------
@@ -117,11 +119,13 @@ class CrashPolicy:
         if self.search is not None:
             raise SearchEnded
 
-    def pieces(
-        self, location: BatchLocation, batch: pa.RecordBatch
-    ) -> Iterator[tuple[pa.RecordBatch, int | None, str | None]]:
-        """Cut a batch as a stage is to be given it: slices, each with its row if it is given alone, and what that row
-        did if it is poison."""
+    def pieces(self, location: BatchLocation, batch: pa.RecordBatch) -> Iterable[Piece]:
+        """Cut a batch as a stage is to be given it."""
+        if self.search is None and not self.poison and not self.one_by_one:
+            return [(batch, None, None)]
+        return self._pieces(location, batch)
+
+    def _pieces(self, location: BatchLocation, batch: pa.RecordBatch) -> Iterator[Piece]:
         if self.search == location or location in self.one_by_one:
             for row in range(len(batch)) if self.search is None or self.row is None else [self.row]:
                 yield batch.slice(row, 1), row, self.poison.get((*location, row))

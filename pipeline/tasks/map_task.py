@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gristmill.kernels.base.columns import value_bytes, widened
+from gristmill.kernels.base.columns import text_length, value_bytes, widened
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.files import open_stretch, origin_of, position_of
@@ -46,7 +46,6 @@ from gristmill.pipeline.store.partitions import (
     part_writers,
     read_part,
     staged,
-    text_length,
     text_lengths,
     texts_with_replacements,
     with_text_lengths,
