@@ -151,7 +151,7 @@ def processor_name() -> str:
 
 def fates(out: Path) -> dict[str, str]:
     """By url: `kept`, or the stage that dropped the page and why."""
-    found = {}
+    found: dict[str, str] = {}
     for path in (out / "stages").glob("*/rejects/*.parquet"):
         found |= {
             row["url"]: f"{row['stage']}: {row['reason']}"

@@ -21,6 +21,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -133,7 +134,7 @@ def parquet_pages(files: list[Path]) -> list[Page]:
             data = html.encode() if isinstance(html, str) else html
             if data:
                 url = url or f"https://{path.stem.replace('_', '-')}.example/{number}"
-                pages.append(Page(url, lambda data=data: data, len(data), path.stem))
+                pages.append(Page(url, partial(bytes, data), len(data), path.stem))
     return pages
 
 
@@ -149,10 +150,10 @@ def choose(found: Iterable[Page], seed: int, most: int, pages: int | None) -> tu
             left_out["below 512 bytes" if page.size < SMALLEST else "above 5 MiB"] += 1
         elif of_source[page.source] >= most:
             left_out["more of the same package"] += 1
-        elif (content := hashlib.sha256(page.read()).digest()) in seen:
-            left_out["copies"] += 1
         elif pages is not None and len(chosen) == pages:
             left_out["not sampled"] += 1
+        elif (content := hashlib.sha256(page.read()).digest()) in seen:
+            left_out["copies"] += 1
         else:
             seen.add(content)
             of_source[page.source] += 1
