@@ -15,6 +15,7 @@ is DataTrove's limit for a page (1 s in its example); a busy machine needs more,
 from __future__ import annotations
 
 import argparse
+import compileall
 import ctypes
 import gzip
 import json
@@ -35,12 +36,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+import gristmill
 from gristmill.stages.text.language import model_path
 
 HERE = Path(__file__).parent
 PUBLISHED = "crawl-data/CC-MAIN-*/segments/*/warc/*.warc.gz"
-
-
 SUBREAPER = 36  # of prctl(2)
 
 
@@ -72,6 +72,7 @@ def main() -> None:
     run = [sys.executable, "-m", "gristmill.pipeline.cli.app", "run", str(recipe), "--out", str(ours), "--workers", "2"]
     rival = HERE / "end_to_end_datatrove.py"
     peer = [given.rival, str(rival), str(given.crawl), str(theirs), str(model_path(None)), str(given.timeout)]
+    compile_package()
     ctypes.CDLL(None).prctl(SUBREAPER, 1)  # orphans of a command are counted too
     costs: dict[str, list[Cost]] = {"ours": [], "datatrove": []}
     for _ in range(given.rounds):
@@ -109,6 +110,13 @@ def main() -> None:
         print(json.dumps({"what": "pages kept"} | compared(fates(ours), fates_of_datatrove(theirs))))
 
 
+def compile_package() -> None:
+    """As pip does when it installs. A source tree under PYTHONDONTWRITEBYTECODE compiles every module at each start."""
+    for folder in Path(gristmill.__path__[0]).iterdir():
+        if folder.is_dir():
+            compileall.compile_dir(folder.resolve(), quiet=1)
+
+
 def measure(out: Path, command: list[str]) -> Cost:
     shutil.rmtree(out, ignore_errors=True)
     begun, busy, own = time.perf_counter(), busy_seconds(), processor_seconds()
@@ -118,7 +126,9 @@ def measure(out: Path, command: list[str]) -> Cost:
         sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     reap_orphans()
     processor = processor_seconds() - own
-    return Cost(wall, processor, busy_seconds() - busy - processor)
+    cost = Cost(wall, processor, busy_seconds() - busy - processor)
+    print(out.name, {field: round(seconds, 2) for field, seconds in asdict(cost).items()}, file=sys.stderr, flush=True)
+    return cost
 
 
 def processor_seconds() -> float:
