@@ -8,8 +8,8 @@ drop with its reason, and start their own workers; they run in turns, start-up i
 alone. Prints pages a second of both by wall clock and by processor time (all their processes), the processor time that
 others took meanwhile, and where the two keep different pages, who dropped them and why.
 
-CRAWL: benchmarks/pipeline/real_crawl.py makes one. On 50,000 pages a round of DataTrove takes about an hour. --timeout
-is DataTrove's limit for a page (1 s in its example); a busy machine needs more, or it loses pages by it.
+CRAWL: benchmarks/pipeline/real_crawl.py makes one. --timeout is DataTrove's limit for a page and for the start of an
+extractor (1 s in its example); a busy machine needs more, or it loses pages and restarts its extractor for each.
 """
 
 from __future__ import annotations
