@@ -1,7 +1,7 @@
 """DataTrove's FineWeb steps on a crawl, as its examples/fineweb.py has them: run by end_to_end.py with a Python that
 has DataTrove.
 
-    python -m benchmarks.pipeline.end_to_end_datatrove CRAWL OUT LID_MODEL
+    python -m benchmarks.pipeline.end_to_end_datatrove CRAWL OUT LID_MODEL [TIMEOUT]
 
 Left out: the url filter (its lists are not ours to give to both) and the upload. Two workers; four MinHash stages, each
 as wide as it goes.
@@ -28,6 +28,7 @@ from datatrove.utils.hashing import HashConfig
 from datatrove.utils.lid import FT176LID
 
 WORKERS = 2
+TIMEOUT = float(sys.argv[4]) if len(sys.argv) > 4 else 1.0
 FT176LID.MODEL_URL = sys.argv[3]  # workers import this file again: what is set in main() they never see
 
 
@@ -37,7 +38,7 @@ def main() -> None:
     rejects = f"{out}/rejected"
     filtering = [
         WarcReader(crawl, glob_pattern="*.warc.gz", default_metadata={"dump": "crawl"}),
-        Trafilatura(favour_precision=True, timeout=1.0),
+        Trafilatura(favour_precision=True, timeout=TIMEOUT),
         LanguageFilter(languages=["en"], exclusion_writer=JsonlWriter(f"{rejects}/language")),
         GopherRepetitionFilter(exclusion_writer=JsonlWriter(f"{rejects}/gopher_repetition")),
         GopherQualityFilter(exclusion_writer=JsonlWriter(f"{rejects}/gopher_quality")),
