@@ -51,9 +51,8 @@ AREAS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     "rules": (["stages/rules"], ["tests/stages/rules", "tests/stages/test_every_setting.py"], {}),
     "engine": (
         [
-            *(f"pipeline/{room}" for room in ("engine", "inputs", "segment", "plan", "run", "shuffle", "store")),
+            *(f"pipeline/{room}" for room in ("engine", "inputs", "plan", "run", "shuffle", "store", "tasks")),
             "pipeline/recipe/fingerprint.py",
-            "pipeline/tasks/isolation.py",
         ],
         [*(f"tests/pipeline/{room}" for room in ("engine", "inputs", "run", "store")), "tests/end_to_end"],
         {},
