@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from gristmill.pipeline.recipe.recipe import FOLDERS
-from gristmill.pipeline.store import accounting, run_records
+from gristmill.pipeline.store import counts, partitions, run_records
 from gristmill.shards import format as shard_format, index as shard_index
 from gristmill.stages import documents, write
 
@@ -23,7 +23,7 @@ PLACES = {
     "shards/LENGTH/*.arrow": "training rows of so many tokens",
     "shards/LENGTH/tokenizer/*": "the tokenizer",
     "shards/README.md": "the dataset card",
-    "partitions/LEG/*": "documents, signals and verdicts between stages, with a manifest (intermediates)",
+    "partitions/SEGMENT/*": "documents, signals and verdicts between stages, with a manifest (intermediates)",
     "shuffle/STAGE/**": "rows that global stages shuffle between rounds (intermediates)",
     "index/STAGE/**": "the index of a run on a part of its inputs",
     "journal/**": "finished tasks, the list of inputs, of saved indexes and of exports",
@@ -42,12 +42,13 @@ def columns(schema: pa.Schema) -> str:
     return table(("column", "type"), ((f"`{field.name}`", f"`{field.type}`") for field in schema))
 
 
-def keys_of(record: type[Any]) -> str:
+def keys_of(*records: type[Any]) -> str:
+    """The keys of a record; those of a TypedDict that it extends are named first."""
     from reference import table
 
-    optional = getattr(record, "__optional_keys__", frozenset())
+    optional = getattr(records[-1], "__optional_keys__", frozenset())
     rows = []
-    for name, kind in record.__annotations__.items():
+    for name, kind in [each for record in records for each in own_annotations(record)]:
         words = getattr(
             kind, "__forward_arg__", kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
         )
@@ -55,6 +56,12 @@ def keys_of(record: type[Any]) -> str:
         maybe = name in optional or inner is not None
         rows.append((f"`{name}`", f"`{inner[1] if inner else words}`", "where it applies" if maybe else "always"))
     return table(("key", "type", "is there"), rows)
+
+
+def own_annotations(record: type[Any]) -> list[tuple[str, Any]]:
+    """Names and types in a class's own body: a TypedDict has those of the classes that it extends among its own."""
+    below = [names for base in getattr(record, "__orig_bases__", ()) for names in getattr(base, "__annotations__", ())]
+    return [(name, kind) for name, kind in record.__annotations__.items() if name not in below]
 
 
 def files_page() -> str:
@@ -72,9 +79,9 @@ def files_page() -> str:
         "## Columns of documents\n\nEvery document has these between stages, then its signals"
         " ([signals](signals.md)).\n\n" + columns(documents.BASE),
         "## Columns of write\n\nFirst these, then signals.\n\n" + columns(write.COLUMNS),
-        "## Columns of rejects\n\n" + columns(accounting.SCHEMA),
+        "## Columns of rejects\n\n" + columns(partitions.SCHEMA),
         "## run.json\n\n" + keys_of(run_records.RunRecord),
-        "### A stage in run.json\n\n" + keys_of(run_records.StageRecord),
+        "### A stage in run.json\n\n" + keys_of(counts.CountsRecord, run_records.StageRecord),
         "## Columns of token shards\n\nOf rows of 2,048 tokens of a vocabulary of 32,768.\n\n"
         + columns(shard_format.schema_of(meta, ["a"])),
         "## A shard in index.json\n\n" + keys_of(shard_index.ShardEntry),

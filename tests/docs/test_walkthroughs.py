@@ -127,7 +127,7 @@ def test_the_reference_names_every_file_of_a_run(place: Path) -> None:
         "*": "[^/]*",
         "SINK": "[^/]+",
         "STAGE": "[^/]+",
-        "LEG": "[^/]+",
+        "SEGMENT": "[^/]+",
         "LENGTH": r"\d+",
         "NAME": "[^/]+",
     }

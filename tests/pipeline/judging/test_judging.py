@@ -8,6 +8,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.judging.medu import Sampling, _file_names, development_sets, documents_of
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data import scores
+from gristmill.pipeline.store.partitions import new_part
 from gristmill.stages.judge.llm_score import LlmScore
 from tests.classifiers.labelled import BAD, GOOD, texts_of
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of
@@ -610,9 +612,11 @@ def test_the_page_and_the_terminal_show_the_same_and_hostile_text_stays_text(jud
 
 def test_a_large_run_is_looked_at_in_part_with_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "MOST_ROWS", 100)
-    parts = [{"key": f"{i}", "home": i * 7919 % 101, "source": "big" if i else "small", "rows": 40} for i in range(20)]
+    parts = [
+        replace(new_part(f"{i}", "big" if i else "small", 40, 0, None, []), home=i * 7919 % 101) for i in range(20)
+    ]
     chosen = scores._chosen(parts)
-    assert len(chosen) == 2 and {part["source"] for part in chosen} == {"big", "small"}
+    assert len(chosen) == 2 and {part.source for part in chosen} == {"big", "small"}
     assert chosen == scores._chosen(parts[::-1])
 
 

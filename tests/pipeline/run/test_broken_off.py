@@ -281,7 +281,7 @@ def test_a_global_stage_that_was_begun_is_said_to_be(folder: Path, monkeypatch: 
         path.unlink()
     assert why(2)["tokenize"] == "its files are gone (cleaned?)"
     go(recipe(folder, 2), out)
-    clean_up(str(out), flow=True, segments=False, rejects=False, unused=False, dry_run=False)
+    clean_up(str(out), shuffle=True, partitions=False, rejects=False, unused=False, dry_run=False)
     said = why(2)
     assert (
         said["notes"] == "up to date"

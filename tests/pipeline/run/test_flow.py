@@ -228,7 +228,7 @@ def test_documents_are_marked_beside_a_table_and_a_later_stage_hears(
     assert (tmp_path / "out/left/longest.txt").read_text() == str(longest)
     lengths = next(s for s in summary.record["stages"] if s["name"] == "lengths")
     assert lengths["dropped"] == {"longest": len(texts) - len(found)}
-    [table] = (tmp_path / "out/flow").rglob("*-table-*.arrow")
+    [table] = (tmp_path / "out/shuffle").rglob("*-table-*.arrow")
     stamp = table.stat()
     assert xxhash.xxh3_128_hexdigest(table.read_bytes()).startswith(table.stem.rsplit("-", 1)[1])
     _, anew = go(recipe, tmp_path / "out")
