@@ -331,7 +331,7 @@ def workers() -> Drawing:
         "A death is narrowed down to a document",
         290,
         (
-            Box(10, 10, 170, 60, "template|Dask, stages, prepare", "main"),
+            Box(10, 10, 170, 60, "fork server|Dask, stages, prepare", "main"),
             *(
                 Box(x, 10, 100, 60, words, kind)
                 for x, words, kind in ((240, "worker", "box"), (345, "worker", "box"), (450, "worker|dies", "bad"))
@@ -339,7 +339,7 @@ def workers() -> Drawing:
             arrow((180, 40), (240, 40)),
             note(210, 32, "fork", "middle"),
             arrow((500, 70), (500, 110)),
-            Box(380, 110, 170, 60, "its trail|task, batch, stage", "file"),
+            Box(380, 110, 170, 60, "its breadcrumb|task, batch, stage", "file"),
             arrow((380, 140), (330, 140)),
             Box(160, 110, 170, 60, "a child|same batch, row by row"),
             arrow((160, 140), (120, 140), (120, 215), (160, 215)),
