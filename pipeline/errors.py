@@ -91,7 +91,10 @@ class NotConserved(GristmillError):
     """Counts that do not add up: a fault of the mill or of a stage, never to be passed over."""
 
 
-STORAGE = {"botocore", "aiobotocore", "google", "gcsfs", "aiohttp", "huggingface_hub", "requests", "httpx", "httpx2"}
+STORAGE = {
+    "botocore", "aiobotocore", "google", "gcsfs", "azure", "adlfs", "aiohttp", "huggingface_hub", "requests", "httpx",
+    "httpx2",
+}  # fmt: skip
 
 
 def of_storage(error: BaseException) -> bool:

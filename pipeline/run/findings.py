@@ -1,6 +1,6 @@
 """What a run learns as it goes, for its record and its reports: counts, times, logs, metrics, and its own files.
 
-`execution.py` drives the work and hands every result in here; `reports.py` writes from it.
+`run.py` drives the work and hands every result in here; `reports.py` writes from it.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ RoundFunction: TypeAlias = (
 # --- the driver's side ------------------------------------------------------------------------------------------------
 
 
-class Executor(Protocol):
+class RunsTasks(Protocol):
     """Runs tasks on workers, those that the journal does not hold yet (`Engine`)."""
 
     journal: Journal
@@ -107,7 +107,7 @@ class Shuffle:
 
     def __init__(
         self,
-        executor: Executor,
+        executor: RunsTasks,
         store: Store,
         step: Step,
         node: str,
@@ -562,7 +562,7 @@ def run_round(task: RoundTask) -> Result:
     function = bound_method(store, task, stage)
     if task.kind == "publish":
         return publish(store, task, function)
-    return spill(store, task, TABLES[task.kind](store, task, function))
+    return rows_to_disk(store, task, TABLES[task.kind](store, task, function))
 
 
 def map_documents(store: Store, task: RoundTask, function: Callable[..., Any]) -> Iterator[pa.Table]:
@@ -611,7 +611,7 @@ TABLES: dict[str, Callable[[Store, RoundTask, Callable[..., Any]], Iterator[pa.T
 }
 
 
-def spill(store: Store, task: RoundTask, tables: Iterable[pa.Table]) -> Result:
+def rows_to_disk(store: Store, task: RoundTask, tables: Iterable[pa.Table]) -> Result:
     """Write the rows of a round; no rows, no file, and of many several files."""
     files: Files = {}
     held: list[pa.Table] = []
