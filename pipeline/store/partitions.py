@@ -2,7 +2,7 @@
 the rejects, one file for each stage and partition, so that "why did this page go?" always has an answer.
 
 Parquet is written with zstd, in row groups whose length depends on the rows alone, so that files are equal byte for
-byte. Documents that a small run only needs between its nodes are not compressed (`compresses` in run/map_tasks.py).
+byte.
 
 Files of a sink appear together, once all are there, so that a reader of `write/*.parquet` never sees two versions of a
 part. Workers write into a hidden folder beside the sink's (`.write.new/`). When the last part is done, the parts that
@@ -289,13 +289,11 @@ def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 class PartWriter:
-    """Writes one Parquet file; small batches are gathered into a row group. No rows, no file. Without `compress` texts
-    are stored as they are, which costs a tenth to write and a third to read."""
+    """Writes one Parquet file; small batches are gathered into a row group. No rows, no file."""
 
-    def __init__(self, store: Store, path: str, written_at: str | None = None, compress: bool = True) -> None:
+    def __init__(self, store: Store, path: str, written_at: str | None = None) -> None:
         self.store = store
         self.path = path
-        self.compress = compress
         self.written_at = written_at or path  # until it gets its name
         self.rows = 0
         self._stack = contextlib.ExitStack()
@@ -333,9 +331,8 @@ class PartWriter:
             self._writer = pq.ParquetWriter(
                 self._file,
                 table.schema,
-                compression="zstd" if self.compress else "none",
-                compression_level=1 if self.compress else None,
-                use_dictionary=self.compress,
+                compression="zstd",
+                compression_level=1,
                 write_page_index=True,
             )
         self._writer.write_table(table, row_group_size=len(table))

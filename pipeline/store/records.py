@@ -196,7 +196,6 @@ class MapTask(Task):
     inputs: tuple[InputSpan, ...] = ()
     limit: int | None = None
     forgotten: str = ""  # the checksum of the list of documents that a reader leaves out
-    compress: bool = True  # the documents that it stores
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -280,8 +280,7 @@ class _StagePhase:
         self.rejects = (
             RejectsWriter(store, file_name, task.source, task.rejects, writers) if reading is None else reading.rejects
         )
-        path = f"partitions/{phase.segment}/{file_name}.documents.parquet"
-        self.documents = PartWriter(store, path, compress=task.compress)
+        self.documents = PartWriter(store, f"partitions/{phase.segment}/{file_name}.documents.parquet")
         paths = {
             step.called: f"{step.called}/{file_name}.parquet" for step in self.steps if isinstance(step.stage, Sink)
         }

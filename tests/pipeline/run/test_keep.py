@@ -18,11 +18,10 @@ from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.plan.signals import pieces
 from gristmill.pipeline.recipe.recipe import Step, load
-from gristmill.pipeline.run import map_tasks
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages import Extract, GopherQuality, KeepWhere, TextSignals, Write
 from gristmill.stages.stage import Annotate
-from tests.pipeline.runs import go, lines, save, sentences
+from tests.pipeline.runs import go, lines, save, sentences, tree
 
 STAGES = """
   - repair
@@ -80,18 +79,19 @@ def test_only_what_was_asked_for_is_left(folder: Path) -> None:
     for path in (folder / "out-signals/partitions").rglob("*.signals.parquet"):
         assert {"text", "html"}.isdisjoint(name.split("@")[0] for name in pq.read_schema(path).names)
     sizes = {k: json.loads((folder / f"out-{k}/run.json").read_text()) for k in ("all", "signals", "nothing")}
+    assert sizes["nothing"]["bytes_written"]["intermediates"] < sizes["all"]["bytes_written"]["intermediates"]
     assert sizes["all"]["disk_bytes"] > sizes["signals"]["disk_bytes"] > sizes["nothing"]["disk_bytes"] > 0
 
 
-def test_documents_of_much_input_are_compressed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_tasks, "LITTLE_INPUT", 0)
-    go(recipe(folder, "nothing"), folder / "out-much")
-    assert written(folder / "out-much") == written(folder / "out-all")
-    much, little, everything = (
-        json.loads((folder / f"out-{name}/run.json").read_text())["bytes_written"]["intermediates"]
-        for name in ("much", "nothing", "all")
-    )
-    assert much < everything and much < little
+def test_results_have_the_same_names_whatever_is_kept(tmp_path: Path) -> None:
+    """Behind a global stage names follow what is stored between, which `keep` must not change."""
+    lines(tmp_path / "a.jsonl", [f"text {number % 40} of some words" for number in range(60)])
+    results = {}
+    for keep in ("all", "signals", "nothing"):
+        text = f"name: r\nkeep: {keep}\nsources: {{a: {{jsonl: {{path: a.jsonl}}}}}}\nstages: [exact_dedup, write]\n"
+        go(save(tmp_path / "r.yaml", text), tmp_path / keep)
+        results[keep] = tree(tmp_path / keep, "write")
+    assert results["all"] == results["signals"] == results["nothing"] != {}
 
 
 @pytest.mark.parametrize("keep", ["signals", "nothing"])
