@@ -8,7 +8,6 @@ into such a folder takes the names before its own, so that a month that is run a
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 from dataclasses import dataclass, replace
@@ -22,12 +21,11 @@ from numpy.typing import NDArray
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Recipe, Step
-from gristmill.pipeline.shuffle.spill import StoredRows, write_batches
-from gristmill.pipeline.store.checksums import checked_batch
+from gristmill.pipeline.shuffle.spill import StoredRows, batches_of, keep_batches
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import EarlierRun, FileRef, SavedIndex
 from gristmill.pipeline.store.serialize import plain, read_as
-from gristmill.pipeline.store.storage import HashingFile, Store, digest, json_bytes, open_checked
+from gristmill.pipeline.store.storage import Store, digest, json_bytes, open_checked
 from gristmill.stages.paths import located
 from gristmill.stages.stage import Global
 
@@ -74,7 +72,7 @@ def save_rows(
     target.make_root()
     files: list[FileRef] = []
     for file in rows.files:
-        name = f"{file.checksum}.arrow"
+        name = f"{file.checksum[:16]}.arrow"
         if not journal.holds(target, name, file.checksum):
             with open_checked(store, file) as rows_of_file, target.commit(name) as copy:
                 while piece := rows_of_file.read(COPIED_AT_ONCE):
@@ -150,23 +148,17 @@ def saved_at(address: str, step: Step) -> Store:
 
 
 def indexes_at(address: str, step: Step) -> list[NamedIndex]:
-    """The indexes that an address stands for: itself, or those below the folder it names, in order of their names."""
+    """The indexes that an address stands for: itself, or those below the folder it names, in order of their names. A
+    folder into which the stage saves stands for those before its own, and there may be none yet."""
     store, path = saved_at(address, step), PurePosixPath(address)
-    if store.exists("index.json") or not is_library(store, address, step):
-        return [NamedIndex(path.parent.name, store)]
+    itself = NamedIndex(path.parent.name, store)
+    if store.exists("index.json"):
+        return [itself]
     own = own_name(store, address, step)
     names = sorted((name for name in names_below(store) if own is None or in_order(name) < in_order(own)), key=in_order)
     below = [NamedIndex(name, Store(f"{library_of(store)}/{name}/{path.name}")) for name in names]
-    return [index for index in below if index.store.exists("index.json")]
-
-
-def is_library(store: Store, address: str, step: Step) -> bool:
-    """Does an address that is no index stand for indexes below it? One into which the stage saves does so before there
-    is any."""
-    if own_name(store, address, step) is not None:
-        return True
-    part = PurePosixPath(address).name
-    return any(Store(f"{library_of(store)}/{name}/{part}").exists("index.json") for name in names_below(store))
+    there = [index for index in below if index.store.exists("index.json")]
+    return there if there or own is not None else [itself]
 
 
 def library_of(store: Store) -> str:
@@ -249,10 +241,7 @@ def forget_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:
     index = read_index(saved)
     if index is None:
         return 0
-    files: list[FileRef] = []
-    for facts in index.files:
-        holds_uids = "uid" in rows_schema(saved, facts.path).names
-        files.append((write_without(saved, facts, uids) if holds_uids else None) or facts)
+    files = [without(saved, facts, uids) for facts in index.files]
     went = sum(facts.rows for facts in index.files) - sum(facts.rows for facts in files)
     if went:
         run = replace(index.run, rows=sum(facts.rows for facts in files))
@@ -261,36 +250,23 @@ def forget_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:
     return went
 
 
+def without(saved: Store, facts: FileRef, uids: NDArray[np.uint64]) -> FileRef:
+    """A file of rows without those of some documents: another beside it, or itself if none of its rows is of one."""
+    batches = batches_of(saved, facts)
+    rows_of_uids = [are_of(batch, uids) for batch in batches]
+    if not any(rows.any() for rows in rows_of_uids):
+        return facts
+    kept = [batch.filter(pa.array(~rows)) for batch, rows in zip(batches, rows_of_uids, strict=True)]
+    return replace(keep_batches(saved, "", kept), cells=facts.cells)
+
+
 def rows_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:
     """How many rows of a saved index are of these documents."""
-    index, count = read_index(saved), 0
-    for facts in index.files if index else ():
-        if "uid" in rows_schema(saved, facts.path).names:
-            with saved.open(facts.path) as file:
-                column = pa.ipc.open_file(file).read_all().column("uid")
-            count += int(np.isin(column.to_numpy(), uids).sum())
-    return count
+    index = read_index(saved)
+    files = index.files if index else ()
+    return sum(int(are_of(batch, uids).sum()) for facts in files for batch in batches_of(saved, facts))
 
 
-def rows_schema(store: Store, path: str) -> pa.Schema:
-    with store.open(path) as file:
-        return pa.ipc.open_file(file).schema
-
-
-def write_without(store: Store, facts: FileRef, uids: NDArray[np.uint64]) -> FileRef | None:
-    """Rows that were saved for later runs, without those of some documents, in a file beside; None where none of them
-    is of one."""
-    with store.open(facts.path) as file:
-        reader = pa.ipc.open_file(file)
-        schema, count = reader.schema.serialize(), reader.num_record_batches
-        batches = [checked_batch(reader, schema, place, facts.path) for place in range(count)]
-        kept = [batch.filter(pa.array(~np.isin(batch.column("uid").to_numpy(), uids))) for batch in batches]
-        rows = sum(map(len, kept))
-        if rows == sum(map(len, batches)):
-            return None
-        content = io.BytesIO()
-        hashing = HashingFile(content)
-        write_batches(hashing, reader.schema, kept)
-    path = f"{hashing.checksum}.arrow"
-    store.write(path, content.getvalue())
-    return replace(facts, path=path, bytes=hashing.length, checksum=hashing.checksum, rows=rows)
+def are_of(rows: pa.RecordBatch, uids: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which rows are of some documents; none of rows without uids."""
+    return np.isin(rows["uid"].to_numpy(), uids) if "uid" in rows.schema.names else np.zeros(len(rows), np.bool_)

@@ -367,7 +367,7 @@ class Shuffle:
 
     def stored(self, table: pa.Table) -> StoredRows:
         """A table of the driver's, as rows that tasks can read."""
-        facts = keep_table(self.store, f"shuffle/{self.node}/{self.round:02d}-table", table)
+        facts = keep_table(self.store, f"shuffle/{self.node}/{self.round:02d}-table-", table)
         self.files.append({"table": facts})
         self.gathered.add(facts.path)
         return StoredRows((facts,) if len(table) else (), 1, None)

@@ -20,12 +20,12 @@ import xxhash
 
 from gristmill.kernels.base.columns import widened
 from gristmill.pipeline.errors import DamagedFile, RunFailed
-from gristmill.pipeline.store.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch
 from gristmill.pipeline.store.partitions import bucket_of
 from gristmill.pipeline.store.records import FileRef, Partition, RowsHandle
 from gristmill.pipeline.store.serialize import dumps, read_as
 from gristmill.pipeline.store.storage import HashingFile, Store, digest, is_whole
 
+CHECKSUM = b"checksum"  # of a record batch, in its metadata
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
 
 
@@ -131,25 +131,34 @@ def _alike(tables: list[pa.Table]) -> list[pa.Table]:
 
 def _slice(store: Store, facts: FileRef, rows: RowsHandle, bucket: int | None, buckets: int) -> pa.Table | None:
     """The rows of a bucket that a file holds, each batch held against its checksum."""
-    path = facts.path
-    with store.open(path) as file:
+    with store.open(facts.path) as file:
         reader = pa.ipc.open_file(file)
-        schema, count = reader.schema.serialize(), reader.num_record_batches
-        first, _, cells = facts.cells or (0, count, count)
-        if bucket is None:
-            batches = [checked_batch(reader, schema, i, path) for i in range(count)]
-        elif cells >= buckets:
+        first, _, cells = facts.cells or (0, 0, reader.num_record_batches)
+        places = range(reader.num_record_batches)
+        if not places:
+            raise DamagedFile(facts.path)
+        if bucket is not None and cells >= buckets:
             share = cells // buckets
-            begins, ends = bucket * share - first, (bucket + 1) * share - first
-            batches = [checked_batch(reader, schema, i, path) for i in range(max(0, begins), min(count, ends))]
-        else:
-            wide = checked_batch(reader, schema, bucket * cells // buckets - first, path)
-            buckets_of_rows = bucket_of(wide.column(rows.by).to_numpy(), buckets)
-            batches = [wide.filter(pa.array(buckets_of_rows == bucket))]
-        if count == 0 or (bucket is None and sum(map(len, batches)) != facts.rows):
-            raise DamagedFile(path)
+            places = range(max(0, bucket * share - first), min(len(places), (bucket + 1) * share - first))
+        elif bucket is not None:
+            wide = bucket * cells // buckets - first
+            places = range(wide, wide + 1)
+        batches = [checked_batch(reader, place, facts.path) for place in places]
+        if bucket is None and sum(map(len, batches)) != facts.rows:
+            raise DamagedFile(facts.path)
+        if bucket is not None and cells < buckets:
+            batches = [
+                batch.filter(pa.array(bucket_of(batch[rows.by].to_numpy(), buckets) == bucket)) for batch in batches
+            ]
         batches = [batch for batch in batches if len(batch)]
         return pa.Table.from_batches(batches, reader.schema) if batches else None
+
+
+def batches_of(store: Store, facts: FileRef) -> list[pa.RecordBatch]:
+    """All of a file of rows, a batch a bucket."""
+    with store.open(facts.path) as file:
+        reader = pa.ipc.open_file(file)
+        return [checked_batch(reader, place, facts.path) for place in range(reader.num_record_batches)]
 
 
 def damaged_rows(store: Store, facts: FileRef) -> RunFailed:
@@ -172,33 +181,50 @@ def write_rows(
     each = buckets // wide_buckets
     first = number * each
     with store.commit(path) as file:
-        _write(file, table, by, range(first, first + each), buckets)
+        write_batches(file, _cut(widened(table), by, range(first, first + each), buckets))
     cells = (first, each, buckets) if wide else None
     return FileRef(path, file.length, file.checksum, rows=len(table), cells=cells)
 
 
 def keep_table(store: Store, beginning: str, table: pa.Table) -> FileRef:
-    """A small table whole, in a file named by what is in it: one that is there already is not written again."""
+    """A small table whole."""
+    return keep_batches(store, beginning, [one_batch(widened(table))])
+
+
+def keep_batches(store: Store, beginning: str, batches: Sequence[pa.RecordBatch]) -> FileRef:
+    """Rows in a file named by what is in it: one that is there already is not written again."""
     content = io.BytesIO()
     file = HashingFile(content)
-    _write(file, table, None, range(1), 1)
-    path = f"{beginning}-{file.checksum[:16]}.arrow"
+    write_batches(file, batches)
+    path = f"{beginning}{file.checksum[:16]}.arrow"
     store.write_if_other(path, content.getvalue())
-    return FileRef(path, file.length, file.checksum, rows=len(table))
+    return FileRef(path, file.length, file.checksum, rows=sum(map(len, batches)))
 
 
-def _write(file: HashingFile, table: pa.Table, by: str | None, buckets: range, of: int) -> None:
-    table = widened(table)
-    write_batches(file, table.schema, _cut(table, by, buckets, of))
-
-
-def write_batches(file: HashingFile, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> None:
-    """Write record batches, each with its checksum."""
-    serialized = schema.serialize()
-    with pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+def write_batches(file: HashingFile, batches: Sequence[pa.RecordBatch]) -> None:
+    """Write record batches, each with its checksum: a reader takes some of them, and checks no more than those."""
+    with pa.ipc.new_file(file, batches[0].schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for place, batch in enumerate(batches):
-            checksum = batch_checksum(as_in_a_file(batch), serialized, place, len(batches))
-            writer.write_batch(batch, custom_metadata={IN_BATCH: checksum})
+            checksum = batch_checksum(batch, place, len(batches))
+            writer.write_batch(batch, custom_metadata={CHECKSUM: checksum})
+
+
+def checked_batch(reader: pa.ipc.RecordBatchFileReader, place: int, path: str) -> pa.RecordBatch:
+    """A record batch of a file of rows; DamagedFile if it is not what was written."""
+    read = reader.get_batch_with_custom_metadata(place)
+    written = (read.custom_metadata or {}).get(CHECKSUM)
+    if written != batch_checksum(read.batch, place, reader.num_record_batches).encode():
+        raise DamagedFile(path)
+    return read.batch
+
+
+def batch_checksum(batch: pa.RecordBatch, place: int, count: int) -> str:
+    """Of a record batch, its schema and dictionaries, and its place in a file: another one in its place is noticed."""
+    hashing = HashingFile()
+    hashing.write(f"{place}/{count}".encode())
+    with pa.ipc.new_stream(hashing, batch.schema) as stream:
+        stream.write_batch(batch)
+    return hashing.checksum
 
 
 def _cut(table: pa.Table, by: str | None, cells: range, buckets: int) -> list[pa.RecordBatch]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import math
 import multiprocessing
@@ -205,39 +206,29 @@ def in_plain_words(error: Exception) -> str:
 # --- the folder of a run ----------------------------------------------------------------------------------------------
 
 
-class HashingFile:
-    """Passes writes on and keeps the hash and the length of the content."""
+class HashingFile(io.RawIOBase):
+    """Passes writes on, if there is a file beneath, and keeps the hash and the length of the content. Whoever opened
+    the file beneath closes it, after fsync."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes] | None = None) -> None:
+        super().__init__()
         self._file = file
         self._hash = xxhash.xxh3_128()
         self.length = 0
-        self.closed = False
 
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, data: Any) -> int:
         view = memoryview(data)
         self._hash.update(view)
         self.length += view.nbytes
-        self._file.write(view)
+        if self._file is not None:
+            self._file.write(view)
         return view.nbytes
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def tell(self) -> int:
-        return self.length
-
-    def close(self) -> None:  # the store closes the file beneath, after fsync
-        self.closed = True
 
     def writable(self) -> bool:
         return True
 
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
+    def tell(self) -> int:
+        return self.length
 
     @property
     def checksum(self) -> str:

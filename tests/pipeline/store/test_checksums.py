@@ -20,8 +20,7 @@ from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.shuffle.saved_index import read_index, write_index
-from gristmill.pipeline.shuffle.spill import read_rows, write_rows
-from gristmill.pipeline.store import checksums
+from gristmill.pipeline.shuffle.spill import CHECKSUM, batch_checksum, checked_batch, read_rows, write_rows
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.records import EarlierRun, RowsHandle, RowsResult, SavedIndex
@@ -117,15 +116,12 @@ def test_a_flipped_bit_in_rows_is_noticed_wherever_it_is(tmp_path: Path, bucket:
 def test_a_batch_in_the_place_of_another_is_damage(tmp_path: Path) -> None:
     file = io.BytesIO()
     batches = [pa.record_batch({"n": pa.array([n], pa.int64())}) for n in range(2)]
-    schema = batches[0].schema.serialize()
     with pa.ipc.new_file(file, batches[0].schema) as writer:
         for place, batch in enumerate(reversed(batches)):
-            writer.write_batch(
-                batch, custom_metadata={checksums.IN_BATCH: checksums.batch_checksum(batch, schema, 1 - place, 2)}
-            )
+            writer.write_batch(batch, custom_metadata={CHECKSUM: batch_checksum(batch, 1 - place, 2)})
     reader = pa.ipc.open_file(io.BytesIO(file.getvalue()))
     with pytest.raises(DamagedFile):
-        checksums.checked_batch(reader, schema, 0, "rows.arrow")
+        checked_batch(reader, 0, "rows.arrow")
 
 
 def test_one_flipped_bit_of_any_file_is_mended_by_the_next_run(finished: Path, tmp_path: Path) -> None:
