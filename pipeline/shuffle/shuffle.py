@@ -59,7 +59,6 @@ from gristmill.pipeline.store.records import (
     RoundKind,
     RoundTask,
     RowsHandle,
-    RowsResult,
     StageMetrics,
     Task,
     VerdictsResult,
@@ -432,15 +431,16 @@ class Shuffle:
         self.files += [result.files for result in results]
         return results
 
-    @property
-    def between_rounds(self) -> Files:
-        """Files of rows that one round left for another. Without them the rounds have to be done again, even if nothing
-        has changed."""
+    def files_left(self, after: StoredDocuments) -> Files:
+        """Files without which the stage has work to do: those that it added to the parts, and rows that one round left
+        for another."""
+        added = {facts.path for part in after.parts for facts in (*part.verdicts, *part.signals)}
+        removed = self.gone | self.executor.journal.retired
+        written = {facts.path: facts for files in self.files for facts in files.values()}
         return {
-            facts.path: facts
-            for files in self.files
-            for facts in files.values()
-            if facts.path.startswith("shuffle/") and facts.path not in self.gone
+            path: facts
+            for path, facts in written.items()
+            if (path in added or path.startswith("shuffle/")) and path not in removed
         }
 
 
@@ -615,7 +615,7 @@ def rows_to_disk(store: Store, task: RoundTask, tables: Iterable[pa.Table]) -> R
     """Write the rows of a round; no rows, no file, and of many several files."""
     files: Files = {}
     held: list[pa.Table] = []
-    size = count = 0
+    size = 0
     schema: pa.Schema | None = None
 
     def flush() -> None:
@@ -634,10 +634,9 @@ def rows_to_disk(store: Store, task: RoundTask, tables: Iterable[pa.Table]) -> R
             held, size = [], 0
         held.append(rows)
         size += rows.nbytes
-        count += len(rows)
     if held:
         flush()
-    return RowsResult(rows=count, files=files, peak_memory=peak_memory())
+    return Result(files=files, peak_memory=peak_memory())
 
 
 def regroup(store: Store, task: RoundTask) -> Result:
@@ -647,7 +646,7 @@ def regroup(store: Store, task: RoundTask) -> Result:
     if rows is not None:
         wide = (task.bucket, task.buckets)
         files["rows"] = write_rows(store, path_of_rows(task), rows, task.by, task.cut, wide)
-    return RowsResult(rows=0 if rows is None else len(rows), files=files, peak_memory=peak_memory())
+    return Result(files=files, peak_memory=peak_memory())
 
 
 def path_of_rows(task: RoundTask, number: str = "") -> str:

@@ -1,6 +1,6 @@
 """What travels between driver, workers and the journal: files, partitions, tasks and their results.
 
-All are frozen dataclasses. They become JSON at the boundary alone (`plain.py`): in the answer of a worker, in the
+All are frozen dataclasses. They become JSON at the boundary alone (`serialize.py`): in the answer of a worker, in the
 orders of a child process, in the journal and in files of the run's folder.
 """
 
@@ -272,7 +272,8 @@ NOT_JOURNALED = ("look", "conform")  # whoever needs them asks again
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of a task: the files that it wrote, and what it took. This class is of tasks that only write files."""
+    """What came of a task: the files that it wrote, and what it took. This class is of tasks that only write files, such as rows of a
+    shuffle."""
 
     kind: ClassVar[str] = "files"
     files: Files = field(default_factory=dict)
@@ -302,16 +303,8 @@ class MapResult(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsResult(Result):
-    """Rows of a shuffle, in `files`."""
-
-    kind: ClassVar[str] = "rows"
-    rows: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class VerdictsResult(Result):
-    """Partitions after the last round of a global stage."""
+    """Partitions after the last round of a global stage, or after the stage as a whole."""
 
     kind: ClassVar[str] = "verdicts"
     parts: tuple[Partition, ...]

@@ -44,7 +44,6 @@ from gristmill.pipeline.store.records import FileRef
 
 Stamp = tuple[int, ...]  # size, and of a local file when it was written and changed, and its inode
 T = TypeVar("T")
-READ_AT_ONCE = 1 << 20
 
 # --- object stores ----------------------------------------------------------------------------------------------------
 
@@ -486,11 +485,8 @@ def _hash_while_stamp_stays(path: str, stamp: Stamp) -> str:
 
 def hash_of_content(path: str) -> str:
     """The hash of a local file: the one that `HashingFile` has of what is written."""
-    state, buffer = xxhash.xxh3_128(), memoryview(bytearray(READ_AT_ONCE))
     with Path(path).open("rb", buffering=0) as file:
-        while length := file.readinto(buffer):
-            state.update(buffer[:length])
-    return str(state.hexdigest())
+        return hash_of_stream(file)
 
 
 def hash_of_object(store: Store, path: str) -> str:
@@ -499,12 +495,9 @@ def hash_of_object(store: Store, path: str) -> str:
         return hash_of_stream(file)
 
 
-def hash_of_stream(file: IO[bytes]) -> str:
+def hash_of_stream(file: Any) -> str:
     """The same of all that is left to read in a file."""
-    state = xxhash.xxh3_128()
-    while data := file.read(READ_AT_ONCE):
-        state.update(data)
-    return str(state.hexdigest())
+    return str(hashlib.file_digest(file, xxhash.xxh3_128).hexdigest())
 
 
 def tag_of(facts: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from gristmill.pipeline.shuffle.saved_index import read_index, write_index
 from gristmill.pipeline.shuffle.spill import CHECKSUM, batch_checksum, checked_batch, read_rows, write_rows
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.records import EarlierRun, RowsHandle, RowsResult, SavedIndex
+from gristmill.pipeline.store.records import EarlierRun, Result, RowsHandle, SavedIndex
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.crawls import inside, jsonl
 from tests.pipeline.runs import go, tree
@@ -240,7 +240,7 @@ def test_every_flip_in_a_journal_leaves_the_other_lines(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     journal = Journal(store)
     for task in range(3):
-        journal.add(f"task-{task}", RowsResult(rows=100 + task))
+        journal.add(f"task-{task}", Result(log=(f"line {task}",)))
     journal.flush()
     file = tmp_path / "journal/tasks.jsonl"
     good, whole = file.read_bytes(), journal.done
