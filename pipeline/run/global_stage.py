@@ -13,7 +13,7 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.map_tasks import global_task, rejects_settings
-from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, owner_of
+from gristmill.pipeline.shuffle.saved_index import identities_of_loaded
 from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.shuffle.verdicts import untouched
 from gristmill.pipeline.store.counts import RunAccount
@@ -46,7 +46,7 @@ def run_global_stage(
         findings.account,
         before=findings.shared_values,
         partial=partial,
-        owner=owner_of(recipe, node.step),
+        recipe=recipe.name,
         keeps_maps=recipe.head.keep == "all",
     )
     stage = cast(Global, node.step.stage)

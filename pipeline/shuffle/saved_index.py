@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import cast
@@ -64,24 +65,19 @@ def index_if_intact(store: Store) -> SavedIndex | None:
 
 
 def save_rows(
-    store: Store, target: Store, rows: StoredRows, made: tuple[str, JSONObject, str, int], journal: Journal
+    store: Store, target: Store, rows: StoredRows, facts: JSONObject, run: EarlierRun, journal: Journal
 ) -> None:
     """Copy the files of some rows into a folder for later runs; those that are there already stay, and those of an
-    index that is replaced go when the new one counts. `made`: by whom, its facts, the stage's fingerprint, documents.
-    """
+    index that is replaced go when the new one counts."""
     target.make_root()
     files: list[FileRef] = []
     for file in rows.files:
         name = f"{file.checksum[:16]}.arrow"
         if not journal.holds(target, name, file.checksum):
             with open_checked(store, file) as rows_of_file, target.commit(name) as copy:
-                while piece := rows_of_file.read(COPIED_AT_ONCE):
-                    copy.write(piece)
+                shutil.copyfileobj(rows_of_file, copy, COPIED_AT_ONCE)
         files.append(replace(file, path=name))
-    owner, facts, stage_fingerprint, documents = made
-    recipe, _, stage = owner.partition("/")
-    run = EarlierRun(recipe, stage, stage_fingerprint, documents, rows.count)
-    index = SavedIndex(owner, facts, rows.by, rows.buckets, tuple(files), run)
+    index = SavedIndex(facts, rows.by, rows.buckets, tuple(files), run)
     before = index_if_intact(target)
     if before is None or plain(before) != plain(index):
         write_index(target, index)
@@ -191,11 +187,6 @@ def in_order(name: str) -> list[tuple[int, str]]:
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"([0-9]+)", name)]
 
 
-def owner_of(recipe: Recipe, step: Step) -> str:
-    """What saved rows say that they are of: rows of another recipe's stage are never replaced."""
-    return f"{recipe.name}/{step.called}"
-
-
 def check_saved(recipe: Recipe, whole: bool) -> None:
     """RecipeError, before any work, where an index that a global stage reads is missing, or one that it saves would
     replace another's."""
@@ -216,8 +207,9 @@ def check_saved(recipe: Recipe, whole: bool) -> None:
                     "save into another folder, and name both in the next run"
                 )
             there = index_if_intact(Store(address))
-            if there is not None and there.of != owner_of(recipe, step):
-                raise RecipeError(f"{where}: {address} is of {there.of}; save into another folder, or remove it")
+            if there is not None and (there.run.name, there.run.stage) != (recipe.name, step.called):
+                owner = f"{there.run.name}/{there.run.stage}"
+                raise RecipeError(f"{where}: {address} is of {owner}; save into another folder, or remove it")
         leaves |= saves
 
 

@@ -50,6 +50,7 @@ from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import store_of
 from gristmill.pipeline.store.partitions import StoredDocuments, bucket_of, buckets_for, identity, read_part
 from gristmill.pipeline.store.records import (
+    EarlierRun,
     FileRef,
     Files,
     Partition,
@@ -115,7 +116,7 @@ class Shuffle:
         account: RunAccount,
         before: StageMetrics,
         partial: bool,
-        owner: str,
+        recipe: str,
         keeps_maps: bool,
     ) -> None:
         self.executor = executor
@@ -126,7 +127,7 @@ class Shuffle:
         self.rejects = rejects
         self.account = account
         self.keeps_maps = keeps_maps
-        self.run = StageRun(self, before, partial, owner)
+        self.run = StageRun(self, before, partial, recipe)
         self.round = 0
         self.seconds = 0.0  # of all rounds
         self.peak_memory = 0
@@ -447,11 +448,11 @@ class Shuffle:
 class StageRun:
     """The `RunContext` of one global stage: values for later stages, small files, and rows for later runs."""
 
-    def __init__(self, shuffle: Shuffle, before: StageMetrics, partial: bool, owner: str) -> None:
+    def __init__(self, shuffle: Shuffle, before: StageMetrics, partial: bool, recipe: str) -> None:
         self.shuffle = shuffle
         self.before = before  # by name, what global stages before this one reported or shared
         self.partial = partial
-        self.owner = owner  # of the rows that it saves
+        self.recipe = recipe  # by name
         self.values: StageMetrics = {}  # for later stages
 
     def share(self, name: str, value: JSON) -> None:
@@ -467,9 +468,9 @@ class StageRun:
             folder = shuffle.store.address.rstrip("/")
             saved = Store(f"{folder}/index/{shuffle.node}/{PurePosixPath(address).name}")
         saved.lease = shuffle.store.lease  # a run that lost its folder to another leaves the index to that one too
-        made = (self.owner, facts, shuffle.fingerprint, docs.rows)
         stored = shuffle.in_few_files(cast(StoredRows, rows))
-        save_rows(shuffle.store, saved, stored, made, shuffle.executor.journal)
+        run = EarlierRun(self.recipe, shuffle.step.called, shuffle.fingerprint, docs.rows, stored.count)
+        save_rows(shuffle.store, saved, stored, facts, run, shuffle.executor.journal)
         remember(shuffle.store, saved)
 
     def load(self, address: str, *, named: bool = False) -> tuple[Rows, JSONObject]:

@@ -146,12 +146,10 @@ class Counts:
     bytes_out: int = 0
     text_bytes: int = 0  # UTF-8 of the texts that stay; before extraction there are none
     made: int = 0  # documents that the stage made of others, beside them
-    absent: Counter[str] = field(
-        default_factory=Counter
-    )  # by signal: documents without one, of stages that expect values
-    noted: Counter[str] = field(
-        default_factory=Counter
-    )  # by name: documents of which a reader or stage noted something (pipeline/run/alarms.py)
+    # By signal: documents without one, of stages that expect values.
+    absent: Counter[str] = field(default_factory=Counter)
+    # By name: documents of which a reader or stage noted something (pipeline/run/alarms.py).
+    noted: Counter[str] = field(default_factory=Counter)
     nuls: int = 0  # texts that a reader took NUL characters out of
     faults: Faults = field(default_factory=Faults)  # of a reader's files: for alarms, and no part of the record
 

@@ -97,11 +97,10 @@ class FilesRetired:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """The results that a run left; none while a run is at work. `damaged`: lines of the journal, by then."""
+    """The results that a run left; none while a run is at work."""
 
     kind: ClassVar[str] = "ended"
     results: Sequence[str]
-    damaged: int
 
 
 Entry: TypeAlias = LayoutIs | TaskDone | DocumentsCounted | FileWritten | StampsSeen | FilesRetired | RunEnded
@@ -182,7 +181,7 @@ class Journal:
         self.retired: set[str] = set()  # files that the run removed itself
         self._of_the_run: dict[str, FileRef] = {}  # files that the run itself wrote: its record and reports
         self.results: list[str] = []  # of a run that came to its end
-        self.damaged_lines, self._known_damaged = 0, 0  # now, and when the run ended
+        self.damaged_lines = 0
         self._stamps: Packed[StampRecord] = Packed(StampRecord)  # by path
         self._waiting: list[bytes] = []
         self._flushed = time.monotonic()
@@ -231,25 +230,28 @@ class Journal:
             case FilesRetired(paths):
                 self.retired |= set(paths)
             case RunEnded(results):
-                self.results, self._known_damaged = list(results), entry.damaged
+                self.results = list(results)
 
     def gather(self) -> None:
-        """Many objects into one, which is there before they go."""
-        if self.store.local or len(self._segments) <= MANY_SEGMENTS:
-            return
-        before, self._segments = self._segments, []
-        self._add_segment(self._whole(), after=before[-1])
-        self.store.remove(before)
+        """Make one file of many objects, and of a file with damaged lines one without."""
+        if self.damaged_lines or len(self._segments) > MANY_SEGMENTS:
+            self._rewrite()
 
-    def _whole(self) -> bytes:
-        """All that is known, as one file. Damaged lines are left behind."""
-        self.damaged_lines, self._known_damaged = 0, 0
+    def _rewrite(self) -> None:
+        """Write all that is known as one file, which is there before others go. Damaged lines are left behind."""
+        self.damaged_lines = 0
         entries: list[Entry] = [LayoutIs(LAYOUT)]
         entries += [TaskDone(task, result) for task, result in self.done.items()]
         entries += [DocumentsCounted(task, documents) for task, documents in self._documents.items()]
         entries += [FileWritten(facts) for facts in self._of_the_run.values()]
         entries += [StampsSeen(dict(self._stamps)), FilesRetired(sorted(self.retired))]
-        return b"".join(map(line_of, [*entries, RunEnded(self.results, 0)]))
+        data = b"".join(map(line_of, [*entries, RunEnded(self.results)]))
+        if self.store.local:
+            self.store.write(JOURNAL, data)
+            return
+        before, self._segments = self._segments, []
+        self._add_segment(data, after=before[-1])
+        self.store.remove(before)
 
     def drop(self, work: Container[str], changed: Mapping[str, FileRef | None]) -> None:
         """Take out tasks and global stages, which then have to be done again, and note the new facts of files that were
@@ -263,7 +265,7 @@ class Journal:
         self._of_the_run = {path: facts for path, facts in self._of_the_run.items() if path not in changed}
         self._of_the_run |= {path: facts for path, facts in changed.items() if facts is not None}
         self.results = [path for path in self.results if path not in changed or changed[path] is not None]
-        self.store.write(JOURNAL, self._whole())
+        self._rewrite()
 
     def work_with(self, paths: Container[str]) -> dict[str, list[str]]:
         """Tasks and global stages that wrote some of these files, and which."""
@@ -437,14 +439,9 @@ class Journal:
         """Keep which of a run's own files are its results, for when it has ended: one that goes later is missed. A run
         that begins has none yet."""
         results = sorted(path for path in own_files if not path.startswith(BETWEEN))
-        if (results, self.damaged_lines) != (self.results, self._known_damaged):
-            self.results, self._known_damaged = results, self.damaged_lines
-            self._write(RunEnded(results, self.damaged_lines))
-
-    @property
-    def changed_lines(self) -> int:
-        """Lines that were damaged since the run came to its end."""
-        return max(0, self.damaged_lines - self._known_damaged) if self.results else 0
+        if results != self.results:
+            self.results = results
+            self._write(RunEnded(results))
 
     def is_as_written(self, path: str) -> bool:
         """Is a file of the run itself what was written, as far as anything is known of it?"""

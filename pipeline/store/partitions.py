@@ -105,33 +105,22 @@ def parts_of(task: Task) -> Sequence[Partition]:
 def resting_on(result: AnyResult, given: Sequence[Partition]) -> AnyResult:
     """The result of an earlier run on the files that the given parts of its task have now. Their contents are the same,
     but an earlier stage may have been done again since, and files are named by the task that wrote them."""
-    if not given or not isinstance(result, PhaseResult | VerdictsResult):
-        return result
     beneath = {part.key: part for part in given}
     own = {facts.path for facts in result.files.values()}
 
-    def rebased(files: Sequence[FileRef], under: Sequence[FileRef]) -> tuple[FileRef, ...]:
-        return tuple(file if file.path in own else under[i] for i, file in enumerate(files))
-
     def rebase(part: Partition) -> Partition:
-        under = beneath[part.key]
         if part.documents is None or part.documents.path in own:  # written anew, with nothing beneath
             return part
-        verdicts, signals = under.verdicts, under.signals
-        stays = part.verdicts[: len(verdicts)] == verdicts and part.signals[: len(signals)] == signals
-        if part.documents == under.documents and stays:
-            return part
-        return replace(
-            under,
-            verdicts=rebased(part.verdicts, verdicts),
-            signals=rebased(part.signals, signals),
-            kept=part.kept,
-            text_bytes=part.text_bytes,
-        )
+        under = beneath[part.key]
+        verdicts = under.verdicts + part.verdicts[len(under.verdicts) :]
+        signals = under.signals + part.signals[len(under.signals) :]
+        return replace(under, verdicts=verdicts, signals=signals, kept=part.kept, text_bytes=part.text_bytes)
 
-    if isinstance(result, PhaseResult):
+    if isinstance(result, PhaseResult) and given:
         return replace(result, part=rebase(result.part))
-    return replace(result, parts=tuple(rebase(part) for part in result.parts))
+    if isinstance(result, VerdictsResult):
+        return replace(result, parts=tuple(map(rebase, result.parts)))
+    return result
 
 
 @dataclass(frozen=True)

@@ -60,12 +60,11 @@ class EarlierRun:
 class SavedIndex:
     """`index.json` beside rows that a run has saved for later runs."""
 
-    of: str  # recipe and stage that own it
     facts: Mapping[str, Any]
     by: str | None
     buckets: int
     files: tuple[FileRef, ...]
-    run: EarlierRun
+    run: EarlierRun  # whose recipe and stage own it
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------

@@ -254,7 +254,7 @@ def test_every_flip_in_a_journal_leaves_the_other_lines(tmp_path: Path) -> None:
 def test_a_damaged_index_is_refused_with_a_remedy(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     assert read_index(store) is None
-    write_index(store, SavedIndex("recipe/stage", {}, "home", 4, (), EarlierRun("recipe", "stage", "f", 0, 0)))
+    write_index(store, SavedIndex({}, "home", 4, (), EarlierRun("recipe", "stage", "f", 0, 0)))
     index = read_index(store)
     assert index is not None and index.buckets == 4
     (tmp_path / "index.json").write_text((tmp_path / "index.json").read_text().replace('"buckets": 4', '"buckets": 5'))

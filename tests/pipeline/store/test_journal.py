@@ -81,7 +81,7 @@ def test_each_kind_of_entry_is_read_as_it_was_written(tmp_path: Path) -> None:
     entries: list[Entry] = [
         LayoutIs(LAYOUT), TaskDone("t", Result(seconds=3.0), {"a": ([1, 2], "b")}), TaskDone("p", phase), DocumentsCounted("t", 7),
         TaskDone("s", VerdictsResult(parts=(part,), files={"f": facts}, counts={})), FileWritten(facts), StampsSeen({"a": ([1], "c")}), StampsSeen({}), FilesRetired(()),
-        FilesRetired(("a",)), RunEnded(("write/a",), 1),
+        FilesRetired(("a",)), RunEnded(("write/a",)),
     ]  # fmt: skip
     assert {type(entry) for entry in entries} == set(KINDS.values())
     for entry in entries:
