@@ -40,7 +40,7 @@ COPIED_AT_ONCE = 8 << 20
 def write_index(store: Store, index: SavedIndex) -> None:
     """Write what a saved index holds; it counts once this is there."""
     data = plain(index)
-    store.write_json("index.json", {**data, "checksum": digest(data)})
+    store.write_if_other("index.json", json_bytes({**data, "checksum": digest(data)}))
 
 
 def read_index(store: Store) -> SavedIndex | None:
@@ -77,10 +77,7 @@ def save_rows(
             with open_checked(store, file) as rows_of_file, target.commit(name) as copy:
                 shutil.copyfileobj(rows_of_file, copy, COPIED_AT_ONCE)
         files.append(replace(file, path=name))
-    index = SavedIndex(facts, rows.by, rows.buckets, tuple(files), run)
-    before = index_if_intact(target)
-    if before is None or plain(before) != plain(index):
-        write_index(target, index)
+    write_index(target, SavedIndex(facts, rows.by, rows.buckets, tuple(files), run))
     remove_unnamed(target, files)
 
 
