@@ -290,10 +290,10 @@ class Journal:
         if self.store.local:
             path = Path(self.store.at(JOURNAL))
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab") as file:
-                if file.tell() and not _ends_line(path):
-                    file.write(b"\n")
-                file.write(data)
+            with path.open("a+b") as file:
+                file.seek(max(0, file.tell() - 1))
+                ends_line = file.read(1) in (b"", b"\n")  # not where a kill cut the last one off
+                file.write(data if ends_line else b"\n" + data)
                 file.flush()
                 os.fsync(file.fileno())
             self._segments = self._segments or [JOURNAL]
@@ -478,9 +478,3 @@ class Journal:
 def is_renamed(before: Stamp, now: Stamp) -> bool:
     """The same file of the same length and time of writing; a new name or link changes only the time of change."""
     return bool(before) and (before[0], before[1], before[3]) == (now[0], now[1], now[3])
-
-
-def _ends_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"

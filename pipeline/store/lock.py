@@ -101,7 +101,7 @@ class Lease:
         self.store = store
         self.token = token
         self.lost = False  # to another run
-        self._asked = self._until = -math.inf
+        self._asked, self._until = 0.0, -math.inf
 
     def check(self) -> None:
         """RunFailed unless the run may still write here. Its driver may be about to renew the lease, so wait a

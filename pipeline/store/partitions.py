@@ -66,17 +66,13 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # file systems that cannot, such as some of clusters
 
 
-def home_of(key: str) -> int:
-    return xxhash.xxh3_64_intdigest(key.encode())
-
-
 def new_part(
     key: str, source: str, rows: int, text_bytes: int, documents: FileRef | None, origin: Sequence[InputSpan]
 ) -> Partition:
     return Partition(
         key=key,
         source=source,
-        home=home_of(key),
+        home=xxhash.xxh3_64_intdigest(key.encode()),
         rows=rows,
         kept=rows,
         text_bytes=text_bytes,
