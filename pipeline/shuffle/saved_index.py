@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Recipe, Step
-from gristmill.pipeline.shuffle.spill import StoredRows, batches_of, keep_batches
+from gristmill.pipeline.shuffle.spill import batches_of, keep_batches
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import EarlierRun, FileRef, SavedIndex
+from gristmill.pipeline.store.records import EarlierRun, FileRef, SavedIndex, StoredRows
 from gristmill.pipeline.store.serialize import plain, read_as
 from gristmill.pipeline.store.storage import Store, digest, json_bytes, open_checked
 from gristmill.stages.paths import located
@@ -113,7 +113,7 @@ class NamedIndex:
 def load_all(address: str, step: Step, named: bool) -> tuple[StoredRows, JSONObject, list[JSONObject]]:
     """The rows of all indexes at an address, the facts that they share, and which runs they are of. `named`: rows with
     a column for the run's name."""
-    rows, facts, earlier = StoredRows((), 1, None), None, []
+    rows, facts, earlier = StoredRows(), None, []
     for index in indexes_at(address, step):
         saved = read_index(index.store)
         if saved is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -21,7 +20,7 @@ import xxhash
 from gristmill.kernels.base.columns import widened
 from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.store.partitions import bucket_of
-from gristmill.pipeline.store.records import FileRef, Partition, RowsHandle
+from gristmill.pipeline.store.records import FileRef, Partition, StoredRows
 from gristmill.pipeline.store.serialize import dumps, read_as
 from gristmill.pipeline.store.storage import HashingFile, Store, digest, is_whole
 
@@ -29,45 +28,22 @@ CHECKSUM = b"checksum"  # of a record batch, in its metadata
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
 
 
-@dataclass(frozen=True)
-class StoredRows:
-    """Rows on disk, cut into buckets; the files of one round or of several."""
-
-    files: tuple[FileRef, ...]
-    buckets: int
-    by: str | None
-
-    def __add__(self, more: StoredRows) -> StoredRows:
-        if not self.files and self.by is None:  # of an index that holds nothing yet
-            return more
-        if more.files and self.by != more.by:
-            raise ValueError(f"rows cut by {self.by} and by {more.by} do not meet")
-        return StoredRows(self.files + more.files, self.buckets, self.by)
-
-    @property
-    def count(self) -> int:
-        return sum(f.rows for f in self.files)
-
-    @property
-    def bytes(self) -> int:
-        return sum(f.bytes for f in self.files)
-
-    @property
-    def identity(self) -> str:
-        """Of the contents, whatever the files are called."""
-        return digest([self.by, sorted(f.checksum + f.run for f in self.files)])
+def identity_of_rows(rows: StoredRows) -> str:
+    """Of the contents, whatever the files are called."""
+    return digest([rows.by, sorted(f.checksum + f.run for f in rows.files)])
 
 
-def handle_of(store: Store, folder: str, rows: StoredRows) -> RowsHandle:
-    """How a task is told which files to read: by name, or, of many, by the name of a list."""
+def for_tasks(store: Store, folder: str, rows: StoredRows) -> StoredRows:
+    """Rows as a task is told of them: of many files, by the name of a list."""
     if len(rows.files) <= FILES_IN_A_TASK:
-        return RowsHandle(rows.files, rows.by)
-    path, content = f"{folder}/{rows.identity[:16]}.files.json", dumps(rows.files)
-    return RowsHandle(by=rows.by, list=path, checksum=store.write_if_other(path, content))
+        return rows
+    path, content = f"{folder}/{identity_of_rows(rows)[:16]}.files.json", dumps(rows.files)
+    listed = FileRef(path, len(content), store.write_if_other(path, content))
+    return StoredRows(buckets=rows.buckets, by=rows.by, listed=listed)
 
 
-def files_of_rows(store: Store, rows: RowsHandle) -> Sequence[FileRef]:
-    return _listed(store.address, rows.list, rows.checksum) if rows.list else rows.files
+def files_of_rows(store: Store, rows: StoredRows) -> Sequence[FileRef]:
+    return rows.files if rows.listed is None else _listed(store.address, rows.listed.path, rows.listed.checksum)
 
 
 @lru_cache(8)
@@ -78,7 +54,7 @@ def _listed(address: str, path: str, checksum: str) -> tuple[FileRef, ...]:
     return tuple(read_as(FileRef, file) for file in json.loads(content))
 
 
-def read_rows(store: Store, rows: RowsHandle, bucket: int | None, buckets: int) -> pa.Table | None:
+def read_rows(store: Store, rows: StoredRows, bucket: int | None = None, buckets: int = 1) -> pa.Table | None:
     """One bucket's slice of every file (all of it for None); None where there is no row. The order of rows is that of
     files and no promise."""
     tables = []
@@ -129,7 +105,7 @@ def _alike(tables: list[pa.Table]) -> list[pa.Table]:
     ]
 
 
-def _slice(store: Store, facts: FileRef, rows: RowsHandle, bucket: int | None, buckets: int) -> pa.Table | None:
+def _slice(store: Store, facts: FileRef, rows: StoredRows, bucket: int | None, buckets: int) -> pa.Table | None:
     """The rows of a bucket that a file holds, each batch held against its checksum."""
     with store.open(facts.path) as file:
         reader = pa.ipc.open_file(file)

@@ -36,13 +36,28 @@ Files: TypeAlias = dict[str, FileRef]  # of a task's result, by their role: `doc
 
 
 @dataclass(frozen=True)
-class RowsHandle:
-    """How a task is told which rows of a shuffle to read: by their files, or, of many, by a file that lists them."""
+class StoredRows:
+    """Rows of a shuffle on disk, cut into buckets; the files of one round or of several."""
 
     files: tuple[FileRef, ...] = ()
-    by: str | None = None  # the column by which they were cut into buckets
-    list: str = ""  # the path of that file
-    checksum: str = ""
+    buckets: int = 1
+    by: str | None = None  # the column by which they were cut
+    listed: FileRef | None = None  # a file that names them, in tasks, where they are many
+
+    def __add__(self, more: StoredRows) -> StoredRows:
+        if not self.files and self.by is None:  # of an index that holds nothing yet
+            return more
+        if more.files and self.by != more.by:
+            raise ValueError(f"rows cut by {self.by} and by {more.by} do not meet")
+        return StoredRows(self.files + more.files, self.buckets, self.by)
+
+    @property
+    def count(self) -> int:
+        return sum(f.rows for f in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(f.bytes for f in self.files)
 
 
 @dataclass(frozen=True)
@@ -251,8 +266,8 @@ class RoundTask(Task):
     round: int
     parts: tuple[Partition, ...] = ()  # map, join, mark, drop, rewrite
     columns: tuple[str, ...] = ()  # of the documents: map, join, mark, rewrite
-    rows: tuple[RowsHandle, ...] = ()  # all but map and mark; several of reduce
-    broadcast: RowsHandle | None = None  # of a table that the method is called with
+    rows: tuple[StoredRows, ...] = ()  # all but map and mark; several of reduce
+    broadcast: StoredRows | None = None  # of a table that the method is called with
     bucket: int = 0
     buckets: int = 1  # into how many the rows are cut
     order: str | None = None  # scan

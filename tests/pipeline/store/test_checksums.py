@@ -23,7 +23,7 @@ from gristmill.pipeline.shuffle.saved_index import read_index, write_index
 from gristmill.pipeline.shuffle.spill import CHECKSUM, batch_checksum, checked_batch, read_rows, write_rows
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.records import EarlierRun, Result, RowsHandle, SavedIndex
+from gristmill.pipeline.store.records import EarlierRun, Result, SavedIndex, StoredRows
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.crawls import inside, jsonl
 from tests.pipeline.runs import go, tree
@@ -88,7 +88,7 @@ def flip(file: Path, at: int, bit: int = 0) -> None:
 def test_rows_are_read_as_they_were_written(table: pa.Table, buckets: int) -> None:
     store = Store(f"memory://{uuid.uuid4().hex}")
     facts = write_rows(store, "rows.arrow", table, "by", buckets)
-    parts = [read_rows(store, RowsHandle((facts,), "by"), bucket, buckets) for bucket in range(buckets)]
+    parts = [read_rows(store, StoredRows((facts,), by="by"), bucket, buckets) for bucket in range(buckets)]
     assert sum(0 if part is None else len(part) for part in parts) == len(table)
 
 
@@ -99,7 +99,7 @@ def test_a_flipped_bit_in_rows_is_noticed_wherever_it_is(tmp_path: Path, bucket:
         {"home": pa.array([1, 2**63, 5, 2**63 + 9], pa.uint64()), "text": ["mill", "stone", None, "wheel"]}
     )
     facts = write_rows(store, "rows.arrow", table, "home", 2)
-    rows = RowsHandle((facts,), "home")
+    rows = StoredRows((facts,), by="home")
     whole, good = read_rows(store, rows, bucket, 2), (tmp_path / "rows.arrow").read_bytes()
     noticed = 0
     for place in range(len(good)):
