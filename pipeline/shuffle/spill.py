@@ -96,13 +96,11 @@ def reaches(facts: FileRef, bucket: int, buckets: int) -> bool:
 
 def _alike(tables: list[pa.Table]) -> list[pa.Table]:
     """Tables of one schema: where the rows of a file were so many that a column has wide offsets, that column of all
-    has."""
+    has. Other columns are an error, which `concat_tables` would fill with nulls."""
     if len({table.schema for table in tables}) == 1:
         return tables
-    return [
-        table.cast(pa.unify_schemas([table.schema, *(other.schema for other in tables)], promote_options="permissive"))
-        for table in tables
-    ]
+    schema = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
+    return [table.cast(schema) for table in tables]
 
 
 def _slice(store: Store, facts: FileRef, rows: StoredRows, bucket: int | None, buckets: int) -> pa.Table | None:
@@ -113,12 +111,10 @@ def _slice(store: Store, facts: FileRef, rows: StoredRows, bucket: int | None, b
         places = range(reader.num_record_batches)
         if not places:
             raise DamagedFile(facts.path)
-        if bucket is not None and cells >= buckets:
-            share = cells // buckets
-            places = range(max(0, bucket * share - first), min(len(places), (bucket + 1) * share - first))
-        elif bucket is not None:
-            wide = bucket * cells // buckets - first
-            places = range(wide, wide + 1)
+        if bucket is not None:  # several of the file's buckets, or one that holds ours
+            begin = bucket * cells // buckets - first
+            end = max(begin + 1, (bucket + 1) * cells // buckets - first)
+            places = range(max(0, begin), min(len(places), end))
         batches = [checked_batch(reader, place, facts.path) for place in places]
         if bucket is None and sum(map(len, batches)) != facts.rows:
             raise DamagedFile(facts.path)
