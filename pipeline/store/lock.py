@@ -160,7 +160,7 @@ class HeldLease(Lease):
             if holder.get("token") == self.token:  # the answer to our first request was lost on its way
                 self.etag, _ = self._read()
                 return True
-            if etag and not _is_over(holder, age):
+            if etag and age <= LEASE and is_alive(holder) is not False:
                 raise RunFailed(self._in_words(holder, age))
             if etag and self._put(IfMatch=etag):
                 return True
@@ -286,7 +286,3 @@ def read_lease(store: Store) -> tuple[Mapping[str, Any], str, float]:
 def _object(store: Store) -> dict[str, str]:
     bucket, key, _ = store.fs.split_path(store.at(NAME))
     return {"Bucket": bucket, "Key": key}
-
-
-def _is_over(holder: Mapping[str, Any], age: float) -> bool:
-    return age > LEASE or is_alive(holder) is False
