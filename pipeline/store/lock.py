@@ -108,18 +108,30 @@ class Lease:
         little."""
         begun = clock()
         while not self.is_fresh() or clock() > self._asked + self.ask_again:
-            _, age = self._read()
+            try:
+                state = f"was last renewed {self.refresh():.0f} s ago"
+            except Exception as error:
+                if not isinstance(error, OSError) and not of_storage(error):
+                    raise
+                raise self._late(f"cannot be renewed ({error})") from error
             if self.is_fresh():
                 return
             if clock() - begun > LEASE / 3:
-                raise RunFailed(
-                    f"{self.store.address}: its lock was last renewed {age:.0f} s ago; another run may take over, so "
-                    "nothing more is written. Finished work is kept: run the same command again"
-                )
+                raise self._late(state)
             time.sleep(LEASE / 60)
+
+    def refresh(self) -> float:
+        """Learn how long the lease still holds; its age."""
+        return self._read()[1]
 
     def is_fresh(self) -> bool:
         return clock() < self._until
+
+    def _late(self, state: str) -> RunFailed:
+        return RunFailed(
+            f"{self.store.address}: its lock {state}; another run may take over, so nothing more is written. "
+            "Finished work is kept: run the same command again"
+        )
 
     def _read(self) -> tuple[str, float]:
         """The tag of the lease and its age. RunFailed if it is another run's."""
@@ -184,15 +196,18 @@ class HeldLease(Lease):
             if not self.lost:
                 self._delete()
 
-    def renew(self) -> None:
+    def refresh(self) -> float:
+        """Renew it."""
         self.facts["renewed"] += 1  # other contents, so that the tag is another
-        if not self._put(IfMatch=self.etag):
-            self.etag, _ = self._read()  # the answer to the last renewal was lost on its way, or another run has it
+        if self._put(IfMatch=self.etag):
+            return 0.0
+        self.etag, age = self._read()  # the answer to the last renewal was lost on its way, or another run has it
+        return age
 
     def _renew_until_stopped(self) -> None:
         while not self.lost and not self._stop.wait(RENEWAL):
             try:
-                self.renew()
+                self.refresh()
             except Exception as error:  # not reached, or lost: `check` forbids writing in time
                 if not isinstance(error, OSError | RunFailed) and not of_storage(error):
                     raise

@@ -76,7 +76,7 @@ def test_a_lease_of_another_machine_ends_unless_it_is_renewed(proxied: Proxy, mo
         with pytest.raises(RunFailed, match="another run is at work"):
             other.take()
         with pytest.raises(RunFailed, match="another run has taken over here"):
-            gone.renew()
+            gone.refresh()
 
 
 def test_a_clock_that_is_set_costs_nobody_the_lock(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +106,10 @@ def test_a_run_that_slept_past_its_lease_writes_only_if_nobody_has_taken_over(
         slept[0] += 1000
         store.write("run.json", b"{}")
         slept[0] += 1000
+        proxied.refuse = lambda method, path: (403, "AccessDenied") if method == "PUT" else None
+        with pytest.raises(RunFailed, match="its lock cannot be renewed"):
+            store.write("run.json", b"late")
+        proxied.refuse = lambda method, path: None
         Store("s3://mill/out").write(".lock", b'{"token": "of another"}')
         for write in (lambda: store.write("run.json", b"late"), lambda: store.remove(["run.json"])):
             with pytest.raises(RunFailed, match="another run has taken over here"):
@@ -168,15 +172,20 @@ def test_a_worker_that_served_an_earlier_run_of_a_folder_serves_the_next(
     assert sorted(store.files("")) == ["part-0", "part-1"]
 
 
-def test_a_lease_that_nobody_renews_forbids_writing(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_whose_driver_does_not_renew_the_lease_writes_nothing(
+    proxied: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lock, "LEASE", 2.0)
-    monkeypatch.setattr(lock, "RENEWAL", 60.0)
     store = Store("s3://mill/out")
-    with one_run_at_a_time(store):
-        time.sleep(3.0)
-        with pytest.raises(RunFailed, match=r"last renewed \d s ago; another run may take over"):
-            store.write("run.json", b"late")
-    assert not store.exists("run.json")
+    driver = HeldLease(store)
+    assert driver.take()
+    worker = lock.store_of(
+        Task(kind="partition", task="t", node="n", key="k", cost=0, out=store.address, lease=driver.token)
+    )
+    time.sleep(3.0)
+    with pytest.raises(RunFailed, match=r"last renewed \d s ago; another run may take over"):
+        worker.write("part-0", b"late")
+    assert not store.exists("part-0")
 
 
 def test_a_run_whose_lease_was_taken_over_ends(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +204,8 @@ def test_an_answer_that_is_lost_on_its_way_costs_nobody_the_lock(proxied: Proxy)
     proxied.first = ["lost"]
     assert lease.take()
     proxied.first = ["lost"]
-    lease.renew()
-    lease.renew()
+    lease.refresh()
+    lease.refresh()
     assert proxied.met["lost"] == 2
 
 
