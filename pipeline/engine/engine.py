@@ -25,7 +25,7 @@ from gristmill.pipeline.store.records import (
     FileRef,
     MapTask,
     Result,
-    RowsHandle,
+    StoredRows,
     Task,
 )
 from gristmill.pipeline.store.resume import as_one, by_name, names_in, resume
@@ -175,7 +175,7 @@ class Engine:
             value = waiting.pop()
             if isinstance(value, FileRef):
                 yield value.path
-            elif isinstance(value, RowsHandle):
+            elif isinstance(value, StoredRows):
                 yield from (file.path for file in files_of_rows(self.journal.store, value))
             elif isinstance(value, list | tuple):
                 waiting += value

@@ -13,11 +13,12 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.map_tasks import global_task, rejects_settings
-from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, owner_of
+from gristmill.pipeline.shuffle.saved_index import identities_of_loaded
 from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.shuffle.verdicts import untouched
 from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.partitions import StoredDocuments
+from gristmill.pipeline.store.records import VerdictsResult
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.contract import kind_of
 from gristmill.stages.stage import CannotRun, Global
@@ -35,7 +36,6 @@ def run_global_stage(
     """The documents after a global stage. `partial`: they are not all that the inputs hold."""
     stage_fingerprint = node.fingerprint(recipe)
     task = global_task(stage_fingerprint, docs.parts, identities_of_loaded(node.step))
-    engine.journal.begin_stage(task)
     flow = Shuffle(
         engine,
         store,
@@ -46,7 +46,7 @@ def run_global_stage(
         findings.account,
         before=findings.shared_values,
         partial=partial,
-        owner=owner_of(recipe, node.step),
+        recipe=recipe.name,
         keeps_maps=recipe.head.keep == "all",
     )
     stage = cast(Global, node.step.stage)
@@ -56,8 +56,9 @@ def run_global_stage(
     for files in flow.files:
         findings.take_files(files)
     findings.own_files |= flow.other_paths
-    added = [facts for part in after.parts for facts in [*part.verdicts, *part.signals]]
-    engine.journal.end_stage(task, after.parts, {facts.path: facts for facts in added}, flow.between_rounds)
+    left = VerdictsResult(parts=after.parts, files=flow.files_left(after), counts={})
+    if engine.journal.done.get(task) != left:  # for `plan`, which does not go through rounds
+        engine.journal.add(task, left)
     return after
 
 

@@ -32,8 +32,10 @@ from gristmill.pipeline.store.run_records import (
     ManifestPart,
     PartInput,
     PartOwner,
+    RecipeRecord,
     RunFacts,
     RunRecord,
+    SlowRecord,
     StageRecord,
 )
 from gristmill.pipeline.store.storage import Store
@@ -97,7 +99,7 @@ def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, fact
         "status": facts["status"],
         "error": facts["error"],
         "gristmill": version("gristmill"),
-        "recipe": recipe.resolved(),
+        "recipe": cast(RecipeRecord, recipe.resolved()),
         "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
         "machine": {
             "system": platform.platform(),
@@ -130,7 +132,7 @@ def record_up_to(name: str, record: RunRecord, plan: Plan, recipe: Recipe) -> Ru
     )
     return {
         **record,
-        "recipe": part.resolved(),
+        "recipe": cast(RecipeRecord, part.resolved()),
         "stages": [stage for stage in record["stages"] if stage["name"] in passed],
     }
 
@@ -153,7 +155,7 @@ def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices
         "adds": list(stage.added),
         **total,  # type: ignore[typeddict-item]  # few have `earlier_runs`, which comes after
         "peak_memory": account.peak_memory.get(name, 0),
-        "slowest": [asdict(document) for document in slowest.by_stage.get(name, [])],
+        "slowest": [cast(SlowRecord, asdict(document)) for document in slowest.by_stage.get(name, [])],
         "cost": None if prices is None else round(prices.of_seconds(total["seconds"], stage.gpu), 6),
         "sources": {source: count.in_record() for source, count in sorted(account.stages.get(name, {}).items())},
     }

@@ -51,7 +51,7 @@ def bound_method(store: Store, task: RoundTask, stage: Global) -> Callable[..., 
     function = stage.round_method(task.method)
     if task.broadcast is None:
         return function
-    table = read_rows(store, task.broadcast, None, 1)
+    table = read_rows(store, task.broadcast)
     return lambda *tables: function(*tables, table)
 
 

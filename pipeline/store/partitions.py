@@ -7,8 +7,8 @@ byte.
 Files of a sink appear together, once all are there, so that a reader of `write/*.parquet` never sees two versions of a
 part. Workers write into a hidden folder beside the sink's (`.write.new/`). When the last part is done, the parts that
 stay are linked into it and the two folders are exchanged in one step of the file system. Until then, and after a run
-that failed, the sink holds all files of the run before. Object stores have no such step: there the files of the run
-before go first, and then the new ones get their names.
+that failed, the sink holds all files of the run before. Where there is no such step, as on object stores, the files of
+the run before go first, and then the new ones get their names.
 """
 
 from __future__ import annotations
@@ -66,17 +66,13 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # file systems that cannot, such as some of clusters
 
 
-def home_of(key: str) -> int:
-    return xxhash.xxh3_64_intdigest(key.encode())
-
-
 def new_part(
     key: str, source: str, rows: int, text_bytes: int, documents: FileRef | None, origin: Sequence[InputSpan]
 ) -> Partition:
     return Partition(
         key=key,
         source=source,
-        home=home_of(key),
+        home=xxhash.xxh3_64_intdigest(key.encode()),
         rows=rows,
         kept=rows,
         text_bytes=text_bytes,
@@ -105,33 +101,22 @@ def parts_of(task: Task) -> Sequence[Partition]:
 def resting_on(result: AnyResult, given: Sequence[Partition]) -> AnyResult:
     """The result of an earlier run on the files that the given parts of its task have now. Their contents are the same,
     but an earlier stage may have been done again since, and files are named by the task that wrote them."""
-    if not given or not isinstance(result, PhaseResult | VerdictsResult):
-        return result
     beneath = {part.key: part for part in given}
     own = {facts.path for facts in result.files.values()}
 
-    def rebased(files: Sequence[FileRef], under: Sequence[FileRef]) -> tuple[FileRef, ...]:
-        return tuple(file if file.path in own else under[i] for i, file in enumerate(files))
-
     def rebase(part: Partition) -> Partition:
-        under = beneath[part.key]
         if part.documents is None or part.documents.path in own:  # written anew, with nothing beneath
             return part
-        verdicts, signals = under.verdicts, under.signals
-        stays = part.verdicts[: len(verdicts)] == verdicts and part.signals[: len(signals)] == signals
-        if part.documents == under.documents and stays:
-            return part
-        return replace(
-            under,
-            verdicts=rebased(part.verdicts, verdicts),
-            signals=rebased(part.signals, signals),
-            kept=part.kept,
-            text_bytes=part.text_bytes,
-        )
+        under = beneath[part.key]
+        verdicts = under.verdicts + part.verdicts[len(under.verdicts) :]
+        signals = under.signals + part.signals[len(under.signals) :]
+        return replace(under, verdicts=verdicts, signals=signals, kept=part.kept, text_bytes=part.text_bytes)
 
-    if isinstance(result, PhaseResult):
+    if isinstance(result, PhaseResult) and given:
         return replace(result, part=rebase(result.part))
-    return replace(result, parts=tuple(rebase(part) for part in result.parts))
+    if isinstance(result, VerdictsResult):
+        return replace(result, parts=tuple(map(rebase, result.parts)))
+    return result
 
 
 @dataclass(frozen=True)
@@ -413,22 +398,21 @@ def waiting_for_names(present: Iterable[str]) -> dict[str, str]:
 
 def publish(store: Store, sink: str, wanted: Collection[str]) -> bool:
     """Make a sink hold the `wanted` files, and those of others that are in its folder; was there anything to do?"""
-    waiting = names_in(store, PurePosixPath(staged(f"{sink}/x")).parent.name)
-    if store.local:
-        bring_back(Path(store.at(sink)))
-    there = names_in(store, sink)
+    hidden = PurePosixPath(staged(f"{sink}/x")).parent.name
+    waiting, there = names_in(store, hidden), names_in(store, sink)
     names = {PurePosixPath(path).name for path in wanted}
     if not waiting and names >= {name for name in there if is_ours(name)}:
         return False
     stay = (there - waiting) & names | {name for name in there if not is_ours(name)}
+    store.remove([f"{hidden}/{name}" for name in waiting - names])
+    if store.local and _exchange(Path(store.at(sink)), Path(store.at(hidden)), stay):
+        return True
+    store.remove([f"{sink}/{name}" for name in there - stay])
+    for name in sorted(waiting & names):
+        store.check_lease()
+        store.fs.mv(store.at(f"{hidden}/{name}"), store.at(f"{sink}/{name}"))
     if store.local:
-        _exchange(Path(store.at(sink)), Path(store.at(staged(f"{sink}/x"))).parent, stay, unwanted=waiting - names)
-    else:
-        store.remove([f"{sink}/{name}" for name in there - stay])
-        store.remove([staged(f"{sink}/{name}") for name in waiting - names])
-        for name in sorted(waiting & names):
-            store.check_lease()
-            store.fs.mv(store.at(staged(f"{sink}/{name}")), store.at(f"{sink}/{name}"))
+        shutil.rmtree(store.at(hidden))
     return True
 
 
@@ -441,34 +425,25 @@ def is_ours(name: str) -> bool:
     return bool(OF_A_PART.search(name))
 
 
-def _exchange(sink: Path, new: Path, stay: Collection[str], unwanted: Collection[str]) -> None:
+def _exchange(sink: Path, new: Path, stay: Collection[str]) -> bool:
+    """Link what stays into the new folder, and let it take the sink's place; False where the file system cannot."""
     new.mkdir(parents=True, exist_ok=True)
-    for name in unwanted:
-        (new / name).unlink()
     for name in stay:
         (new / name).parent.mkdir(parents=True, exist_ok=True)
-        link_or_copy(sink / name, new / name)
+        try:
+            os.link(sink / name, new / name)
+        except OSError:
+            return False
     if not any(new.iterdir()):  # no part has a document: no file, no folder
         new.rmdir()
         shutil.rmtree(sink, ignore_errors=True)
-        return
-    if not sink.exists():
+    elif not sink.exists():
         new.rename(sink)
-        return
-    if not swap(sink, new):
-        old = old_of(sink)
-        sink.rename(old)
-        new.rename(sink)
-        new = old
-    shutil.rmtree(new)
-
-
-def link_or_copy(file: Path, to: Path) -> None:
-    """The same file under another name; a copy where the file system has no links."""
-    try:
-        os.link(file, to)
-    except OSError:
-        shutil.copy2(file, to)
+    elif swap(sink, new):
+        shutil.rmtree(new)
+    else:
+        return False
+    return True
 
 
 def swap(left: Path, right: Path) -> bool:
@@ -482,21 +457,6 @@ def swap(left: Path, right: Path) -> bool:
     if code in NO_EXCHANGE:
         return False
     raise OSError(code, os.strerror(code), str(left))
-
-
-def old_of(sink: Path) -> Path:
-    return sink.with_name(f".{sink.name}.old")
-
-
-def bring_back(sink: Path) -> None:
-    """Where folders cannot change places in one step, a run may have been killed between the two: the old files have
-    their name again."""
-    old = old_of(sink)
-    if old.exists():
-        if sink.exists():
-            shutil.rmtree(old)
-        else:
-            old.rename(sink)
 
 
 # --- rejects ----------------------------------------------------------------------------------------------------------
@@ -541,10 +501,10 @@ class RejectsWriter:
         rows = np.flatnonzero(~verdict.kept)
         reasons = [verdict.reason(int(r)) for r in rows]
         details = [_detail(verdict, int(r)) for r in rows]
-        self._put(stage, batch.take(pa.array(rows)), reasons, details)
+        self.named(stage, batch.take(pa.array(rows)), pa.array(reasons, pa.string()), _texts(details))
 
     def quarantined(self, stage: str, row: pa.RecordBatch, error: str) -> None:
-        self._put(stage, row, [QUARANTINED] * len(row), [error] * len(row))
+        self.named(stage, row, pa.repeat(QUARANTINED, len(row)), _texts([error] * len(row)))
 
     def unread(self, stage: str, reading: Reading) -> None:
         """Records that a reader skipped by name, and stretches that were damaged."""
@@ -562,10 +522,7 @@ class RejectsWriter:
         """Documents of which the uid alone may be on record."""
         nothing = pa.nulls(len(uids), pa.string())
         batch = pa.RecordBatch.from_arrays([uids, nothing, nothing], names=["uid", "url", "text"])
-        self._put(stage, batch, [reason] * len(batch), [None] * len(batch))
-
-    def _put(self, stage: str, batch: pa.RecordBatch, reasons: list[str | None], details: list[str | None]) -> None:
-        self.named(stage, batch, pa.array(reasons, pa.string()), _texts(details))
+        self.named(stage, batch, pa.repeat(reason, len(batch)), nothing)
 
     def named(
         self,
