@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -119,13 +119,13 @@ class CrashPolicy:
         if self.search is not None:
             raise SearchEnded
 
-    def pieces(self, location: BatchLocation, batch: pa.RecordBatch) -> Iterable[Piece]:
-        """Cut a batch as a stage is to be given it."""
-        if self.search is None and not self.poison and not self.one_by_one:
-            return [(batch, None, None)]
-        return self._pieces(location, batch)
+    @property
+    def cuts(self) -> bool:
+        """Are batches given to stages in pieces? Only once a process has died."""
+        return self.search is not None or bool(self.poison) or bool(self.one_by_one)
 
-    def _pieces(self, location: BatchLocation, batch: pa.RecordBatch) -> Iterator[Piece]:
+    def pieces(self, location: BatchLocation, batch: pa.RecordBatch) -> Iterator[Piece]:
+        """Cut a batch as a stage is to be given it."""
         if self.search == location or location in self.one_by_one:
             for row in range(len(batch)) if self.search is None or self.row is None else [self.row]:
                 yield batch.slice(row, 1), row, self.poison.get((*location, row))
@@ -141,11 +141,13 @@ class CrashPolicy:
         if start < len(batch) or not start:
             yield batch.slice(start), None, None
 
-    def about_to(self, location: BatchLocation, batch: pa.RecordBatch, row: int | None = None) -> None:
-        """Record that a stage is about to be given some documents; `row` is the place in its batch of one given
-        alone."""
+    @contextlib.contextmanager
+    def guard(self, location: BatchLocation, batch: pa.RecordBatch, row: int | None, patience: float) -> Iterator[None]:
+        """A stage at work on some documents, which are on record; `row` is the place in its batch of one given alone."""
         if self.breadcrumb is not None:
             self.breadcrumb.about_to(location, batch, row)
+        with self.watching(patience):
+            yield
 
     @contextlib.contextmanager
     def watching(self, patience: float) -> Iterator[None]:
