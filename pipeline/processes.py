@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
-import math
 import os
 import resource
 import signal
@@ -35,31 +34,15 @@ import psutil
 
 # --- cores ------------------------------------------------------------------------------------------------------------
 
-CGROUPS = Path("/sys/fs/cgroup")
 NODES = Path("/sys/devices/system/node")
 CORES = "GRISTMILL_CORES"  # variable: the cores that a worker binds itself to, `3` or `0,1,2,3`
 
 
-def cores_here(cgroups: Path = CGROUPS) -> int:
+def cores_here() -> int:
     """How many cores this process may use: those it is bound to, and no more than its container is given time on."""
-    bound, quota = len(os.sched_getaffinity(0)), cpu_quota(cgroups)
-    return bound if quota is None else max(1, min(bound, math.ceil(quota)))
+    from dask.system import cpu_count  # Dask is slow to import
 
-
-def cpu_quota(cgroups: Path) -> float | None:
-    """Cores' worth of time, in either version of cgroups (`docker --cpus`, limits of Kubernetes); None without a
-    limit."""
-    try:
-        quota, period = (cgroups / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            quota, period = ((cgroups / "cpu" / f"cpu.cfs_{of}_us").read_text().strip() for of in ("quota", "period"))
-        except OSError:
-            return None
-    try:
-        return int(quota) / int(period) if int(quota) > 0 else None
-    except (ValueError, ZeroDivisionError):  # "max"
-        return None
+    return int(cpu_count())
 
 
 # Where memory is in several nodes (NUMA), each local worker is bound to a core, or to the cores of one node, so that

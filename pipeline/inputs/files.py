@@ -78,24 +78,20 @@ class Span:
     bytes: int  # of the file; start and end may be numbers of another kind (row groups)
 
     def for_task(self) -> FileSpan:
-        return span_of(self.file, self.start, self.end, self.bytes)
-
-
-def span_of(file: InputFile, start: int, end: int | None, length: int) -> FileSpan:
-    """A span of a file as a task reads it."""
-    is_fetched = "://" in file.address
-    return FileSpan(
-        address=file.address,
-        path=file.path,
-        size=file.size,
-        start=start,
-        end=end,
-        bytes=length,
-        stamp=file.stamp if is_fetched else "",
-        changed=int(file.stamp.split()[0]) if file.content and not is_fetched else 0,
-        content=file.content if not is_fetched else "",
-        records=file.records,
-    )
+        """The span as a task reads it."""
+        file, is_fetched = self.file, "://" in self.file.address
+        return FileSpan(
+            address=file.address,
+            path=file.path,
+            size=file.size,
+            start=self.start,
+            end=self.end,
+            bytes=self.bytes,
+            stamp=file.stamp if is_fetched else "",
+            changed=int(file.stamp.split()[0]) if file.content and not is_fetched else 0,
+            content=file.content if not is_fetched else "",
+            records=file.records,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,15 +211,10 @@ def _completed(file: InputFile, who: str) -> InputFile:
     return file if file.identity else replace(file, identity=f"{file.address} {file.path}")
 
 
-def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> list[InputFile]:
-    """Of a file, a folder or a glob, in order of path; RecipeError, which begins with `who` asks, where it leads
-    nowhere."""
-    return list(list_at(address, folder, suffixes, who).files)
-
-
 def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> InputFiles:
-    """The same, with the files of a folder that are passed over for their ending. A glob passes nothing over: it names
-    what is wanted."""
+    """The files of a file, a folder or a glob, in order of path, and those of a folder that are passed over for their
+    ending; a glob names what is wanted, and passes nothing over. RecipeError, which begins with `who` asks, where the
+    address leads nowhere."""
     address = located(address, folder)
     try:
         fs, path = file_system(address)
@@ -559,24 +550,19 @@ def not_in(store: Store, listing: InputFiles, who: str) -> InputFiles:
 
 def changed_since(files: list[InputFile], who: str) -> list[str]:
     """Paths of the local files that are not as they were when they were found, below their source's root."""
-    here, changed = Folders(), []
-    for file in files:
-        if "://" not in file.address:
-            try:
-                facts = here.info(file.address)
-            except OSError:
-                changed.append(file.path)
-                continue
-            stamp = str(facts.get("stamp"))
-            written = facts["size"] != file.size or facts["type"] != "file" or stamp.split()[0] != file.stamp.split()[0]
-            # if size and modification time are the same, only the contents can tell a set-back time from a new mode or
-            # a new link
-            try:
-                if written or (stamp != file.stamp and _content_hash(file, who) != file.content):
-                    changed.append(file.path)
-            except RunFailed:
-                changed.append(file.path)
-    return changed
+    return [file.path for file in files if "://" not in file.address and has_changed(file, who)]
+
+
+def has_changed(file: InputFile, who: str) -> bool:
+    try:
+        facts = Folders().info(file.address)
+        stamp = str(facts.get("stamp"))
+        if facts["size"] != file.size or facts["type"] != "file" or stamp.split()[0] != file.stamp.split()[0]:
+            return True
+        # size and modification time are the same: the contents alone tell a set-back time from a new mode or link
+        return stamp != file.stamp and _content_hash(file, who) != file.content
+    except (OSError, RunFailed):
+        return True
 
 
 def without_protocol(address: str) -> str:
@@ -610,11 +596,6 @@ def origin_of(source: str, span: FileSpan, end: int | None = None) -> Origin:
 def open_stretch(reader: Reader, span: FileSpan, end: int | None = None) -> Any:
     """The input that a span is of, opened by its reader."""
     return reader.open(origin_of("", span, end), Access())
-
-
-def position_of(file: Any, span: FileSpan) -> int:
-    """How far an opened input was read; all of its span, of what is no file and cannot tell."""
-    return int(file.tell()) if hasattr(file, "tell") else span.start + span.bytes
 
 
 def open_listed(address: str, tag: str) -> BinaryIO:

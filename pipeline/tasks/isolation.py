@@ -12,6 +12,7 @@ import contextlib
 import faulthandler
 import json
 import os
+import pickle
 import resource
 import subprocess
 import sys
@@ -20,7 +21,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -95,18 +95,6 @@ class CrashPolicy:
     row: int | None = None  # and of them only this one
     one_by_one: frozenset[BatchLocation] = frozenset()  # no single row is to blame, but all of them are too much
     watch: bool = False  # end the process when a stage hangs
-
-    def to_json(self) -> dict[str, Any]:
-        """For a child process, which leaves a breadcrumb of its own."""
-        poison = [(*row, how) for row, how in sorted(self.poison.items())]
-        return {"poison": poison, "search": self.search, "row": self.row, "one_by_one": sorted(self.one_by_one)}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any], breadcrumb: Breadcrumb) -> CrashPolicy:
-        poison = {(number, stage, row): how for number, stage, row, how in data["poison"]}
-        search = None if data["search"] is None else tuple(data["search"])
-        one_by_one = frozenset((number, stage) for number, stage in data["one_by_one"])
-        return cls(breadcrumb, poison, search, data["row"], one_by_one, watch=True)
 
     def skips(self, batch_number: int) -> bool:
         """Whether a search passes over a batch."""
@@ -270,8 +258,13 @@ class _Search:
                 note(f"{last.location[1]}: {last.document} of {what} {death}; trying it once more")
 
 
+Runner: TypeAlias = Callable[[MapTask, CrashPolicy], MapResult]
+# What a child is to do, within how many bytes of memory, and how.
+Orders: TypeAlias = tuple[Runner, MapTask, int | None, CrashPolicy]
+
+
 def run_isolated(
-    runner: Callable[[MapTask, CrashPolicy], MapResult],
+    runner: Runner,
     task: MapTask,
     memory: int | None,
     location: BatchLocation | None,
@@ -280,10 +273,9 @@ def run_isolated(
     """The result of a task, whatever its documents do to the process that works on them. `location` is where a worker
     died over it, if that is known; `note` tells the person who waits."""
     search, death = _Search(location), Death("", None)
-    address, what = (f"{runner.__module__}:{runner.__qualname__}", f"part {task.key} of {task.node}")
+    what = f"part {task.key} of {task.node}"
     for _ in range(MOST_DEATHS):
-        orders = {"runner": address, "task": plain(task), "memory": memory, "policy": search.policy.to_json()}
-        answer = _in_child(orders, None if search.policy.search is None else note)
+        answer = _in_child((runner, task, memory, search.policy), None if search.policy.search is None else note)
         if isinstance(answer, Death):
             death = answer
             search.learn(death, what, note)
@@ -317,11 +309,11 @@ def command(folder: str) -> list[str]:
     return [sys.executable, "-P", "-c", START, folder, json.dumps([*sys.path, ""])]
 
 
-def _in_child(orders: Mapping[str, Any], note: Callable[[str], None] | None) -> dict[str, Any] | Death:
+def _in_child(orders: Orders, note: Callable[[str], None] | None) -> dict[str, Any] | Death:
     """A child's answer, or how it died. `note` is told of documents that take long."""
     with tempfile.TemporaryDirectory(prefix="gristmill-") as name:
         folder = Path(name)
-        (folder / "orders.json").write_text(json.dumps(orders))
+        (folder / "orders").write_bytes(pickle.dumps(orders))
         # none of its children keeps us waiting
         child = subprocess.Popen(
             command(name), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -356,18 +348,16 @@ def run_child(name: str) -> None:
     """The child's side: run the task under its orders, and leave the answer in the folder."""
     folder = Path(name)
     end_with_parent()
-    orders = json.loads((folder / "orders.json").read_text())
-    task = read_as(MapTask, orders["task"])
+    orders: Orders = pickle.loads((folder / "orders").read_bytes())
+    runner, task, memory, policy = orders
     breadcrumb = Breadcrumb(folder / "breadcrumb")
     breadcrumb.begin(task.task)
-    if orders["memory"]:
+    if memory:
         # RLIMIT_DATA counts private writable memory only: mapped models and files are not held against a document
-        resource.setrlimit(resource.RLIMIT_DATA, (orders["memory"], orders["memory"]))
-    module, _, function = orders["runner"].partition(":")
-    crash = CrashPolicy.from_json(orders["policy"], breadcrumb)
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     answer: dict[str, Any]
     try:
-        answer = {"result": plain(getattr(import_module(module), function)(task, crash))}
+        answer = {"result": plain(runner(task, replace(policy, breadcrumb=breadcrumb, watch=True)))}
     except SearchEnded:
         answer = {"searched": True}
     except GristmillError as error:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from gristmill.kernels.base.columns import text_length, value_bytes, widened
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.inputs.files import open_stretch, origin_of, position_of
+from gristmill.pipeline.inputs.files import open_stretch, origin_of
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.recipe import registry
@@ -244,7 +244,8 @@ class _Reading:
                     self.rejects.unread(self.source, reading)
                     count.seconds += time.perf_counter() - start
                     yield documents
-                    at = position_of(file, span)
+                    # all of its span, of what is no file and cannot tell
+                    at = int(file.tell()) if hasattr(file, "tell") else span.start + span.bytes
                     stored = reading.stored if reading.stored is not None else max(0, at - begun)
                     begun = at
                     if limit is not None and count.kept >= limit:
