@@ -216,21 +216,26 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
     ending; a glob names what is wanted, and passes nothing over. RecipeError, which begins with `who` asks, where the
     address leads nowhere."""
     address = located(address, folder)
+    place = f"{who}: {address}"
     try:
         fs, path = file_system(address)
     except (ValueError, ImportError) as error:  # a protocol that nobody knows, or one whose package is not installed
-        raise RecipeError(f"{who}: {address}: {error}; {PROTOCOLS}") from error
+        raise RecipeError(f"{place}: {error}; {PROTOCOLS}") from error
     except OSError as error:  # some file systems connect at once
-        raise not_reached(error, address, who) from error
-    place = f"{who}: {address}"
+        raise not_reached(error, place) from error
     passed_over: dict[str, int] = {}
     try:
         if any(c in path for c in "*?[") and not fs.exists(path):
             root = _fixed_part(path)
-            chosen = _matching(fs, path, root, place)
+            chosen, _ = _found_below(fs, root, path, (), place)
         elif fs.isdir(path):
             root = path.rstrip("/")
-            chosen, passed_over = _in_folder(fs, root, suffixes, who, address)
+            if is_run(root, fs.exists):
+                raise RecipeError(
+                    f"{place}: this is the folder of a run; name the folder in it that is meant, "
+                    f"such as {address.rstrip('/')}/write"
+                )
+            chosen, passed_over = _found_below(fs, root, None, suffixes, place)
         elif fs.exists(path):
             root = str(PurePosixPath(path).parent)
             chosen = {path: (Folders() if "file" in fs.protocol else fs).info(path)}
@@ -241,7 +246,7 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
             raise RunFailed(f"{place}: {refused}") from error
         raise RecipeError(f"{place}: may not be read: {error}") from error
     except OSError as error:
-        raise not_reached(error, address, who) from error
+        raise not_reached(error, place) from error
     except Exception as error:
         if not of_storage(error):
             raise
@@ -262,83 +267,48 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
     return InputFiles(inputs, {prefix + name: size for name, size in passed_over.items()})
 
 
-def _matching(fs: AbstractFileSystem, path: str, root: str, place: str) -> Found:
-    """The files that match a glob, less those of runs, unless a folder of the run is named."""
+def _found_below(
+    fs: AbstractFileSystem, root: str, glob: str | None, suffixes: tuple[str, ...], place: str
+) -> tuple[Found, dict[str, int]]:
+    """The files that match a glob, or whose endings a reader takes, less those of runs, unless a folder of the run is
+    named; and of a folder the sizes of the others."""
     if "file" in fs.protocol:
-        folders = Folders(root if "**" in path else None)
-        there = folders.glob(path, detail=True)
-        all_were_read([error for error in folders.unread if may_hold(str(error.filename), path)])
-    else:
-        there = fs.glob(path, detail=True)
-    named = named_by_glob(path)
-    matching = {
-        name: facts
-        for name, facts in there.items()
-        if facts["type"] not in ("directory", LOOP) and (is_hidden(root, path) or not is_hidden(root, name))
+        fs = Folders(root if glob is None or "**" in glob else None)
+    there = fs.find(root, detail=True) if glob is None else fs.glob(glob, detail=True)
+    if isinstance(fs, Folders):
+        all_were_read([error for error in fs.unread if glob is None or may_hold(str(error.filename), glob)])
+    exists = there.__contains__ if glob is None else fs.exists
+    files = {name: facts for name, facts in there.items() if facts["type"] not in ("directory", LOOP)}
+    hidden = glob is not None and is_hidden(root, glob)
+    wanted = {
+        name
+        for name in files
+        if (not suffixes or name.lower().endswith(suffixes)) and (hidden or not is_hidden(root, name))
     }
-    runs = runs_above(matching, root, fs.exists)
+    runs = runs_above(files, root, exists)
+    named = set() if glob is None else named_by_glob(glob)
     chosen = {
         name: facts
-        for name, facts in matching.items()
-        if name not in runs or named & set(_steps_below(runs[name], name))
-    }
-    if matching and not chosen:
-        raise RecipeError(
-            f"{place}: only files of runs match ({min(runs.values())}); name the folder in it that is meant"
-        )
-    if not chosen:
-        raise RecipeError(f"{place}: nothing matches" + ("" if fs.exists(root) else f" (there is no folder {root})"))
-    return chosen
-
-
-def _in_folder(
-    fs: AbstractFileSystem, root: str, suffixes: tuple[str, ...], who: str, address: str
-) -> tuple[Found, dict[str, int]]:
-    """The files below a folder whose endings the reader takes, less those of runs; and the sizes of the others."""
-    place = f"{who}: {address}"
-    if "file" in fs.protocol:
-        if not os.access(root, os.R_OK | os.X_OK):
-            raise RecipeError(f"{place}: the folder may not be read (permission denied)")
-        folders = Folders(root)
-        there = folders.find(root, detail=True)
-        all_were_read(folders.unread)
-    else:
-        there = fs.find(root, detail=True)
-    if is_run(root, there.__contains__):
-        raise RecipeError(
-            f"{place}: this is the folder of a run; name the folder in it that is meant, "
-            f"such as {address.rstrip('/')}/write"
-        )
-    files = {name: facts for name, facts in there.items() if facts["type"] != LOOP}
-    matching = {
-        name: facts
         for name, facts in files.items()
-        if (not suffixes or name.lower().endswith(suffixes)) and not is_hidden(root, name)
+        if name in wanted and (name not in runs or named & set(_steps_below(runs[name], name)))
     }
-    runs = runs_above(files, root, there.__contains__)
-    passed_over = {
-        name: int(facts["size"]) for name, facts in files.items() if name not in matching and name not in runs
-    }
-    chosen = {name: facts for name, facts in matching.items() if name not in runs}
-    if matching and not chosen:
-        raise RecipeError(
-            f"{place}: the folder has files of runs alone ({min(runs[name] for name in matching)}); "
-            "name the folder in it that is meant"
-        )
+    if wanted and not chosen:
+        of_runs = min(runs[name] for name in wanted)
+        raise RecipeError(f"{place}: only files of runs are there ({of_runs}); name the folder in it that is meant")
+    if not chosen and glob is not None:
+        raise RecipeError(f"{place}: nothing matches" + ("" if fs.exists(root) else f" (there is no folder {root})"))
     if not chosen:
-        raise RecipeError(
-            f"{place}: the folder has no file that ends in {', '.join(suffixes)}; it has {endings_in_words(by_ending(files))}"
-            if files
-            else f"{place}: the folder is empty"
-        )
-    return chosen, passed_over
+        has = f"no file that ends in {', '.join(suffixes)}; it has {endings_in_words(by_ending(files))}"
+        raise RecipeError(f"{place}: the folder has {has}" if files else f"{place}: the folder is empty")
+    others = files.keys() - wanted - runs.keys() if glob is None else ()
+    return chosen, {name: int(cast(int, files[name]["size"])) for name in sorted(others)}
 
 
-def not_reached(error: OSError, address: str, who: str) -> RunFailed:
+def not_reached(error: OSError, place: str) -> RunFailed:
     """For a file system of another machine."""
     if isinstance(error, socket.gaierror):
-        return RunFailed(f"{who}: {address}: the host cannot be found ({error.strerror}); {PROTOCOLS}")
-    return RunFailed(f"{who}: {address}: {refusal(error) or f'cannot be reached: {error.strerror or error}'}")
+        return RunFailed(f"{place}: the host cannot be found ({error.strerror}); {PROTOCOLS}")
+    return RunFailed(f"{place}: {refusal(error) or f'cannot be reached: {error.strerror or error}'}")
 
 
 def refuse_special(who: str, address: str, facts: Mapping[str, JSON]) -> None:

@@ -57,13 +57,13 @@ _DOCUMENTS = (
     "gristmill.kernels.base.columns",
     "gristmill.pipeline.store.counts",
     "gristmill.pipeline.store.partitions",
-    "gristmill.pipeline.store.partitions",
 )
 _ABLATION = ("gristmill.pipeline.ablate.work",)
 ENGINE: dict[str, tuple[str, ...]] = {
     "map": (
         "gristmill.pipeline.tasks.map_task",
         "gristmill.pipeline.tasks.bound_rule",
+        "gristmill.pipeline.tasks.isolation",
         "gristmill.stages.read.payload",
         *_DOCUMENTS,
     ),

@@ -1,5 +1,4 @@
-"""A stage's answer on a batch, by halves where a document breaks the stage; and rules, bound to the columns that they
-read."""
+"""Rules bound to the columns that they read, and their outcome on a batch."""
 
 from __future__ import annotations
 
@@ -12,67 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.store.partitions import error_detail
 from gristmill.pipeline.store.records import Partition, Result, RuleSpec
-from gristmill.pipeline.tasks.isolation import CrashPolicy
-from gristmill.stages.contract import check_same_types
-from gristmill.stages.stage import Applied, CannotRun, Map, NoSuchSignal, Rule, Verdict, with_columns
+from gristmill.pipeline.tasks.isolation import BatchLocation, CrashPolicy, answers_of
+from gristmill.stages.stage import Rule, Verdict, with_columns
 
-# When all of so many documents fail, it is the stage that is broken and not the documents.
-ENOUGH_TO_BLAME_THE_STAGE = 16
 KEPT, BROKE = -1, -2  # what a document came to, where it is no index of a reason
-NO_DOCUMENTS_DOING = (CannotRun, ImportError, NoSuchSignal, RunFailed)
-
-# --- the answer of any stage ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a stage made of a piece of a batch; or, where it is one document, why there is no answer."""
-
-    batch: pa.RecordBatch
-    applied: Applied | None
-    broke: str = ""
-
-
-def answers_of(
-    stage: Map,
-    batch: pa.RecordBatch,
-    crash: CrashPolicy | None = None,
-    number: int = 0,
-    schemas: dict[str, pa.Schema] | None = None,
-) -> list[Answer]:
-    """A stage's answer on a batch, in as many pieces as it takes to leave out the documents that break it, or that
-    killed a process before. `number` is that of the batch; `schemas` has the stage's first answer's."""
-    answers: list[Answer] = []
-    crash = crash or CrashPolicy()
-    location = (number, stage.called)
-    for piece, row, poison in crash.pieces(location, batch) if crash.cuts else ((batch, None, None),):
-        if poison is not None:
-            answers.append(Answer(piece, None, poison))
-            continue
-        try:
-            with crash.guard(location, piece, row, stage.patience):
-                applied = stage.checked(piece)
-            if schemas is not None:
-                check_same_types(schemas.setdefault(stage.called, applied.batch.schema), applied.batch.schema)
-            answers.append(Answer(piece, applied))
-        except NO_DOCUMENTS_DOING as error:
-            raise RunFailed(f"{registry.named(stage)}: {error}") from error
-        except STAGE_ERRORS as error:  # whatever a hostile document brings a stage to
-            if len(piece) <= 1:
-                answers.append(Answer(piece, None, error_detail(error)))
-            else:
-                whole = replace(crash, poison={}, search=None, one_by_one=frozenset())
-                middle = len(piece) // 2
-                for half in (piece.slice(0, middle), piece.slice(middle)):
-                    answers += answers_of(stage, half, whole, number, schemas)
-    return answers
-
-
-# --- rules ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -115,9 +59,11 @@ class RuleOutcome:
     broke: dict[int, str] = field(default_factory=dict)
 
 
-def outcome_of(rule: Rule, batch: pa.RecordBatch, crash: CrashPolicy | None = None, number: int = 0) -> RuleOutcome:
+def outcome_of(
+    rule: Rule, batch: pa.RecordBatch, crash: CrashPolicy | None = None, location: BatchLocation = (0, "")
+) -> RuleOutcome:
     """A rule's verdict on a batch, in one piece again."""
-    answers = answers_of(rule, batch, crash, number)
+    answers = answers_of(rule, batch, crash or CrashPolicy(), location)
     verdict = joined([Verdict.keep(len(a.batch)) if a.applied is None else a.applied.verdict for a in answers])
     starts = np.cumsum([0, *(len(answer.batch) for answer in answers)]).tolist()
     broke = {start: a.broke for start, a in zip(starts, answers, strict=False) if a.applied is None and len(a.batch)}

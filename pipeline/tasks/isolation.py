@@ -1,4 +1,6 @@
-"""Crash isolation: find the document that kills or hangs its process, quarantine it, finish the partition without it.
+"""Crash isolation: find the document that breaks its stage, or kills or hangs its process, and finish without it.
+
+A stage that raises is tried on halves of its batch until the document is found (`answers_of`).
 
 A task leaves a breadcrumb, one small file that is overwritten before each batch of each stage (5 µs). Whoever finds the
 process dead reads stage and documents there. The task is then repeated in a child process: a child goes straight to
@@ -26,11 +28,14 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RunFailed, in_words
 from gristmill.pipeline.processes import end_with_parent, how_it_ended
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.store.partitions import error_detail
 from gristmill.pipeline.store.records import MapResult, MapTask
 from gristmill.pipeline.store.serialize import plain, read_as
+from gristmill.stages.contract import check_same_types
+from gristmill.stages.stage import Applied, CannotRun, Map, NoSuchSignal
 
 LONGEST_RECORD = 4096  # bytes of a breadcrumb; behind them is what the watchdog says of a process that it ended
 LONGEST_URL = 300
@@ -40,6 +45,9 @@ LONG = 2.0  # seconds over one document that are worth a note
 MOST_NOTES = 5
 POLL = 0.1  # seconds
 TOO_LONG = "took too long"
+# When all of so many documents fail, it is the stage that is broken and not the documents.
+ENOUGH_TO_BLAME_THE_STAGE = 16
+NO_DOCUMENTS_DOING = (CannotRun, ImportError, NoSuchSignal, RunFailed)
 
 BatchLocation: TypeAlias = tuple[int, str]  # number of a batch, name of a stage
 RowLocation: TypeAlias = tuple[int, str, int]  # and a row of that batch
@@ -160,6 +168,51 @@ def exit_if_forked() -> Iterator[None]:
     finally:
         if os.getpid() != pid:
             os._exit(1)
+
+
+# --- a stage's answer without the documents that break it --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a stage made of a piece of a batch; or, where it is one document, why there is no answer."""
+
+    batch: pa.RecordBatch
+    applied: Applied | None
+    broke: str = ""
+
+
+def answers_of(
+    stage: Map,
+    batch: pa.RecordBatch,
+    crash: CrashPolicy,
+    location: BatchLocation,
+    schemas: dict[str, pa.Schema] | None = None,
+) -> list[Answer]:
+    """A stage's answer on a batch, in as many pieces as it takes to leave out the documents that break it, or that
+    killed a process before. `schemas` has those of the stages' first answers, by name."""
+    answers: list[Answer] = []
+    for piece, row, poison in crash.pieces(location, batch) if crash.cuts else ((batch, None, None),):
+        if poison is not None:
+            answers.append(Answer(piece, None, poison))
+            continue
+        try:
+            with crash.guard(location, piece, row, stage.patience):
+                applied = stage.checked(piece)
+            if schemas is not None:
+                check_same_types(schemas.setdefault(location[1], applied.batch.schema), applied.batch.schema)
+            answers.append(Answer(piece, applied))
+        except NO_DOCUMENTS_DOING as error:
+            raise RunFailed(f"{registry.named(stage)}: {error}") from error
+        except STAGE_ERRORS as error:  # whatever a hostile document brings a stage to
+            if len(piece) <= 1:
+                answers.append(Answer(piece, None, error_detail(error)))
+            else:
+                whole = replace(crash, poison={}, search=None, one_by_one=frozenset())
+                middle = len(piece) // 2
+                for half in (piece.slice(0, middle), piece.slice(middle)):
+                    answers += answers_of(stage, half, whole, location, schemas)
+    return answers
 
 
 # --- in the process that finds it dead --------------------------------------------------------------------------------
@@ -368,4 +421,5 @@ def run_child(name: str) -> None:
         raise  # the document at hand is too much for this process: that is a death
     except STAGE_ERRORS as error:  # a fault of ours or of a stage's, for which no document is to be blamed
         answer = {"failed": f"{task.node}, {task.key}: {type(error).__name__}: {error}"}
-    write_whole(folder / "answer.json", json.dumps(answer).encode(), durable=False)
+    (folder / "answer.new").write_text(json.dumps(answer))
+    (folder / "answer.new").rename(folder / "answer.json")

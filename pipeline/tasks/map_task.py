@@ -56,14 +56,12 @@ from gristmill.pipeline.store.records import Files, InputSpan, MapResult, MapTas
 from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.pipeline.tasks.bound_rule import (
     BROKE,
-    ENOUGH_TO_BLAME_THE_STAGE,
     KEPT,
     BoundRule,
     RuleOutcome,
-    answers_of,
     outcome_of,
 )
-from gristmill.pipeline.tasks.isolation import CrashPolicy
+from gristmill.pipeline.tasks.isolation import ENOUGH_TO_BLAME_THE_STAGE, CrashPolicy, answers_of
 from gristmill.stages.contract import check_same_types, check_table
 from gristmill.stages.documents import Reading, gather, rebatch
 from gristmill.stages.read.payload import MARKUP, rows_of_markup
@@ -148,13 +146,13 @@ class _Phase:
         self.text_bytes = 0  # of their texts
         self.seconds = 0.0
 
-    def quarantine(self, stage: Map, row: pa.RecordBatch, error: str) -> None:
-        self.counts[stage.called].quarantined += 1
+    def quarantine(self, called: str, row: pa.RecordBatch, error: str) -> None:
+        self.counts[called].quarantined += 1
         self.log.append(
-            f"{stage.called}: document {row.column('uid')[0].as_py():016x} ({row.column('url')[0].as_py()}) "
+            f"{called}: document {row.column('uid')[0].as_py():016x} ({row.column('url')[0].as_py()}) "
             f"of {self.task.key}: {error}"
         )
-        self.rejects.quarantined(stage.called, row, error)
+        self.rejects.quarantined(called, row, error)
 
     def check_some_lived(self, stage: Map, broken: int, batch: pa.RecordBatch) -> None:
         """RunFailed where a stage broke on a whole batch."""
@@ -278,18 +276,21 @@ class _StagePhase(_Phase):
         self, task: MapTask, phase: Phase, store: Store, crash: CrashPolicy, writers: list[PartWriter]
     ) -> None:
         super().__init__(task, phase, store, crash, writers)
-        self.stages = [cast(Map, registry.build(spec)) for spec in phase.stages]
-        names = [stage.called for stage in self.stages]
+        self.stages: dict[str, Map] = {}
         if task.part is None and phase is task.phases[0]:
-            names.insert(0, task.source)
-        self.counts = {name: Counts() for name in names}
+            self.counts[task.source] = Counts()
+        for spec in phase.stages:
+            stage = cast(Map, registry.build(spec))
+            self.stages[stage.called] = stage
+            self.counts[stage.called] = Counts()
         self.documents = PartWriter(store, f"{self.base}.documents.parquet")
-        paths = {
-            stage.called: f"{stage.called}/{self.file_name}.parquet" for stage in self.stages if isinstance(stage, Sink)
-        }
-        self.sinks = {name: PartWriter(store, path, staged(path)) for name, path in paths.items()}
+        self.sinks: dict[str, PartWriter] = {}
+        for name, stage in self.stages.items():
+            if isinstance(stage, Sink):
+                path = f"{name}/{self.file_name}.parquet"
+                self.sinks[name] = PartWriter(store, path, staged(path))
         writers += [self.documents, *self.sinks.values()]
-        self.added = {name for stage in self.stages for name in stage.added}
+        self.added = {name for stage in self.stages.values() for name in stage.added}
         self.slowest = Slowest()
         self.bytes_held = self.text_held = 0  # of the batch at hand: all values, its texts
         self.measured: list[pa.Table] = []  # rows and signals, of a phase that leaves the documents as they are
@@ -300,9 +301,9 @@ class _StagePhase(_Phase):
         batch = batch.select([n for n in batch.schema.names if "@" not in n or (beside and n == ROW)])
         given = set(batch.schema.names)
         self.bytes_held, self.text_held = value_bytes(batch), 0 if self.stages else text_length(batch)
-        for stage in self.stages:
+        for called, stage in self.stages.items():
             if len(batch):
-                batch = self.through(stage, batch, number)
+                batch = self.through(called, stage, batch, number)
         self.left += len(batch)
         if len(batch) == 0:
             return batch
@@ -317,23 +318,25 @@ class _StagePhase(_Phase):
             batch = batch.append_column(ROW, pa.array(np.arange(first, first + len(batch), dtype=np.int64)))
         return batch
 
-    def through(self, stage: Map, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    def through(self, called: str, stage: Map, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
         """A batch through one stage; what it drops goes to the rejects."""
         start = time.perf_counter()
-        called, count = stage.called, self.counts[stage.called]
+        count = self.counts[called]
         count.docs_in += len(batch)
         count.bytes_in += self.bytes_held
-        batch = self.with_versions(stage, batch)
+        if isinstance(stage, Rewrite):
+            batch = self.with_versions(called, batch)
         kept, broken = [batch.slice(0, 0)], 0
-        for answer in answers_of(stage, batch, self.crash, number, self.schemas):
+        for answer in answers_of(stage, batch, self.crash, (number, called), self.schemas):
             if answer.applied is None:
                 broken += 1
-                self.quarantine(stage, answer.batch, answer.broke)
+                self.quarantine(called, answer.batch, answer.broke)
             else:
-                kept.append(self.kept_of(stage, answer.batch, answer.applied))
+                kept.append(self.kept_of(called, answer.batch, answer.applied))
         self.check_some_lived(stage, broken, batch)
         batch = kept[-1] if len(kept) <= 2 else pa.concat_batches(kept[1:])
-        batch = self.without_same_texts(called, batch)
+        if called in self.phase.texts_kept:
+            batch = without_same_texts(called, batch)
         count.kept += len(batch)
         self.bytes_held, self.text_held = value_bytes(batch), text_length(batch)
         count.bytes_out += self.bytes_held
@@ -342,53 +345,41 @@ class _StagePhase(_Phase):
             count.absent.update({name: nulls for name in stage.added if (nulls := batch.column(name).null_count)})
         if isinstance(stage, Sink):
             hidden = [name for name in stage.without if name in batch.schema.names]
-            self.sinks[called].write(self.table(stage, batch.drop_columns(hidden), number))
+            self.sinks[called].write(self.table(called, stage, batch.drop_columns(hidden), number))
         count.seconds += time.perf_counter() - start
         return batch
 
-    def kept_of(self, stage: Map, given: pa.RecordBatch, applied: Applied) -> pa.RecordBatch:
+    def kept_of(self, called: str, given: pa.RecordBatch, applied: Applied) -> pa.RecordBatch:
         """What stays of a stage's answer, and what it made besides."""
-        count, verdict, made = self.counts[stage.called], applied.verdict, applied.made
+        count, verdict, made = self.counts[called], applied.verdict, applied.made
         if applied.seconds is not None:
-            self.slowest.look(stage.called, given, applied.seconds)
+            self.slowest.look(called, given, applied.seconds)
         count.noted.update(applied.noted)
         if verdict.kept.all() and made is None:
             return applied.batch
-        self.rejects.dropped(stage.called, applied.batch, verdict)
+        self.rejects.dropped(called, applied.batch, verdict)
         count.dropped.update(verdict.reasons[index] for index in verdict.first[verdict.first >= 0].tolist())
         if made is None:
             return applied.batch.filter(pa.array(verdict.kept))
         count.made += len(made.batch)
         return made.between(applied.batch, verdict.kept)
 
-    def with_versions(self, stage: Map, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def with_versions(self, called: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Keep what a rewrite is about to change and a rule of this segment looks at: the text, and signals that will
         be measured again."""
-        if not isinstance(stage, Rewrite):
-            return batch
-        called = stage.called
-        again = set(self.phase.measured_again.get(called, ()))
+        again = self.phase.measured_again.get(called, ())
         batch = batch.rename_columns([f"{name}@{called}" if name in again else name for name in batch.schema.names])
         return (
             with_columns(batch, {f"text@{called}": batch.column("text")}) if called in self.phase.texts_kept else batch
         )
 
-    def without_same_texts(self, called: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A text that was not changed is kept once."""
-        name = f"text@{called}"
-        if len(batch) == 0 or name not in batch.schema.names:
-            return batch
-        old, new = batch.column(name), batch.column("text")
-        same = pc.fill_null(pc.equal(old, new), False)
-        return with_columns(batch, {name: pc.if_else(same, pa.scalar(None, old.type), old)})
-
-    def table(self, sink: Sink, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    def table(self, called: str, sink: Sink, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
         """What a sink writes of a batch. No document is to blame if it cannot: the run stops."""
         try:
-            with self.crash.guard((number, sink.called), batch, None, sink.patience):
+            with self.crash.guard((number, called), batch, None, sink.patience):
                 table = sink.table(batch)
             check_table(batch, table)
-            check_same_types(self.schemas.setdefault(f"{sink.called}: table", table.schema), table.schema)
+            check_same_types(self.schemas.setdefault(f"{called}: table", table.schema), table.schema)
         except STAGE_ERRORS as error:
             raise RunFailed(
                 f"{registry.named(sink)}: {error if isinstance(error, CannotRun) else error_detail(error)}"
@@ -433,6 +424,14 @@ class _StagePhase(_Phase):
         return part
 
 
+def without_same_texts(called: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A text that a rewrite did not change is kept once."""
+    name = f"text@{called}"
+    old, new = batch.column(name), batch.column("text")
+    same = pc.fill_null(pc.equal(old, new), False)
+    return with_columns(batch, {name: pc.if_else(same, pa.scalar(None, old.type), old)})
+
+
 # --- the rules of a segment -------------------------------------------------------------------------------------------
 
 
@@ -472,11 +471,10 @@ class _RulePhase(_Phase):
         alive = np.ones(len(batch), dtype=bool)
         why = {name: np.full(len(batch), None, dtype=object) for name in ("stage", "reason", "detail")}
         failed: dict[str, NDArray[np.uint64]] = {}
-        for bound in self.rules:
+        for (called, count), bound in zip(self.counts.items(), self.rules, strict=True):
             start = time.perf_counter()
-            called, view = bound.rule.called, bound.view(shown)
-            outcome = outcome_of(bound.rule, view, self.crash, number)
-            count = self.counts[called]
+            view = bound.view(shown)
+            outcome = outcome_of(bound.rule, view, self.crash, (number, called))
             count.docs_in += int(alive.sum())
             if type(bound.rule).tally is not Rule.tally:
                 came = alive & (outcome.first != BROKE)
@@ -485,7 +483,8 @@ class _RulePhase(_Phase):
             failed[f"failed:{called}"] = self.reasons_as_bits(called, outcome.verdict)
             gone = alive & (outcome.first != KEPT)
             if gone.any():
-                self.send_off(bound.rule, view, outcome, gone, why)
+                self.send_off(called, view, outcome, gone, why)
+                self.check_some_lived(bound.rule, int((gone & (outcome.first == BROKE)).sum()), view)
                 alive &= ~gone
             count.kept += int(alive.sum())
             count.text_bytes += int(lengths[alive].sum())
@@ -511,14 +510,14 @@ class _RulePhase(_Phase):
 
     def send_off(
         self,
-        rule: Rule,
+        called: str,
         view: pa.RecordBatch,
         outcome: RuleOutcome,
         gone: NDArray[np.bool_],
         why: dict[str, NDArray[np.object_]],
     ) -> None:
         """Account for the documents of which this rule is the first to drop them."""
-        called, verdict, broken = rule.called, outcome.verdict, 0
+        verdict = outcome.verdict
         if "text" not in view.schema.names:
             view = with_columns(view, {"text": pa.nulls(len(view), pa.string())})
         drops = gone & (outcome.first >= 0)
@@ -528,13 +527,12 @@ class _RulePhase(_Phase):
             self.rejects.dropped(called, view, first_to_drop)
         for row in np.flatnonzero(gone).tolist():
             if outcome.first[row] == BROKE:
-                reason, detail, broken = QUARANTINED, outcome.broke[row], broken + 1
-                self.quarantine(rule, view.slice(row, 1), detail)
+                reason, detail = QUARANTINED, outcome.broke[row]
+                self.quarantine(called, view.slice(row, 1), detail)
             else:
                 reason, detail = verdict.reasons[outcome.first[row]], verdict.details.get(row, "")
                 self.counts[called].dropped[reason] += 1
             why["stage"][row], why["reason"][row], why["detail"][row] = called, reason, detail or None
-        self.check_some_lived(rule, broken, view)
 
     def finish(self, part: Partition | None) -> PhaseResult:
         part = cast(Partition, part)  # rules on nothing are not finished
