@@ -74,19 +74,20 @@ class Breadcrumb:
 
     def begin(self, task: str) -> None:
         self.task = task
-        self._write({"task": task})
+        self._write(None, None, 0, "")
 
     def about_to(self, location: BatchLocation, batch: pa.RecordBatch, row: int | None) -> None:
-        number, stage = location
-        record: dict[str, str | int | None]
-        record = {"task": self.task, "batch": number, "stage": stage, "rows": len(batch), "row": row}
-        if len(batch) == 1 and "uid" in batch.schema.names:
-            url = batch.column("url")[0].as_py() if "url" in batch.schema.names else None
-            record |= {"uid": f"{batch.column('uid')[0].as_py():016x}", "url": url and url[:LONGEST_URL]}
-        self._write(record)
+        document = ""
+        if len(batch) == 1:
+            document = "a document"
+            if "uid" in batch.schema.names:
+                url = batch.column("url")[0].as_py() if "url" in batch.schema.names else None
+                document = f"document {batch.column('uid')[0].as_py():016x} ({url and url[:LONGEST_URL]})"
+        self._write(location, row, len(batch), document)
 
-    def _write(self, record: Mapping[str, str | int | None]) -> None:
-        os.pwrite(self.file, json.dumps(record).encode().ljust(LONGEST_RECORD), 0)
+    def _write(self, *facts: BatchLocation | int | str | None) -> None:
+        """The facts of a `LastBreadcrumb`."""
+        os.pwrite(self.file, json.dumps([self.task, *facts]).encode().ljust(LONGEST_RECORD), 0)
 
     def close(self) -> None:
         os.close(self.file)
@@ -139,7 +140,7 @@ class CrashPolicy:
 
     @contextlib.contextmanager
     def guard(self, location: BatchLocation, batch: pa.RecordBatch, row: int | None, patience: float) -> Iterator[None]:
-        """A stage at work on some documents, which are on record; `row` is the place in its batch of one given alone."""
+        """A stage at work on some documents, which are on record; `row` is the place of one that is given alone."""
         if self.breadcrumb is not None:
             self.breadcrumb.about_to(location, batch, row)
         with self.watching(patience):
@@ -170,7 +171,7 @@ def exit_if_forked() -> Iterator[None]:
             os._exit(1)
 
 
-# --- a stage's answer without the documents that break it --------------------------------------------------------------
+# --- a stage's answer without the documents that break it ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -234,16 +235,11 @@ class LastBreadcrumb:
         """None where nothing was begun, or the file is on another machine."""
         try:
             data = path.read_bytes()
-            record = json.loads(data[:LONGEST_RECORD])
+            task, location, row, rows, document = json.loads(data[:LONGEST_RECORD])
         except (OSError, ValueError):
             return None
         hung = data[LONGEST_RECORD:].decode("utf-8", "replace")
-        if "stage" not in record:
-            return cls(record["task"], hung=hung)
-        document = "a document" if record["rows"] == 1 else ""
-        if "uid" in record:
-            document = f"document {record['uid']} ({record['url']})"
-        return cls(record["task"], (record["batch"], record["stage"]), record["row"], record["rows"], document, hung)
+        return cls(task, tuple(location) if location else None, row, rows, document, hung)
 
     def in_words(self) -> str:
         """Over what the process died."""
