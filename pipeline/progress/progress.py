@@ -33,7 +33,7 @@ from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import OverBudget
 from gristmill.pipeline.formatting import plain
 from gristmill.pipeline.plan.plan import GlobalNode, Node
-from gristmill.pipeline.process_id import ProcessId, is_alive, this_process
+from gristmill.pipeline.processes import ProcessId, is_alive, this_process
 from gristmill.pipeline.store.counts import CountsRecord, RunAccount
 from gristmill.pipeline.store.records import NOT_JOURNALED, MapResult, Result, RoundTask, Task, counts_by_source
 from gristmill.pipeline.store.storage import Store

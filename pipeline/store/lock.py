@@ -32,7 +32,7 @@ from urllib.parse import unquote, urlsplit
 from fsspec.asyn import sync
 
 from gristmill.pipeline.errors import RunFailed, code_of, of_storage
-from gristmill.pipeline.process_id import is_alive, this_process
+from gristmill.pipeline.processes import is_alive, this_process
 from gristmill.pipeline.store.records import Task
 from gristmill.pipeline.store.storage import Store, with_retries
 

@@ -18,7 +18,6 @@ from gristmill.pipeline.engine.executor import DaskExecutor, InlineExecutor
 from gristmill.pipeline.engine.shared_folder import nonce_in
 from gristmill.pipeline.engine.worker import DIED, Terms, run_tasks
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.processes import cores_here, cpu_quota
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
@@ -29,27 +28,6 @@ from gristmill.pipeline.tasks.isolation import Breadcrumb
 from tests.pipeline.engine.elsewhere import Noting
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import lines, save, written
-
-
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({}, None),
-        ({"cpu.max": "max 100000\n"}, None),
-        ({"cpu.max": "250000 100000\n"}, 2.5),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.5),
-        ({"cpu.max": "odd"}, None),
-    ],
-)
-def test_a_container_has_as_many_cores_as_it_is_given_time_on(
-    tmp_path: Path, files: dict[str, str], cores: float | None
-) -> None:
-    (tmp_path / "cpu").mkdir()
-    for name, text in files.items():
-        save(tmp_path / name, text)
-    assert cpu_quota(tmp_path) == cores
-    assert 1 <= cores_here(tmp_path) <= (99 if cores is None else 3 if cores > 1 else 1)
 
 
 def executor_at(folder: Path, where: Where, client: object) -> tuple[DaskExecutor, Noting]:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gristmill.pipeline.explore.live import live_of, live_view
-from gristmill.pipeline.process_id import this_process
+from gristmill.pipeline.processes import this_process
 from gristmill.pipeline.progress import progress
 from gristmill.pipeline.progress.progress import SILENT, ProgressRecorder, Quiet, recording_progress, state_of
 from gristmill.pipeline.store.storage import Store

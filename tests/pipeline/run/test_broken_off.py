@@ -20,8 +20,7 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.executor import DaskExecutor
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.overview import overview
-from gristmill.pipeline.process_id import this_process
-from gristmill.pipeline.processes import single_interrupt
+from gristmill.pipeline.processes import single_interrupt, this_process
 from gristmill.pipeline.progress.progress import PATH, Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee

@@ -54,7 +54,6 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.ablate.plan",  # the same
     "gristmill.pipeline.store.forgotten",  # a takedown drops the results of parts that its list names
     "gristmill.pipeline.tasks.rewrites",  # what stays of documents whose texts go
-    "gristmill.pipeline.tasks.isolation",  # which documents are looked at alone, and what killed a process before
     "gristmill.pipeline.engine.engine",  # sends tasks, takes results
     "gristmill.pipeline.errors",
     "gristmill.pipeline.recipe.fingerprint",
