@@ -206,9 +206,9 @@ def in_plain_words(error: Exception) -> str:
 
 
 class HashingFile:
-    """Passes writes on and keeps the hash and the length of the content."""
+    """Passes writes on, if to a file, and keeps the hash and the length of the content."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes] | None = None) -> None:
         self._file = file
         self._hash = xxhash.xxh3_128()
         self.length = 0
@@ -218,11 +218,13 @@ class HashingFile:
         view = memoryview(data)
         self._hash.update(view)
         self.length += view.nbytes
-        self._file.write(view)
+        if self._file is not None:
+            self._file.write(view)
         return view.nbytes
 
     def flush(self) -> None:
-        self._file.flush()
+        if self._file is not None:
+            self._file.flush()
 
     def tell(self) -> int:
         return self.length

@@ -37,6 +37,7 @@ from gristmill.pipeline.store.partitions import (
     QUARANTINED,
     ROW,
     TEXT_BYTES,
+    DocumentsWriter,
     PartWriter,
     RejectsWriter,
     columns_of,
@@ -280,7 +281,8 @@ class _StagePhase:
         self.rejects = (
             RejectsWriter(store, file_name, task.source, task.rejects, writers) if reading is None else reading.rejects
         )
-        self.documents = PartWriter(store, f"partitions/{phase.segment}/{file_name}.documents.parquet")
+        path = f"partitions/{phase.segment}/{file_name}.documents.parquet"
+        self.documents = DocumentsWriter(store, path, task.compress)
         paths = {
             step.called: f"{step.called}/{file_name}.parquet" for step in self.steps if isinstance(step.stage, Sink)
         }
