@@ -50,8 +50,8 @@ def tasks_of_node(
 def compresses(recipe: Recipe, store: Store, inputs: Mapping[str, Inputs]) -> bool:
     """Whether stored documents are compressed. Those that go when the run ends are read by each round of a global
     stage: compression costs more than it saves while memory holds them."""
-    stored = sum(size_of(spans) for each in inputs.values() for spans, _ in each.parts)
-    return recipe.head.keep == "all" or not store.local or stored > LITTLE_INPUT
+    size = sum(each.bytes for each in inputs.values())  # of all, for a sample too: it foretells the whole
+    return recipe.head.keep == "all" or not store.local or size > LITTLE_INPUT
 
 
 @dataclass(frozen=True)
