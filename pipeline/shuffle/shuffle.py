@@ -26,7 +26,6 @@ from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from gristmill.kernels.base.columns import widened
 from gristmill.pipeline.errors import RunFailed
@@ -48,7 +47,7 @@ from gristmill.pipeline.shuffle.verdicts import PartVerdicts, bound_method
 from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import store_of
-from gristmill.pipeline.store.partitions import StoredDocuments, bucket_of, buckets_for, identity, read_part
+from gristmill.pipeline.store.partitions import StoredDocuments, bucket_of, buckets_for, identity, is_among, read_part
 from gristmill.pipeline.store.records import (
     EarlierRun,
     FileRef,
@@ -687,16 +686,15 @@ def with_their_rows(
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """The documents of a part and the rows that go with them: all at once, or with `uids` those that this column names,
     some at a time. None of a part without documents."""
-    batches = read_part(store, part, columns)
     if uids is None:
-        if tables := list(batches):
+        if tables := list(read_part(store, part, columns)):
             yield rows, widened(pa.Table.from_batches(tables))
         return
     column = rows.column(uids)
     named = np.unique((pc.list_flatten(column) if pa.types.is_nested(column.type) else column).to_numpy())
     held: list[pa.RecordBatch] = []
     size = found = 0
-    for batch in batches:
+    for batch in read_part(store, part, columns, uids=named if len(named) else None):
         if size >= MOST_HELD:
             yield with_documents(rows, uids, held)
             held, size = [], 0
@@ -726,11 +724,3 @@ def with_documents(rows: pa.Table, uids: str, batches: list[pa.RecordBatch]) -> 
     lists = pa.LargeListArray.from_arrays(pa.array(offsets), values.filter(pa.array(here)))
     some = rows.take(pa.array(chosen))
     return some.set_column(rows.schema.get_field_index(uids), uids, lists.cast(column.type)), documents
-
-
-def is_among(uids: NDArray[np.uint64], named: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Which uids are in a sorted list."""
-    if not len(named):
-        return np.zeros(len(uids), dtype=bool)
-    present: NDArray[np.bool_] = named[np.minimum(np.searchsorted(named, uids), len(named) - 1)] == uids
-    return present

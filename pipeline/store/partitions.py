@@ -2,7 +2,9 @@
 the rejects, one file for each stage and partition, so that "why did this page go?" always has an answer.
 
 Parquet is written with zstd, in row groups whose length depends on the rows alone, so that files are equal byte for
-byte.
+byte. Documents that go when the run ends may be stored without compression (`compresses` in run/map_tasks.py). What
+reads documents depends on the checksum that the file has without compression, so that nothing depends on how it is
+stored.
 
 Files of a sink appear together, once all are there, so that a reader of `write/*.parquet` never sees two versions of a
 part. Workers write into a hidden folder beside the sink's (`.write.new/`). When the last part is done, the parts that
@@ -84,7 +86,7 @@ def new_part(
 def identity(part: Partition) -> str:
     """What a stage that reads the part depends on: contents, never where or when they were made."""
     sums = [
-        None if part.documents is None else part.documents.checksum,
+        None if part.documents is None else part.documents.content or part.documents.checksum,
         [verdicts.checksum for verdicts in part.verdicts],
         [signals.checksum for signals in part.signals],
     ]
@@ -138,11 +140,15 @@ class StoredDocuments:
 
 
 def read_part(
-    store: Store, part: Partition, columns: Sequence[str] | None = None, numbered: bool = False
+    store: Store,
+    part: Partition,
+    columns: Sequence[str] | None = None,
+    numbered: bool = False,
+    uids: NDArray[np.uint64] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The documents of a part that are still in, in batches; `columns` None reads all and adds the signals laid beside,
     but leaves out what was kept of earlier versions of the text (`words@c4_lines`). `numbered` adds the place of each
-    in the part."""
+    in the part. With `uids`, which are sorted, row groups are passed over that hold none of these documents."""
     if part.documents is None or part.rows == 0:
         return
     keep = kept_mask(store, part)
@@ -155,7 +161,10 @@ def read_part(
         there = documents.schema_arrow.names
         wanted = [c for c in there if "@" not in c] if columns is None else [c for c in columns if c in there]
         row = 0
-        for batch in documents.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+        for place, batch in _placed_batches(documents, wanted, uids):
+            for signals in beside:
+                signals.skip(place - row)
+            row = place
             mask = keep[row : row + len(batch)]
             for name, values in [pair for signals in beside for pair in signals.next(len(batch))]:
                 index = batch.schema.get_field_index(name)
@@ -167,6 +176,22 @@ def read_part(
                 batch = batch.filter(pa.array(mask))
             if len(batch):
                 yield batch
+
+
+def _placed_batches(
+    documents: pq.ParquetFile, columns: Sequence[str], uids: NDArray[np.uint64] | None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Batches, each with the place of its first row; with `uids` of the row groups that hold some of them."""
+    row, every = 0, list(range(documents.num_row_groups))
+    for groups in [every] if uids is None else [[group] for group in every]:
+        if uids is not None:
+            there = documents.read_row_group(groups[0], columns=["uid"]).column("uid").to_numpy()
+            if not is_among(there, uids).any():
+                row += len(there)
+                continue
+        for batch in documents.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=columns):
+            yield row, batch
+            row += len(batch)
 
 
 def texts_with_replacements(batch: pa.RecordBatch) -> int:
@@ -233,6 +258,22 @@ class _SideColumns:
             column = taken.column(name)
             yield name, column.chunk(0) if column.num_chunks else pa.nulls(0, column.type)
 
+    def skip(self, rows: int) -> None:
+        """Pass over the next so many rows."""
+        while rows:
+            some = min(rows, BATCH_ROWS)
+            for _ in self.next(some):
+                pass
+            rows -= some
+
+
+def is_among(uids: NDArray[np.uint64], named: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which uids are in a sorted list."""
+    if not len(named):
+        return np.zeros(len(uids), dtype=bool)
+    present: NDArray[np.bool_] = named[np.minimum(np.searchsorted(named, uids), len(named) - 1)] == uids
+    return present
+
 
 def buckets_for(amount: int, each: int, most: int = 4096) -> int:
     """A power of two: how many buckets of about `each` hold the amount. It depends on the data alone, never on
@@ -283,7 +324,7 @@ class PartWriter:
         self.rows = 0
         self._stack = contextlib.ExitStack()
         self._file: HashingFile | None = None
-        self._writer: pq.ParquetWriter | None = None
+        self._writers: list[pq.ParquetWriter] = []
         self._schema = pa.schema([])
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
@@ -310,24 +351,23 @@ class PartWriter:
             return
         table = pa.Table.from_batches(self._waiting).combine_chunks()
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
-        if self._writer is None:
+        if self._file is None:
             self._file = self._stack.enter_context(self.store.commit(self.written_at))
             self._schema = table.schema
-            self._writer = pq.ParquetWriter(
-                self._file,
-                table.schema,
-                compression="zstd",
-                compression_level=1,
-                write_page_index=True,
-            )
-        self._writer.write_table(table, row_group_size=len(table))
+            self._writers = self._writers_to(self._file)
+        for writer in self._writers:
+            writer.write_table(table, row_group_size=len(table))
+
+    def _writers_to(self, file: HashingFile) -> list[pq.ParquetWriter]:
+        return [compressing_writer(file, self._schema)]
 
     def close(self) -> FileRef | None:
         """Commit the file; its facts, or None if there was nothing to write."""
         self._flush()
-        if self._writer is None or self._file is None:
+        if self._file is None:
             return None
-        self._writer.close()
+        for writer in self._writers:
+            writer.close()
         self._stack.close()
         return FileRef(
             self.path, self._file.length, self._file.checksum, rows=self.rows, schema=schema_hash(self._schema)
@@ -335,10 +375,39 @@ class PartWriter:
 
     def abandon(self, error: BaseException) -> None:
         """Leave nothing behind."""
-        if self._writer is not None:
+        for writer in self._writers:
             with contextlib.suppress(Exception):
-                self._writer.close()
+                writer.close()
         self._stack.__exit__(type(error), error, error.__traceback__) if self._file is not None else None
+
+
+class DocumentsWriter(PartWriter):
+    """Writes the documents of a partition, with or without compression. Their `content` is the same both ways: to write
+    without compression takes a twentieth of the time, so that it is done in any case."""
+
+    def __init__(self, store: Store, path: str, compress: bool) -> None:
+        super().__init__(store, path)
+        self.compress = compress
+        self._plain: HashingFile | None = None
+
+    def _writers_to(self, file: HashingFile) -> list[pq.ParquetWriter]:
+        if not self.compress:
+            self._plain = file
+            return [plain_writer(file, self._schema)]
+        self._plain = HashingFile()
+        return [compressing_writer(file, self._schema), plain_writer(self._plain, self._schema)]
+
+    def close(self) -> FileRef | None:
+        facts = super().close()
+        return None if facts is None or self._plain is None else replace(facts, content=self._plain.checksum)
+
+
+def compressing_writer(file: HashingFile, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, write_page_index=True)
+
+
+def plain_writer(file: HashingFile, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(file, schema, compression="none", use_dictionary=False)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ class FileRef:
     path: str
     bytes: int
     checksum: str
+    content: str = ""  # of documents: the checksum that the file has without compression
     rows: int = 0
     schema: str = ""  # a hash of names and types of the columns
     store: str = ""  # the address of the folder, of a file outside the run's (a saved index)
@@ -210,6 +211,7 @@ class MapTask(Task):
     inputs: tuple[InputSpan, ...] = ()
     limit: int | None = None
     forgotten: str = ""  # the checksum of the list of documents that a reader leaves out
+    compress: bool = True  # the documents that it stores
 
 
 @dataclass(frozen=True, kw_only=True)

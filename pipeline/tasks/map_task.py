@@ -38,6 +38,7 @@ from gristmill.pipeline.store.partitions import (
     QUARANTINED,
     ROW,
     TEXT_BYTES,
+    DocumentsWriter,
     PartWriter,
     RejectsWriter,
     columns_of,
@@ -283,7 +284,7 @@ class _StagePhase(_Phase):
             stage = cast(Map, registry.build(spec))
             self.stages[stage.called] = stage
             self.counts[stage.called] = Counts()
-        self.documents = PartWriter(store, f"{self.base}.documents.parquet")
+        self.documents = DocumentsWriter(store, f"{self.base}.documents.parquet", task.compress)
         self.sinks: dict[str, PartWriter] = {}
         for name, stage in self.stages.items():
             if isinstance(stage, Sink):
