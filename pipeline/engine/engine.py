@@ -49,7 +49,6 @@ class Engine:
         self.budget = budget
         self.worked = 0
         self.requests: Counter[str] = Counter()  # of all results, to object stores
-        self._waiting: dict[str, Task] = {}
         self._failed: dict[str, Result] = {}  # of tasks for the report
 
     def __enter__(self) -> Engine:
@@ -70,11 +69,6 @@ class Engine:
         """How many tasks can run at once."""
         return self.executor.slots
 
-    def submit(self, task: Task) -> None:
-        """Hand over a task that nothing waits for: it travels with the next that are run."""
-        if task.task not in self.journal.done:
-            self._waiting[task.task] = task
-
     def run(self, tasks: Iterable[Task], required: bool = True) -> dict[str, Result]:
         """The result of every task, and of every phase of a map task, by fingerprint. Tasks that are not required are
         for the report: they may fail, and where no workers are there yet none are started for a little work."""
@@ -86,12 +80,11 @@ class Engine:
             self.need(missing)
             few = not required and not self.executor.started and sum(task.cost for task in missing) <= GROUP_BYTES
             executor = InlineExecutor(self.journal.store) if few else self.executor
-            for task in missing:
-                self._waiting.pop(task.task, None)
-            executor.submit(missing)
-            if not few:
-                self.begin_work()
-            for task, result in executor.results():
+            if not few and self.before_work is not None:
+                self.before_work()
+                self.before_work = None
+            lease = self.journal.store.lease_token
+            for task, result in executor.results([replace(task, lease=lease) for task in missing]):
                 self.accept(task, result)
                 results |= by_name(task, result)
                 if not few and task.kind not in NOT_JOURNALED:
@@ -129,14 +122,6 @@ class Engine:
                 self.requests.update(known.requests)
                 self.count(task, known, anew=False)
         return results, missing
-
-    def begin_work(self) -> None:
-        """Before workers are given tasks: those that nothing waits for go with them."""
-        if self.before_work is not None:
-            self.before_work()
-            self.before_work = None
-        waiting, self._waiting = self._waiting, {}
-        self.executor.submit([*waiting.values()])
 
     def count(self, task: Task, result: Result, anew: bool) -> None:
         if self.budget is not None:

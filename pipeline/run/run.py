@@ -8,15 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import cast
 
 from gristmill.pipeline import processes
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.engine.executor import executor_for
-from gristmill.pipeline.engine.worker import run_inline
+from gristmill.pipeline.engine.executor import DaskExecutor, Executor, InlineExecutor
 from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles, RunFailed, in_words
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.notes import (
@@ -163,8 +161,10 @@ class Execution:
         if self.store.read_json_if_whole("run.json") is None:
             self.begin()
         prepare = None if self.where.forked else self.prepare  # a fork server prepares for its workers
-        executor = executor_for(
-            self.store, self.where, self.ui, self.recipe.path, prepare, self.budget, before_waiting=journal.flush
+        executor: Executor = (
+            InlineExecutor(self.store, prepare)
+            if self.where.inline
+            else DaskExecutor(self.store, self.where, self.ui, self.recipe.path, prepare, self.budget)
         )
         engine = Engine(journal, executor, self.ui, self.begin, self.budget)
         self.sent_by_tasks = engine.requests
@@ -239,7 +239,8 @@ class Execution:
                 self.take(task, resume(task, journal.done)[0])
             status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
             record = self.record(status, message_of(error))
-            self.write_reports(record, {}, partial(run_inline, lease=self.store.lease_token))
+            here = InlineExecutor(self.store)
+            self.write_reports(record, {}, lambda tasks: [result for _, result in here.results(tasks)])
             self.journal.flush()
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
             why = in_words(also, self.store.address) if isinstance(also, OSError) else f"{also}" or type(also).__name__
@@ -391,7 +392,6 @@ class Execution:
             task = task_of_pages(segment, self.recipe, self.store, parts, files)
             if task is not None and (task.task in engine.journal.done or self.is_there(task.part)):
                 self.findings.pages.setdefault(stages[0], []).append(task)
-                engine.submit(task)
 
     def note_rules(self, segment: Segment, ruled: Sequence[tuple[Phase, Partition, PhaseResult]]) -> None:
         """What the rules of a segment decide on, and where it is stored, for `tune` and the report: without documents
