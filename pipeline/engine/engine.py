@@ -60,7 +60,7 @@ class Engine:
         try:
             self.journal.flush()
             if isinstance(error, KeyboardInterrupt) and self.executor.started:
-                self.ui.stopping()
+                self.ui.note("stopping the workers")
         finally:
             self.executor.close()
 

@@ -83,9 +83,6 @@ class Events(Quiet):
     def ends(self, node: Node) -> None:
         self.say("ends", node=node.name)
 
-    def stopping(self) -> None:
-        self.say("stopping")
-
     def note(self, message: str) -> None:
         self.say("note", message=message)
 
@@ -111,9 +108,6 @@ class LiveView(Quiet):
             return Text("starting")
         width, height = self.console.size
         return view(self.facts(), time.time(), width, height, self.console.options.ascii_only)
-
-    def stopping(self) -> None:
-        self.note("stopping the workers")
 
     def note(self, message: str) -> None:
         self.console.print(plain(message), markup=False, style="yellow")
