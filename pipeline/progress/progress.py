@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import OverBudget, RunFailed, of_storage
@@ -251,6 +251,14 @@ def known_seconds_left(nodes: Sequence[NodeProgress]) -> tuple[float, int, int]:
     return sum(known), len(known), len(left)
 
 
+class Workers(Protocol):
+    """What is asked of an executor."""
+
+    deaths: int
+
+    def memory(self) -> WorkerMemory | None: ...
+
+
 class ProgressRecorder(UI):
     """Passes on what a run reports, and counts it."""
 
@@ -270,8 +278,7 @@ class ProgressRecorder(UI):
         self.expected_workers = workers
         self.tasks: Counter[str] = Counter()
         self.account = RunAccount()
-        self.deaths: Callable[[], int] = lambda: 0
-        self.memory: Callable[[], WorkerMemory | None] = lambda: None
+        self.workers: Workers | None = None  # once it is known who they are
         self.at_work = False  # are there workers?
         self._lock = threading.Lock()
         self._speeds: deque[tuple[float, int, int]] = deque()
@@ -332,7 +339,7 @@ class ProgressRecorder(UI):
 
     def facts(self) -> Progress:
         """Everything as it is now."""
-        memory = self.memory()
+        memory = None if self.workers is None else self.workers.memory()
         with self._lock:
             now = time.time()
             nodes = tuple(node.progress(self._latest.workers or self.expected_workers) for node in self._nodes.values())
@@ -341,7 +348,7 @@ class ProgressRecorder(UI):
                 self._latest,
                 updated=now,
                 tasks=dict(sorted(self.tasks.items())),
-                deaths=self.deaths(),
+                deaths=0 if self.workers is None else self.workers.deaths,
                 peak_memory=dict(self.account.peak_memory),
                 memory=memory,
                 recently=self._recently(now),
