@@ -57,6 +57,8 @@ class Executor(ABC):
     """Where tasks run."""
 
     deaths = 0  # of workers
+    workers = 0  # that were there when work began
+    dashboard: str | None = None
     start_seconds = 0.0  # until workers were ready
 
     @property
@@ -412,8 +414,8 @@ class DaskExecutor(Executor):
                 self.ui.note(
                     f"workers were ready after {self.start_seconds:.0f} s; the next run finds kernels and tables made"
                 )
-            dashboard = getattr(self._client, "dashboard_link", None) if has_dashboard() else None
-            self.ui.connected(dashboard, self.slots)
+            self.dashboard = getattr(self._client, "dashboard_link", None) if has_dashboard() else None
+            self.workers = self.slots
         return self._client
 
     def connect(self, patience: float = CONNECT) -> Client:

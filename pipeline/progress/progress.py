@@ -8,8 +8,9 @@ over the tasks that finished. A map node of which no task has finished is unknow
 rounds nobody knows, unless an earlier run in the folder measured it. While one node is unknown, so is the whole run.
 
 `logs/progress.json` is for other processes, such as `gristmill explore`. Once there are workers, a thread of the driver
-writes it atomically, once a second (once in ten on an object store). A run that ends well removes it, for run.json has everything then. A failed or interrupted run leaves it with the reason, a
-killed run leaves it unchanged; `state_of` tells whether the process that wrote it is alive and has written lately.
+writes it atomically, once a second (once in ten on an object store). A run that ends well removes it, for run.json has
+everything then. A failed or interrupted run leaves it with the reason, a killed run leaves it unchanged; `state_of`
+tells whether the process that wrote it is alive and has written lately.
 """
 
 from __future__ import annotations
@@ -46,22 +47,16 @@ FOR_THE_REPORT = ("pages", "numbers", "look", "conform")  # kinds of tasks that 
 
 
 class UI:
-    """Receives the events of a run. Each method does nothing unless a UI overrides it."""
+    """Hears of a run's tasks and notes; all else it asks for. Each method does nothing unless a UI overrides it."""
 
     def follows(self, facts: Callable[[], Progress]) -> None:
         """Before anything else: where to ask for the state of the run, at any moment and from any thread."""
-
-    def connected(self, dashboard: str | None, workers: int) -> None: ...
-
-    def begins(self, node: Node, parts: int) -> None: ...
 
     def expects(self, tasks: Sequence[Task]) -> None:
         """Tasks that are run next, or looked up in the journal."""
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         """A task has its result; `anew` is False where the journal had it."""
-
-    def ends(self, node: Node) -> None: ...
 
     def note(self, message: str) -> None: ...
 
@@ -252,9 +247,11 @@ def known_seconds_left(nodes: Sequence[NodeProgress]) -> tuple[float, int, int]:
 
 
 class Workers(Protocol):
-    """What is asked of an executor."""
+    """An executor, as far as it is asked here."""
 
     deaths: int
+    workers: int  # that were there when work began
+    dashboard: str | None
 
     def memory(self) -> WorkerMemory | None: ...
 
@@ -278,8 +275,7 @@ class ProgressRecorder(UI):
         self.expected_workers = workers
         self.tasks: Counter[str] = Counter()
         self.account = RunAccount()
-        self.workers: Workers | None = None  # once it is known who they are
-        self.at_work = False  # are there workers?
+        self.executor: Workers | None = None  # once there is one
         self._lock = threading.Lock()
         self._speeds: deque[tuple[float, int, int]] = deque()
         self._nodes = {node.name: NodeTracker(node, (before or {}).get(node.name)) for node in nodes}
@@ -293,7 +289,6 @@ class ProgressRecorder(UI):
             tracker = self._nodes[node.name]
             began = tracker.facts.began or time.time()
             tracker.facts = replace(tracker.facts, state="running", parts=parts, began=began)
-        self.ui.begins(node, parts)
 
     def expects(self, tasks: Sequence[Task]) -> None:
         with self._lock:
@@ -306,7 +301,6 @@ class ProgressRecorder(UI):
         with self._lock:
             tracker = self._nodes[node.name]
             tracker.facts = replace(tracker.facts, state="done", ended=time.time(), doing=None)
-        self.ui.ends(node)
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         with self._lock:
@@ -322,12 +316,6 @@ class ProgressRecorder(UI):
                 self._latest = replace(self._latest, documents=documents, bytes=self._latest.bytes + task.cost)
         self.ui.finished(task, result, anew)
 
-    def connected(self, dashboard: str | None, workers: int) -> None:
-        with self._lock:
-            self._latest = replace(self._latest, dashboard=dashboard, workers=workers)
-        self.at_work = True
-        self.ui.connected(dashboard, workers)
-
     def note(self, message: str) -> None:
         with self._lock:
             self._latest = replace(self._latest, notes=(*self._latest.notes, message)[-NOTES:])
@@ -339,16 +327,18 @@ class ProgressRecorder(UI):
 
     def facts(self) -> Progress:
         """Everything as it is now."""
-        memory = None if self.workers is None else self.workers.memory()
+        memory = None if self.executor is None else self.executor.memory()
         with self._lock:
             now = time.time()
-            nodes = tuple(node.progress(self._latest.workers or self.expected_workers) for node in self._nodes.values())
+            nodes = tuple(node.progress(self.workers or self.expected_workers) for node in self._nodes.values())
             seconds, known, unfinished = known_seconds_left(nodes)
             self._latest = replace(
                 self._latest,
                 updated=now,
                 tasks=dict(sorted(self.tasks.items())),
-                deaths=0 if self.workers is None else self.workers.deaths,
+                deaths=0 if self.executor is None else self.executor.deaths,
+                workers=self.workers,
+                dashboard=None if self.executor is None else self.executor.dashboard,
                 peak_memory=dict(self.account.peak_memory),
                 memory=memory,
                 recently=self._recently(now),
@@ -361,6 +351,10 @@ class ProgressRecorder(UI):
                 seconds_left=seconds if known == unfinished and known else None,
             )
             return self._latest
+
+    @property
+    def workers(self) -> int:
+        return 0 if self.executor is None else self.executor.workers
 
     def _alarms(self) -> tuple[str, ...]:
         """Stages have alarms of their own. Whatever is wrong with one, progress is shown and the run goes on."""
@@ -400,7 +394,7 @@ def recording_progress(
 
     def keep() -> None:
         while not ended.wait(EVERY if store.local else EVERY_REMOTE):
-            if recorder.at_work:
+            if recorder.workers:
                 publish(writers)
 
     keeper = threading.Thread(target=keep, name="progress", daemon=True)

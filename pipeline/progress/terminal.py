@@ -23,7 +23,6 @@ from rich.text import Text
 
 from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, one_line, plain
 from gristmill.pipeline.json_types import JSON
-from gristmill.pipeline.plan.plan import Node
 from gristmill.pipeline.progress.progress import FOR_THE_REPORT, NodeProgress, Progress, Quiet, known_seconds_left
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
@@ -66,22 +65,13 @@ class Lines(Quiet):
 
 
 class Events(Quiet):
-    """One JSON line for each thing that happens, on standard error; standard output is for the result."""
+    """A JSON line for each task and note, on standard error; standard output is for the result."""
 
     def say(self, what: str, **facts: JSON) -> None:  # the facts of an event are its line, as they come
         print(json.dumps({"event": what} | facts), file=sys.stderr, flush=True)
 
-    def connected(self, dashboard: str | None, workers: int) -> None:
-        self.say("connected", dashboard=dashboard, workers=workers)
-
-    def begins(self, node: Node, parts: int) -> None:
-        self.say("begins", node=node.name, parts=parts)
-
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         self.say("finished", node=task.node, kind=task.kind, key=task.key, anew=anew, seconds=result.seconds)
-
-    def ends(self, node: Node) -> None:
-        self.say("ends", node=node.name)
 
     def note(self, message: str) -> None:
         self.say("note", message=message)

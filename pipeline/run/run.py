@@ -165,7 +165,7 @@ class Execution:
             if where.inline
             else DaskExecutor(store, self.where, self.ui, recipe.path, prepare, budget)
         )
-        self.ui.workers = self.executor
+        self.ui.executor = self.executor
         self.engine = Engine(journal, self.executor, self.ui, self.begin, budget)
 
     def carry_out(self) -> Summary:
@@ -565,7 +565,7 @@ def documents_path(part: Partition) -> str:
     return "" if part.documents is None else part.documents.path
 
 
-# --- global stages -----------------------------------------------------------------------------------------------------
+# --- global stages ----------------------------------------------------------------------------------------------------
 
 
 def run_rounds(stage: Global, docs: StoredDocuments, flow: Shuffle, store: Store) -> StoredDocuments:
@@ -618,7 +618,7 @@ def check_account(
         )
 
 
-# --- from outside ------------------------------------------------------------------------------------------------------
+# --- from outside -----------------------------------------------------------------------------------------------------
 
 
 def run(

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -287,6 +288,10 @@ class Nothing(Quiet):
     def note(self, message: str) -> None: ...
 
 
+def two_workers() -> Any:
+    return SimpleNamespace(workers=2, dashboard=None, deaths=0, memory=lambda: None)
+
+
 def recording(store: Store) -> ProgressRecorder:
     return ProgressRecorder(Nothing(), "a run", [], lambda account: [])
 
@@ -300,7 +305,7 @@ def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(
     with recording_progress(recording(store), store) as face:
         time.sleep(0.3)
         assert not path.exists()  # nothing is at work yet
-        face.connected("http://127.0.0.1:1/status", 2)
+        face.executor = two_workers()
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             face.note("something")
@@ -319,7 +324,7 @@ def test_a_file_that_is_not_written_any_more_is_not_of_a_running_run(
     monkeypatch.setattr(progress, "EVERY", 0.05)
     store, path = Store(str(tmp_path)), tmp_path / progress.PATH
     with recording_progress(recording(store), store) as face:
-        face.connected(None, 2)
+        face.executor = two_workers()
         wait_until(path.exists)
         first = json.loads(path.read_bytes())
         wait_until(lambda: json.loads(path.read_bytes())["updated"] > first["updated"])
