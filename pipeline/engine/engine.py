@@ -83,8 +83,9 @@ class Engine:
             if not few and self.before_work is not None:
                 self.before_work()
                 self.before_work = None
-            lease = self.journal.store.lease_token
-            for task, result in executor.results([replace(task, lease=lease) for task in missing]):
+            if (lease := self.journal.store.lease_token) is not None:
+                missing = [replace(task, lease=lease) for task in missing]
+            for task, result in executor.results(missing):
                 self.accept(task, result)
                 results |= by_name(task, result)
                 if not few and task.kind not in NOT_JOURNALED:

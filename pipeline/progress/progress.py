@@ -386,7 +386,7 @@ def recording_progress(
     facts, the last ones included."""
     ended = threading.Event()
     watchers = [] if watcher is None else [watcher]
-    writers = [partial(_write, store), *watchers]
+    writers: list[Watcher] = [partial(_write, store), *watchers]
 
     def publish(to: Sequence[Watcher]) -> None:
         for watch in to:

@@ -22,7 +22,6 @@ from rich.live import Live
 from rich.text import Text
 
 from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, one_line, plain
-from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.progress.progress import FOR_THE_REPORT, NodeProgress, Progress, Quiet, known_seconds_left
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
@@ -67,14 +66,12 @@ class Lines(Quiet):
 class Events(Quiet):
     """A JSON line for each task and note, on standard error; standard output is for the result."""
 
-    def say(self, what: str, **facts: JSON) -> None:  # the facts of an event are its line, as they come
-        print(json.dumps({"event": what} | facts), file=sys.stderr, flush=True)
-
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        self.say("finished", node=task.node, kind=task.kind, key=task.key, anew=anew, seconds=result.seconds)
+        facts = {"node": task.node, "kind": task.kind, "key": task.key, "anew": anew, "seconds": result.seconds}
+        print(json.dumps({"event": "finished", **facts}), file=sys.stderr, flush=True)
 
     def note(self, message: str) -> None:
-        self.say("note", message=message)
+        print(json.dumps({"event": "note", "message": message}), file=sys.stderr, flush=True)
 
 
 class LiveView(Quiet):

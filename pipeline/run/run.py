@@ -46,6 +46,7 @@ from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run, alarms_of_stages
+from gristmill.pipeline.run.dry_run import manifest_before
 from gristmill.pipeline.run.estimate import seconds_of_nodes
 from gristmill.pipeline.run.map_tasks import first_of, global_task, rejects_settings, tasks_of_node
 from gristmill.pipeline.run.record import (
@@ -79,7 +80,7 @@ from gristmill.pipeline.store.records import (
     PhaseResult,
 )
 from gristmill.pipeline.store.resume import resume
-from gristmill.pipeline.store.run_records import InputRecord, Manifest, RunRecord, SegmentRules
+from gristmill.pipeline.store.run_records import InputRecord, RunRecord, SegmentRules
 from gristmill.pipeline.store.serialize import plain, read_as
 from gristmill.pipeline.store.storage import REQUESTS, Store, json_bytes, requests_since
 from gristmill.pipeline.tasks.bound_rule import without_poison
@@ -462,10 +463,11 @@ class Execution:
         """What runs again because of what changed since, in one line for each reason."""
         again: dict[str, list[str]] = {}
         for node in self.plan.stored:
-            path = f"partitions/{node.name}/manifest.json"
-            before: Manifest | None = self.store.read_json_if_whole(path) if self.journal.is_as_written(path) else None
+            before = manifest_before(self.store, self.journal, node.name)
             now = node.made_of(self.recipe)
-            then = now if before is None else made_before(before, self.store.at(path))
+            then = (
+                now if before is None else made_before(before, self.store.at(f"partitions/{node.name}/manifest.json"))
+            )
             if then != now:
                 again.setdefault(changes(then, now), []).append(node.name)
         return [f"runs again: {', '.join(names)}; {reason}" for reason, names in again.items()]
