@@ -147,15 +147,8 @@ class RunFacts(TypedDict):
 
     status: str
     error: str | None
-    started: str
-    finished: str
-    seconds: float
-    start: dict[str, float]
-    joules: float | None
     requests: dict[str, int] | None  # to object stores: by kind, retries among them, bytes in and out
     disk_bytes: int
-    bytes_written: dict[str, int]  # of results, rejects and intermediates
-    inputs: dict[str, InputRecord]
     alarms: list[str]
 
 
@@ -181,5 +174,12 @@ class RunRecord(RunFacts):
     recipe: RecipeRecord
     versions: dict[str, str]
     machine: JSONObject
+    started: str
+    finished: str
+    seconds: float
+    start: dict[str, float]
+    joules: float | None
+    inputs: dict[str, InputRecord]
+    bytes_written: dict[str, int]  # of results, rejects and intermediates
     cost: Cost | None
     stages: list[StageRecord]

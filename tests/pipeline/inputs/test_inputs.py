@@ -4,7 +4,7 @@ links too."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -201,8 +201,8 @@ def test_files_that_change_while_a_run_goes_on_are_an_alarm(tmp_path: Path, monk
     asked = load(save(tmp_path / "r.yaml", "name: own\nsources:\n  a: {jsonl: {path: in}}\nstages: [write]\n"))
 
     class Rewriting(InlineExecutor):
-        def results(self) -> Iterator[tuple[Task, Result]]:
-            yield from super().results()
+        def results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+            yield from super().results(tasks)
             for name in "bcde":
                 lines(tmp_path / "in" / f"{name}.jsonl", ["one", "two", "three"])
 
