@@ -286,8 +286,8 @@ NOT_JOURNALED = ("look", "conform")  # whoever needs them asks again
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of a task: the files that it wrote, and what it took. This class is of tasks that only write files, such
-    as rows of a shuffle."""
+    """What came of a task: the files that it wrote, and what it took. This class is of tasks that only write files, as
+    those of rows of a shuffle are."""
 
     kind: ClassVar[str] = "files"
     files: Files = field(default_factory=dict)
