@@ -156,7 +156,7 @@ class PartVerdicts:
 
     def uids(self, documents: FileRef) -> NDArray[np.uint64]:
         with open_checked(self.store, documents) as file:
-            uid: NDArray[np.uint64] = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
+            uid: NDArray[np.uint64] = pq.ParquetFile(file).read(columns=["uid"]).column("uid").to_numpy()
         return uid
 
     def attach(self, part: Partition, rows: pa.Table, uid: NDArray[np.uint64], place: NDArray[np.int64]) -> Change:

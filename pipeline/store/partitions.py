@@ -230,7 +230,7 @@ def kept_mask(store: Store, part: Partition) -> NDArray[np.bool_]:
     keep = np.ones(part.rows, dtype=bool)
     for verdict in part.verdicts:
         with open_checked(store, verdict) as file:
-            keep &= pq.read_table(file, columns=["kept"]).column("kept").to_numpy()
+            keep &= pq.ParquetFile(file).read(columns=["kept"]).column("kept").to_numpy()
     return keep
 
 

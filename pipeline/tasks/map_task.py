@@ -414,7 +414,7 @@ class _StagePhase(_Phase):
             kept[table.column(ROW).to_numpy()] = True
             signals = of_all_rows(table, part.rows)
             with open_checked(self.store, part.documents) as file:
-                signals = signals.add_column(0, "uid", pq.read_table(file, columns=["uid"]).column("uid"))
+                signals = signals.add_column(0, "uid", pq.ParquetFile(file).read(columns=["uid"]).column("uid"))
             files["signals"] = write_every_row(self.store, f"{self.base}.signals.parquet", signals)
             part = replace(part, signals=(*part.signals, files["signals"]))
         if self.left < part.kept:
