@@ -27,7 +27,7 @@ READY = """
 import sys
 from pathlib import Path
 from gristmill.pipeline.cli.warm import compile_one, specs_of
-from gristmill.pipeline.engine.kernel_packs import unpack
+from gristmill.pipeline.cli.kernel_packs import unpack
 pack, sha256, *recipe = sys.argv[1:]
 unpack(Path(pack).read_bytes(), sha256)
 for spec in specs_of(Path(recipe[0]) if recipe else None):

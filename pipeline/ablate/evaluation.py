@@ -13,7 +13,7 @@ import xxhash
 from gristmill.pipeline.ablate.plan import Choices, Loaded, TextSet
 from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, TextsSpec
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.inputs.files import files_at
+from gristmill.pipeline.inputs.files import list_at
 from gristmill.pipeline.judging.tables import SUFFIXES, as_words, column_names, table_of, with_texts
 from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
 from gristmill.pipeline.store.storage import digest
@@ -115,7 +115,7 @@ def tokenizer_of(loaded: Loaded, control_folder: Path) -> tuple[Path, str]:
 
 def texts_spec(folder: Path, name: str, texts: TextSet) -> TextsSpec:
     """The files of a set, from the folder of its plan, and hashes of what they hold."""
-    files = [file for path in texts.files for file in files_at(path, folder, SUFFIXES, f"evaluate.texts.{name}")]
+    files = [file for path in texts.files for file in list_at(path, folder, SUFFIXES, f"evaluate.texts.{name}").files]
     contents = [
         f"{f.size} {f.stamp}" if "://" in f.address else file_hash(f.address, *stamp(Path(f.address))) for f in files
     ]

@@ -48,7 +48,7 @@ def estimate(
     from dask.utils import parse_bytes
 
     from gristmill.pipeline.inputs.notes import facts_of, fetches_of
-    from gristmill.pipeline.inputs.portion import listed_inputs, part_sizes
+    from gristmill.pipeline.inputs.portion import Portion, find_inputs, part_sizes
     from gristmill.pipeline.processes import cores_here
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.recipe.memory_limit import check_memory
@@ -66,11 +66,11 @@ def estimate(
     shape = Shape(workers, cores, limit, core_hour, object_store)
     if sample_of is not None:
         record = finished(sample_of, loaded)
-        inputs = listed_inputs(loaded, Store(sample_of))
+        inputs = find_inputs(loaded, Store(sample_of), Portion(), contents=False)
     else:
         with tempfile.TemporaryDirectory(prefix="gristmill-estimate-") as folder:
             record = sampled(loaded, folder, sample, as_json)
-            inputs = listed_inputs(loaded, Store(folder))
+            inputs = find_inputs(loaded, Store(folder), Portion(), contents=False)
     numbers = sorted({max(1, round(workers * times)) for times in OTHERS})
     parts, fetches = part_sizes(inputs), facts_of(inputs, {})
     answers = [forecast(loaded, record, parts, replace(shape, workers=number)) for number in numbers]

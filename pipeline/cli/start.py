@@ -82,11 +82,11 @@ def demo(
     from gristmill.kernels.base import portable
 
     compiled = portable.choose()  # before anything imports numba
+    from gristmill.pipeline.cli.kernel_packs import unpack
     from gristmill.pipeline.demo.check import check
     from gristmill.pipeline.demo.check_shards import check_shards
     from gristmill.pipeline.demo.crawl import ROW_LENGTH, write_crawl
     from gristmill.pipeline.engine.cluster import Where
-    from gristmill.pipeline.engine.kernel_packs import unpack
     from gristmill.pipeline.progress.terminal import final_table, ui_for
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.run import run

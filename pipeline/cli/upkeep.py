@@ -239,11 +239,12 @@ def check_files(store: Store, read: bool = False) -> CheckedFiles:
         path for path in present if known and path.startswith(sinks) and path.endswith(".parquet")
     } - known.keys()
     gone = {*results, *journal.results} - present.keys()
+    damaged_lines = journal.damaged_lines if journal.results else 0  # of a run that has ended
     faults = [
         *(f"{path}: its content is not what was written" for path in journal.damaged),
         *(f"{path}: is gone" for path in sorted(gone)),
         *(f"{path}: lies among the documents, but the run did not write it: move it away" for path in sorted(strange)),
-        *([f"journal: {journal.changed_lines:,} lines are not what was written"] if journal.changed_lines else []),
+        *([f"journal: {damaged_lines:,} lines are not what was written"] if damaged_lines else []),
         *([] if known else ["journal: is empty; what the run wrote is not known"]),
     ]
     return CheckedFiles(len(files), faults, journal.damaged, tell_the_next_run(store, journal))

@@ -41,7 +41,7 @@ def warm(
 
     if portable:
         os.environ.update(portable_kernels.ENVIRONMENT)  # numba is not here yet
-    from gristmill.pipeline.engine.kernel_packs import file_name, packed, unpack
+    from gristmill.pipeline.cli.kernel_packs import file_name, packed, unpack
 
     if (from_ is None) != (sha256 is None):
         raise RecipeError("--from and --sha256 go together: a pack is code, and is used only if it is the one you mean")

@@ -11,7 +11,7 @@ from typing import TypedDict
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.demo.crawl import Truth
-from gristmill.pipeline.look.records import StageEntry
+from gristmill.pipeline.store.run_records import StageRecord
 
 LEAST_RATE = 0.9
 RULES = ("keep_languages", "gopher_repetition", "gopher_quality")
@@ -39,7 +39,7 @@ class Finding:
 
 def check(out: Path, truth: Truth) -> list[Finding]:
     """Everything that was looked at, agreeing or not; the run is right where all are `ok`."""
-    stages: list[StageEntry] = json.loads((out / "run.json").read_text(encoding="utf-8"))["stages"]
+    stages: list[StageRecord] = json.loads((out / "run.json").read_text(encoding="utf-8"))["stages"]
     kept = rows_of(sorted((out / "write").glob("*.parquet")), ["url", "text", "uid"])
     readers = {stage["name"] for stage in stages if stage["kind"] == "read"}
     rejects = rows_of(sorted((out / "stages").glob("*/rejects/*.parquet")), ["url", "stage"])
@@ -59,7 +59,7 @@ def none(what: str, offenders: list[str]) -> Finding:
     return equal(what, 0, len(offenders), ", ".join(offenders[:3]))
 
 
-def _reading(stages: list[StageEntry], truth: Truth) -> list[Finding]:
+def _reading(stages: list[StageRecord], truth: Truth) -> list[Finding]:
     readers = [stage for stage in stages if stage["kind"] == "read"]
     skipped: Counter[str] = Counter()
     for stage in readers:
@@ -75,7 +75,7 @@ def _reading(stages: list[StageEntry], truth: Truth) -> list[Finding]:
     ]
 
 
-def _counts(stages: list[StageEntry], kept: list[DocumentRow]) -> list[Finding]:
+def _counts(stages: list[StageRecord], kept: list[DocumentRow]) -> list[Finding]:
     """Conservation: what goes into a stage comes out of it, or is on record."""
     findings = []
     for stage in stages:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import pyarrow.parquet as pq
 
@@ -181,7 +181,8 @@ def read_snapshot(out: str) -> Snapshot:
         run = RecordedRun.of(chosen)
     except READ_WRONG as error:
         troubles.append(f"run.json: not as the mill writes it ({type(error).__name__}: {error})")
-        chosen, run = {}, RecordedRun.of({})
+        chosen = cast(ReadRunRecord, {})
+        run = RecordedRun.of(chosen)
     segments = manifests(folder, run, troubles)
     if not ended:
         segments = finished_parts(folder, run, segments, troubles)

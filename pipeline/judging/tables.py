@@ -19,7 +19,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.inputs.files import files_at, open_input
+from gristmill.pipeline.inputs.files import list_at, open_input
 from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.charset import decode_text
@@ -41,7 +41,7 @@ SUFFIXES = PARQUET + ARROW + tuple(kind + packed for kind in LINES + COMMAS + PL
 
 def files_of(paths: Sequence[str], who: str) -> list[InputFile]:
     """Every file that the paths name; in folders, those of a kind that can be read."""
-    files = [file for path in paths for file in files_at(path, Path(), SUFFIXES, who)]
+    files = [file for path in paths for file in list_at(path, Path(), SUFFIXES, who).files]
     for file in files:
         if not file.address.lower().endswith(SUFFIXES):
             raise RecipeError(f"{who}: {file.address}: its name ends in none of {', '.join(SUFFIXES)}")

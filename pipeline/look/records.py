@@ -6,94 +6,14 @@ A run may have failed, be of an earlier version or still go on, so that any key 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypeAlias, TypedDict
 
-from gristmill.pipeline.json_types import JSON, JSONObject
-from gristmill.pipeline.store.run_records import InputRecord, PartInput
+from gristmill.pipeline.store.run_records import PartInput, RunRecord
 
 # --- run.json ---------------------------------------------------------------------------------------------------------
 
 
-class CountEntry(TypedDict, total=False):
-    """What came into a stage, of one source or of all, and what became of it."""
-
-    docs_in: int
-    made: int
-    kept: int
-    dropped: dict[str, int]  # by reason
-    quarantined: int
-    seconds: float
-    bytes_in: int
-    bytes_out: int
-    text_bytes: int
-    noted: dict[str, int]  # what readers and stages had to say of documents, by name
-
-
-class SlowEntry(TypedDict):
-    """A document, and how long a stage took over it."""
-
-    uid: str | None
-    url: str | None
-    source: str | None
-    bytes: int
-    seconds: float
-
-
-class StageEntry(CountEntry, total=False):
-    """A stage in run.json."""
-
-    name: str
-    stage: str  # its name in recipes
-    kind: str
-    about: str
-    settings: JSONObject
-    adds: list[str]
-    peak_memory: int
-    slowest: list[SlowEntry]
-    cost: float | None
-    sources: dict[str, CountEntry]
-
-
-class CostEntry(TypedDict, total=False):
-    amount: float
-    currency: str
-
-
-class ReadRejectsSettings(TypedDict, total=False):
-    keep: float
-    text: bool
-
-
-class RecipeEntry(TypedDict, total=False):
-    """The recipe as it was resolved; stages are a name, or a name with settings."""
-
-    rejects: ReadRejectsSettings
-    sources: dict[str, JSONObject]
-    stages: list[JSON]
-    published: JSONObject | None  # what its publisher reports
-
-
-class ReadRunRecord(TypedDict, total=False):
-    """run.json."""
-
-    name: str
-    status: str
-    error: str | None
-    gristmill: str
-    recipe: RecipeEntry
-    versions: dict[str, str]
-    machine: JSONObject
-    started: str
-    finished: str
-    seconds: float | None
-    alarms: list[str]
-    joules: float | None
-    requests: dict[str, int] | None
-    disk_bytes: int
-    bytes_written: dict[str, int]
-    inputs: dict[str, InputRecord]
-    cost: CostEntry | None
-    stages: list[StageEntry]
+ReadRunRecord: TypeAlias = RunRecord  # of any run: keys of one that failed may be missing
 
 
 # --- stages/STAGE/ ----------------------------------------------------------------------------------------------------

@@ -37,11 +37,12 @@ from gristmill.pipeline.formatting import (
     plain,
 )
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.look.records import CountEntry, PageEntry, ReadRunRecord, RecipeEntry, RejectRow, StageEntry
+from gristmill.pipeline.look.records import PageEntry, ReadRunRecord, RejectRow
 from gristmill.pipeline.plan.plan import in_one_order
 from gristmill.pipeline.progress.progress import PATH as PROGRESS, state_of
 from gristmill.pipeline.report_data.documents import Row, SampleEntry
-from gristmill.pipeline.store.counts import Counts, RunAccount
+from gristmill.pipeline.store.counts import Counts, CountsRecord, RunAccount
+from gristmill.pipeline.store.run_records import RecipeRecord, StageRecord
 from gristmill.pipeline.store.serialize import read_as
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.tables import Grid, cell
@@ -154,7 +155,7 @@ class DocumentCounts:
         return sum(self.dropped.values())
 
     @classmethod
-    def of(cls, entry: CountEntry) -> DocumentCounts:
+    def of(cls, entry: CountsRecord) -> DocumentCounts:
         dropped = {str(reason): int(n) for reason, n in (entry.get("dropped") or {}).items()}
         kept, quarantined = int(entry.get("kept") or 0), int(entry.get("quarantined") or 0)
         docs_in, made = int(entry.get("docs_in") or 0), int(entry.get("made") or 0)
@@ -190,7 +191,7 @@ class StageCount:
     slowest: list[SlowRow] = field(default_factory=list)
 
     @classmethod
-    def of(cls, entry: StageEntry) -> StageCount:
+    def of(cls, entry: StageRecord) -> StageCount:
         sources = {str(source): DocumentCounts.of(counts) for source, counts in (entry.get("sources") or {}).items()}
         words = (str(entry.get("name") or ""), str(entry.get("kind") or ""), str(entry.get("about") or ""))
         sizes = (entry.get("bytes_in"), entry.get("bytes_out"), entry.get("peak_memory"))
@@ -235,7 +236,7 @@ class RecordedRun:
     gristmill: str
     versions: dict[str, str]
     machine: JSONObject
-    recipe: RecipeEntry
+    recipe: RecipeRecord
     stages: list[StageCount]
 
     @classmethod
@@ -288,7 +289,7 @@ def record_in(folder: Folder) -> ReadRunRecord:
     return record_so_far(live, record, "interrupted" if state == "stopped" else state)
 
 
-def record_so_far(live: Mapping[str, Any], before: ReadRunRecord, state: str) -> ReadRunRecord:
+def record_so_far(live: Mapping[str, Any], before: Mapping[str, Any], state: str) -> ReadRunRecord:
     """What run.json would have by now, of a run in this state; `live` is `logs/progress.json`."""
     nodes = [node for node in live.get("nodes") or [] if isinstance(node, dict)]
     account = RunAccount()

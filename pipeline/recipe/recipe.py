@@ -16,12 +16,11 @@ from pydantic import Field, field_validator
 from gristmill.kernels.common.settings import PLACEMENT, Bytes, Settings, nearest
 from gristmill.pipeline.json_types import JSON, JSONObject, StageSpec
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.recipe.fingerprint import names_files
 from gristmill.pipeline.recipe.first_mistakes import readers_hint, source_hint, stage_hint
 from gristmill.pipeline.recipe.memory_limit import check_memory
 from gristmill.pipeline.recipe.published import Published
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place
-from gristmill.pipeline.recipe.yaml_settings import YamlFile, beside, quoted
+from gristmill.pipeline.recipe.yaml_settings import YamlFile, quoted
 from gristmill.stages.checks import RecipeContext
 from gristmill.stages.stage import Global, Map, Reader, Sink, Stage
 
@@ -237,11 +236,6 @@ class _Reader(YamlFile):
                 place, f"a stage was expected (`name` or `name: {{settings}}`), not {quoted(data)}{stage_hint(data)}"
             )
         kind = self.stage_class(str(address), (*place, address) if isinstance(data, dict) else place)
-        if isinstance(settings, dict) and not issubclass(kind, Reader):
-            plain = {
-                name: beside(value, self.folder) for name, value in settings.items() if names_files(kind, str(name))
-            }
-            settings = {**settings, **plain}
         stage = self.settings(kind, settings, (*place, address) if isinstance(data, dict) else place)
         return Step(stage, str(address), self.folder, self.lines.get(place, 1))
 

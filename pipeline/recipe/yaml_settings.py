@@ -18,7 +18,6 @@ from gristmill.kernels.common.settings import FOLDER, Settings, in_a_sentence, n
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place, load_with_lines
 from gristmill.stages.one_of import choices_in, name_of
-from gristmill.stages.paths import located
 
 Made = TypeVar("Made")
 Arguments = ParamSpec("Arguments")
@@ -251,14 +250,6 @@ def model_at(kind: type[Settings], steps: Sequence[str | int]) -> type[BaseModel
         elif get_origin(annotation) in (dict, tuple, list):
             annotation = [inner for inner in get_args(annotation) if inner is not Ellipsis][-1]
     return next(iter(_models(annotation)), kind)
-
-
-def beside(value: YAML, folder: Path) -> YAML:
-    """A path in a file is relative to the file, as far as there is something."""
-    if isinstance(value, list):
-        return [beside(inner, folder) for inner in value]
-    there = located(value, folder) if isinstance(value, str) else ""
-    return there if there and Path(there).exists() else value
 
 
 def dotted(place: Place) -> str:

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -17,7 +18,7 @@ from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, as_requ
 from gristmill.pipeline.inputs.notes import fetches_of, notes_of
 from gristmill.pipeline.look.overview import reports_of, written_each
 from gristmill.pipeline.look.published import beside_published, within_of
-from gristmill.pipeline.look.records import CostEntry, ReadRunRecord, StageEntry
+from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.run_folder import (
     DocumentCounts,
     Folder,
@@ -37,6 +38,7 @@ from gristmill.pipeline.report.sliders import data_of, effects, explained, langu
 from gristmill.pipeline.report_data.documents import SampleEntry
 from gristmill.pipeline.report_data.histograms import SurveyRecord
 from gristmill.pipeline.report_data.survey import VERSION
+from gristmill.pipeline.store.run_records import StageRecord
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
 READERS = 4  # shown one by one; more are folded into one line
@@ -178,7 +180,7 @@ def as_one(readers: Sequence[StageCount]) -> StageCount:
 def costs(record: ReadRunRecord, run: RecordedRun) -> dict[str, str]:
     """What a run took beside time, in words; empty where nobody measured it."""
     peak = max((stage.peak_memory for stage in run.stages if stage.peak_memory), default=None)
-    price: CostEntry = record.get("cost") or {}
+    price: Mapping[str, Any] = record.get("cost") or {}
     written, documents = record.get("bytes_written"), sum(reader.count.kept for reader in run.readers)
     amounts = {
         "peak_memory": (peak, as_bytes(peak)),
@@ -216,7 +218,7 @@ def fate(run: RecordedRun, reader: StageCount) -> SourceFate:
 def stage_page(
     stage: StageCount,
     number: int,
-    entry: StageEntry,
+    entry: StageRecord,
     report: Told,
     makers: Mapping[str, SectionMaker],
     surveys: Sequence[SurveyRecord],

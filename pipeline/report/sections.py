@@ -28,8 +28,8 @@ from gristmill.pipeline.formatting import (
     as_tokens,
     plain,
 )
-from gristmill.pipeline.look.records import StageEntry
 from gristmill.pipeline.look.volume import Told
+from gristmill.pipeline.store.run_records import StageRecord
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ TOPICS = {  # in the order of the page: title, and what it is about
 }
 
 
-SectionMaker = Callable[[StageEntry, Told], Section | None]  # from the entry of run.json and report.json
+SectionMaker = Callable[[StageRecord, Told], Section | None]  # from the entry of run.json and report.json
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Bar:
     of_all: str
 
 
-def sections_of(entry: StageEntry, report: Told, makers: Mapping[str, SectionMaker]) -> list[Section]:
+def sections_of(entry: StageRecord, report: Told, makers: Mapping[str, SectionMaker]) -> list[Section]:
     """What the makers of this stage have to show. `entry["stage"]` is its name in recipes, where it has a name of its
     own too."""
     names = dict.fromkeys(str(name) for name in (entry.get("stage"), entry.get("name"), entry.get("kind")) if name)
@@ -188,7 +188,7 @@ def moment(time: str) -> str:
     return " ".join(part for part in (date, clock, "UTC" if zone in ("Z", "+00:00") else zone) if part)
 
 
-def reading(entry: StageEntry, report: Told) -> Section | None:
+def reading(entry: StageRecord, report: Told) -> Section | None:
     """How fast a source was read."""
     size, seconds, records = entry.get("bytes_in"), entry.get("seconds"), entry.get("docs_in")
     if not size or not seconds or not records:
@@ -200,7 +200,7 @@ def reading(entry: StageEntry, report: Told) -> Section | None:
     return Section("Volume", fragment(template, {"size": size, "seconds": seconds, "records": records}))
 
 
-def writing(entry: StageEntry, report: Told) -> Section | None:
+def writing(entry: StageRecord, report: Told) -> Section | None:
     """How much a sink wrote."""
     size, kept = entry.get("bytes_out"), entry.get("kept")
     if not size or not kept:

@@ -18,13 +18,13 @@ import numpy as np
 from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_number, as_share, as_short
-from gristmill.pipeline.look.records import StageEntry
 from gristmill.pipeline.look.run_folder import RecordedRun, StageCount
 from gristmill.pipeline.look.volume import Volume, Volumes
 from gristmill.pipeline.report.charts import TICKS, BarPiece, Histogram, ThresholdMark, histogram, round_step, row_bar
 from gristmill.pipeline.report.sections import Section, fragment, longest_of
 from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, SurveyRecord, places_of_cut, side_by_side
 from gristmill.pipeline.report_data.survey import OTHERS
+from gristmill.pipeline.store.run_records import StageRecord
 
 BARS = 56
 PARTS_OF_DATA = ("segment", "weight", "sources", "reach", "stay", "rules", "sample")
@@ -33,7 +33,7 @@ PLACES = 10_000  # of a slider, which lies on the scale of its histogram
 NAMED = 4  # rules that a segment is called by; of more, the first and the last
 
 
-def signal_sections(entry: StageEntry, surveys: Sequence[SurveyRecord]) -> list[Section]:
+def signal_sections(entry: StageRecord, surveys: Sequence[SurveyRecord]) -> list[Section]:
     """The histograms of a stage: of a rule, those of its thresholds; of a stage that measures, those of what it added
     and no rule asks for. Each segment has its own; where several have the stage, it is said whose documents they
     are."""

@@ -335,7 +335,7 @@ def _planned(address: str, question_as_text: bytes) -> SurveyPlan:
 
 def read_table(store: Store, facts: FileRef) -> pa.Table:
     with open_checked(store, facts) as file:
-        return pq.read_table(file).combine_chunks()
+        return pq.ParquetFile(file).read().combine_chunks()
 
 
 def read_plain(store: Store, facts: FileRef) -> Any:

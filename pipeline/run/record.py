@@ -6,34 +6,47 @@ import platform
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 import psutil
 
 from gristmill.kernels.common.energy import Machine
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_bytes
+from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.fingerprint import MadeOf
 from gristmill.pipeline.recipe.recipe import FOLDERS, Prices, Recipe, Source, Step
-from gristmill.pipeline.run.estimate import puts_and_gets
-from gristmill.pipeline.run.findings import Findings
+from gristmill.pipeline.run.estimate import PartRead, documents_in_all, puts_and_gets
+from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.store.counts import RunAccount, Slowest
-from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.journal import Journal, Packed
 from gristmill.pipeline.store.partitions import OF_A_PART
-from gristmill.pipeline.store.records import FileRef, InputSpan, Partition
+from gristmill.pipeline.store.records import (
+    FileRef,
+    Files,
+    InputSpan,
+    MapTask,
+    PagesTask,
+    Partition,
+    PhaseResult,
+    StageMetrics,
+)
 from gristmill.pipeline.store.run_records import (
     Cost,
+    InputRecord,
     Manifest,
     ManifestPart,
     PartInput,
     PartOwner,
+    RecipeRecord,
     RunFacts,
     RunRecord,
+    SlowRecord,
     StageRecord,
 )
 from gristmill.pipeline.store.storage import Store
@@ -44,16 +57,6 @@ SENTENCE_END = re.compile(r"(?<=\.)(?<!\bal\.)\s")
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
 # All of a record that a clock, a machine or a price decides.
 TIMELY = {"seconds", "started", "finished", "peak_memory", "machine", "joules", "slowest", "cost", "requests"}
-
-
-class Times(TypedDict):
-    """When a run was at work, how long, and what that took."""
-
-    started: str
-    finished: str
-    seconds: float
-    start: dict[str, float]
-    joules: float | None
 
 
 @dataclass
@@ -69,21 +72,74 @@ class Stopwatch:
     def start(cls) -> Stopwatch:
         return cls(time.time(), time.monotonic(), Machine.here())
 
-    def times(self) -> Times:
-        return {
-            "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seconds": round(time.monotonic() - self.began_monotonic, 3),
-            # Until workers were ready; compiling kernels is in it.
-            "start": {"seconds": round(self.start_seconds, 3)},
-            "joules": self.meter.joules(),  # of the driver's machine; null: no meter
-        }
+
+@dataclass
+class Findings:
+    """What a run learns as it goes, for its record and its reports: counts, times, logs, metrics, its own files."""
+
+    inputs: dict[str, InputRecord]  # by source, as run.json has them
+    account: RunAccount = field(default_factory=RunAccount)
+    slowest: Slowest = field(default_factory=Slowest)
+    log: list[str] = field(default_factory=list)
+    metrics: dict[str, StageMetrics] = field(default_factory=dict)  # by global stage, for its report
+    shared_values: StageMetrics = field(default_factory=dict)  # by global stages, for those after them
+    # By global stage, all that was shared up to its end.
+    shared_up_to: dict[str, StageMetrics] = field(default_factory=dict)
+    own_files: set[str] = field(default_factory=set)  # of this version of the run
+    read_here: set[str] = field(default_factory=set)  # of these, what global stages read themselves in every run
+    written: Packed[FileRef] = field(default_factory=lambda: Packed(FileRef))  # by path, what tasks wrote
+    sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
+    cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
+    # By stage that extracts, looks at a few of its pages.
+    pages: dict[str, list[PagesTask]] = field(default_factory=dict)
+    not_shown: dict[str, list[str]] = field(default_factory=dict)  # by stage, what its report lacks, and why
+    # By stage that scores or cuts by scores, the documents that it had.
+    scored: dict[str, tuple[Step, list[Partition]]] = field(default_factory=dict)
+
+    def take(self, source: str, result: PhaseResult) -> None:
+        """The result of a phase on one partition."""
+        self.account.add(source, result.counts, result.peak_memory)
+        self.slowest.add(result.slowest)
+        self.log += result.log
+        self.take_files(result.files)
+        self.sink_files |= {facts.path for role, facts in result.files.items() if role.startswith("sink/")}
+
+    def take_files(self, files: Files) -> None:
+        self.own_files |= {facts.path for facts in files.values()}
+        self.written.update({facts.path: facts for facts in files.values()})
+
+    def take_flow(self, name: str, stage: Global, flow: Shuffle) -> None:
+        """What a global stage reported and shared."""
+        self.read_here |= flow.gathered
+        self.metrics[name] = flow.metrics
+        self.shared_values |= flow.run.values
+        self.shared_up_to[name] = dict(self.shared_values)
+        readme = stage.readme_path(flow.metrics)
+        if readme is not None:
+            self.cards.add(readme)
+
+    def extrapolate(
+        self, source: str, inputs: Inputs, tasks: Iterable[MapTask], results: Mapping[str, PhaseResult]
+    ) -> None:
+        """Of a run on some parts of a source: how many documents the whole has."""
+        if inputs.sizes:
+            parts = [PartRead.of(task, results[task.phases[0].task].counts[source]) for task in tasks]
+            self.inputs[source]["estimate"] = documents_in_all(parts, inputs.sizes).as_json()
+
+    def note_scores(self, called: str, step: Step, parts: list[Partition]) -> None:
+        """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;
+        rules come after."""
+        if step.stage.scored_signals:
+            before = self.scored.get(called, (step, []))[1]
+            self.scored[called] = (step, before + parts)
 
 
-def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, facts: RunFacts) -> RunRecord:
+def record_of(
+    recipe: Recipe, plan: Plan, findings: Findings, workers: int, stopwatch: Stopwatch, facts: RunFacts
+) -> RunRecord:
     """The record of a run; `facts` are what only the run itself knows. One that ended before its end has the stages
     that are done."""
-    prices = recipe.head.prices
+    prices, joules = recipe.head.prices, stopwatch.meter.joules()
     stages: list[StageRecord] = []
     for name, thing in plan.stage_order():
         if facts["status"] != "done" and name not in findings.account.stages:
@@ -94,10 +150,9 @@ def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, fact
             stages[-1]["earlier_runs"] = earlier
     return {
         "name": recipe.name,
-        "status": facts["status"],
-        "error": facts["error"],
+        **facts,
         "gristmill": version("gristmill"),
-        "recipe": recipe.resolved(),
+        "recipe": cast(RecipeRecord, recipe.resolved()),
         "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
         "machine": {
             "system": platform.platform(),
@@ -105,17 +160,15 @@ def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, fact
             "memory": psutil.virtual_memory().total,
             "workers": workers,
         },
-        "started": facts["started"],
-        "finished": facts["finished"],
-        "seconds": facts["seconds"],
-        "start": facts["start"],
-        "joules": facts["joules"],
-        "disk_bytes": facts["disk_bytes"],
-        "bytes_written": facts["bytes_written"],
-        "inputs": facts["inputs"],
-        "alarms": facts["alarms"],
-        "cost": cost_of(stages, facts["joules"], facts["requests"], prices),
-        "requests": facts["requests"],
+        "started": datetime.fromtimestamp(stopwatch.began, UTC).isoformat(timespec="seconds"),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - stopwatch.began_monotonic, 3),
+        # Until workers were ready; compiling kernels is in it.
+        "start": {"seconds": round(stopwatch.start_seconds, 3)},
+        "joules": joules,  # of the driver's machine; null: no meter
+        "inputs": findings.inputs,
+        "bytes_written": written_by_use(findings.written.values()),
+        "cost": cost_of(stages, joules, facts["requests"], prices),
         "stages": stages,
     }
 
@@ -130,7 +183,7 @@ def record_up_to(name: str, record: RunRecord, plan: Plan, recipe: Recipe) -> Ru
     )
     return {
         **record,
-        "recipe": part.resolved(),
+        "recipe": cast(RecipeRecord, part.resolved()),
         "stages": [stage for stage in record["stages"] if stage["name"] in passed],
     }
 
@@ -153,7 +206,7 @@ def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices
         "adds": list(stage.added),
         **total,  # type: ignore[typeddict-item]  # few have `earlier_runs`, which comes after
         "peak_memory": account.peak_memory.get(name, 0),
-        "slowest": [asdict(document) for document in slowest.by_stage.get(name, [])],
+        "slowest": [cast(SlowRecord, asdict(document)) for document in slowest.by_stage.get(name, [])],
         "cost": None if prices is None else round(prices.of_seconds(total["seconds"], stage.gpu), 6),
         "sources": {source: count.in_record() for source, count in sorted(account.stages.get(name, {}).items())},
     }

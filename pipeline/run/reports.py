@@ -14,8 +14,7 @@ from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.report_data.rejects import task_of_samples
 from gristmill.pipeline.report_data.scores import ScoreRecord, task_of_scores
 from gristmill.pipeline.report_data.survey import Look
-from gristmill.pipeline.run.findings import Findings
-from gristmill.pipeline.run.record import record_up_to, without_times
+from gristmill.pipeline.run.record import Findings, record_up_to, without_times
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import Failure, LookResult, PageSample
 from gristmill.pipeline.store.run_records import RunRecord, rules_by_segment

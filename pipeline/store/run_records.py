@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
-from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.store.counts import CountsRecord
 from gristmill.pipeline.store.records import Partition, RuleSpec
 from gristmill.pipeline.store.serialize import read_as
@@ -61,6 +61,16 @@ def rules_by_segment(store: Store) -> dict[str, SegmentRules]:
     return {path.split("/")[1]: read_as(SegmentRules, store.read_json(path)) for path in paths}
 
 
+class SlowRecord(TypedDict):
+    """A document, and how long a stage took over it."""
+
+    uid: str | None
+    url: str | None
+    source: str | None
+    bytes: int
+    seconds: float
+
+
 class StageRecord(CountsRecord):
     """A stage in run.json."""
 
@@ -71,7 +81,7 @@ class StageRecord(CountsRecord):
     settings: JSONObject
     adds: list[str]
     peak_memory: int
-    slowest: list[JSONObject]
+    slowest: list[SlowRecord]
     cost: float | None
     sources: dict[str, CountsRecord]
     earlier_runs: NotRequired[list[JSONObject]]  # whose saved indexes the documents were held against
@@ -137,16 +147,23 @@ class RunFacts(TypedDict):
 
     status: str
     error: str | None
-    started: str
-    finished: str
-    seconds: float
-    start: dict[str, float]
-    joules: float | None
     requests: dict[str, int] | None  # to object stores: by kind, retries among them, bytes in and out
     disk_bytes: int
-    bytes_written: dict[str, int]  # of results, rejects and intermediates
-    inputs: dict[str, InputRecord]
     alarms: list[str]
+
+
+class RejectsRecord(TypedDict, total=False):
+    keep: float
+    text: bool
+
+
+class RecipeRecord(TypedDict, total=False):
+    """The recipe as it was resolved; stages are a name, or a name with settings."""
+
+    rejects: RejectsRecord
+    sources: dict[str, JSONObject]
+    stages: list[JSON]
+    published: JSONObject | None  # what its publisher reports
 
 
 class RunRecord(RunFacts):
@@ -154,8 +171,15 @@ class RunRecord(RunFacts):
 
     name: str
     gristmill: str
-    recipe: JSONObject
+    recipe: RecipeRecord
     versions: dict[str, str]
     machine: JSONObject
+    started: str
+    finished: str
+    seconds: float
+    start: dict[str, float]
+    joules: float | None
+    inputs: dict[str, InputRecord]
+    bytes_written: dict[str, int]  # of results, rejects and intermediates
     cost: Cost | None
     stages: list[StageRecord]

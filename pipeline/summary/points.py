@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from gristmill.pipeline.figures import Figures, figures_of, recipe_name_of
-from gristmill.pipeline.look.records import ReadRunRecord, StageEntry
+from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.volume import Told
+from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.pipeline.summary.content import UNNAMED, Content, Total, Totals
 from gristmill.stages.read.warc import CRAWLER
 
@@ -207,7 +208,7 @@ def day(moment: int | None) -> str | None:
         return None
 
 
-def crawlers(stages: Sequence[StageEntry]) -> Point:
+def crawlers(stages: Sequence[StageRecord]) -> Point:
     """What web archives say of the crawler that made them."""
     rows: list[tuple[Cell, ...]] = []
     for entry in stages:
@@ -282,7 +283,7 @@ def made_up(content: Content, synthetic: Sequence[str]) -> Point:
     return Point("synthetic", "Synthetic data", facts, [], notes)
 
 
-def reservations(stages: Sequence[StageEntry], reports: Mapping[str, Told]) -> Point:
+def reservations(stages: Sequence[StageRecord], reports: Mapping[str, Told]) -> Point:
     """Opt-outs that were honoured: documents that went, by the reason of the stage `opt_out`, and those that stayed
     away because somebody asked."""
     rows: list[tuple[Cell, ...]] = []
@@ -304,7 +305,7 @@ def reservations(stages: Sequence[StageEntry], reports: Mapping[str, Told]) -> P
     return Point("reservations", "Reservations of rights that were honoured", facts, tables, notes)
 
 
-def processing(stages: Sequence[StageEntry]) -> Point:
+def processing(stages: Sequence[StageRecord]) -> Point:
     """What was done to the documents, stage by stage."""
     rows: list[tuple[Cell, ...]] = []
     for entry in stages:
@@ -315,7 +316,7 @@ def processing(stages: Sequence[StageEntry]) -> Point:
     return Point("processing", "Processing", [("stages", len(rows))], [Table("Stages", head, rows, 3)])
 
 
-def gone_in(entry: StageEntry) -> int:
+def gone_in(entry: StageRecord) -> int:
     return sum((entry.get("dropped") or {}).values()) + (entry.get("quarantined") or 0)
 
 

@@ -203,7 +203,7 @@ def bands_of(path: str, threshold: float) -> Bands:
             key = next((name for name in KEYS if name in names), None)
             if LEAN not in names or key is None:
                 raise CannotRun(f"{file}: it needs a column {LEAN} and one of {', '.join(KEYS)}")
-            table = pq.read_table(file, columns=[LEAN, key])
+            table = pq.ParquetFile(file).read(columns=[LEAN, key])
         except (pa.ArrowException, OSError) as error:
             raise CannotRun(f"{file}: not a Parquet file that can be read ({error})") from error
         rows += table[LEAN].cast(pa.binary()).to_pylist()

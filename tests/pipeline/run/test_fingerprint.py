@@ -54,8 +54,6 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.ablate.plan",  # the same
     "gristmill.pipeline.store.forgotten",  # a takedown drops the results of parts that its list names
     "gristmill.pipeline.tasks.rewrites",  # what stays of documents whose texts go
-    "gristmill.pipeline.tasks.isolation",  # which documents are looked at alone, and what killed a process before
-    "gristmill.pipeline.store.checksums",  # what is read is what was written, or nothing is read
     "gristmill.pipeline.engine.engine",  # sends tasks, takes results
     "gristmill.pipeline.errors",
     "gristmill.pipeline.recipe.fingerprint",
