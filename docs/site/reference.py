@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import gristmill
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.pipeline import errors
 from gristmill.pipeline.ablate.plan import AblationPlan
 from gristmill.pipeline.cli.app import app
@@ -32,7 +33,6 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import RecipeHead
 from gristmill.pipeline.train.plan import TrainPlan
 from gristmill.stages.one_of import OneOf, choices_in, kinds_in
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Global, Reader, Rewrite, Rule, Sink, Stage
 from gristmill.trainer.run.settings import OPTIMIZERS, Training
 

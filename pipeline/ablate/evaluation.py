@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import xxhash
 
+from gristmill.kernels.common.paths import located
 from gristmill.pipeline.ablate.plan import Choices, Loaded, TextSet
 from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, TextsSpec
 from gristmill.pipeline.errors import RecipeError
@@ -19,7 +20,6 @@ from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
 from gristmill.pipeline.store.storage import digest
 from gristmill.stages.blend.groups import NO_VALUE
 from gristmill.stages.inputs import InputFile
-from gristmill.stages.paths import located
 
 LEAST_CLUSTERS = 20  # under so many, an interval over items rests on little
 ITEMS = pa.schema(

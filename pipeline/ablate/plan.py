@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from gristmill.kernels.common.paths import located
 from gristmill.kernels.common.settings import PLACEMENT, Settings, nearest
 from gristmill.mixing.verdicts.verdict import CONFIDENCE, GUARD_BUDGET
 from gristmill.pipeline.ablate.protocols import Protocol, protocol_from
@@ -20,7 +21,6 @@ from gristmill.pipeline.json_types import JSON, Also
 from gristmill.pipeline.look.token_sets import sets_of_cells
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place
 from gristmill.pipeline.recipe.yaml_settings import YamlFile
-from gristmill.stages.paths import located
 
 ShapeNumbers = dict[str, Any]  # fields of `gristmill.trainer.model.shapes.DecoderShape`, which checks them
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")

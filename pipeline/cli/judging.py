@@ -238,7 +238,7 @@ def one_of(option: str, given: str, known: tuple[str, ...]) -> None:
 
 def device_for(folder: str, device: str) -> str:
     """Torch is asked for a GPU only where the judge is neural."""
-    from gristmill.stages.device import on_device
+    from gristmill.kernels.common.device import on_device
     from gristmill.stages.judge.judge import kind_of
 
     try:

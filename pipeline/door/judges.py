@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.classifiers.card import JudgeError
+from gristmill.kernels.common.device import on_device
 from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View, gathered
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.judging import judge_plan, train as judging
 from gristmill.pipeline.judging.plans import of_options
 from gristmill.pipeline.judging.show_judge import show_figures
-from gristmill.stages.device import on_device
 from gristmill.stages.judge.judge import kind_of
 
 if TYPE_CHECKING:

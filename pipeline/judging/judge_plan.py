@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gristmill.kernels.common.paths import PathRole, RecipePath
 from gristmill.kernels.common.settings import Bytes, Settings
 from gristmill.pipeline.judging import plans
 from gristmill.pipeline.judging.plans import LoadedPlan, Paths, Word, Words
 from gristmill.stages.judge.llm_score import LlmScore
 from gristmill.stages.one_of import OneOf
-from gristmill.stages.paths import PathRole, RecipePath
 
 EXAMPLE = "recipes/judges/quality.yaml"
 Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="auto: a GPU if there is one")]

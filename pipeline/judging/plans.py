@@ -9,11 +9,11 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
+from gristmill.kernels.common.paths import RecipePath, located
 from gristmill.kernels.common.settings import FOLDER, Settings
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import Also
 from gristmill.pipeline.recipe.yaml_settings import YamlFile, dotted
-from gristmill.stages.paths import RecipePath, located
 
 P = TypeVar("P", bound=Settings)
 Where = Callable[..., str]  # a place in a plan, in words: where("labelled", "files")

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from gristmill.classifiers.card import Head, Json
 from gristmill.classifiers.judge import Judge, load_judge
+from gristmill.kernels.common.device import on_device
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.judging import lessons
@@ -24,7 +25,6 @@ from gristmill.pipeline.judging.lessons import BAD, GOOD, LABEL, TEXT, Lesson, L
 from gristmill.pipeline.judging.plans import of_options
 from gristmill.pipeline.judging.tables import encoder_folder
 from gristmill.pipeline.store.storage import Store
-from gristmill.stages.device import on_device
 from gristmill.stages.judge.judge import card_at
 from gristmill.stages.stage import CannotRun
 

@@ -14,11 +14,11 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from gristmill.kernels.common.paths import located
 from gristmill.kernels.common.settings import FOLDER, Settings, in_a_sentence, nearest
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place, load_with_lines
 from gristmill.stages.one_of import choices_in, name_of
-from gristmill.stages.paths import located
 
 Made = TypeVar("Made")
 Arguments = ParamSpec("Arguments")

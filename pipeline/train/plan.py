@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from gristmill.kernels.common.paths import located
 from gristmill.kernels.common.settings import Settings, nearest
 from gristmill.pipeline.ablate.plan import NAME, Choices, Count, Mix, ShapeNumbers, TextSet
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import JSON, Also
 from gristmill.pipeline.recipe.yaml_settings import YamlFile, check_names
-from gristmill.stages.paths import located
 
 if TYPE_CHECKING:
     from gristmill.trainer.run.cards import Cards

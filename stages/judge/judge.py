@@ -13,10 +13,10 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.types import Array
-from gristmill.stages.device import on_device
+from gristmill.kernels.common.device import on_device
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.judge.figures import score_figures
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, CannotRun, Limit, Rule, Signals, Verdict, above, below, numbers_in
 
 if TYPE_CHECKING:

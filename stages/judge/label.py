@@ -16,8 +16,9 @@ from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.types import Array, Mask
+from gristmill.kernels.common.device import on_device
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.words.tokens import shingle_column
-from gristmill.stages.device import on_device
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.judge.judge import (
@@ -29,7 +30,6 @@ from gristmill.stages.judge.judge import (
     loaded,
     unreached_by,
 )
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.rules.language import plain_language
 from gristmill.stages.stage import Annotate, CannotRun, Rule, Signals, Verdict
 from gristmill.stages.text.language import Language
