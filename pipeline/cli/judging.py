@@ -237,15 +237,14 @@ def one_of(option: str, given: str, known: tuple[str, ...]) -> None:
 
 
 def device_for(folder: str, device: str) -> str:
-    """Torch is asked for a GPU only where the judge is neural."""
+    """Torch is asked for a GPU only where the judge takes one."""
     from gristmill.kernels.common.device import on_device
-    from gristmill.stages.judge.judge import kind_of
+    from gristmill.stages.judge.judge import takes_a_gpu
 
     try:
-        neural = kind_of(folder) == "neural"
+        return on_device(device) if takes_a_gpu(folder) else "cpu"
     except (KeyError, TypeError, ValueError):  # whoever loads it says what is wrong
         return "cpu"
-    return on_device(device) if neural else "cpu"
 
 
 def judge_error(folder: str, error: Exception) -> str:

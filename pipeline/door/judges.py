@@ -17,7 +17,7 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.judging import judge_plan, train as judging
 from gristmill.pipeline.judging.plans import of_options
 from gristmill.pipeline.judging.show_judge import show_figures
-from gristmill.stages.judge.judge import kind_of
+from gristmill.stages.judge.judge import takes_a_gpu
 
 if TYPE_CHECKING:
     from gristmill.classifiers.judge import Judge
@@ -36,8 +36,8 @@ class TrainedJudge:
 
         self.folder = str(folder)
         try:
-            neural = kind_of(self.folder) == "neural"  # torch is asked for a GPU only then
-            self._judge: Judge = load_judge(self.folder, on_device(device) if neural else "cpu")
+            place = on_device(device) if takes_a_gpu(self.folder) else "cpu"  # torch is asked only then
+            self._judge: Judge = load_judge(self.folder, place)
         except (JudgeError, KeyError, TypeError, ValueError, FileNotFoundError, NotADirectoryError) as error:
             raise RecipeError(f"{self.folder}: no judge: {error}") from error
 

@@ -208,22 +208,3 @@ def column_names(files: Sequence[InputFile]) -> list[str]:
         if suffix in ARROW:
             return sorted({column for piece in [ipc.open_file(stream).read_all()] for column in piece.column_names})
     return ["text"]
-
-
-def encoder_folder(name: str, where: str) -> Path:
-    if Path(name).is_dir():
-        return Path(name)
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise RecipeError(f"{where}: there is no folder {name}")
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise RecipeError(
-            f"{where}: there is no folder {name}, and fetching it from the hub needs huggingface_hub"
-        ) from error
-    try:
-        return Path(snapshot_download(name, allow_patterns=["config.json", "*.safetensors", "tokenizer.json"]))
-    except Exception as error:  # whatever stands between here and the hub
-        raise RecipeError(
-            f"{where}: there is no folder {name}, and the hub gave none: {str(error).splitlines()[0]}"
-        ) from error

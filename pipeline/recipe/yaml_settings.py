@@ -241,13 +241,15 @@ def mapping_at(data: YAML, place: Place) -> dict[str, YAML]:
 def model_at(kind: type[Settings], steps: Sequence[str | int]) -> type[BaseModel]:
     """The model that lies at a place inside a model; the outer one where there is none."""
     annotation: Any = kind  # of a field: any form that a type can have
+    kinds: Mapping[str, type[BaseModel]] = {}  # of the setting that was reached
     for step in steps:
-        models = {name_of(model): model for model in _models(annotation)}
-        first = next(iter(models.values()), None)
+        models = kinds or {name_of(model): model for model in _models(annotation)}
+        kinds, first = {}, next(iter(models.values()), None)
         if len(models) > 1 and step in models:
             annotation = models[str(step)]
         elif first is not None and step in first.model_fields:
             annotation = first.model_fields[str(step)].annotation
+            kinds = choices_in(first)[str(step)][1] if step in choices_in(first) else {}
         elif get_origin(annotation) in (dict, tuple, list):
             annotation = [inner for inner in get_args(annotation) if inner is not Ellipsis][-1]
     return next(iter(_models(annotation)), kind)

@@ -28,6 +28,7 @@ from gristmill.stages.judge.judge import (
     kind_of,
     label_heads_of,
     loaded,
+    takes_a_gpu,
     unreached_by,
 )
 from gristmill.stages.rules.language import plain_language
@@ -99,13 +100,13 @@ class Label(Annotate):
 
     @property
     def gpu(self) -> bool:
-        return self.device != "cpu" and kind_of(self.judge_path) == "neural"
+        return self.device != "cpu" and takes_a_gpu(self.judge_path)
 
     def unreached(self, pdf: bool) -> tuple[str, ...]:
         return unreached_by(kind_of(self.judge_path))
 
     def prepare(self) -> None:
-        if kind_of(self.judge_path) != "neural":  # torch leaves threads behind
+        if not takes_a_gpu(self.judge_path):  # torch leaves threads behind
             loaded(self.judge_path, "cpu")
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:

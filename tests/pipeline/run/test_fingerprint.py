@@ -254,7 +254,7 @@ ALWAYS = {
 # Optional packages that stages import somewhere, with all that do. A new one belongs here, and in `unreached` of each
 # stage whose settings may do without it.
 TO_ASK = {"PIL", "torch", "transformers", "vllm"}  # language models
-TO_JUDGE = {"fasttext", "flash_attn", "floret", "scipy", "sklearn", "skops", "torch", "triton"}
+TO_JUDGE = {"fasttext", "flash_attn", "floret", "huggingface_hub", "scipy", "sklearn", "skops", "torch", "triton"}
 OPTIONAL = {
     "DatasketchIndex": {"datatrove"},
     "Datatrove": {"datatrove"},
