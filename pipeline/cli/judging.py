@@ -67,9 +67,9 @@ def train_judge(
 
     from gristmill.classifiers.card import JudgeError
     from gristmill.pipeline.judging import judge_plan, train as judging
-    from gristmill.pipeline.judging.plans import of_options
     from gristmill.pipeline.judging.show_judge import show_figures
     from gristmill.pipeline.judging.show_training import foreseen
+    from gristmill.pipeline.recipe.plans import of_options
 
     if path is not None:
         loaded = judge_plan.load(path)
@@ -77,7 +77,7 @@ def train_judge(
         facts = old_options.judge_facts(given)
         loaded = judge_plan.checked(of_options(facts, judge_plan.JudgePlan))
         old_options.advise("train-judge", facts)
-    folder = judging.room_for(loaded.out(out, loaded.plan.out), loaded.where("out") if not out else "--out")
+    folder = judging.room_for(loaded.out(out), loaded.where("out") if not out else "--out")
     screen = console(stderr=True)
     try:
         ready = judging.prepare(loaded)
@@ -193,8 +193,8 @@ def medu(
     from gristmill.classifiers.llm.model import LanguageModelError
     from gristmill.pipeline.errors import RunFailed
     from gristmill.pipeline.judging import medu as medu_files, medu_plan
-    from gristmill.pipeline.judging.plans import of_options
     from gristmill.pipeline.judging.show_medu import foreseen, show_findings
+    from gristmill.pipeline.recipe.plans import of_options
 
     if path is not None:
         loaded = medu_plan.load(path)
@@ -203,7 +203,7 @@ def medu(
         loaded = medu_plan.checked(of_options(facts, medu_plan.MeduPlan))
         old_options.advise("medu", facts)
     wanted = loaded.plan
-    folder = Path(loaded.out(out, wanted.out))
+    folder = Path(loaded.out(out))
     prices = Prices(wanted.prices.prompt, wanted.prices.answer) if wanted.prices else None
     tasks = medu_files.development_sets(wanted.tasks, loaded.where)
     sampling = medu_files.Sampling(wanted.by, wanted.text, wanted.most, wanted.cut, wanted.seed)

@@ -15,8 +15,8 @@ from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View, gathered
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.judging import judge_plan, train as judging
-from gristmill.pipeline.judging.plans import of_options
 from gristmill.pipeline.judging.show_judge import show_figures
+from gristmill.pipeline.recipe.plans import of_options
 from gristmill.stages.judge.judge import takes_a_gpu
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def train_judge(plan: Mapping[str, Any] | str | Path, out: str | Path | None = N
         loaded = judge_plan.checked(of_options(plan, judge_plan.JudgePlan))
     else:
         loaded = judge_plan.load(Path(plan))
-    folder = judging.room_for(loaded.out(str(out) if out else None, loaded.plan.out), loaded.where("out"))
+    folder = judging.room_for(loaded.out(out), loaded.where("out"))
     try:
         ready = judging.prepare(loaded)
         judging.check_writable(folder)

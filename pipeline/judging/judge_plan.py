@@ -10,8 +10,8 @@ from pydantic import Field
 from gristmill.classifiers.judge import Judge, KindSettings, kind_class, kind_settings
 from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.common.settings import Settings
-from gristmill.pipeline.judging import plans
-from gristmill.pipeline.judging.plans import LoadedPlan, Paths, Word, Words
+from gristmill.pipeline.recipe import plans
+from gristmill.pipeline.recipe.plans import LoadedPlan, Paths, Word, Words
 from gristmill.stages.judge.llm_score import LlmScore
 from gristmill.stages.one_of import OneOf, name_of
 

@@ -22,8 +22,8 @@ from gristmill.classifiers.card import UNKNOWN, Head, Json
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.judging.judge_plan import Iterate, JudgePlan, Labelled, Source, TrainingSet
-from gristmill.pipeline.judging.plans import LoadedPlan
 from gristmill.pipeline.judging.tables import LABELLED_BY, column_names, files_of, noted_in, table_of, with_texts
+from gristmill.pipeline.recipe.plans import LoadedPlan
 from gristmill.stages.text.language import Language
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from gristmill.mixing.weights.utility import Utilities
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.judging.plans import Where, in_words
 from gristmill.pipeline.judging.tables import PACKED, PLAIN, SUFFIXES, column_names, files_of, pieces_of, with_texts
+from gristmill.pipeline.recipe.plans import Where, in_words
 from gristmill.stages.blend.groups import NO_VALUE
 from gristmill.stages.inputs import InputFile
 

@@ -22,7 +22,7 @@ from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.judging import lessons
 from gristmill.pipeline.judging.judge_plan import Distil, Iterate, JudgePlan, Verify, checked
 from gristmill.pipeline.judging.lessons import BAD, GOOD, LABEL, TEXT, Lesson, Loaded
-from gristmill.pipeline.judging.plans import of_options
+from gristmill.pipeline.recipe.plans import of_options
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.judge.judge import card_at
 from gristmill.stages.stage import CannotRun
