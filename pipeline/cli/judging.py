@@ -102,7 +102,8 @@ def judge(
     texts: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Parquet, JSON lines, CSV or text files; none: one text from standard input", show_default=False
+            help="Parquet, JSON lines, CSV or text files; none: the text from standard input, else the judge's card",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[
@@ -130,17 +131,17 @@ def judge(
         raise RecipeError(judge_error(folder, error)) from error
     try:
         if not texts:
-            if sys.stdin.isatty():
-                console(stderr=True).print("a text from standard input, ended by Ctrl-D:")
-            one = sys.stdin.buffer.read().decode("utf-8", "replace")
+            one = "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
             if not one.strip():
-                raise RecipeError(
-                    "standard input holds no text; name files, or give a text: echo 'A text.' | gristmill judge FOLDER"
-                )
+                if as_json:
+                    print(json.dumps(loaded.card.as_json()))
+                else:
+                    show_judge.show_card(console(), loaded.card)
+                return
             found = show_judge.of_one_text(loaded, one, explain)
         else:
+            from gristmill.pipeline.inputs.columns import files_of
             from gristmill.pipeline.judging.scoring import score_files
-            from gristmill.pipeline.judging.tables import files_of
 
             files = files_of(texts, "texts")
             with counting("texts scored") as seen:
@@ -193,6 +194,7 @@ def medu(
     from gristmill.classifiers.llm.model import LanguageModelError
     from gristmill.pipeline.errors import RunFailed
     from gristmill.pipeline.judging import medu as medu_files, medu_plan
+    from gristmill.pipeline.judging.asking import Watched
     from gristmill.pipeline.judging.show_medu import foreseen, show_findings
     from gristmill.pipeline.recipe.plans import of_options
 
@@ -219,7 +221,7 @@ def medu(
     screen.print(f"documents: {len(documents):,}, sources: {len(sources):,}, tasks: {len(tasks):,}", soft_wrap=True)
     try:
         with counting("answers") as seen:
-            watched = medu_files.Watched(wanted.model.opened(wanted.model.tensor_parallel), seen)
+            watched = Watched(wanted.model.opened(wanted.model.tensor_parallel), seen)
             findings = medu_files.find(watched, tasks, documents, asked, folder / "answers", wanted.seed)
     except (LanguageModelError, ValueError) as error:
         raise RunFailed(str(error)) from error

@@ -146,7 +146,7 @@ class JudgePlan(Settings):
         Words,
         Field(
             description="columns whose values are held out as a whole (URLs by host); of several the first that a row"
-            " has. url unless given"
+            " has. url and work unless given"
         ),
     ] = ()
     head: Annotated[

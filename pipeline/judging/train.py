@@ -107,6 +107,8 @@ def train(ready: Ready, log: Log) -> Judge:
     plan = ready.plan
     for label, count in ready.lesson.facts.get("left_out", {}).items():
         log(f"left out: {count:,} texts of the label {label!r}, which are too few to learn from (`fewest`)")
+    for warning in ready.lesson.warnings:
+        log(f"warning: {warning}")
     if plan.distil is not None:
         ready = _with_scores(ready, plan.distil, log)
     first, unseen = _of_seed(ready, plan.seed, log)
@@ -249,7 +251,8 @@ def _distilling(loaded: Loaded, wanted: Distil) -> Ready:
     _check_head(loaded, head)
     if wanted.scores:
         texts = texts.append_column(SCORES, _numbers(table[wanted.scores], where("distil", "scores")))
-    return Ready(loaded, Lesson(texts, head, grouped), teaching=recipe)
+    warnings = lessons.straddling(loaded, texts, wanted.files)
+    return Ready(loaded, Lesson(texts, head, grouped, warnings=warnings), teaching=recipe)
 
 
 def _with_scores(ready: Ready, wanted: Distil, log: Log) -> Ready:

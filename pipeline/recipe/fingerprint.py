@@ -81,7 +81,12 @@ ENGINE: dict[str, tuple[str, ...]] = {
         "gristmill.pipeline.store.partitions",
     ),
     "training": ("gristmill.pipeline.ablate.feeding", *_ABLATION),
-    "measuring": ("gristmill.pipeline.ablate.evaluation", "gristmill.pipeline.judging.tables", *_ABLATION),
+    "measuring": (
+        "gristmill.pipeline.ablate.evaluation",
+        "gristmill.pipeline.inputs.columns",
+        "gristmill.stages.read.columns",
+        *_ABLATION,
+    ),
 }
 
 

@@ -89,7 +89,7 @@ def load(path: Path, kind: type[P], example: str) -> LoadedPlan[P]:
 def of_options(facts: Mapping[str, Any], kind: type[P]) -> LoadedPlan[P]:
     """The same from a mapping; paths are relative to the current folder."""
     source = SettingsSource()
-    given: dict[str | int, Any] = dict(facts)
+    given: dict[str | int, Any] = {str(name): value for name, value in facts.items()}
     return LoadedPlan(source.settings(kind, given, ()), source)
 
 

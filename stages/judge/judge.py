@@ -121,6 +121,15 @@ class KeepWhere(Rule):
     signal: Annotated[str, Field(description="its name")]
     at_least: Annotated[float | None, Field(description="the lowest that is kept")] = None
     at_most: Annotated[float | None, Field(description="the highest that is kept")] = None
+    alarm_above: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="share of a source that may go without an alarm; more, where the cut is meant to take more",
+            json_schema_extra={"placement": True},
+        ),
+    ] = 0.5
 
     @model_validator(mode="after")
     def _has_an_end(self) -> Self:
@@ -136,6 +145,10 @@ class KeepWhere(Rule):
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.signal,)
+
+    @property
+    def expect_drops(self) -> float:  # type: ignore[override]
+        return self.alarm_above
 
     @property
     def limits(self) -> tuple[Limit, ...]:  # type: ignore[override]
