@@ -25,14 +25,14 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import gristmill
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.pipeline import errors
 from gristmill.pipeline.ablate.plan import AblationPlan
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import RecipeHead
 from gristmill.pipeline.train.plan import TrainPlan
-from gristmill.stages.one_of import OneOf, choices_in, kinds_in
-from gristmill.stages.paths import RecipePath
+from gristmill.stages.one_of import OneOf, choices_in
 from gristmill.stages.stage import Annotate, Global, Reader, Rewrite, Rule, Sink, Stage
 from gristmill.trainer.run.settings import OPTIMIZERS, Training
 
@@ -112,7 +112,7 @@ def type_in_words(kind: Any) -> str:
     if get_origin(kind) is Annotated:
         inner, *marks = get_args(kind)
         choice = next((mark for mark in marks if isinstance(mark, OneOf)), None)
-        return f"a {choice.noun}: " + ", ".join(f"`{n}`" for n in kinds_in(inner)) if choice else type_in_words(inner)
+        return f"a {choice.noun}: " + ", ".join(f"`{n}`" for n in choice.of(inner)) if choice else type_in_words(inner)
     if isinstance(kind, typing.TypeAliasType) if hasattr(typing, "TypeAliasType") else False:
         return type_in_words(kind.__value__)
     origin, inside = get_origin(kind), get_args(kind)

@@ -63,7 +63,7 @@ def ablate(
     loaded = load(plan)
     if only is not None:
         one_arm(loaded, only)  # says so if there is no such arm
-    folder, crew = loaded.out(str(out) if out else None).resolve(), crew_of(workers, scheduler)
+    folder, crew = Path(loaded.out(out)).resolve(), crew_of(workers, scheduler)
     screen = console(stderr=True)
     if dry_run:
         from gristmill.pipeline.ablate.estimate import flops_of_all, foreseen, speed_of

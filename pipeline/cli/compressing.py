@@ -53,9 +53,9 @@ def compress_judge(
     one_of("--device", device, DEVICES)
 
     from gristmill.classifiers.card import JudgeError
+    from gristmill.kernels.common.device import on_device
     from gristmill.pipeline.judging.compress import compressed
     from gristmill.pipeline.judging.train import room_for
-    from gristmill.stages.device import on_device
 
     where, screen = room_for(out), console(stderr=True)
     settings: dict[str, Any] = {

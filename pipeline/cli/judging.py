@@ -67,9 +67,9 @@ def train_judge(
 
     from gristmill.classifiers.card import JudgeError
     from gristmill.pipeline.judging import judge_plan, train as judging
-    from gristmill.pipeline.judging.plans import of_options
     from gristmill.pipeline.judging.show_judge import show_figures
     from gristmill.pipeline.judging.show_training import foreseen
+    from gristmill.pipeline.recipe.plans import of_options
 
     if path is not None:
         loaded = judge_plan.load(path)
@@ -77,7 +77,7 @@ def train_judge(
         facts = old_options.judge_facts(given)
         loaded = judge_plan.checked(of_options(facts, judge_plan.JudgePlan))
         old_options.advise("train-judge", facts)
-    folder = judging.room_for(loaded.out(out, loaded.plan.out), loaded.where("out") if not out else "--out")
+    folder = judging.room_for(loaded.out(out), loaded.where("out") if not out else "--out")
     screen = console(stderr=True)
     try:
         ready = judging.prepare(loaded)
@@ -102,7 +102,8 @@ def judge(
     texts: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Parquet, JSON lines, CSV or text files; none: one text from standard input", show_default=False
+            help="Parquet, JSON lines, CSV or text files; none: the text from standard input, else the judge's card",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[
@@ -130,17 +131,17 @@ def judge(
         raise RecipeError(judge_error(folder, error)) from error
     try:
         if not texts:
-            if sys.stdin.isatty():
-                console(stderr=True).print("a text from standard input, ended by Ctrl-D:")
-            one = sys.stdin.buffer.read().decode("utf-8", "replace")
+            one = "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
             if not one.strip():
-                raise RecipeError(
-                    "standard input holds no text; name files, or give a text: echo 'A text.' | gristmill judge FOLDER"
-                )
+                if as_json:
+                    print(json.dumps(loaded.card.as_json()))
+                else:
+                    show_judge.show_card(console(), loaded.card)
+                return
             found = show_judge.of_one_text(loaded, one, explain)
         else:
+            from gristmill.pipeline.inputs.columns import files_of
             from gristmill.pipeline.judging.scoring import score_files
-            from gristmill.pipeline.judging.tables import files_of
 
             files = files_of(texts, "texts")
             with counting("texts scored") as seen:
@@ -193,8 +194,9 @@ def medu(
     from gristmill.classifiers.llm.model import LanguageModelError
     from gristmill.pipeline.errors import RunFailed
     from gristmill.pipeline.judging import medu as medu_files, medu_plan
-    from gristmill.pipeline.judging.plans import of_options
+    from gristmill.pipeline.judging.asking import Watched
     from gristmill.pipeline.judging.show_medu import foreseen, show_findings
+    from gristmill.pipeline.recipe.plans import of_options
 
     if path is not None:
         loaded = medu_plan.load(path)
@@ -203,7 +205,7 @@ def medu(
         loaded = medu_plan.checked(of_options(facts, medu_plan.MeduPlan))
         old_options.advise("medu", facts)
     wanted = loaded.plan
-    folder = Path(loaded.out(out, wanted.out))
+    folder = Path(loaded.out(out))
     prices = Prices(wanted.prices.prompt, wanted.prices.answer) if wanted.prices else None
     tasks = medu_files.development_sets(wanted.tasks, loaded.where)
     sampling = medu_files.Sampling(wanted.by, wanted.text, wanted.most, wanted.cut, wanted.seed)
@@ -219,7 +221,7 @@ def medu(
     screen.print(f"documents: {len(documents):,}, sources: {len(sources):,}, tasks: {len(tasks):,}", soft_wrap=True)
     try:
         with counting("answers") as seen:
-            watched = medu_files.Watched(wanted.model.opened(wanted.model.tensor_parallel), seen)
+            watched = Watched(wanted.model.opened(wanted.model.tensor_parallel), seen)
             findings = medu_files.find(watched, tasks, documents, asked, folder / "answers", wanted.seed)
     except (LanguageModelError, ValueError) as error:
         raise RunFailed(str(error)) from error
@@ -237,15 +239,14 @@ def one_of(option: str, given: str, known: tuple[str, ...]) -> None:
 
 
 def device_for(folder: str, device: str) -> str:
-    """Torch is asked for a GPU only where the judge is neural."""
-    from gristmill.stages.device import on_device
-    from gristmill.stages.judge.judge import kind_of
+    """Torch is asked for a GPU only where the judge takes one."""
+    from gristmill.kernels.common.device import on_device
+    from gristmill.stages.judge.judge import takes_a_gpu
 
     try:
-        neural = kind_of(folder) == "neural"
+        return on_device(device) if takes_a_gpu(folder) else "cpu"
     except (KeyError, TypeError, ValueError):  # whoever loads it says what is wrong
         return "cpu"
-    return on_device(device) if neural else "cpu"
 
 
 def judge_error(folder: str, error: Exception) -> str:

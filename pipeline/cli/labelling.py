@@ -73,10 +73,10 @@ def label(
     from gristmill.classifiers.llm.account import Prices
     from gristmill.classifiers.llm.model import LanguageModelError
     from gristmill.classifiers.rating.taxonomy import ByTaxonomy, TaxonomyError, taxonomy_of
+    from gristmill.pipeline.inputs.columns import files_of
     from gristmill.pipeline.judging import labelling
-    from gristmill.pipeline.judging.medu import Watched
+    from gristmill.pipeline.judging.asking import Watched
     from gristmill.pipeline.judging.show_judge import show_labels
-    from gristmill.pipeline.judging.tables import files_of
     from gristmill.stages.judge.back_end import BackEnd
 
     try:

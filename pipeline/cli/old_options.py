@@ -147,6 +147,6 @@ def named_in(argument: str) -> tuple[str, str]:
 
 def _tasks_at(path: str) -> list[tuple[str, str]]:
     """Files of tasks, each named by its file."""
-    from gristmill.pipeline.judging.tables import files_of
+    from gristmill.pipeline.inputs.columns import files_of
 
     return [(Path(file.path).name.split(".")[0], file.address) for file in files_of([path], "--task")]

@@ -42,7 +42,6 @@ def predictive(
 ) -> None:
     """Train a judge on the documents on which better models have lower losses."""
     one_of("--estimator", estimator, ESTIMATORS)
-    one_of("--kind", kind, ("fasttext", "linear"))
 
     from gristmill.classifiers.card import JudgeError
     from gristmill.pipeline.judging import predictive as work, train as judging

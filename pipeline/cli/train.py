@@ -57,7 +57,7 @@ def train(
     count = int(os.environ["WORLD_SIZE"]) if under_torchrun else ranks or max(1, gpus)
     if gpus and not under_torchrun and count > gpus:
         raise RecipeError(f"--ranks {count}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, one for each rank")
-    folder = loaded.out(out).resolve()
+    folder = Path(loaded.out(out)).resolve()
     ready = work.prepare(loaded, gpus > 0, count, dry_run)
     if dry_run:
         console().print(foreseen(ready))

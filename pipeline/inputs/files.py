@@ -24,6 +24,7 @@ import xxhash
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+from gristmill.kernels.common.paths import located
 from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RecipeError, RunFailed, of_storage, refusal
 from gristmill.pipeline.formatting import one_line
@@ -36,7 +37,6 @@ from gristmill.pipeline.store.storage import Store, file_system, hash_of_stream,
 from gristmill.stages.contract import kind_of
 from gristmill.stages.documents import Origin
 from gristmill.stages.inputs import Copies, InputFile, InputFiles
-from gristmill.stages.paths import located
 from gristmill.stages.stage import Reader
 
 if TYPE_CHECKING:

@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 import gristmill.stages as stages
 from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.kernels.common.files import write_whole
+from gristmill.kernels.common.paths import CONTENTS
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.store.storage import digest
-from gristmill.stages.paths import CONTENTS
 from gristmill.stages.stage import Reader, Stage
 
 PRODUCT = "gristmill"
@@ -81,7 +81,12 @@ ENGINE: dict[str, tuple[str, ...]] = {
         "gristmill.pipeline.store.partitions",
     ),
     "training": ("gristmill.pipeline.ablate.feeding", *_ABLATION),
-    "measuring": ("gristmill.pipeline.ablate.evaluation", "gristmill.pipeline.judging.tables", *_ABLATION),
+    "measuring": (
+        "gristmill.pipeline.ablate.evaluation",
+        "gristmill.pipeline.inputs.columns",
+        "gristmill.stages.read.columns",
+        *_ABLATION,
+    ),
 }
 
 

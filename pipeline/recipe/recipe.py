@@ -333,7 +333,7 @@ class _Reader(YamlFile):
             for name, settings in by_name.items():
                 for sources in self.noted(self.source, name, settings):
                     yield from sources
-        elif "sources" in data or not self.complaints:  # else it may be what was misspelt
+        elif "sources" in data or not self.found:  # else it may be what was misspelt
             given = "" if not by_name else f", not {quoted(by_name)}"
             self.complain(
                 ("sources",),
@@ -349,14 +349,14 @@ class _Reader(YamlFile):
             + [(x.called, x.line) for x in steps]
         ):
             if name in seen:
-                self.complaints.append(
+                self.found.append(
                     f"{self.path}:{line}: {name} is the name of something on line {seen[name]} already; "
                     f"give one of them a name of its own (`name: other_{name}`)"
                 )
             seen.setdefault(name, line)
         for step in (*steps, *(x for s in sources for x in s.steps)):
             if isinstance(step.stage, Sink) and step.called in FOLDERS:
-                self.complaints.append(
+                self.found.append(
                     f"{self.path}:{step.line}: {step.called} is a folder that each run has for itself; "
                     "give another `name`"
                 )

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gristmill.kernels.common.paths import located
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Recipe, Step
@@ -27,7 +28,6 @@ from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import EarlierRun, FileRef, SavedIndex, StoredRows
 from gristmill.pipeline.store.serialize import plain, read_as
 from gristmill.pipeline.store.storage import Store, digest, json_bytes, open_checked
-from gristmill.stages.paths import located
 from gristmill.stages.stage import Global
 
 LEDGER = "journal/indexes.json"  # folders of saved rows, as seen from the run's folder

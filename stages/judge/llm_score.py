@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from gristmill.kernels.common.paths import PathRole, RecipePath
 from gristmill.kernels.common.settings import PLACEMENT
 from gristmill.stages.contract import signals_of
 from gristmill.stages.figures import Block, FactList, Report, StageFigures
 from gristmill.stages.judge.back_end import BackEnd
 from gristmill.stages.judge.cost import Cost, doubts
 from gristmill.stages.judge.figures import score_figures
-from gristmill.stages.paths import PathRole, RecipePath
 from gristmill.stages.stage import Annotate, Applied, CannotRun, Verdict, with_columns
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Array, Hashes, Offsets
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.duplicates.minhash import bands_for
 from gristmill.kernels.words.tokens import shingle_sets
 from gristmill.stages.others.signatures import (
@@ -28,7 +29,6 @@ from gristmill.stages.others.signatures import (
     of_lean_minhashes,
     signatures_of,
 )
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import CannotRun, Rule, Signals, Verdict
 
 LEAN = "lean_minhash"  # the column of signatures

@@ -44,7 +44,8 @@ from gristmill.classifiers.neural.error_compensation import (
     nearest_codes,
 )
 from gristmill.classifiers.neural.fast_linear import rounded_maps
-from gristmill.classifiers.neural.judge import Network, NeuralJudge, neural_judge, preprocessing_of
+from gristmill.classifiers.neural.judge import NeuralJudge, neural_judge, preprocessing_of
+from gristmill.classifiers.neural.network import Network
 from gristmill.classifiers.neural.training import NeuralRecipe, tokenised
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.mixing.weights.spearman import spearman

@@ -636,7 +636,12 @@ RULES = [
     ),
     Subject(
         "KeepWhere",
-        {"signal": to("worse"), "at_least": to(0.9), "at_most": to(0.45)},
+        {
+            "signal": to("worse"),
+            "at_least": to(0.9),
+            "at_most": to(0.45),
+            "alarm_above": Elsewhere("tests/stages/judge/test_keep_where.py::test_the_alarm_says_who_expects_what"),
+        },
         given=signals(good=0.5, worse=0.2),
         base={"signal": "good", "at_least": 0.4},
     ),

@@ -234,11 +234,11 @@ def test_a_neural_judge_on_an_encoder_of_yours(tmp_path: Path) -> None:
         (["t.jsonl", "--label", "url"], "which labels are good? Name them as `good`"),
         (["t.jsonl", "--good", "good"], "is 'good' a label of the table? --good-label good"),
         (["--good", "t.jsonl"], "`good` and `bad` are given together"),
-        (["t.jsonl", "--preset", "dclm"], "kind.linear.preset: there is no such setting here"),
-        (["t.jsonl", "--threads", "2"], "kind.linear.threads: there is no such setting here"),
-        (["t.jsonl", "--epochs", "2"], "kind.linear.epochs: there is no such setting here"),
-        (["t.jsonl", "--most-bytes", "9"], "kind.linear.most_bytes: there is no such setting here"),
-        (["t.jsonl", "--kind", "fasttext", "--tokens", "256"], "kind.fasttext.tokens: there is no such setting here"),
+        (["t.jsonl", "--preset", "dclm"], "kind.linear.preset: no such field"),
+        (["t.jsonl", "--threads", "2"], "kind.linear.threads: no such field"),
+        (["t.jsonl", "--epochs", "2"], "kind.linear.epochs: no such field"),
+        (["t.jsonl", "--most-bytes", "9"], "kind.linear.most_bytes: no such field"),
+        (["t.jsonl", "--kind", "fasttext", "--tokens", "256"], "kind.fasttext.tokens: no such field"),
         (["t.jsonl", "--kind", "fasttext", "--preset", "x"], "kind.fasttext.preset: Input should be 'dclm'"),
         (["t.jsonl", "--head", "Big Head"], "a name is lower-case letters"),
         (["t.jsonl", "--out", "full"], "already and not empty"),
@@ -311,7 +311,8 @@ def test_scores_are_those_of_the_judge_in_order_whatever_the_files(trained: Path
 def test_one_text_from_standard_input_with_its_words(trained: Path) -> None:
     shown = ask("judge", trained, "--explain", given="because theory explains light. buy cart").stdout
     assert "raised by" in shown and "lowered by" in shown and "because" in shown and "cart" in shown
-    assert "standard input holds no text" in fails("judge", trained, given=" ")
+    assert "a linear judge, made with scikit-learn" in ask("judge", trained, given=" ").stdout
+    assert json.loads(ask("judge", trained, "--json", given="").stdout)["kind"] == "linear"
 
 
 def test_crawled_text_cannot_steer_the_terminal(trained: Path, tmp_path: Path) -> None:
@@ -327,7 +328,7 @@ def test_what_is_wrong_with_a_judge_is_said(trained: Path, tmp_path: Path) -> No
     assert "no folder of a judge" in fails("judge", tmp_path / "none", text)
     assert "no such file" in fails("judge", trained, tmp_path / "none.parquet")
     as_lines(tmp_path / "t.jsonl", [{"body": "x"}])
-    assert "no column 'text'. There are: body. --text names it" in fails(
+    assert "--text: t.jsonl: no column 'text'. There are: body" in fails(
         "judge", trained, tmp_path / "t.jsonl", "--out", tmp_path / "s.parquet"
     )
     assert "no folder" in fails("judge", trained, text, "--out", tmp_path / "deep/s.parquet")
@@ -623,3 +624,32 @@ def test_a_large_run_is_looked_at_in_part_with_every_source(monkeypatch: pytest.
 def test_a_signal_of_one_value_or_none_has_a_report() -> None:
     assert scores._range(pa.array([3.0, 3.0]).to_numpy()) == (2.5, 3.5)
     assert scores._range(pa.array([0.0, 1.0]).to_numpy()) == (0.0, 1.0)
+
+
+def test_rows_without_an_address_are_held_out_by_work_or_a_column_that_looks_like_a_group_is_named(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        {"text": text, "label": label, "book": f"{label} {i // 6}", "id": f"{label} {i}"}
+        for label, words in (("good", GOOD), ("bad", BAD))
+        for i, text in enumerate(texts_of(words, 60, 5))
+    ]
+    plan = {"kind": "linear", "hold_out": 0.3, "out": "j"}
+
+    def told(name: str, rows: list[dict[str, Any]], **changes: Any) -> Result:
+        as_table(tmp_path / f"{name}.parquet", rows)
+        facts = plan | {"labelled": {"files": f"{name}.parquet", "good": "good"}, "out": name} | changes
+        result = ask("train-judge", save(tmp_path / f"{name}.yaml", json.dumps(facts)))
+        assert result.exit_code == 0, result.exception
+        return result
+
+    warned = told("alone", rows)
+    assert "120 of 120 texts have no url or work" in warned.stderr and "the column 'book' looks like" in warned.stderr
+    assert "AUC of length alone" in warned.stdout
+    assert "warning" not in told("named", rows, group="book").stderr
+    by_work = told("works", [{"work": row["book"], **row} for row in rows])
+    assert "warning" not in by_work.stderr and "held out whole by the host or value of work" in by_work.stdout
+    metrics = load_judge(tmp_path / "works").card.metrics["quality"]
+    assert 0.5 <= metrics["auc_of_length"] <= 1
+    modes = {path.stat().st_mode for path in (tmp_path / "works").iterdir()}
+    assert modes == {(tmp_path / "works.yaml").stat().st_mode}

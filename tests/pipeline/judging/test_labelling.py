@@ -132,8 +132,8 @@ def test_answers_that_cannot_be_read_stop_it(texts: Path, tmp_path: Path) -> Non
 
 
 def test_the_same_texts_are_drawn_from_files_in_any_order(texts: Path, tmp_path: Path) -> None:
+    from gristmill.pipeline.inputs.columns import files_of
     from gristmill.pipeline.judging.labelling import draw
-    from gristmill.pipeline.judging.tables import files_of
 
     table = pq.read_table(texts)
     for name, rows in (("b", table[:70]), ("a", table[70:])):
@@ -190,4 +190,6 @@ def test_what_the_command_refuses(texts: Path, tmp_path: Path) -> None:
     assert "--twice, which is 0" in fails(
         "label", texts, "--taxonomy", "topic", *words, "--twice", 0, "--second-model", "n"
     )
-    assert "--text names it" in fails("label", texts, "--taxonomy", "topic", *words, "--text", "txt")
+    assert "--text: in.parquet: no column 'txt'; did you mean text?" in fails(
+        "label", texts, "--taxonomy", "topic", *words, "--text", "txt"
+    )

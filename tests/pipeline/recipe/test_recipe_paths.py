@@ -16,13 +16,13 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from gristmill.kernels.common.paths import PathRole
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.files import find_files
 from gristmill.pipeline.recipe import fingerprint, recipe as recipes, registry
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.shuffle.saved_index import saved_at
 from gristmill.stages.one_of import choices_in
-from gristmill.stages.paths import PathRole
 from gristmill.stages.stage import Stage
 from gristmill.stages.tokens.training import SPECIALS, trained
 from tests.pipeline.runs import go, lines, save, sentences
@@ -322,7 +322,7 @@ def test_a_users_stage_may_name_files_too(tmp_path: Path, monkeypatch: pytest.Mo
     """By the type of a setting, alone or in a list."""
     save(
         tmp_path / "mine.py",
-        "from gristmill.stages.paths import RecipePath\nfrom gristmill.stages.stage import Rule, Verdict\n\nclass Mine(Rule):\n    words: RecipePath\n    more: list[RecipePath]\n"
+        "from gristmill.kernels.common.paths import RecipePath\nfrom gristmill.stages.stage import Rule, Verdict\n\nclass Mine(Rule):\n    words: RecipePath\n    more: list[RecipePath]\n"
         "    def verdict(self, signals):\n        return Verdict.keep(len(signals))\n",
     )
     put(tmp_path / "a.txt", "1")
