@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gristmill.pipeline.cli.command import TRAIN, Command
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, escape
 
@@ -19,7 +20,9 @@ def ablate(
     plan: Annotated[
         Path,
         typer.Argument(
-            help="the plan, a YAML file; or the folder of an ablation, to show it", show_default=False, readable=False
+            help="the plan, a YAML file; or the folder of an ablation, to show it",
+            show_default=False,
+            readable=False,
         ),
     ],
     out: Annotated[
@@ -145,3 +148,11 @@ def _record_of(folder: Path) -> AblationRecord:
     except ValueError as error:
         raise RunFailed(f"{folder}/ablation.json: not JSON ({error})") from error
     return record
+
+
+COMMAND = Command(
+    ablate,
+    TRAIN,
+    "train arms and a control, and say which data to adopt",
+    ("ablate candidates.yaml --dry-run", "ablate candidates.yaml"),
+)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gristmill.pipeline.cli.command import RUN, Command
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
@@ -180,3 +181,11 @@ def in_words(found: Forecast) -> list[tuple[str, str]]:
 
 def _number(count: int, what: str) -> str:
     return f"{count:,} {what}s are" if count != 1 else f"one {what} is"
+
+
+COMMAND = Command(
+    estimate,
+    RUN,
+    "time, cost, memory and disk of the whole input",
+    ("run recipe.yaml --sample 1%", "estimate recipe.yaml --workers 64 --memory 4GB --core-hour 0.04"),
+)

@@ -11,13 +11,15 @@ from typing import Annotated
 
 import typer
 
+from gristmill.pipeline.cli.command import LOOK, Command
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, escape
 
 
 def explore(
     out: Annotated[
-        str, typer.Argument(help="the output folder of a run: finished, running or failed", show_default=False)
+        str,
+        typer.Argument(help="the output folder of a run: finished, running or failed", show_default=False),
     ],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port")] = 0,
     host: Annotated[
@@ -83,3 +85,6 @@ def opened(address: str) -> None:
 
 def interrupted(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+COMMAND = Command(explore, LOOK, "search and read documents in a browser", ("explore out/mine",))

@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from gristmill.pipeline.cli.ablate import needs_packages
+from gristmill.pipeline.cli.command import TRAIN, Command
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.pipeline.formatting import as_bytes, as_seconds
 from gristmill.pipeline.screen import console, escape
@@ -168,3 +169,11 @@ def _lines(ready: Ready, as_json: bool) -> Lines:
             screen.print(f"update {line['step']:,} of {updates:,}  {said}", soft_wrap=True)
 
     return told
+
+
+COMMAND = Command(
+    train,
+    TRAIN,
+    "train a decoder on token shards",
+    ("train plan.yaml --dry-run", "train plan.yaml"),
+)

@@ -1,4 +1,4 @@
-"""Plans of `train-judge` and `medu`: YAML to checked settings. Errors name file, line, field and a likely spelling."""
+"""Plans of `judge train` and `judge rate`: YAML to checked settings. Errors name file, line, field, likely spelling."""
 
 from __future__ import annotations
 

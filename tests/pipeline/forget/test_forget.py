@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from gristmill.pipeline.cli.upkeep import check_files
+from gristmill.pipeline.cli.maintain_verify import check_files
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.forget.receipt import in_words

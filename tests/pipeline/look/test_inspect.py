@@ -144,7 +144,9 @@ def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path,
         text=True,
     )
     assert (
-        said.returncode == 1 and "gristmill clean --partitions" in said.stderr and "documents.parquet" in said.stderr
+        said.returncode == 1
+        and "gristmill maintain clean --partitions" in said.stderr
+        and "documents.parquet" in said.stderr
     ), said.stderr
 
 
@@ -305,13 +307,13 @@ def test_json_that_nests_without_end_is_said_to_be_torn(tmp_path: Path) -> None:
 def test_clean_names_what_it_would_remove_and_what_then_no_longer_works(tmp_path: Path) -> None:
     folder = make(tmp_path / "out")
     there = {path for path in folder.rglob("*") if path.is_file()}
-    said = CliRunner().invoke(app, ["clean", str(folder), "--partitions", "--rejects", "--dry-run"])
+    said = CliRunner().invoke(app, ["maintain", "clean", str(folder), "--partitions", "--rejects", "--dry-run"])
     assert said.exit_code == 0 and {path for path in folder.rglob("*") if path.is_file()} <= there | {folder / ".lock"}
     assert "partitions/extract: 9 files, " in said.output and "stages/extract/rejects: 1 file, " in said.output, (
         said.output
     )
     assert "would remove" in said.output and "`tune` does not work" in said.output
-    assert "`tune` does not work" not in CliRunner().invoke(app, ["clean", str(folder)]).output
+    assert "`tune` does not work" not in CliRunner().invoke(app, ["maintain", "clean", str(folder)]).output
 
 
 def test_a_share_is_all_although_its_parts_do_not_add_up_to_the_last_digit() -> None:

@@ -1,4 +1,4 @@
-"""The command that makes a neural judge smaller and faster."""
+"""`gristmill judge compress`: make a neural judge smaller and faster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gristmill.pipeline.cli.judging import DEVICES, AsJson, TextColumn, judge_error, one_of
+from gristmill.pipeline.cli.command import JUDGES, Command
+from gristmill.pipeline.cli.judge_score import DEVICES, judge_error
+from gristmill.pipeline.cli.options import AsJson, TextColumn, one_of
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
@@ -15,12 +17,13 @@ WEIGHTS = ("float32", "int8", "int4")
 DROP_BY = ("loss", "similarity")
 
 
-def compress_judge(
+def compress(
     folder: Annotated[str, typer.Argument(help="a neural judge's folder", show_default=False)],
     texts: Annotated[
         list[str],
         typer.Argument(
-            help="texts like those it will score, without labels: Parquet, JSON lines or CSV", show_default=False
+            help="texts like those it will score, without labels: Parquet, JSON lines or CSV",
+            show_default=False,
         ),
     ],
     out: Annotated[str, typer.Option("--out", help="a new folder for the compressed judge")],
@@ -86,3 +89,11 @@ def compress_judge(
 
 def as_figure(value: float | None) -> str:
     return "unknown (all scores are equal)" if value is None else f"{value:.4f}"
+
+
+COMMAND = Command(
+    compress,
+    JUDGES,
+    "a neural judge in fewer bits or layers",
+    ("judge compress judges/grade pages.parquet --out judges/small",),
+)
