@@ -30,8 +30,8 @@ COMMANDS = (
     "maintain clean", "maintain verify", "maintain warm", "maintain schema",
 )  # fmt: skip
 GROUPS = {
-    "judge": (JUDGES, "train judges, score and label texts, rate sources"),
-    "maintain": (UPKEEP, "clean and verify a run, compile kernels, JSON schemas"),
+    "judge": (JUDGES, "Train judges, score and label texts, rate sources."),
+    "maintain": (UPKEEP, "Clean and verify a run, compile kernels, print JSON schemas."),
 }
 # What these words once were: answered with the new ones, and not run.
 OLD_NAMES = {
@@ -97,13 +97,11 @@ def program(paths: Sequence[str] = COMMANDS) -> typer.Typer:
         (groups[group] if group else made).command(
             name,
             cls=Page,
-            short_help=command.short,
             epilog="\n".join(f"gristmill {example}" for example in command.examples),
             rich_help_panel=command.panel,
         )(command.run)
     for name, (panel, about) in GROUPS.items():
-        described = f"{about[0].upper()}{about[1:]}."
-        made.add_typer(groups[name], name=name, cls=Group, help=described, short_help=about, rich_help_panel=panel)
+        made.add_typer(groups[name], name=name, cls=Group, help=about, rich_help_panel=panel)
     return made
 
 

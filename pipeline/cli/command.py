@@ -17,9 +17,8 @@ START, RUN, LOOK, HAND_ON, JUDGES, TRAIN, UPKEEP = PANELS = (
 class Command:
     """Registration of a command: `COMMAND` at the end of its module."""
 
-    run: Callable[..., None]
+    run: Callable[..., None]  # the first line of its docstring stands in lists of commands, and fits in 80 columns
     panel: str
-    short: str  # its line in lists of commands, which fits in 80 columns
     examples: tuple[str, ...]  # without `gristmill` before them
 
 
@@ -51,7 +50,7 @@ class Group(typer.core.TyperGroup):
         width = max(map(len, self.commands))
         shown: dict[str, Any] = {name: self.commands[name] for name in self.list_commands(ctx)}
         for panel in PANELS:
-            rows = [(name, each.short_help) for name, each in shown.items() if each.rich_help_panel == panel]
+            rows = [(n, each.get_short_help_str(80)) for n, each in shown.items() if each.rich_help_panel == panel]
             if rows:
                 with formatter.section(panel):
                     formatter.write_dl([(name.ljust(width), about) for name, about in rows])

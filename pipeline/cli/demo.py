@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gristmill.pipeline.cli.command import START, Command
+from gristmill.pipeline.cli.options import Workers
 from gristmill.pipeline.cli.report import address
 from gristmill.pipeline.errors import GristmillError
 from gristmill.pipeline.screen import console, escape
@@ -23,11 +24,9 @@ NEXT = (
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="output folder of the demo")] = Path("demo"),
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="worker processes; default: one per core")
-    ] = None,
+    workers: Workers = None,
 ) -> None:
-    """Generate a small crawl with known answers, run everything on it offline, and check the result."""
+    """Make a small crawl with known answers, run it and check the result."""
     from gristmill.kernels.base import portable
 
     compiled = portable.choose()  # before anything imports numba
@@ -74,9 +73,4 @@ def demo(
         show.print(f"  {escape(command)}\n    [dim]{about}[/dim]", soft_wrap=True)
 
 
-COMMAND = Command(
-    demo,
-    START,
-    "make a small crawl with a known truth, run and check it",
-    ("demo", "demo --out /tmp/demo"),
-)
+COMMAND = Command(demo, START, ("demo", "demo --out /tmp/demo"))

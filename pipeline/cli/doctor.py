@@ -43,7 +43,7 @@ BESIDE = {"datatrove": ("spacy", "tldextract", "fasteners", "ahocorasick", "ftfy
 
 
 def doctor() -> None:
-    """Show what this machine can run."""
+    """Show what this machine can run, and what to do next."""
     show = console()
     show.print(examine())
     for step in next_steps(Path()):
@@ -126,4 +126,4 @@ def is_recipe(path: Path) -> bool:
     return isinstance(data, dict) and isinstance(data.get("stages"), list) and isinstance(data.get("sources"), dict)
 
 
-COMMAND = Command(doctor, START, "what this machine can run, and what to do next", ("doctor",))
+COMMAND = Command(doctor, START, ("doctor",))

@@ -30,8 +30,10 @@ def explore(
     ] = "127.0.0.1",
     no_open: Annotated[bool, typer.Option("--no-open", help="print the address without opening a browser")] = False,
 ) -> None:
-    """Explore a run in a browser: search documents and rejects, with signals, history, and each page beside its text.
-    Read-only."""
+    """Search and read documents of a run in a browser.
+
+    Documents and rejects, with signals, history, and each page beside its text. Read-only.
+    """
     check_folder(out)
 
     needs_server()
@@ -87,4 +89,4 @@ def interrupted(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-COMMAND = Command(explore, LOOK, "search and read documents in a browser", ("explore out/mine",))
+COMMAND = Command(explore, LOOK, ("explore out/mine",))

@@ -55,8 +55,10 @@ def export(
     ] = False,
     message: Annotated[str | None, typer.Option(help=f"hub: of the commits; default: {MESSAGE}")] = None,
 ) -> None:
-    """Write token shards or documents in the format of another tool, or push documents to a Hugging Face hub, where
-    only what the hub lacks is sent (the book's chapter Export)."""
+    """Write shards or documents for another tool, or push to a hub.
+
+    Formats: the book's chapter Export. Of a hub's data set, only what it lacks is sent.
+    """
     if to == HUB:
         if (row_length, eod, shard_bytes, files) != (None,) * 4:
             raise RecipeError(
@@ -165,8 +167,5 @@ def documents_of(folder: Path) -> dict[str, Any]:
 
 
 COMMAND = Command(
-    export,
-    HAND_ON,
-    "shards or documents to the format of another tool, or to a hub",
-    ("export out/mine/shards/2048 meg/ --to megatron", "export out/mine owner/name --to hub"),
+    export, HAND_ON, ("export out/mine/shards/2048 meg/ --to megatron", "export out/mine owner/name --to hub")
 )

@@ -35,8 +35,11 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be forgotten")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="the receipt as JSON on standard output")] = False,
 ) -> None:
-    """Take documents out of a run: documents, rejects, reports, indexes, shards, exports, its sample and copies of its
-    inputs. Later runs leave them out; duplicates that were dropped for them may come back then."""
+    """Take documents out of a run, its shards and exports.
+
+    Also out of rejects, reports, indexes, its sample and copies of its inputs. Later runs leave them out;
+    duplicates that were dropped for them may come back then.
+    """
     from gristmill.pipeline.forget.receipt import in_words
     from gristmill.pipeline.forget.request import read_request
     from gristmill.pipeline.forget.takedown import forget as carry_out
@@ -57,6 +60,4 @@ def forget(
         console().print(f"\nreceipt: {escape(receipt['receipt'])}", soft_wrap=True)
 
 
-COMMAND = Command(
-    forget, HAND_ON, "take documents out of a run, its shards and exports", ("forget out/mine --list ids.txt",)
-)
+COMMAND = Command(forget, HAND_ON, ("forget out/mine --list ids.txt",))

@@ -30,11 +30,14 @@ def import_(
         str | None, typer.Option(help="fasttext: what was done to texts before training (chapter Judges), by commas")
     ] = None,
 ) -> None:
-    """Take in files of another tool: tokens as shards, a model as a judge (the book's chapter Export)."""
+    """Take in tokens or judges of another tool.
+
+    Tokens become shards, a model a judge (the book's chapter Export).
+    """
     from gristmill.pipeline.interchange.imports import Importing, bring_in
 
     how = Importing(tokenizer, eos_token, row_length, head, good_label, classes, between, steps)
     console().print(escape(bring_in(source, destination, kind, how)), soft_wrap=True)
 
 
-COMMAND = Command(import_, HAND_ON, "tokens or judges of another tool", ("import tokens/ shards/ --from datatrove",))
+COMMAND = Command(import_, HAND_ON, ("import tokens/ shards/ --from datatrove",))

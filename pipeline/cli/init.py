@@ -44,7 +44,7 @@ def init(
         str | None, typer.Option("--like", help=f"with the steps of a shipped recipe: {', '.join(LIKE)}")
     ] = None,
 ) -> None:
-    """Write a recipe for a folder of data."""
+    """Write a recipe for a folder of your files."""
     console().print(escape(start_recipe(folder, recipe, like)))
 
 
@@ -169,9 +169,4 @@ def with_sources(shipped: Path, sources: str, pages: bool) -> str:
     return text if pages else OF_EXTRACTION.sub("", text)
 
 
-COMMAND = Command(
-    init,
-    START,
-    "write a recipe for a folder of your files",
-    ("init data/", "init data/ --like fineweb"),
-)
+COMMAND = Command(init, START, ("init data/", "init data/ --like fineweb"))

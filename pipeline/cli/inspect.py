@@ -50,8 +50,10 @@ def inspect(
         bool, typer.Option("--json", help="JSON on standard output; with --text, a line for each document")
     ] = False,
 ) -> None:
-    """Inspect a run: its funnel and cost, what a stage dropped and why, the history of a document, or where a passage
-    of its shards came from."""
+    """Show the funnel, what a stage dropped, a document's history.
+
+    With --text: which documents of the token shards hold a passage, and which records they came from.
+    """
     from gristmill.pipeline.look import overview, run_folder as inspecting
 
     if [uid, url or None, id, text, text_file].count(None) < 4:
@@ -143,7 +145,6 @@ def text_of(file: Path) -> str:
 COMMAND = Command(
     inspect,
     LOOK,
-    "the funnel, what a stage dropped, one document's history",
     (
         "inspect out/mine",
         "inspect out/mine gopher_quality --reason too_few_words",

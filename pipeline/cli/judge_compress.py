@@ -9,7 +9,7 @@ import typer
 
 from gristmill.pipeline.cli.command import JUDGES, Command
 from gristmill.pipeline.cli.judge_score import DEVICES, judge_error
-from gristmill.pipeline.cli.options import AsJson, TextColumn, one_of
+from gristmill.pipeline.cli.options import AsJson, Device, Seed, TextColumn, one_of
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
@@ -46,11 +46,14 @@ def compress(
     hold_out: Annotated[
         float, typer.Option("--hold-out", min=0, max=0.9, help="share of groups on which the cost is measured; 0: none")
     ] = 0.2,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is drawn at random")] = 0,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda")] = "auto",
+    seed: Seed = 0,
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Make a neural judge smaller and faster, and report how well it keeps the order of the full judge's scores."""
+    """Make a neural judge smaller and faster.
+
+    Reports how well it keeps the order of the full judge's scores.
+    """
     one_of("--weights", weights, WEIGHTS)
     one_of("--drop-by", drop_by, DROP_BY)
     one_of("--device", device, DEVICES)
@@ -91,9 +94,4 @@ def as_figure(value: float | None) -> str:
     return "unknown (all scores are equal)" if value is None else f"{value:.4f}"
 
 
-COMMAND = Command(
-    compress,
-    JUDGES,
-    "a neural judge in fewer bits or layers",
-    ("judge compress judges/grade pages.parquet --out judges/small",),
-)
+COMMAND = Command(compress, JUDGES, ("judge compress judges/grade pages.parquet --out judges/small",))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gristmill.pipeline.cli.command import JUDGES, Command
-from gristmill.pipeline.cli.options import AsJson, TextColumn, one_of
+from gristmill.pipeline.cli.options import AsJson, Seed, TextColumn, one_of
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
@@ -41,10 +41,13 @@ def from_losses(
     hold_out: Annotated[
         float, typer.Option("--hold-out", min=0, max=0.9, help="share of hosts held out for evaluation; 0: none")
     ] = 0.1,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is drawn at random")] = 0,
+    seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a judge on the documents on which better models have lower losses."""
+    """Train a judge from the losses of several models.
+
+    It learns the documents on which better models have lower losses.
+    """
     one_of("--estimator", estimator, ESTIMATORS)
     one_of("--kind", kind, ("fasttext", "linear"))
 
@@ -77,9 +80,4 @@ def from_losses(
     console().print(f"judge: {escape(str(folder))}", soft_wrap=True)
 
 
-COMMAND = Command(
-    from_losses,
-    JUDGES,
-    "a judge from the losses of several models",
-    ("judge from-losses losses.parquet --scores s.csv --out judges/new",),
-)
+COMMAND = Command(from_losses, JUDGES, ("judge from-losses losses.parquet --scores s.csv --out judges/new",))

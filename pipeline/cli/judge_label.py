@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gristmill.pipeline.cli.command import JUDGES, Command
-from gristmill.pipeline.cli.options import AsJson, TextColumn, one_of
+from gristmill.pipeline.cli.options import AsJson, Seed, TextColumn, one_of
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, counting, escape
 
@@ -55,7 +55,7 @@ def label(
     most_failures: Annotated[
         float, typer.Option("--most-failures", min=0, max=1, help="highest share of unreadable answers")
     ] = 0.02,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is drawn at random")] = 0,
+    seed: Seed = 0,
     price_prompt: Annotated[
         float | None, typer.Option("--price-prompt", help="price of a million prompt tokens")
     ] = None,
@@ -65,7 +65,10 @@ def label(
     estimate: Annotated[bool, typer.Option("--estimate", help="only say what it would cost")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have a language model label texts by a taxonomy, to train a judge on."""
+    """Have a language model label texts by a taxonomy.
+
+    As a table to train a judge on.
+    """
     one_of("--reading", reading, ("at_once", "reasoned"))
     if (price_prompt is None) != (price_answer is None):
         raise RecipeError("give both prices, --price-prompt and --price-answer, or none")
@@ -127,9 +130,4 @@ def label(
         console().print(f"labels: {escape(str(Path(out) / 'labels.parquet'))}", soft_wrap=True)
 
 
-COMMAND = Command(
-    label,
-    JUDGES,
-    "have a language model label texts by a taxonomy",
-    ("judge label t.parquet --taxonomy topic --model m --out labels",),
-)
+COMMAND = Command(label, JUDGES, ("judge label t.parquet --taxonomy topic --model m --out labels",))

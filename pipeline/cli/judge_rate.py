@@ -21,7 +21,10 @@ def rate(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have a language model say how useful each source is for each benchmark, as a table that `mix` reads (MEDU)."""
+    """Have a language model rate sources for benchmarks.
+
+    As a table that `mix` reads (MEDU).
+    """
     from gristmill.classifiers.llm.account import Prices
     from gristmill.classifiers.llm.model import LanguageModelError
     from gristmill.pipeline.judging import medu as medu_files, medu_plan
@@ -57,9 +60,4 @@ def rate(
         console().print(f"utilities: {escape(str(folder / 'utilities.csv'))}", soft_wrap=True)
 
 
-COMMAND = Command(
-    rate,
-    JUDGES,
-    "have a language model rate sources for benchmarks",
-    ("judge rate medu.yaml --dry-run", "judge rate medu.yaml"),
-)
+COMMAND = Command(rate, JUDGES, ("judge rate medu.yaml --dry-run", "judge rate medu.yaml"))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gristmill.pipeline.cli.command import JUDGES, Command
-from gristmill.pipeline.cli.options import AsJson, TextColumn, one_of
+from gristmill.pipeline.cli.options import AsJson, Device, TextColumn, one_of
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, counting, escape
 
@@ -33,10 +33,13 @@ def score(
     show: Annotated[
         int, typer.Option("--show", min=0, max=100, help="how many of the best and worst texts to show")
     ] = 3,
-    device: Annotated[str, typer.Option("--device", help="for a neural judge: auto, cpu or cuda")] = "auto",
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Score texts with a judge: quantiles, the best and the worst, and every score in a file."""
+    """Score texts with a judge.
+
+    Shows quantiles, the best and the worst; with --out, writes every score into a file.
+    """
     one_of("--device", device, DEVICES)
 
     from gristmill.classifiers.card import JudgeError
@@ -94,8 +97,5 @@ def judge_error(folder: str, error: Exception) -> str:
 
 
 COMMAND = Command(
-    score,
-    JUDGES,
-    "score texts with a judge",
-    ("judge score judges/mine texts.parquet", "judge score judges/mine --explain < page.txt"),
+    score, JUDGES, ("judge score judges/mine texts.parquet", "judge score judges/mine --explain < page.txt")
 )

@@ -23,8 +23,10 @@ def train(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a judge on labelled texts or on another judge's scores, and report how well it does on hosts that it has
-    not seen."""
+    """Train a judge on labelled texts or another judge's scores.
+
+    Reports how well it does on hosts that it has not seen.
+    """
     from gristmill.classifiers.card import JudgeError
     from gristmill.pipeline.judging import judge_plan, train as judging
     from gristmill.pipeline.judging.show_judge import show_figures
@@ -51,6 +53,4 @@ def train(
         console().print(f"judge: {escape(str(folder))}", soft_wrap=True)
 
 
-COMMAND = Command(
-    train, JUDGES, "train a judge on labelled texts", ("judge train judge.yaml --dry-run", "judge train judge.yaml")
-)
+COMMAND = Command(train, JUDGES, ("judge train judge.yaml --dry-run", "judge train judge.yaml"))

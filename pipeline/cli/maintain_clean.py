@@ -34,7 +34,10 @@ def clean(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be removed")] = False,
 ) -> None:
-    """Remove intermediate files of a finished run, and results of earlier versions of its recipe."""
+    """Remove intermediate files of a finished run.
+
+    And, with --unused, results of earlier versions of its recipe.
+    """
     show = console()
     files = clean_up(out, shuffle=shuffle, partitions=partitions, rejects=rejects, unused=unused, dry_run=dry_run)
     for line in by_folder(files) if dry_run else ():
@@ -84,4 +87,4 @@ def by_folder(files: dict[str, int]) -> list[str]:
     return [f"{folder}: {n:,} file{'s' * (n > 1)}, {as_bytes(sizes[folder])}" for folder, n in sorted(counts.items())]
 
 
-COMMAND = Command(clean, UPKEEP, "remove a finished run's intermediates", ("maintain clean out/mine --dry-run",))
+COMMAND = Command(clean, UPKEEP, ("maintain clean out/mine --dry-run",))

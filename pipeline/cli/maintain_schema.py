@@ -28,7 +28,7 @@ def schema(
         typer.Argument(help="recipe, or the command whose plans: train, ablate, judge-train, judge-rate"),
     ] = Schema.RECIPE,
 ) -> None:
-    """Print the JSON schema of recipes, or of a command's plans, for editors."""
+    """Print the JSON schema of recipes and plans, for editors."""
     print(json.dumps(schema_of(of.value), indent=1))
 
 
@@ -57,9 +57,4 @@ def schema_of(what: str) -> JSONObject:
     return {**described, **head}
 
 
-COMMAND = Command(
-    schema,
-    UPKEEP,
-    "the JSON schema of recipes and plans, for editors",
-    ("maintain schema > recipe.schema.json", "maintain schema train > train.schema.json"),
-)
+COMMAND = Command(schema, UPKEEP, ("maintain schema > recipe.schema.json", "maintain schema train > train.schema.json"))

@@ -27,8 +27,10 @@ def verify(
         typer.Option("--read", help="at s3://: fetch and check every byte, of shards too; else lengths of files alone"),
     ] = False,
 ) -> None:
-    """Verify every byte of a run and every count of its token shards; exit code 1 if anything differs from what was
-    written."""
+    """Check every byte of a run and every count of its shards.
+
+    Exit code 1 if anything differs from what was written.
+    """
     from gristmill.pipeline.look.token_sets import faults_in_store, faults_of
     from gristmill.pipeline.store.storage import Store
 
@@ -139,4 +141,4 @@ def tell_the_next_run(store: Store, journal: Journal) -> bool:
     return store.local or not journal.damaged
 
 
-COMMAND = Command(verify, UPKEEP, "check every byte and count of a run", ("maintain verify out/mine",))
+COMMAND = Command(verify, UPKEEP, ("maintain verify out/mine",))

@@ -39,7 +39,7 @@ def warm(
         bool, typer.Option("--portable", help="for any processor of the last ten years, as a wheel has them")
     ] = False,
 ) -> None:
-    """Compile kernels before they are needed; pack them for machines of the same kind."""
+    """Compile kernels ahead, or pack them for other machines."""
     from gristmill.kernels.base import portable as portable_kernels
     from gristmill.kernels.common.files import write_whole
 
@@ -119,9 +119,4 @@ def compile_one(spec: StageSpec) -> None:
         registry.prepare(registry.build(spec))
 
 
-COMMAND = Command(
-    warm,
-    UPKEEP,
-    "compile kernels ahead, or pack them for other machines",
-    ("maintain warm", "maintain warm recipe.yaml --to packs/"),
-)
+COMMAND = Command(warm, UPKEEP, ("maintain warm", "maintain warm recipe.yaml --to packs/"))

@@ -30,7 +30,7 @@ def new(
     ] = Kind.RULE,
     folder: Annotated[Path, typer.Option("--folder", help="where to write it")] = Path(),
 ) -> None:
-    """Write a stage of your own with a test of it, to be changed."""
+    """Begin a stage of your own, with its test."""
     if what != "stage":
         raise RecipeError(f"new {what}: only a stage can be begun: gristmill new stage {name}")
     if not name.isidentifier() or keyword.iskeyword(name) or not name.islower():
@@ -139,9 +139,4 @@ def test_it_changes_text() -> None:
 }
 
 
-COMMAND = Command(
-    new,
-    START,
-    "begin a stage of your own, with its test",
-    ("new stage my_rule", "new stage my_signal --kind measure"),
-)
+COMMAND = Command(new, START, ("new stage my_rule", "new stage my_signal --kind measure"))

@@ -20,6 +20,7 @@ OutPath = Annotated[str, typer.Argument(help="the output folder of a run", show_
 OutOption = Annotated[
     str | None, typer.Option("--out", help="output folder; default: the recipe's `out`, else out/NAME beside it")
 ]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="worker processes; default: one per core")]
 CheckInputs = Annotated[
     bool,
     typer.Option(
@@ -31,6 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 EventsAsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, events on standard error")]
 TextColumn = Annotated[str, typer.Option("--text", help="the column with the text")]
 Device = Annotated[str, typer.Option("--device", help="for a neural judge: auto, cpu or cuda")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="of what is drawn at random")]
 
 
 def one_of(option: str, given: str, known: tuple[str, ...]) -> None:

@@ -28,4 +28,4 @@ def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = 
         say(console(stderr=as_json), note, "yellow", "inputs")
 
 
-COMMAND = Command(plan, RUN, "what would run, what is up to date, and why", ("plan recipe.yaml",))
+COMMAND = Command(plan, RUN, ("plan recipe.yaml",))

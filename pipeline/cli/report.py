@@ -45,8 +45,11 @@ def report(
         typer.Option("--json", help="with two runs: what differs; with --for: the summary; JSON on standard output"),
     ] = False,
 ) -> None:
-    """Rewrite report.html of a run or ablation.html of an ablation; with two runs, show what differs and write
-    compare.html; with --for, write the public summary of training content."""
+    """Rewrite report.html; of two runs, show what differs.
+
+    Of an ablation ablation.html; of two runs also compare.html. With --for, write the public summary of
+    training content.
+    """
     from gristmill.pipeline.look.run_folder import NotFound
     from gristmill.pipeline.store.storage import Store
 
@@ -123,9 +126,4 @@ def address(out: str, name: str = "report.html") -> str:
     return f"{out.rstrip('/')}/{name}" if "://" in out else (Path(out).resolve() / name).as_uri()
 
 
-COMMAND = Command(
-    report,
-    LOOK,
-    "rewrite report.html; of two runs, what differs",
-    ("report out/mine", "report out/a out/b", "report out/mine --for eu"),
-)
+COMMAND = Command(report, LOOK, ("report out/mine", "report out/a out/b", "report out/mine --for eu"))

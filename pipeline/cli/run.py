@@ -13,7 +13,7 @@ import typer
 
 from gristmill.pipeline import processes
 from gristmill.pipeline.cli.command import RUN, Command
-from gristmill.pipeline.cli.options import CheckInputs, EventsAsJson, OutOption, RecipePath, out_of
+from gristmill.pipeline.cli.options import CheckInputs, EventsAsJson, OutOption, RecipePath, Workers, out_of
 from gristmill.pipeline.cli.report import address
 from gristmill.pipeline.errors import Alarmed, RecipeError, RunFailed, in_words, of_storage
 from gristmill.pipeline.screen import console, escape, say
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gristmill.pipeline.engine.cluster import Where
     from gristmill.pipeline.run.estimate import Estimate
 
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="worker processes; default: one per core")]
 Memory = Annotated[str | None, typer.Option("--memory", help="memory limit of a worker, such as 4GB")]
 Scheduler = Annotated[
     str | None,
@@ -74,7 +73,7 @@ def run_command(
     strict: Strict = False,
     as_json: EventsAsJson = False,
 ) -> None:
-    """Run a recipe. Run it again to resume; only what changed is recomputed."""
+    """Run a recipe, or resume it; only what changed is recomputed."""
     if not (scheduler or cluster) and out and is_new(out, recipe):
         processes.start_fork_server(recipe)  # loads stages while we read the recipe
     from gristmill.pipeline.engine.budget import Budget
@@ -196,6 +195,5 @@ def is_new(out: str, recipe: Path) -> bool:
 COMMAND = Command(
     run_command,
     RUN,
-    "run it, or resume it; only what changed is done again",
     ("run recipe.yaml --limit 1000", "run recipe.yaml --workers 8", "run recipe.yaml --cluster slurm.yaml"),
 )

@@ -29,7 +29,10 @@ def tune(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what another threshold would keep and drop, from stored signals, without a run."""
+    """Show what another threshold would keep and drop.
+
+    From stored signals, without a run, in seconds.
+    """
     from gristmill.pipeline.look import tune as tuning
 
     answer = tuning.tune(out, settings, samples, where=where)
@@ -39,6 +42,4 @@ def tune(
         console().print(tuning.render(answer))
 
 
-COMMAND = Command(
-    tune, LOOK, "what another threshold would keep and drop, in seconds", ("tune out/mine gopher_quality.min_words=80",)
-)
+COMMAND = Command(tune, LOOK, ("tune out/mine gopher_quality.min_words=80",))

@@ -185,7 +185,7 @@ def test_a_compressed_judge_is_loaded_as_it_was_saved(how: Compression, order: f
         )
         assert order_kept is not None and order_kept > 0.99
     else:
-        with pytest.raises(JudgeError, match="compress-judge --sparse"):
+        with pytest.raises(JudgeError, match="judge compress --sparse"):
             again.at("cpu", "sparse")
 
 

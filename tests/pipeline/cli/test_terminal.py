@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -19,7 +18,7 @@ from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.tables import Grid, fitting, wrapped
+from gristmill.pipeline.tables import Grid, fitting
 from tests.pipeline.engine.here import work_here
 
 WIDE = 80
@@ -157,16 +156,10 @@ def test_tables_fit_and_keep_numbers_and_names_whole(width: int) -> None:
     assert ("something" in "".join(lines)) == (width >= 60)
 
 
-def test_words_are_wrapped_at_blanks_and_paths_at_slashes() -> None:
-    from rich.text import Text
-
-    address = "https://example.org/a/long/path?with=a&query=of_words_that_stay"
-    lines = wrapped(Text(f"see {address}"), 30).plain.split("\n")
-    assert "".join(lines).replace(" ", "") == f"see{address}" and max(map(len, lines)) <= 31 and len(lines) > 2
-    assert all(not line.endswith("of_words") for line in lines)
+def test_a_list_shows_as_many_items_as_fit() -> None:
     assert fitting(["one 1", "two 2", "three 3"], 30) == "one 1, two 2, three 3"
-    assert fitting(["one 1", "two 2", "three 3"], 15) == "one 1, two 2, …"[:15]
-    assert fitting(["one 1", "two 2"], 8) == "one 1, …" and fitting([], 8) == "" and os.linesep
+    assert fitting(["one 1", "two 2", "three 3"], 15) == "one 1, two 2, …"
+    assert fitting(["one 1", "two 2"], 8) == "one 1, …" and fitting([], 8) == ""
 
 
 def test_control_characters_never_reach_the_terminal() -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import gristmill
 from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_percent, as_seconds, as_share, plain
 from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.history import (
@@ -131,6 +132,21 @@ def test_a_duplicate_names_the_url_of_the_one_that_stayed(out: str) -> None:
         (f"{FIRST:016x}", WEB_URL)
     ] and story.url != WEB_URL
     assert f"kept {FIRST:016x} ({WEB_URL})" in shown(render_history(story))
+
+
+def test_many_urls_are_asked_for_at_once(out: str) -> None:
+    other = str(history(out, SAME[1]).url)
+    asked = ["inspect", out, "--url", WEB_URL, "--url", other]
+    shown_both = CliRunner().invoke(app, asked).stdout
+    assert shown_both.index(WEB_URL) < shown_both.index(other)
+    stories = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert [story["url"] for story in stories] == [WEB_URL, other]
+    assert json.loads(CliRunner().invoke(app, [*asked[:4], "--json"]).stdout) == stories[0]
+    missing = CliRunner().invoke(app, [*asked, "--url", "https://nowhere.example", "--json"])
+    assert isinstance(missing.exception, RecipeError) and "https://nowhere.example" in str(missing.exception)
+    assert json.loads(missing.stdout) == stories
+    both = CliRunner().invoke(app, [*asked, "--id", "x"]).exception
+    assert isinstance(both, RecipeError) and "give one of them" in str(both)
 
 
 @pytest.mark.parametrize("whom", [["--url", WEB_URL], ["--uid", f"{FIRST:016x}"]])
