@@ -244,7 +244,7 @@ def _fault(shards: ShardSet, out: Path, note: Callable[[str], None]) -> str:
     note(f"{shards.folder}: verifying {shards.index.total('bytes') / 1e6:,.1f} MB")
     faults = verify(shards.folder)
     if faults:
-        more = f" (and {len(faults) - 1:,} more faults; see gristmill verify)" if len(faults) > 1 else ""
+        more = f" (and {len(faults) - 1:,} more faults; see gristmill maintain verify)" if len(faults) > 1 else ""
         return f"{shards.folder}: {faults[0]}{more}"
     write_facts(path, {**verified, str(shards.folder): [shards.fingerprint, stamps]})
     return ""

@@ -86,7 +86,7 @@ def column_of(texts: Sequence[str] | pa.Array | pa.ChunkedArray) -> pa.Array | p
 
 
 def train_judge(plan: Mapping[str, Any] | str | Path, out: str | Path | None = None) -> TrainedJudge:
-    """Train a judge as `gristmill train-judge` does, into a new folder `out` (unless the plan names one).
+    """Train a judge as `gristmill judge train` does, into a new folder `out` (unless the plan names one).
 
     `plan` is a YAML file, or the same settings as a dictionary, whose paths are relative to the folder that Python runs
     in. Raises `GristmillError` with a message for people.

@@ -1,4 +1,4 @@
-"""Settings of `gristmill train-judge`: where texts and labels come from, the kind of judge, and how it is trained."""
+"""Settings of `gristmill judge train`: where texts and labels come from, the kind of judge, and how it is trained."""
 
 from __future__ import annotations
 

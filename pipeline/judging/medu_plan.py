@@ -1,4 +1,4 @@
-"""Settings of `gristmill medu`: whose documents, for which benchmarks, asked of which model."""
+"""Settings of `gristmill judge rate`: whose documents, for which benchmarks, asked of which model."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What `train-judge` and `judge` print: figures on held-out texts, quantiles of scores, the best and worst texts, words
-that moved a score."""
+"""What `judge train` and `judge score` print: figures on held-out texts, quantiles of scores, the best and worst texts,
+words that moved a score."""
 
 from __future__ import annotations
 

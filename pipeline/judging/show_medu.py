@@ -1,4 +1,4 @@
-"""What `medu` prints: utilities of sources, how sure they are, how far both readings agree, and what it took."""
+"""What `judge rate` prints: utilities of sources, how sure they are, how far both readings agree, and what it took."""
 
 from __future__ import annotations
 

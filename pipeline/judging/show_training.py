@@ -1,4 +1,4 @@
-"""What `train-judge` prints beside figures: what would be trained, what rounds gained, how far seeds are apart, how far
+"""What `judge train` prints beside figures: what would be trained, what rounds gained, how far seeds are apart, how far
 a student agrees with its teacher."""
 
 from __future__ import annotations

@@ -372,7 +372,7 @@ def alarms_of_unused(store: Store, plan: Plan) -> list[str]:
     return [
         f"{stage} is no longer in the recipe; its results in {folder_of(paths)} ({len(paths):,} files, "
         f"{as_bytes(sum(present[path] for path in paths))}) are those of an earlier run and are kept; "
-        f"`gristmill clean {store.address} --unused` removes them"
+        f"`gristmill maintain clean {store.address} --unused` removes them"
         for stage, paths in unused.items()
     ]
 

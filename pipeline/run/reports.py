@@ -79,7 +79,7 @@ def remove_stale_summary(
     counted_alike = without_times(before.get("stages")) == without_times(record["stages"])
     if stale := files_of_other_documents(store, () if not counted_alike else sink_files):
         store.remove(stale)
-        note("the public summary was of other documents and is removed; `gristmill summary` makes it again")
+        note("the public summary was of other documents and is removed; `gristmill report OUT --for eu` makes it again")
 
 
 def seen_of(

@@ -34,7 +34,13 @@ JOURNAL = f"{FOLDER}/tasks.jsonl"  # on local disks
 LAYOUT = 5  # of the folder of a run; another one is refused
 FLUSH_SECONDS, FLUSH_SECONDS_REMOTE = 1.0, 10.0
 MANY_SEGMENTS = 32
-BETWEEN = ("partitions/", "shuffle/", "stages/", "journal/", "logs/")  # what `clean` may take, and what is no result
+BETWEEN = (
+    "partitions/",
+    "shuffle/",
+    "stages/",
+    "journal/",
+    "logs/",
+)  # what `maintain clean` may take, and what is no result
 READERS = 16
 LINE_STARTS, LENGTH_OF_CHECKSUM = b'{"checksum":"', 16
 

@@ -10,8 +10,8 @@ is RunFailed, which no reader takes for damage of the file. Refused credentials 
 counted as they go out (`REQUESTS`), retries too.
 
 Checksums: a local file is hashed whole before anything is made of its content, once in a process while its stamp stays.
-Object stores keep checksums of their own, and are asked for no byte more than a task needs; `gristmill verify --read`
-asks for all.
+Object stores keep checksums of their own, and are asked for no byte more than a task needs; `gristmill maintain
+verify --read` asks for all.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ SHOWN_OF_CARD = ("kind", "heads", "training", "metrics", "versions", "attributio
 
 
 class Judge(Annotate):
-    """Score texts with a judge that `gristmill train-judge` saved; each of its heads is a signal, but for heads of
+    """Score texts with a judge that `gristmill judge train` saved; each of its heads is a signal, but for heads of
     labels without an order, which `label` takes.
 
     A probability is that of the good label, of several classes it is the expected one, a regression is its value. A
@@ -53,7 +53,7 @@ class Judge(Annotate):
         Literal["auto", "float32", "bf16", "fp8", "int8", "sparse"],
         Field(
             description="of a neural judge; auto: bf16 on a GPU, on a CPU int8 if it was compressed so, else float32. "
-            "sparse: on a GPU, after `compress-judge --sparse`"
+            "sparse: on a GPU, after `judge compress --sparse`"
         ),
     ] = "auto"
 

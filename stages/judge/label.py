@@ -45,7 +45,7 @@ FewestWords = Annotated[
 
 
 class Label(Annotate):
-    """Label texts with a judge of unordered labels that `gristmill train-judge` saved: its head's name is a string
+    """Label texts with a judge of unordered labels that `gristmill judge train` saved: its head's name is a string
     signal, and the name with `_chance` the probability.
 
     `unknown` are texts whose likeliest label is not likely enough, and, without a chance (null), those that are too

@@ -20,7 +20,7 @@ import zstandard
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.cli.upkeep import start_recipe
+from gristmill.pipeline.cli.init import start_recipe
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.errors import RecipeError, RunFailed

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gristmill.pipeline.cli.upkeep import start_recipe
+from gristmill.pipeline.cli.init import start_recipe
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.errors import RecipeError

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.cli.upkeep import clean_up
+from gristmill.pipeline.cli.maintain_clean import clean_up
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.executor import DaskExecutor
 from gristmill.pipeline.errors import RecipeError, RunFailed
@@ -82,7 +82,9 @@ def test_a_failed_run_says_why_and_shows_what_there_is(folder: Path) -> None:
     )
     record = run_json(folder / "out")
     assert record["status"] == "failed" and "no document is left to pack" in record["error"]
-    assert CliRunner().invoke(app, ["verify", str(folder / "out")]).exit_code == 0  # the record is as it was written
+    assert (
+        CliRunner().invoke(app, ["maintain", "verify", str(folder / "out")]).exit_code == 0
+    )  # the record is as it was written
     counts = {its["name"]: (its["docs_in"], its["kept"]) for its in record["stages"]}
     assert counts["notes"] == (40, 40) and counts["gopher_quality"] == (40, 0) and "pack" not in counts
     page = (folder / "out/report.html").read_text()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gristmill.pipeline.cli.upkeep import check_files
+from gristmill.pipeline.cli.maintain_verify import check_files
 from gristmill.pipeline.errors import RecipeError, in_words
 from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.tune import tune

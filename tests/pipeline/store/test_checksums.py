@@ -159,12 +159,12 @@ def test_plan_and_verify_name_what_was_damaged(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, out = copied(finished, tmp_path)
-    assert inside(monkeypatch, capsys, "verify", out).code == 0
+    assert inside(monkeypatch, capsys, "maintain", "verify", out).code == 0
     file = sorted((out / "write").glob("*.parquet"))[0]
     stamp = file.stat()
     flip(file, 40)
     os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # as a disk would leave it
-    told = inside(monkeypatch, capsys, "verify", out)
+    told = inside(monkeypatch, capsys, "maintain", "verify", out)
     assert told.code == 1 and f"write/{file.name}: its content is not what was written" in told.out.replace("\n", "")
     planned = inside(monkeypatch, capsys, "plan", path, "--out", out, "--json")
     assert planned.code == 0 and "damaged?" in planned.out
@@ -191,16 +191,16 @@ def test_what_verify_finds_behind_a_stamp_that_stayed_is_made_anew_by_the_next_r
         rot(out, file)
     assert go(path, out)[0].worked == 0, "a run trusts stamps"
     with one_run_at_a_time(Store(str(out))):
-        told = inside(monkeypatch, capsys, "verify", out)
+        told = inside(monkeypatch, capsys, "maintain", "verify", out)
     assert told.code == 1 and told.out.count("its content is not what was written") == 2
     assert "remove what is not as written, and run the recipe again to repair them" in " ".join(told.out.split())
     assert go(path, out)[0].worked == 0, "verify could not write to the journal"
-    told = inside(monkeypatch, capsys, "verify", out)
+    told = inside(monkeypatch, capsys, "maintain", "verify", out)
     assert told.code == 1 and "2 faults; run the recipe again to repair them" in " ".join(told.out.split())
     go(path, out)
     after = tree(out)
     assert len(after) > 15 and after == before
-    assert inside(monkeypatch, capsys, "verify", out).code == 0
+    assert inside(monkeypatch, capsys, "maintain", "verify", out).code == 0
 
 
 def test_a_file_that_goes_bad_while_its_stamp_stays_is_made_anew_when_a_task_reads_it(
