@@ -234,6 +234,8 @@ class Map(Stage):
         never are, the error says so."""
         try:
             return self.checked(batch)
+        except (CannotRun, ContractBroken):
+            raise
         except Exception as error:  # a stage of one's own may raise anything
             texts = batch.column("text") if "text" in batch.schema.names else None
             if texts is None or not texts.null_count:

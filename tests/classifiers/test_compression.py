@@ -269,7 +269,7 @@ def test_the_command_writes_a_judge_that_the_stage_scores_with(tmp_path: Path) -
     assert 0 < np.abs(scores - exact["educational_value"].to_numpy()).max() < 0.3
     again = CliRunner().invoke(app, list(map(str, words)))
     assert again.exit_code != 0 and "not empty" in again.output + str(again.exception)
-    words[4] = tmp_path / "texts.parquet" / "small"
+    words[5] = tmp_path / "texts.parquet" / "small"
     done = CliRunner().invoke(app, list(map(str, words)))
     assert done.exit_code != 0 and "the output folder cannot be written" in str(done.exception)
 

@@ -316,7 +316,7 @@ def test_a_model_is_measured_in_the_precision_that_it_was_trained_in(
 def test_a_plan_of_less_than_an_update_is_refused(tmp_path: Path) -> None:
     plan = make_plan(tmp_path, tokens=511)
     with pytest.raises(
-        RecipeError, match=r"plan.yaml: tokens: 511 are less than one update of 8 rows of 64 tokens \(512\)"
+        RecipeError, match=r"plan.yaml:17: tokens: 511 are less than one update of 8 rows of 64 tokens \(512\)"
     ):
         go(plan, tmp_path / "out")
     plan.write_text(

@@ -33,12 +33,12 @@ def written(folder: Path, **changes: object) -> Path:
 
 
 def test_an_added_kind_is_trained_saved_loaded_and_scores(tmp_path: Path) -> None:
-    trained = ask("train-judge", written(tmp_path), "--json")
+    trained = ask("judge", "train", written(tmp_path), "--json")
     assert trained.exit_code == 0, trained.exception
     assert json.loads(trained.stdout)["metrics"]["quality"]["auc"] > 0.9 and "words" in trained.stderr
     judge = load_judge(tmp_path / "j")
     assert judge.card.kind == "words" and len(getattr(judge, "words")) == 9  # noqa: B009 (its class is of this test)
-    scored = ask("judge", tmp_path / "j", tmp_path / "t.parquet", "--out", tmp_path / "s.parquet")
+    scored = ask("judge", "score", tmp_path / "j", tmp_path / "t.parquet", "--out", tmp_path / "s.parquet")
     assert scored.exit_code == 0 and pq.read_table(tmp_path / "s.parquet")["quality"].null_count == 0
     stage = gristmill.stages.Judge(judge_path=str(tmp_path / "j"))
     texts = ["because theory explains light", "buy cart"]
@@ -48,14 +48,14 @@ def test_an_added_kind_is_trained_saved_loaded_and_scores(tmp_path: Path) -> Non
 
 def test_a_plan_of_an_added_kind_is_checked_as_any(tmp_path: Path) -> None:
     assert "plan.yaml:3: kind.words.mst: no such field; did you mean most?" in fails(
-        "train-judge", written(tmp_path, kind={"words": {"mst": 3}})
+        "judge", "train", written(tmp_path, kind={"words": {"mst": 3}})
     )
-    assert "did you mean words?" in fails("train-judge", written(tmp_path, kind="wrods"))
-    assert "a words judge has no chance in it" in fails("train-judge", written(tmp_path, seeds=2)).replace(
+    assert "did you mean words?" in fails("judge", "train", written(tmp_path, kind="wrods"))
+    assert "a words judge has no chance in it" in fails("judge", "train", written(tmp_path, seeds=2)).replace(
         "training ", ""
     )
     as_table(tmp_path / "t.parquet", [row | {"label": i / 9} for i, row in enumerate(labelled_rows())])
-    told = fails("train-judge", written(tmp_path, labelled={"files": "t.parquet"}))
+    told = fails("judge", "train", written(tmp_path, labelled={"files": "t.parquet"}))
     assert "kind: a words judge cannot learn decimal numbers; pooled and neural judges can" in told
     kinds = JudgePlan.model_json_schema()["properties"]["kind"]["anyOf"]
     assert {"words"} in [{*one.get("properties", ())} for one in kinds] and "words" in kinds[0]["enum"]

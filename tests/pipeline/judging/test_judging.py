@@ -609,7 +609,7 @@ def test_rows_without_an_address_are_held_out_by_work_or_a_column_that_looks_lik
     def told(name: str, rows: list[dict[str, Any]], **changes: Any) -> Result:
         as_table(tmp_path / f"{name}.parquet", rows)
         facts = plan | {"labelled": {"files": f"{name}.parquet", "good": "good"}, "out": name} | changes
-        result = ask("train-judge", save(tmp_path / f"{name}.yaml", json.dumps(facts)))
+        result = ask("judge", "train", save(tmp_path / f"{name}.yaml", json.dumps(facts)))
         assert result.exit_code == 0, result.exception
         return result
 
