@@ -171,7 +171,7 @@ def exported(
 
 def check(to: str, options: Options, row_length: int | None) -> None:
     if to not in DOCUMENTS:
-        check_format(to, options, tuple(DOCUMENTS))
+        check_format(to, options, (*DOCUMENTS, "hub"))
     elif row_length is not None:
         raise ExportError(f"--row-length is for token shards; {to} is a format of documents")
     elif foreign := [name for name in given_in(options) if name not in DOCUMENTS[to].options]:

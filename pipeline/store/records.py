@@ -1,7 +1,7 @@
 """What travels between driver, workers and the journal: files, partitions, tasks and their results.
 
-All are frozen dataclasses. They become JSON at the boundary alone (`serialize.py`): in the answer of a worker, in the
-orders of a child process, in the journal and in files of the run's folder.
+All are frozen dataclasses. They become JSON at the boundary alone (`serialize.py`): in the answer of a worker or a
+child process, in the journal and in files of the run's folder.
 """
 
 from __future__ import annotations
