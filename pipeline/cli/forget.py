@@ -70,6 +70,7 @@ def find(
     code 1 if there is none."""
     from gristmill.pipeline.errors import RecipeError
     from gristmill.pipeline.look.find import find_in_run
+    from gristmill.pipeline.look.run_folder import RunFolder
 
     if (text is None) == (file is None):
         raise RecipeError("give the passage with --text, or a file that holds it with --file; one of them")
@@ -78,7 +79,9 @@ def find(
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"--file: {file}: {error}") from error
     screen, show, count = console(stderr=True), console(), 0
-    for found in find_in_run(out, passage, most, lambda message: screen.print(f"[dim]{escape(message)}[/dim]")):
+    for found in find_in_run(
+        RunFolder(out), passage, most, lambda message: screen.print(f"[dim]{escape(message)}[/dim]")
+    ):
         count += 1
         if as_json:
             print(json.dumps(found.plain()))

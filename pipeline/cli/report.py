@@ -35,30 +35,34 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Inspect a run: its funnel and cost, what a stage dropped and why, or the history of one document."""
-    from gristmill.pipeline.look import overview, run_folder as inspecting
+    from gristmill.pipeline.formatting import as_json as in_json
+    from gristmill.pipeline.look import overview
     from gristmill.pipeline.look.history import history
+    from gristmill.pipeline.look.run_folder import NotFound, RunFolder
     from gristmill.pipeline.look.show_history import render_history
+    from gristmill.pipeline.look.stage_view import render_stage, stage_view
 
     data: Mapping[str, object]
     view_of: RenderableType
+    folder = RunFolder(out)
     try:
         if (uid, url, id) != (None, None, None):
             if [uid, url, id].count(None) < 2:
                 raise RecipeError("--uid, --url and --id each name one document: give one of them")
-            story = history(out, uid=uid, url=url, id=id)
+            story = history(folder, uid=uid, url=url, id=id)
             data, view_of = asdict(story), render_history(story)
         elif stage is not None:
-            view = inspecting.stage_view(out, stage, reason, limit)
-            data, view_of = view.as_data(), inspecting.render_stage(view)
+            view = stage_view(folder, stage, reason, limit)
+            data, view_of = view.as_data(), render_stage(view)
         else:
-            seen = overview.overview(out)
+            seen = overview.overview(folder)
             data, view_of = overview.plain(seen), overview.render(seen)
-    except inspecting.NotFound as error:
+    except NotFound as error:
         raise RecipeError(str(error)) from error
     except ValueError as error:  # a file of the run that is torn
         raise RunFailed(str(error)) from error
     if as_json:
-        print(inspecting.as_json(data))
+        print(in_json(data))
     else:
         console().print(view_of)
 
@@ -78,8 +82,7 @@ def report(
 ) -> None:
     """Rewrite report.html of a run or ablation.html of an ablation; with two runs, show what differs and write
     compare.html."""
-    from gristmill.pipeline.look.run_folder import NotFound
-    from gristmill.pipeline.store.storage import Store
+    from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 
     if other is None and (to or as_json):
         raise RecipeError("--to and --json are for two runs: gristmill report A B")
@@ -87,15 +90,15 @@ def report(
         if other is not None:
             compare(out, other, to, as_json)
             return
-        store = Store(out)
-        if store.read_json("run.json") is not None:
+        folder = RunFolder(out)
+        if folder.has("run.json"):
             from gristmill.pipeline.report.build import build_report
 
-            write(store, "report.html", build_report(out))
-        elif store.exists("ablation.json"):
+            write(folder.store, "report.html", build_report(folder))
+        elif folder.has("ablation.json"):
             from gristmill.pipeline.report.ablation import build_page
 
-            write(store, "ablation.html", build_page(out))
+            write(folder.store, "ablation.html", build_page(folder))
         else:
             raise RecipeError(f"{out}: no run is here (there is no run.json), and no ablation (no ablation.json)")
     except NotFound as error:
@@ -107,16 +110,17 @@ def report(
 def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
     from gristmill.pipeline.compare.compare import compare, plain
     from gristmill.pipeline.compare.sections import page_of, render
-    from gristmill.pipeline.store.storage import Store
+    from gristmill.pipeline.look.run_folder import RunFolder
 
-    comparison = compare(out, other)
+    folders = RunFolder(out), RunFolder(other)
+    comparison = compare(*folders)
     if as_json:
         print(json.dumps(plain(comparison)))
     else:
         console().print(render(comparison))
     page = page_of(comparison).encode("utf-8", "replace")
     if to is None:
-        Store(other).write("compare.html", page)
+        folders[1].store.write("compare.html", page)
     else:
         Path(to).write_bytes(page)
     if not as_json:

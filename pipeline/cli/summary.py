@@ -23,12 +23,13 @@ def summary(
 ) -> None:
     """Write the public summary of training content, Croissant metadata and the card of the data set."""
     from gristmill.pipeline.cli.report import address
-    from gristmill.pipeline.look.run_folder import NotFound, as_json as in_json
+    from gristmill.pipeline.formatting import as_json as in_json
+    from gristmill.pipeline.look.run_folder import NotFound, RunFolder
     from gristmill.pipeline.summary.files import write_summary
     from gristmill.pipeline.summary.page import render
 
     try:
-        made, paths = write_summary(out, law, documents, synthetic or ())
+        made, paths = write_summary(RunFolder(out), law, documents, synthetic or ())
     except NotFound as error:
         raise RecipeError(str(error)) from error
     except ValueError as error:  # a file of the run that is torn

@@ -18,7 +18,6 @@ from gristmill.classifiers.judge import Judge
 from gristmill.pipeline.formatting import as_number, as_percent, as_short, one_line
 from gristmill.pipeline.judging.scoring import HeadScores, ScoredText
 from gristmill.pipeline.judging.show_training import show_training
-from gristmill.pipeline.look.run_folder import grid
 from gristmill.pipeline.tables import Grid
 
 EXCERPT = 200
@@ -69,7 +68,7 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
         rows += [("kappa", as_figure(metrics["kappa"]))] if head.multiclass and "kappa" in metrics else []
         if head.kind != "labels":
             rows += [(f"AUC of {label}", as_figure(value)) for label, value in of_classes(metrics)]
-        screen.print(grid("Held-out figures", ("", ""), iter(rows)))
+        screen.print(Grid.of("Held-out figures", ("", ""), iter(rows)))
         if head.kind == "labels":
             screen.print(by_label(metrics, head))
         if "reliability" in metrics:
@@ -91,7 +90,7 @@ def by_label(metrics: Mapping[str, Any], head: Head) -> Grid:
     title = "By label" + (
         f": the commonest {MOST_SHOWN} of {len(head.labels)}" if len(head.labels) > MOST_SHOWN else ""
     )
-    return grid(title, ("label", "texts", "F1", "AUC", "most taken for"), iter(rows))
+    return Grid.of(title, ("label", "texts", "F1", "AUC", "most taken for"), iter(rows))
 
 
 def show_source(screen: Console, card: JudgeCard) -> None:
@@ -122,7 +121,7 @@ def show_labels(screen: Console, facts: Mapping[str, Any]) -> None:
         (one_line(label), as_number(count), as_percent(count / max(facts["labelled"], 1)))
         for label, count in facts["counts"].items()
     ]
-    screen.print(grid(f"Texts by {facts['taxonomy']}", ("label", "texts", "share"), iter(rows)))
+    screen.print(Grid.of(f"Texts by {facts['taxonomy']}", ("label", "texts", "share"), iter(rows)))
     unread = ", ".join(f"{count:,} {kind}" for kind, count in facts["unread"].items())
     screen.print(
         Text(
@@ -162,7 +161,7 @@ def calibration(reliability: Sequence[TenthRow], truth: str) -> Grid:
         (str(row["decile"]), as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"]))
         for row in reliability
     ]
-    return grid("Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(truth)}"), iter(rows))
+    return Grid.of("Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(truth)}"), iter(rows))
 
 
 def of_classes(metrics: Mapping[str, object]) -> list[tuple[str, object]]:
@@ -243,10 +242,10 @@ class JudgeFindings:
                     (one_line(label), as_number(int(count)), as_percent(count / findings.texts))
                     for label, count in list(findings.labels.items())[:MOST_SHOWN]
                 )
-                screen.print(grid("Texts by label", ("label", "texts", "share"), shares))
+                screen.print(Grid.of("Texts by label", ("label", "texts", "share"), shares))
             rows_of = [("mean", findings.mean), *((f"{share}%", value) for share, value in findings.quantiles)]
             screen.print(Text(f"{as_number(findings.texts)} texts: the mean score, and what so many do not exceed"))
-            screen.print(grid("Scores", ("texts", "score"), ((name, as_short(value)) for name, value in rows_of)))
+            screen.print(Grid.of("Scores", ("texts", "score"), ((name, as_short(value)) for name, value in rows_of)))
             for title, rows in (
                 zip(("The surest", "The least sure"), (findings.best, findings.worst), strict=True)
                 if findings.labels

@@ -18,7 +18,6 @@ from gristmill.classifiers.card import Head
 from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, one_line
 from gristmill.pipeline.judging.lessons import LABEL, TEXT
 from gristmill.pipeline.judging.train import Ready, held_out_count
-from gristmill.pipeline.look.run_folder import grid
 from gristmill.pipeline.tables import Grid
 
 MOST_LABELS = 10
@@ -107,7 +106,7 @@ def _sources(built: Mapping[str, Any]) -> Grid:
         )
         for name, counts in built["sources"].items()
     ]
-    return grid("Sources", ("source", "texts", "kept", "not kept"), iter(rows), words={0, 3})
+    return Grid.of("Sources", ("source", "texts", "kept", "not kept"), iter(rows), words={0, 3})
 
 
 def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> Grid:
@@ -121,7 +120,7 @@ def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> Grid:
         return str(line["round"]), gate, gain, test, as_number(line.get("texts")), added or "–", kept
 
     names = ("round", f"{metric}, gate", "gain", f"{metric}, test", "texts", "added", "kept")
-    return grid("Rounds", names, map(row, rounds))
+    return Grid.of("Rounds", names, map(row, rounds))
 
 
 def _agreement(metrics: Mapping[str, Any], agreed: Mapping[str, Any]) -> Grid:
@@ -133,7 +132,7 @@ def _agreement(metrics: Mapping[str, Any], agreed: Mapping[str, Any]) -> Grid:
         ),
         ("kappa once calibrated", _figure((metrics.get("calibrated") or {}).get("kappa"))),
     ]
-    return grid("Student and teacher", ("", ""), iter(rows))
+    return Grid.of("Student and teacher", ("", ""), iter(rows))
 
 
 def _seeds(spread: Mapping[str, Any]) -> Grid:
@@ -151,7 +150,7 @@ def _seeds(spread: Mapping[str, Any]) -> Grid:
                     show(high),
                 )
             )
-    return grid("Over seeds", ("", "mean", "lowest", "highest"), iter(rows))
+    return Grid.of("Over seeds", ("", "mean", "lowest", "highest"), iter(rows))
 
 
 def _figure(value: object) -> str:

@@ -4,10 +4,8 @@ and their files."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 from gristmill.pipeline.look.published import alarms_of_published, beside_published
-from gristmill.pipeline.look.records import ReadRunRecord
 from gristmill.pipeline.look.volume import volumes
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe.recipe import Source
@@ -99,8 +97,7 @@ def alarms_of_stages(plan: Plan, account: RunAccount) -> list[str]:
 
 def alarms_of_run(record: RunRecord, metrics: Mapping[str, StageMetrics]) -> list[str]:
     """Figures of a run that are far from those that its recipe's publishers report."""
-    seen = cast(ReadRunRecord, record)
-    return alarms_of_published(beside_published(seen, volumes(seen["stages"], metrics)))
+    return alarms_of_published(beside_published(record, volumes(record.stages, metrics)))
 
 
 def alarms_of_notes(count: Counts) -> list[str]:

@@ -70,7 +70,13 @@ from gristmill.pipeline.store.records import (
     PhaseResult,
 )
 from gristmill.pipeline.store.resume import resume
-from gristmill.pipeline.store.run_records import InputRecord, Manifest, RunRecord, SegmentRules
+from gristmill.pipeline.store.run_records import (
+    InputRecord,
+    RunRecord,
+    SegmentManifest,
+    SegmentRules,
+    read_if_whole,
+)
 from gristmill.pipeline.store.serialize import plain, read_as
 from gristmill.pipeline.store.storage import REQUESTS, Store, json_bytes, requests_since
 from gristmill.pipeline.tasks.bound_rule import without_poison
@@ -198,13 +204,13 @@ class Execution:
         self.store.remove(stale_files(self.store, self.plan, journal, own_files))
         changed = alarms_of_changes(self.inputs) if engine.worked else []
         record = self.record(more_alarms=[*changed, *alarms_of_unused(self.store, self.plan)])
-        before: RunRecord | None = self.store.read_json_if_whole("run.json")
+        before = read_if_whole(self.store, "run.json", RunRecord)
         if (
             engine.worked
             or journal.damaged
             or before is None
-            or before.get("status") != "done"
-            or without_times(before) != without_times(record)
+            or not before.done
+            or without_times(before.to_json()) != without_times(record.to_json())
         ):
             from gristmill.pipeline.report_data.survey import survey_segments
 
@@ -221,7 +227,7 @@ class Execution:
         self.retire()
         journal.settle(own_files - journal.retired)
         journal.flush()
-        return Summary(self.store.address, record, engine.worked, record["alarms"])
+        return Summary(self.store.address, record, engine.worked, list(record.alarms))
 
     def begin(self) -> None:
         """What the folder says of itself from here on is of this run, and no more of one before it."""
@@ -425,9 +431,10 @@ class Execution:
         again: dict[str, list[str]] = {}
         for node in self.plan.stored:
             path = f"partitions/{node.name}/manifest.json"
-            before: Manifest | None = self.store.read_json_if_whole(path) if self.journal.is_as_written(path) else None
+            as_written = self.journal.is_as_written(path)
+            before = read_if_whole(self.store, path, SegmentManifest) if as_written else None
             now = node.made_of(self.recipe)
-            then = now if before is None else made_before(before, self.store.at(path))
+            then = now if before is None else made_before(before.made_of, self.store.at(path))
             if then != now:
                 again.setdefault(changes(then, now), []).append(node.name)
         return [f"runs again: {', '.join(names)}; {reason}" for reason, names in again.items()]
@@ -436,7 +443,7 @@ class Execution:
         """Write the manifest of a segment or global stage that is done."""
         self.documents[node.name] = StoredDocuments(tuple(parts))
         manifest = manifest_of(node, parts, node_fingerprint, node.made_of(self.recipe))
-        self.journal.keep(f"partitions/{node.name}/manifest.json", json_bytes(manifest))
+        self.journal.keep(f"partitions/{node.name}/manifest.json", json_bytes(manifest.to_json()))
 
     def is_there(self, part: Partition) -> bool:
         return documents_path(part) not in self.journal.retired
@@ -496,19 +503,19 @@ class Execution:
             self.plan,
             findings,
             self.where.count,
-            {
-                "status": status,
-                "error": error,
-                **self.stopwatch.times(),
-                "requests": dict(self.sent_by_tasks + Counter(requests_since(self.sent))) or None,
-                "disk_bytes": disk_bytes,
-                "bytes_written": written_by_use(findings.written.values()),
-                "inputs": findings.inputs,
-                "alarms": loud,
-            },
+            self.stopwatch.timed(
+                RunRecord(
+                    status=status,
+                    error=error,
+                    requests=dict(self.sent_by_tasks + Counter(requests_since(self.sent))) or None,
+                    disk_bytes=disk_bytes,
+                    bytes_written=written_by_use(findings.written.values()),
+                    alarms=loud,
+                )
+            ),
         )
-        if status == "done" and self.recipe.head.published is not None:
-            record["alarms"] += alarms_of_run(record, findings.metrics)
+        if record.done and self.recipe.head.published is not None:
+            record = replace(record, alarms=[*loud, *alarms_of_run(record, findings.metrics)])
         return record
 
     def write_reports(self, record: RunRecord, pages: dict[str, list[PageSample]], look: Look) -> None:
