@@ -104,7 +104,7 @@ class RunFolder:
     def read(self, path: str) -> bytes:
         try:
             return bytes(self.fs.cat_file(self.full(path)))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise NotFound(f"{self.full(path)}: no such file; is {self.root} the output folder of a run?") from error
 
     def json(self, path: str) -> dict[str, Any]:
@@ -197,14 +197,16 @@ class RunFolder:
         """Manifests of this run's segments and global stages, in the order in which documents pass them."""
         place = {name: order for order, name in enumerate(self.stage_names)}
         placed: list[tuple[int, str, SegmentManifest]] = []
-        for name in self.names("partitions"):
-            segment = self.shaped(f"partitions/{name}/manifest.json", SegmentManifest.from_json)
-            # One of other stages is left from another version of the recipe.
-            if segment is not None and all(stage in place for stage in segment.stages):
+        for name, segment in self._of_segments("manifest.json", SegmentManifest.from_json).items():
+            if all(stage in place for stage in segment.stages):  # else left from another version of the recipe
                 first = any(span.path for part in segment.parts for span in part.inputs)
                 without_stages = -1 if first else len(place)
                 placed.append((min((place[stage] for stage in segment.stages), default=without_stages), name, segment))
         return [segment for _, _, segment in sorted(placed, key=lambda item: item[:2])]
+
+    @property
+    def parts(self) -> Iterator[PartFiles]:
+        return (part for segment in self.segments for part in segment.parts)
 
     def row_of(self, part: PartFiles, uid: int) -> int | None:
         """The row of a document in a part; a segment that only writes for others has it in what it wrote."""
@@ -241,26 +243,25 @@ class RunFolder:
     def signal_files(self) -> dict[str, list[str]]:
         """Files with signals of each part, by its key: documents, and what stages laid beside them."""
         by_key: dict[str, list[str]] = {}
-        for part in (part for segment in self.segments for part in segment.parts):
+        for part in self.parts:
             paths = [part.files[kind] for kind in ("documents", "signals") if kind in part.files]
             by_key.setdefault(part.key, []).extend(paths)
         return by_key
 
     def sink_files(self, sink: str) -> list[str]:
         """What a sink wrote, of this version of the run."""
-        parts = (part for segment in self.segments for part in segment.parts)
-        return sorted({path for part in parts for name, path in part.files.items() if name == f"sink/{sink}"})
+        return sorted({path for part in self.parts for name, path in part.files.items() if name == f"sink/{sink}"})
 
     @cached_property
     def rules(self) -> dict[str, SegmentRules]:
         """What the rules of each segment decide on, by its name."""
-        paths = {name: f"partitions/{name}/rules.json" for name in self.names("partitions")}
-        found = {
-            name: self.shaped(path, lambda data: read_as(SegmentRules, data))
-            for name, path in paths.items()
-            if self.has(path)
-        }
-        return {name: rules for name, rules in found.items() if rules is not None}
+        return self._of_segments("rules.json", lambda data: read_as(SegmentRules, data))
+
+    def _of_segments(self, name: str, shape: Callable[[dict[str, Any]], T]) -> dict[str, T]:
+        """The files of a name that lie in folders of segments."""
+        segments = self.names("partitions")
+        found = {segment: self.shaped(f"partitions/{segment}/{name}", shape) for segment in segments}
+        return {segment: data for segment, data in found.items() if data is not None}
 
     @cached_property
     def rules_by_name(self) -> dict[str, list[tuple[BoundRule, Partition]]]:
@@ -284,10 +285,11 @@ class RunFolder:
     def surveys(self) -> list[SurveyRecord]:
         """Histograms and thresholds of each segment, as its first rules come in the run."""
         place = {name: number for number, name in enumerate(self.stage_names)}
-        paths = [f"partitions/{name}/survey.json" for name in self.names("partitions")]
-        found = [self.shaped(path, lambda data: survey_from(data)) for path in paths if self.has(path)]
+        from gristmill.pipeline.report_data.survey import VERSION  # with rules and their kernels
+
+        found = self._of_segments("survey.json", lambda data: cast("SurveyRecord", data))
         return sorted(
-            (survey for survey in found if survey is not None),
+            (survey for survey in found.values() if survey.get("version") == VERSION),  # else no slider could move it
             key=lambda survey: (min((place.get(name, 0) for name in survey["rules"]), default=0), survey["segment"]),
         )
 
@@ -394,13 +396,6 @@ class RunFolder:
 
 def has_uid(uid: int) -> pc.Expression:
     return pc.field("uid") == pa.scalar(uid, pa.uint64())
-
-
-def survey_from(data: dict[str, Any]) -> SurveyRecord | None:
-    """None for a survey of another version, which no slider could move."""
-    from gristmill.pipeline.report_data.survey import VERSION  # with rules and their kernels
-
-    return cast("SurveyRecord", data) if data.get("version") == VERSION else None
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, know
         if not known.done and name not in findings.account.stages:
             continue
         stage = thing.reader.stage if isinstance(thing, Source) else thing.stage
-        earlier = findings.metrics.get(name, {}).get("earlier_runs") or ()
+        earlier = list(findings.metrics.get(name, {}).get("earlier_runs") or [])
         stages.append(replace(entry(name, stage, findings.account, findings.slowest, prices), earlier_runs=earlier))
     return replace(
         known,
