@@ -167,13 +167,6 @@ class Progress:
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Progress:
-        """From `logs/progress.json`; a TypeError if that is another kind of object."""
-        nodes = tuple(NodeProgress(**node) for node in data["nodes"])
-        memory = None if data.get("memory") is None else WorkerMemory(**data["memory"])
-        return cls(**{**data, "nodes": nodes, "recently": Speed(**data["recently"]), "memory": memory})
-
 
 # --- what is counted --------------------------------------------------------------------------------------------------
 
