@@ -23,4 +23,4 @@ RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-de
 RUN wheel=$(echo /wheels/gristmill-*.whl) && pip install "$wheel[gpu,train,pdf,explore]" && gristmill doctor && chmod -R a+rwX /cache
 
 FROM base AS cpu
-RUN wheel=$(echo /wheels/gristmill-*.whl) && pip install "$wheel[pdf,explore]" && gristmill warm && chmod -R a+rwX /cache
+RUN wheel=$(echo /wheels/gristmill-*.whl) && pip install "$wheel[pdf,explore]" && gristmill maintain warm && chmod -R a+rwX /cache

@@ -33,12 +33,23 @@ def write_folder(folder: Path, facts: Json, write: Callable[[Path], None]) -> No
         raise JudgeError(f"{folder}: there is something here already; a judge is saved into a new or an empty folder")
     with whole_folder(folder) as unfinished:
         write(unfinished)
+        _give_usual_modes(unfinished)
         files = {path.name: sha256_of(path) for path in sorted(unfinished.iterdir())}
         for name in files:
             _check_name(folder, name)
         sealed = {"format": FORMAT, "version": VERSION, **facts, "files": files}
         sealed["seal"] = _seal(sealed)
         (unfinished / DESCRIPTION).write_bytes(_written(sealed))
+
+
+def _give_usual_modes(folder: Path) -> None:
+    """The mode of a new file for all: safetensors makes files that nobody else may read."""
+    new = folder / DESCRIPTION
+    new.touch()
+    mode = stat.S_IMODE(new.stat().st_mode)
+    new.unlink()
+    for path in folder.iterdir():
+        path.chmod(mode)
 
 
 def read_folder(folder: Path) -> Json:

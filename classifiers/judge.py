@@ -1,6 +1,9 @@
 """Judges: models that say of each text how good or how useful it is. One interface, and a folder that carries
 everything with it.
 
+A kind of judge is one class in a module of its own: what a plan may say of it (`settings`), how it is trained, which
+heads it learns and what it needs installed stand there. `KINDS` has one line for each, and nothing else knows them all.
+
 A judge is loaded only if it is what was saved: its files have their hashes, and it gives a few texts of our own the
 scores that it gave them when it was saved. Scores never depend on the texts beside a text. docs/judges.md describes the
 folder.
@@ -11,25 +14,31 @@ from __future__ import annotations
 import importlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from gristmill.classifiers.artifact import DESCRIPTION, read_folder, write_folder
 from gristmill.classifiers.card import Head, HeadKind, Json, JudgeCard, JudgeError, NotExplained, card_of
+from gristmill.kernels.common.settings import Settings
+
+if TYPE_CHECKING:
+    from gristmill.classifiers.training_sets import LabelledTexts
 
 __all__ = ["GOLDEN_TEXTS", "Head", "Judge", "JudgeCard", "JudgeError", "NotExplained", "load_judge", "scores_of"]
 
 Scores = dict[str, np.ndarray[Any, np.dtype[np.float32]]]
 
-KINDS = {  # the module is imported when a judge of its kind is loaded, so that only neural judges ask for torch
+# Where the class of each kind is. Its module, which asks for no optional package, is imported when the kind is used.
+KINDS = {
     "fasttext": "gristmill.classifiers.fasttext.judge:FastTextJudge",
     "linear": "gristmill.classifiers.linear.judge:LinearJudge",
-    "neural": "gristmill.classifiers.neural.judge:NeuralJudge",
     "pooled": "gristmill.classifiers.pooled.judge:PooledJudge",
+    "neural": "gristmill.classifiers.neural.judge:NeuralJudge",
     "sklearn": "gristmill.classifiers.sklearn_pipeline:SklearnJudge",
 }
 
@@ -47,11 +56,47 @@ GOLDEN_TEXTS = (
 MOST_GOLDEN, LONGEST_GOLDEN = 100, 100_000
 
 
+Train = Callable[["LabelledTexts"], "Judge"]
+Log = Callable[[str], None]
+Lesson = Literal["value", "soft", "repeated"]
+Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="auto: a GPU if there is one")]
+Epochs = Annotated[float | None, Field(gt=0, allow_inf_nan=False, description="as the kind has it unless given")]
+
+
+class KindSettings(Settings):
+    """What a plan may say of a kind of judge. The class is called as the kind."""
+
+
+class WrongSetting(JudgeError):
+    """A setting of a kind that does not fit what is there."""
+
+    def __init__(self, setting: str, message: str) -> None:
+        super().__init__(message)
+        self.setting = setting
+
+
 class Judge(ABC):
-    """What all judges can do. A kind of judge writes `outputs`, `write` and `read`; `explain` where it can."""
+    """What all judges can do. A kind of judge writes `outputs`, `write` and `read`; `explain` where it can; `settings`
+    and `trainer` where plans can train it."""
 
     needs: ClassVar[tuple[str, ...]] = ()  # files that a folder of this kind must list
+    packages: ClassVar[frozenset[str]] = frozenset()  # optional ones that scoring needs
+    on_gpu: ClassVar[bool] = False  # it scores on a GPU if there is one: it has `at(device, precision)`
+
+    settings: ClassVar[type[KindSettings] | None] = None  # of a plan; None: it is not trained here
+    heads_learnt: ClassVar[tuple[HeadKind, ...]] = get_args(HeadKind)
+    learns: ClassVar[Lesson] = "soft"  # of a teacher's scores: the score itself, weighted or repeated labels
+    weighs: ClassVar[bool] = True  # a text may have a weight; else it is repeated
+    seeded: ClassVar[bool] = True  # another seed trains another judge
+    to_train: ClassVar[frozenset[str]] = frozenset()  # packages and modules that scoring never loads
+
     card: JudgeCard
+
+    @classmethod
+    def trainer(cls, settings: Any, head: Head, seed: int, log: Log) -> Train:
+        """The training of one judge, as `settings` have it. JudgeError says what is missing, WrongSetting what does not
+        fit."""
+        raise JudgeError("judges of this kind are not trained here")
 
     @abstractmethod
     def outputs(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
@@ -116,7 +161,10 @@ def load_judge(folder: str | os.PathLike[str], device: str = "cpu") -> Judge:
         card = card_of(facts)
     except JudgeError as error:
         raise JudgeError(f"{where}: {DESCRIPTION}: {error}") from error
-    kind = _kind_of(where, card.kind)
+    try:
+        kind = kind_class(card.kind)
+    except JudgeError as error:
+        raise JudgeError(f"{where}: {error}") from error
     for name in kind.needs:
         if name not in facts["files"]:
             raise JudgeError(f"{where}: a {card.kind} judge needs {name}, and {DESCRIPTION} does not list it")
@@ -153,12 +201,26 @@ def direction_of(kind: HeadKind, chances_C: np.ndarray[Any, np.dtype[np.float64]
     return np.asarray(chances_C * (classes - chances_C @ classes))
 
 
-def _kind_of(where: Path, kind: str) -> type[Judge]:
+def kind_class(kind: str) -> type[Judge]:
+    """The class of a kind of judge."""
     if kind not in KINDS:
-        raise JudgeError(f"{where}: there is no kind of judge {kind!r}; this Gristmill knows {', '.join(KINDS)}")
+        raise JudgeError(f"there is no kind of judge {kind!r}; this Gristmill knows {', '.join(KINDS)}")
     module, _, name = KINDS[kind].partition(":")
     judge_class: type[Judge] = getattr(importlib.import_module(module), name)
     return judge_class
+
+
+def kind_settings() -> dict[str, type[KindSettings]]:
+    """Of all kinds that plans can train."""
+    return {kind: found for kind in KINDS if (found := kind_class(kind).settings) is not None}
+
+
+def module_to_train(name: str, kind: str, package: str, install: str) -> Any:
+    """A module that a kind needs to be trained. JudgeError says what to install."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise JudgeError(f"training a {kind} judge needs {package}: pip install '{install}' ({error})") from error
 
 
 def _check_golden(where: Path, judge: Judge, golden: object) -> None:

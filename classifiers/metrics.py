@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from gristmill.kernels.base.types import Array
 from gristmill.mixing.weights.spearman import spearman
@@ -23,6 +25,13 @@ def auc(good: Array, scores: Array, weights: Array | None = None) -> float:
     if all_right == 0 or all_wrong == 0:
         return float("nan")
     return float((right * (all_wrong - np.cumsum(wrong) + wrong / 2)).sum() / (all_right * all_wrong))
+
+
+def auc_of_length(good: Array, texts: pa.Array, weights: Array | None = None) -> float | None:
+    """The AUC that length in characters has alone, longer or shorter being better: a judge that is no better learnt it.
+    None if one side is empty."""
+    found = auc(good, pc.fill_null(pc.utf8_length(texts), 0).to_numpy(zero_copy_only=False), weights)
+    return max(found, 1 - found) if np.isfinite(found) else None
 
 
 def average_precision(good: Array, scores: Array, weights: Array | None = None) -> float:

@@ -33,6 +33,7 @@ class SklearnJudge(Judge):
     content: bytes  # of its file
 
     needs: ClassVar[tuple[str, ...]] = (FILE,)
+    packages: ClassVar[frozenset[str]] = frozenset({"sklearn", "skops"})
 
     def __post_init__(self) -> None:
         if len(self.card.heads) != 1:

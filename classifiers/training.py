@@ -14,7 +14,13 @@ import pyarrow.compute as pc
 from gristmill.classifiers.calibration import fit_sharpness
 from gristmill.classifiers.card import Head, Json, JudgeError
 from gristmill.classifiers.judge import Judge
-from gristmill.classifiers.metrics import class_metrics, label_metrics, probability_metrics, regression_metrics
+from gristmill.classifiers.metrics import (
+    auc_of_length,
+    class_metrics,
+    label_metrics,
+    probability_metrics,
+    regression_metrics,
+)
 from gristmill.classifiers.training_sets import LabelledTexts, folds_of, held_out
 from gristmill.kernels.base.types import Array
 
@@ -89,7 +95,8 @@ def held_out_metrics(judge: Judge, head: Head, labelled: LabelledTexts) -> Json:
         return class_metrics(numbers, outputs, head.labels, labelled.weights)
     if head.kind == "labels":
         return label_metrics(numbers, outputs, head.labels, labelled.weights)
-    return probability_metrics(numbers == 1, outputs, labelled.weights)
+    by_length = auc_of_length(numbers == 1, labelled.texts, labelled.weights)
+    return probability_metrics(numbers == 1, outputs, labelled.weights) | {"auc_of_length": by_length}
 
 
 def _numbers(labelled: LabelledTexts, head: Head) -> np.ndarray[Any, np.dtype[np.int64]]:

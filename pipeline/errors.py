@@ -153,7 +153,7 @@ def in_words(error: OSError, where: str | None = None) -> str:
         return f"{at}the disk quota is used up; make room and run the same command again"
     if (bare or error.errno == errno.ENOENT) and "/partitions/" in at:
         return (
-            f"{at}this file of the run is gone, as `gristmill clean --partitions` or `keep` in the recipe removes them; "
-            "the recipe with `keep: all` makes them again"
+            f"{at}this file of the run is gone, as `gristmill maintain clean --partitions` or `keep` in the recipe removes"
+            " them; the recipe with `keep: all` makes them again"
         )
     return f"{at}{'No such file or directory' if bare else error.strerror or error}"

@@ -1,5 +1,5 @@
-"""Processes of this machine: cores and GPUs that they may use, memory, signals, clean ends, and the fork server that
-workers are forked from.
+"""Processes of this machine: cores and GPUs that they may use, memory, which process is which and whether it lives,
+signals, clean ends, and the fork server that workers are forked from.
 """
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
-import math
 import os
+import platform
 import resource
 import signal
 import threading
@@ -29,37 +29,21 @@ from multiprocessing import (
 from pathlib import Path
 from queue import Empty
 from types import FrameType
-from typing import Any
+from typing import Any, TypedDict
 
 import psutil
 
 # --- cores ------------------------------------------------------------------------------------------------------------
 
-CGROUPS = Path("/sys/fs/cgroup")
 NODES = Path("/sys/devices/system/node")
 CORES = "GRISTMILL_CORES"  # variable: the cores that a worker binds itself to, `3` or `0,1,2,3`
 
 
-def cores_here(cgroups: Path = CGROUPS) -> int:
+def cores_here() -> int:
     """How many cores this process may use: those it is bound to, and no more than its container is given time on."""
-    bound, quota = len(os.sched_getaffinity(0)), cpu_quota(cgroups)
-    return bound if quota is None else max(1, min(bound, math.ceil(quota)))
+    from dask.system import cpu_count  # Dask is slow to import
 
-
-def cpu_quota(cgroups: Path) -> float | None:
-    """Cores' worth of time, in either version of cgroups (`docker --cpus`, limits of Kubernetes); None without a
-    limit."""
-    try:
-        quota, period = (cgroups / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            quota, period = ((cgroups / "cpu" / f"cpu.cfs_{of}_us").read_text().strip() for of in ("quota", "period"))
-        except OSError:
-            return None
-    try:
-        return int(quota) / int(period) if int(quota) > 0 else None
-    except (ValueError, ZeroDivisionError):  # "max"
-        return None
+    return int(cpu_count())
 
 
 # Where memory is in several nodes (NUMA), each local worker is bound to a core, or to the cores of one node, so that
@@ -143,6 +127,83 @@ def peak_memory() -> int:
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# --- which process it is ----------------------------------------------------------------------------------------------
+#
+# Locks and records of runs name a process. On Linux it is known by its number and the clock ticks from boot to its
+# start, within one boot and one pid namespace. Times of day are no help: they are derived from the clock, and move with
+# it.
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+ENDED = ("Z", "X")  # states of a process that is no more: it waits for its parent
+
+
+class ProcessId(TypedDict):
+    """As lock and progress files hold it."""
+
+    host: str
+    pid: int
+    machine: str  # equal for processes that see each other by these numbers; empty where that is not known
+    began: float  # in ticks of that machine
+
+
+def this_process() -> ProcessId:
+    state = _state(os.getpid())
+    return {
+        "host": platform.node(),
+        "pid": os.getpid(),
+        "machine": machine() if state is not None else "",
+        "began": state[1] if state is not None else 0,
+    }
+
+
+def is_alive(owner: Mapping[str, object]) -> bool | None:
+    """Is a process still there? None where that cannot be seen from here: it is of another machine, boot or container,
+    or hidden."""
+    pid = owner.get("pid")
+    if not owner.get("machine") or owner["machine"] != machine() or not isinstance(pid, int) or pid < 1:
+        return None
+    state = _state(pid)
+    if state is None:  # it has ended, or is hidden from us (`hidepid` of proc(5))
+        return None if _is_there(pid) else False
+    return state[0] not in ENDED and state[1] == owner.get("began")
+
+
+def machine() -> str:
+    """The boot and the namespaces that the numbers of processes and their times of start belong to."""
+    if not BOOT.exists():
+        return f"{platform.node()} {round(psutil.boot_time())}"
+    try:
+        if Path("/proc/self").readlink().name != str(os.getpid()):  # /proc is that of another namespace
+            return ""
+        spaces = [Path(f"/proc/self/ns/{kind}") for kind in ("pid", "time")]
+        return " ".join([BOOT.read_text().strip(), *(str(space.readlink()) for space in spaces if space.is_symlink())])
+    except OSError:
+        return ""
+
+
+def _state(pid: int) -> tuple[str, float] | None:
+    """The state and start of a process; None where they cannot be read."""
+    try:
+        if BOOT.exists():
+            # fields 3 and 22 of proc_pid_stat(5); the name before them may hold anything
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            return fields[0].decode(), int(fields[19])
+        known = psutil.Process(pid)
+        return ("Z" if known.status() == psutil.STATUS_ZOMBIE else "R"), known.create_time()
+    except (OSError, psutil.Error, IndexError, ValueError):
+        return None
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------
@@ -281,9 +342,9 @@ WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
     "MALLOC_ARENA_MAX": "1",
-    # Arrow's allocator keeps what is freed for 1 s, and not for 10 ms: a column of the next batch takes the same
+    # Arrow's allocator keeps what is freed for 10 s, and not for 10 ms: a column of the next task takes the same
     # memory, without a page fault for each 4 kB of it. Half of a worker's time in the kernel were such faults.
-    "MIMALLOC_PURGE_DELAY": "1000",
+    "MIMALLOC_PURGE_DELAY": "10000",
     # as Dask has them: a worker is one thread
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",

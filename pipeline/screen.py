@@ -3,8 +3,10 @@ nothing."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Callable, Iterator
 from io import TextIOWrapper
 from textwrap import wrap
 
@@ -48,3 +50,18 @@ def escape(text: str) -> str:
     """Text that may hold anything, for a terminal: it is no markup, and what would steer the terminal is seen and not
     done. A crawl's urls stand in errors, alarms and reasons."""
     return without_markup(plain(text))
+
+
+@contextlib.contextmanager
+def counting(what: str) -> Iterator[Callable[[int], None]]:
+    """How many there are by now, on a terminal."""
+    from rich.progress import Progress, TextColumn
+
+    with Progress(
+        TextColumn("{task.completed:,} {task.description}"),
+        console=console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as bar:
+        counter = bar.add_task(what, total=None)
+        yield lambda count: bar.update(counter, completed=count)

@@ -1,13 +1,11 @@
 """Tables for a terminal: as wide as they need to be, and never wider than the terminal.
 
-Numbers are never wrapped. Where a table is too wide, columns of words become narrower, the widest first, and their
-cells are wrapped at blanks, and after the slashes of paths and addresses; a name is not broken. Heads of several words
-are set on several lines first. A word that is wider than all the room there is ends in `…`.
+Numbers are never wrapped. Where a table is too wide, columns of words become narrower, the widest first, but for their
+longest word: rich breaks names. Heads of several words are set on several lines first.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -23,8 +21,7 @@ from gristmill.stages.figures import Block, FactList, Figures, Plane, Warnings
 from gristmill.stages.formatting import one_line
 
 GAP = 2  # blanks between columns
-LONGEST_WORD = 34  # cells that a word may claim, if it is no path
-PLACES = re.compile(r"(?<=[/?&])(?=[^/])")  # where a path or an address may go on below
+LONGEST_WORD = 34  # cells that a word may claim
 Justify: TypeAlias = Literal["left", "right"]
 READABLE = 100  # cells of a column of words on a wide terminal
 
@@ -103,8 +100,8 @@ class Grid:
         head = max((cell_len(word) for word in self.columns[column].split()), default=0)
         if not self.is_words(column):
             return max(head, self.widest(column))
-        pieces = (v[:1] if isinstance(v, list) else pieces_of(v.plain) for v in self.cells_of(column))
-        return max(head, *(min(cell_len(piece), LONGEST_WORD) for some in pieces for piece in some), 0)
+        words = (v[:1] if isinstance(v, list) else v.plain.split() for v in self.cells_of(column))
+        return max(head, *(min(cell_len(word), LONGEST_WORD) for some in words for word in some), 0)
 
     def cells_of(self, column: int) -> list[Cell]:
         return [row[column] for row in self.rows]
@@ -116,15 +113,12 @@ class Grid:
             header_style="dim", box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=any(self.columns),
         )  # fmt: skip
         for c, width in widths.items():
-            head = wrapped(Text(self.columns[c]), width)
             justify: Justify = "left" if self.is_words(c) else "right"
-            table.add_column(head, justify=justify, no_wrap=True, overflow="ellipsis", width=width)
+            table.add_column(Text(self.columns[c]), justify=justify, overflow="fold", width=width)
         for row, style in zip(self.rows, self.styles, strict=True):
-            table.add_row(*(self.shown(row[c], width) for c, width in widths.items()), style=style)
+            cells = {c: Text(fitting(v, widths[c])) if isinstance(v := row[c], list) else v for c in widths}
+            table.add_row(*cells.values(), style=style)
         return table
-
-    def shown(self, value: Cell, width: int) -> Text:
-        return Text(fitting(value, width)) if isinstance(value, list) else wrapped(value, width)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Without the blanks at the ends of lines, which a terminal would wrap when it is made narrower."""
@@ -141,31 +135,6 @@ class Grid:
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return self.table(options.max_width).__rich_measure__(console, options)
-
-
-def pieces_of(text: str) -> list[str]:
-    """What stays together when a text is wrapped."""
-    return [piece for word in text.split(" ") for piece in PLACES.split(word)]
-
-
-def wrapped(text: Text, width: int) -> Text:
-    """Lines that are no wider, if their words allow it; those that do not are cut by whoever shows them."""
-    if text.cell_len <= width:
-        return text
-    places, line = [], 0  # offsets at which a line ends
-    at = 0
-    for word in re.split(r"(?<= )", text.plain):
-        for piece in PLACES.split(word):
-            long = cell_len(piece.rstrip(" "))
-            if line and line + long > width:
-                places.append(at)
-                line = 0
-            line += cell_len(piece)
-            at += len(piece)
-    lines = text.divide(places)
-    for part in lines:
-        part.rstrip()
-    return Text("\n").join(lines)
 
 
 def fitting(items: Sequence[str], width: int) -> str:

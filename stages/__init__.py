@@ -99,7 +99,7 @@ BASES: dict[str, str] = {
     "Signals": "gristmill.stages.stage",
     "Sink": "gristmill.stages.stage",
     "Verdict": "gristmill.stages.stage",
-    "RecipePath": "gristmill.stages.paths",
+    "RecipePath": "gristmill.kernels.common.paths",
     "above": "gristmill.stages.contract",
     "below": "gristmill.stages.contract",
     "with_columns": "gristmill.stages.stage",

@@ -1,4 +1,5 @@
 # Made by stub.py.
+from gristmill.kernels.common.paths import RecipePath as RecipePath
 from gristmill.stages.blend.cap_domains import CapDomains as CapDomains
 from gristmill.stages.blend.mix import Mix as Mix
 from gristmill.stages.blend.order import Order as Order
@@ -31,7 +32,6 @@ from gristmill.stages.judge.threshold import Threshold as Threshold
 from gristmill.stages.others.datatrove import Datatrove as Datatrove
 from gristmill.stages.others.indexes import DatasketchIndex as DatasketchIndex, DatatroveIndex as DatatroveIndex
 from gristmill.stages.others.nemo import Nemo as Nemo
-from gristmill.stages.paths import RecipePath as RecipePath
 from gristmill.stages.read.arrow import Arrow as Arrow
 from gristmill.stages.read.cc import Cc as Cc
 from gristmill.stages.read.html import Html as Html, Pdf as Pdf

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
@@ -24,6 +25,7 @@ from gristmill.kernels.base.columns import text_column
 BATCH_BYTES = 32 << 20
 BATCH_ROWS = 8192
 MAX_RECORD = 64 << 20  # bytes of a page or text that readers take, unless a recipe says otherwise
+MOST_IN_COLUMN = 2**31 - 1  # bytes of a column
 EMPTY = "the file is empty"
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, which no file can hold
 
@@ -219,10 +221,24 @@ def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
     """An Arrow array of one column; text that is no valid Unicode (lone surrogates) is mended, not refused."""
     if pa.types.is_dictionary(kind):
         return pa.array(values, pa.string()).dictionary_encode().cast(kind)
+    if pa.types.is_binary(kind):
+        return binary_column(values)
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
         return pa.array([mended(v) if isinstance(v, str) else v for v in values], kind)
+
+
+def binary_column(values: list[bytes | None]) -> pa.Array:
+    """The values copied once, into memory of their size: Arrow doubles its own as it goes, and touches it anew."""
+    ends = np.cumsum([0, *(len(value or b"") for value in values)])
+    if ends[-1] > MOST_IN_COLUMN:
+        return pa.array(values, pa.binary())
+    valid = pa.array([value is not None for value in values]).buffers()[1] if None in values else None
+    data = b"".join(value or b"" for value in values)
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [valid, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    )
 
 
 def mended(value: str | None) -> str | None:

@@ -8,19 +8,27 @@ bare name, or a mapping whose one key is the name.
     method: Annotated[AnyMethod, OneOf("method")]
 
 A kind is a frozen model, called by its class in snake case; a setting that belongs to another kind is an unknown field.
-In Python a kind itself may be given: `Mix(method=Unimax())`.
+In Python a kind itself may be given: `Mix(method=Unimax())`. Kinds that a table lists are looked up when a value comes:
+
+    kind: Annotated[KindSettings, OneOf("kind of judge", kind_settings)]
 """
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
-from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, SerializerFunctionWrapHandler
+from pydantic import (
+    BaseModel,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+)
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, ValidationError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator, ValidationError, core_schema
 
 from gristmill.kernels.common.settings import nearest
 from gristmill.stages.checks import snake_case
@@ -30,25 +38,33 @@ Kinds = dict[str, type[BaseModel]]
 
 @dataclass(frozen=True)
 class OneOf:
-    """Marks a setting whose type is a union of kinds. `noun` is what a message calls one of them."""
+    """Marks a setting whose type is a union of kinds. `noun` is what a message calls one of them; `kinds` names those
+    that no union can."""
 
     noun: str
+    kinds: Callable[[], Kinds] | None = None
+
+    def of(self, source: Any) -> Kinds:
+        """The kinds of a setting of this type."""
+        return kinds_in(source) if self.kinds is None else self.kinds()
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        written = core_schema.wrap_serializer_function_ser_schema(_written)
+        if self.kinds is not None:
+            return core_schema.with_info_plain_validator_function(self._looked_up, serialization=written)
         kinds = kinds_in(source)
-        choices: dict[Any, CoreSchema] = {
-            name: core_schema.no_info_before_validator_function(_settings, handler.generate_schema(kind))
-            for name, kind in kinds.items()
-        }
+        schema = _union({name: handler.generate_schema(kind) for name, kind in kinds.items()})
         return core_schema.no_info_before_validator_function(
-            lambda value: self._by_name(value, kinds),
-            core_schema.tagged_union_schema(choices, _name),
-            serialization=core_schema.wrap_serializer_function_ser_schema(_written),
+            lambda value: self._by_name(value, kinds), schema | {"serialization": written}
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        union = cast(core_schema.TaggedUnionSchema, cast(core_schema.BeforeValidatorFunctionSchema, schema)["schema"])
-        settings = {str(name): handler(choice) for name, choice in union["choices"].items()}
+        if self.kinds is not None:
+            settings = {name: handler(kind.__pydantic_core_schema__) for name, kind in self.kinds().items()}
+        else:
+            inside = cast(core_schema.BeforeValidatorFunctionSchema, schema)["schema"]
+            choices = cast(core_schema.TaggedUnionSchema, inside)["choices"]
+            settings = {str(name): handler(choice) for name, choice in choices.items()}
         alone = [name for name, one in settings.items() if not handler.resolve_ref_schema(one).get("required")]
         by_name = [
             {
@@ -60,6 +76,11 @@ class OneOf:
             for name, one in settings.items()
         ]
         return {"anyOf": [{"enum": alone}, *by_name]}
+
+    def _looked_up(self, value: Any, info: ValidationInfo) -> Any:
+        kinds = self.of(None)
+        schema = _union({name: kind.__pydantic_core_schema__ for name, kind in kinds.items()})
+        return SchemaValidator(schema).validate_python(self._by_name(value, kinds), context=info.context)
 
     def _by_name(self, value: Any, kinds: Kinds) -> Any:
         """A kind itself, or its settings below its name."""
@@ -98,11 +119,19 @@ def name_of(kind: type[BaseModel] | BaseModel) -> str:
 def choices_in(model: type[BaseModel]) -> dict[str, tuple[OneOf, Kinds]]:
     """The settings of a model that are one of several kinds."""
     return {
-        name: (mark, kinds_in(field.annotation))
+        name: (mark, mark.of(field.annotation))
         for name, field in model.model_fields.items()
         for mark in field.metadata
         if isinstance(mark, OneOf)
     }
+
+
+def _union(kinds: Mapping[str, CoreSchema]) -> core_schema.TaggedUnionSchema:
+    """One of several by name, with its settings or none."""
+    choices: dict[Any, CoreSchema] = {
+        name: core_schema.no_info_before_validator_function(_settings, schema) for name, schema in kinds.items()
+    }
+    return core_schema.tagged_union_schema(choices, _name)
 
 
 def _name(value: Any) -> str:

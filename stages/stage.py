@@ -220,7 +220,7 @@ class Map(Stage):
         out = []
         for batch in batches:
             columns = {name: batch.column(name) for name in batch.schema.names if name == ROW}
-            done = self.checked(batch.drop_columns([*columns]))
+            done = self._told_of_nulls(batch.drop_columns([*columns]))
             kept, whole = done.verdict.kept, with_columns(done.batch, columns)
             if done.made is None:
                 out.append(whole.filter(pa.array(kept)))
@@ -228,6 +228,22 @@ class Map(Stage):
                 origins = {name: values.take(pa.array(done.made.rows)) for name, values in columns.items()}
                 out.append(Made(with_columns(done.made.batch, origins), done.made.rows).between(whole, kept))
         return back(pa.Table.from_batches(out))
+
+    def _told_of_nulls(self, batch: pa.RecordBatch) -> Applied:
+        """The stage's answer on rows of a caller's table. If it fails and texts are null, which documents of a run never
+        are, the error says so."""
+        try:
+            return self.checked(batch)
+        except Exception as error:  # a stage of one's own may raise anything
+            texts = batch.column("text") if "text" in batch.schema.names else None
+            if texts is None or not texts.null_count:
+                raise
+            first = texts.is_null().index(True).as_py()
+            raise ValueError(
+                f"{self.called}: `text` is null in {texts.null_count:,} of {len(texts):,} rows (first: row {first}), and "
+                f"the stage does not take that ({type(error).__name__}: {error}). Texts in a run are never null: fill or "
+                "drop them first"
+            ) from error
 
 
 class Annotate(Map):

@@ -78,14 +78,17 @@ def settings() -> Iterator[str]:
 def options() -> Iterator[str]:
     import typer.main
 
-    from gristmill.pipeline.cli.app import app
+    from gristmill.pipeline.cli.app import COMMANDS, app
 
-    for name, command in sorted(typer.main.get_command(app).commands.items()):  # type: ignore[attr-defined]
+    top = typer.main.get_command(app)
+    for path in sorted(COMMANDS):
+        group, _, name = path.rpartition(" ")
+        command = (top.commands[group] if group else top).commands[name]  # type: ignore[attr-defined]
         arguments = " ".join(option.name.upper() for option in command.params if option.param_type_name == "argument")
-        yield f"command gristmill {name} {arguments}".rstrip()
+        yield f"command gristmill {path} {arguments}".rstrip()
         for option in command.params:
             if option.param_type_name == "option":
-                yield f"command gristmill {name} {'/'.join([*option.opts, *option.secondary_opts])}"
+                yield f"command gristmill {path} {'/'.join([*option.opts, *option.secondary_opts])}"
 
 
 def changes(now: list[str], before: list[str]) -> list[str]:

@@ -73,7 +73,8 @@ class Bench:
     def judge(self, shape: Any = None) -> Any:
         from gristmill.classifiers.card import Head, JudgeCard
         from gristmill.classifiers.neural.encoder import Encoder
-        from gristmill.classifiers.neural.judge import Network, neural_judge, preprocessing_of
+        from gristmill.classifiers.neural.judge import neural_judge, preprocessing_of
+        from gristmill.classifiers.neural.network import Network
         from gristmill.classifiers.neural.text_tokens import read_tokenizer
 
         head = Head("quality", "regression", (), "random", -100.0, 100.0)

@@ -89,7 +89,7 @@ def whole(bench: Any) -> None:
     from gristmill.classifiers.card import Head
     from gristmill.classifiers.neural.encoder import Encoder, EncoderShape
     from gristmill.classifiers.neural.fast_linear import fuse, prepare_inference
-    from gristmill.classifiers.neural.judge import Network
+    from gristmill.classifiers.neural.network import Network
     from gristmill.classifiers.neural.scoring import Pace, run_steps, steps_of
     from gristmill.classifiers.neural.text_tokens import TextTokenizer, TextTokens
 

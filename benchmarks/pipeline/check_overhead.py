@@ -55,9 +55,9 @@ def seconds(recipe: Path, out: Path, checked: bool) -> float:
         if not checked:
             stack.enter_context(patch.object(checksums, "is_whole", lambda store, path, checksum: True))
             stack.enter_context(
-                patch.object(spill, "checked_batch", lambda reader, schema, place, path: reader.get_batch(place))
+                patch.object(spill, "checked_batch", lambda reader, place, path: reader.get_batch(place))
             )
-            stack.enter_context(patch.object(spill, "batch_checksum", lambda batch, schema, place, count: ""))
+            stack.enter_context(patch.object(spill, "batch_checksum", lambda batch, place, count: ""))
             stack.enter_context(patch.object(spill, "as_in_a_file", lambda batch: batch))
         gc.collect()
         begin = time.process_time()

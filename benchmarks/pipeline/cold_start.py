@@ -3,8 +3,8 @@
 
     python -m benchmarks.pipeline.cold_start [RECIPE]
 
-Without a recipe: every stage that needs no settings. `compiled` is `gristmill warm` with an empty cache, on as many
-cores as there are; `packed` is one process with an empty cache that verifies and unpacks a pack, then prepares all
+Without a recipe: every stage that needs no settings. `compiled` is `gristmill maintain warm` with an empty cache, on as
+many cores as there are; `packed` is one process with an empty cache that verifies and unpacks a pack, then prepares all
 stages; `cached` the same with the cache that it has by then. One JSON line each, in seconds, with seconds of processor
 time beside them, which depend less on what else the machine does.
 """
@@ -26,8 +26,8 @@ from pathlib import Path
 READY = """
 import sys
 from pathlib import Path
-from gristmill.pipeline.cli.warm import compile_one, specs_of
-from gristmill.pipeline.engine.kernel_packs import unpack
+from gristmill.pipeline.cli.maintain_warm import compile_one, specs_of
+from gristmill.pipeline.cli.kernel_packs import unpack
 pack, sha256, *recipe = sys.argv[1:]
 unpack(Path(pack).read_bytes(), sha256)
 for spec in specs_of(Path(recipe[0]) if recipe else None):
@@ -50,7 +50,7 @@ def main() -> None:
     recipe = [str(path) for path in [parser.parse_args().recipe] if path is not None]
     with tempfile.TemporaryDirectory() as made:
         pack = Path(made) / "kernels.zst"
-        warm = [sys.executable, "-m", "gristmill.pipeline.cli.app", "warm", *recipe, "--to", str(pack)]
+        warm = [sys.executable, "-m", "gristmill.pipeline.cli.app", "maintain", "warm", *recipe, "--to", str(pack)]
         took = {"compiled": timed(warm, Path(made) / "first")}
         sha256 = hashlib.sha256(pack.read_bytes()).hexdigest()
         ready = [sys.executable, "-c", READY, str(pack), sha256, *recipe]

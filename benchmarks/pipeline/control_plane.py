@@ -29,7 +29,7 @@ from typing import Any
 import psutil
 
 from gristmill.pipeline.json_types import StageSpec
-from gristmill.pipeline.store.records import FileRef, RoundTask, RowsHandle, RowsResult
+from gristmill.pipeline.store.records import FileRef, Result, RoundTask, StoredRows
 
 TICK = 0.02
 LOOKS = 25  # ticks between looks at memory and processor time
@@ -179,10 +179,10 @@ def workers(folder: Path, how: dict[str, Any]) -> None:
         asyncio.run(serve())
 
 
-def light(task: RoundTask) -> RowsResult:
+def light(task: RoundTask) -> Result:
     time.sleep(float(task.method))
     path = f"shuffle/{task.node}/{task.round:02d}-light-{task.task[:16]}.arrow"
-    return RowsResult(rows=10_000, files={"rows": FileRef(path, 1 << 20, task.task, rows=10_000)})
+    return Result(files={"rows": FileRef(path, 1 << 20, task.task, rows=10_000)})
 
 
 def driver(folder: Path, how: dict[str, Any]) -> None:
@@ -215,7 +215,9 @@ def driver(folder: Path, how: dict[str, Any]) -> None:
                         stage=StageSpec(stage="light", settings={}, code=None),
                         method=str(how["seconds"]),
                         round=number,
-                        rows=(RowsHandle(list=f"shuffle/light/{number:02d}.files.json", checksum=digest([number])),),
+                        rows=(
+                            StoredRows(listed=FileRef(f"shuffle/light/{number:02d}.files.json", 0, digest([number]))),
+                        ),
                     )
                     for part in range(how["parts"])
                 ]

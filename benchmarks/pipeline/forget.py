@@ -80,7 +80,7 @@ def main() -> None:
         (out / "judge.yaml").write_text(
             "out: judge\nkind: linear\nhold_out: 0\ngood: judge-texts/a.parquet\nbad: judge-texts/b.jsonl\n"
         )
-        gristmill("train-judge", str(out / "judge.yaml"))
+        gristmill("judge", "train", str(out / "judge.yaml"))
         for to, place in EXPORTS:
             exported(str(out), to, str(folder / place), None, Options(), lambda done, of: None)
         before, tokens = documents(out), tokens_of(out)
@@ -102,7 +102,7 @@ def main() -> None:
         receipt = json.loads(gristmill("forget", str(out), "--list", str(folder / "ids.txt"), "--json"))
         seconds = time.perf_counter() - begin
         places_after = places(all_contents(folder), theirs)
-        gristmill("verify", str(out))
+        gristmill("maintain", "verify", str(out))
         stays = [row for row in before if row["uid"] not in uids]
         same = documents(out) == stays and tokens_of(out) == {u: ids for u, ids in tokens.items() if u not in uids}
         begin = time.perf_counter()

@@ -94,11 +94,9 @@ class Clock(Quiet):
         self.sign_seconds = 0.0
         self.batches = 0
 
-    def begins(self, node: Any, parts: int) -> None:
-        if node.name == "minhash_dedup":
-            self.begun = time.perf_counter()
-
     def finished(self, task: Any, result: Any, anew: bool) -> None:
+        if task.node == "minhash_dedup" and not self.begun:
+            self.begun = time.perf_counter() - result.seconds
         if getattr(task, "method", "") == "sign":
             self.signed = time.perf_counter()
             self.sign_seconds += result.seconds

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gristmill.pipeline.cli.menu import MENU
+from gristmill.pipeline.cli.app import COMMANDS, GROUPS
 
 FONT = "/usr/share/fonts/truetype/dejavu/DejaVuSansMono{}.ttf"
 SIZE = 15
@@ -57,8 +57,8 @@ def shots(work: Path) -> Iterator[Shot]:
     run = "demo/run"
     yield Shot("bare", [])
     yield Shot("help", ["--help"])
-    for name in MENU:
-        yield Shot(f"help-{name}", [name, "--help"])
+    for name in (*COMMANDS, *GROUPS):
+        yield Shot(f"help-{name.replace(' ', '-')}", [*name.split(), "--help"])
     yield Shot("demo", ["demo", "--out", "another-demo"])
     yield Shot("plan", ["plan", "demo/crawl/demo.yaml", "--out", "demo/run"])
     yield Shot("plan-new", ["plan", "demo/crawl/demo.yaml", "--out", "out/none"])
@@ -76,10 +76,10 @@ def shots(work: Path) -> Iterator[Shot]:
     yield Shot("report", ["report", run])
     yield Shot("report-two", ["report", run, "out/whole"])
     yield Shot("estimate", ["estimate", "demo/crawl/demo.yaml", "--sample", "50%", "--workers", "8"])
-    yield Shot("find", ["find", run, "--text", "the"])
-    yield Shot("verify", ["verify", run])
-    yield Shot("clean", ["clean", run, "--dry-run"])
-    yield Shot("summary", ["summary", run, "--for", "eu"])
+    yield Shot("find", ["inspect", run, "--text", "the"])
+    yield Shot("verify", ["maintain", "verify", run])
+    yield Shot("clean", ["maintain", "clean", run, "--dry-run"])
+    yield Shot("summary", ["report", run, "--for", "eu"])
     yield Shot("doctor", ["doctor"])
     yield Shot("new", ["new", "stage", "my_rule", "--folder", "stages-of-mine"])
     yield Shot("new-again", ["new", "stage", "my_rule", "--folder", "stages-of-mine"])

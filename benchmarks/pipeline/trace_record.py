@@ -28,7 +28,7 @@ from unittest.mock import patch
 from benchmarks.soak.flips import Quieter
 from gristmill.pipeline.engine import executor
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.worker import run_tasks
+from gristmill.pipeline.engine.worker import Terms, run_tasks
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.records import FOR_REPORTS
@@ -108,16 +108,16 @@ def traced_run(folder: Path, title: str, recipe: str = "pages") -> Trace:
     path.write_text(f"name: r\nsources: {{crawl: {{warc: {{path: {crawl}}}}}}}\nstages:\n{stages}")
     trace = Trace()
 
-    def traced(tasks: list[Any], terms: Any) -> list[Any]:
+    def traced(tasks: list[Any], *terms: Terms) -> list[Any]:
         if tasks[0].kind in FOR_REPORTS:
             sys.setprofile(None)
             try:
-                return run_tasks(tasks, terms)
+                return run_tasks(tasks, *terms)
             finally:
                 sys.setprofile(trace)
         trace.at_work = True
         try:
-            return run_tasks(tasks, terms)
+            return run_tasks(tasks, *terms)
         finally:
             trace.at_work = False
 

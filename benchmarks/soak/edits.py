@@ -7,8 +7,8 @@ and renamed, `keep`, parts and record limits changed, input files edited, replac
 SIGTERM, SIGINT) or a worker on the way.
 
 Equal must be every file of the folder but the journal and logs, byte for byte, and run.json but for its times;
-`gristmill verify` must pass. Where a run came to its end, what `plan` called up to date was not repeated, and the segment
-tasks and global stages that it called due were done.
+`gristmill maintain verify` must pass. Where a run came to its end, what `plan` called up to date was not repeated,
+and the segment tasks and global stages that it called due were done.
 """
 
 from __future__ import annotations
@@ -309,7 +309,9 @@ def case(number: int, rng: random.Random, folder: Path, pool: list[str] | None =
     nodes = foreseen(recipe, out)
     code, log, _ = run(recipe, out, rng)
     if code == 0:
-        subprocess.run(command("clean", str(out), "--no-shuffle", "--unused"), capture_output=True, check=False)
+        subprocess.run(
+            command("maintain", "clean", str(out), "--no-shuffle", "--unused"), capture_output=True, check=False
+        )
         code, _, _ = run(recipe, out, rng)
     if code != 0:
         raise AssertionError(f"{edits}: the last run ended with {code}: {log[-1500:]}")
@@ -327,7 +329,7 @@ def case(number: int, rng: random.Random, folder: Path, pool: list[str] | None =
     ]
     if unlike:
         raise AssertionError(f"{edits}: {len(unlike)} differences: {unlike[:6]}")
-    verified = subprocess.run(command("verify", str(out)), capture_output=True, text=True, check=False)
+    verified = subprocess.run(command("maintain", "verify", str(out)), capture_output=True, text=True, check=False)
     if verified.returncode:
         raise AssertionError(f"{edits}: verify: {(verified.stdout + verified.stderr)[-800:]}")
     shutil.rmtree(folder / "out")

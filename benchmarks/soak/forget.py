@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.cli.upkeep import check_files
+from gristmill.pipeline.cli.maintain_verify import check_files
 from gristmill.pipeline.look.token_sets import faults_of
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.forget.forgetting import contents, documents, make_run, places, windows

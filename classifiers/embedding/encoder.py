@@ -19,7 +19,7 @@ from gristmill.classifiers.card import JudgeError
 from gristmill.classifiers.neural.encoder import Encoder, PackedTexts
 from gristmill.classifiers.neural.encoder_weights import read_encoder
 from gristmill.classifiers.neural.fast_linear import fuse, prepare_inference
-from gristmill.classifiers.neural.judge import check_fit
+from gristmill.classifiers.neural.network import check_fit
 from gristmill.classifiers.neural.scoring import Pace, in_order, run_steps, steps_of
 from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, read_tokenizer, tokenise
 from gristmill.kernels.base.types import Array

@@ -16,18 +16,20 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import packages_distributions, version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
-from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
+from gristmill.classifiers.card import Head, HeadKind, Json, JudgeCard, JudgeError
 from gristmill.classifiers.fasttext.explain import word_contributions
 from gristmill.classifiers.fasttext.model import FastText, ModelFileError, from_bytes, load
 from gristmill.classifiers.fasttext.preprocessing import PIECES, TOKENIZER_FILE, TextSteps
-from gristmill.classifiers.judge import Judge, Scores
+from gristmill.classifiers.judge import Epochs, Judge, KindSettings, Lesson, Log, Scores, Train
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.language.fasttext_bytes import LABEL_PREFIX
 from gristmill.kernels.language.fasttext_words import only_words_plain
 from gristmill.kernels.language.labels import SOFTMAX
@@ -68,6 +70,15 @@ PRESETS = {
 }
 
 
+class Fasttext(KindSettings):
+    """fastText: 100,000 texts and more."""
+
+    preset: Annotated[Literal["dclm", "ultra_fineweb"] | None, Field(description="settings of a published one")] = None
+    epochs: Epochs = None
+    threads: Annotated[int, Field(ge=1, description="more than 1 is faster, and no longer deterministic")] = 1
+    tokenizer_path: Annotated[RecipePath, Field(description="a tokenizer.json, for ultra_fineweb")] = ""
+
+
 @dataclass(frozen=True)
 class FastTextJudge(Judge):
     """One head, of a probability, of classes or of labels, which are the model's."""
@@ -77,6 +88,20 @@ class FastTextJudge(Judge):
     steps: TextSteps
 
     needs: ClassVar[tuple[str, ...]] = (MODEL_FILE,)
+    settings: ClassVar[type[KindSettings] | None] = Fasttext
+    heads_learnt: ClassVar[tuple[HeadKind, ...]] = ("probability", "classes", "labels")
+    learns: ClassVar[Lesson] = "repeated"
+    weighs: ClassVar[bool] = False
+    to_train: ClassVar[frozenset[str]] = frozenset({"fasttext", "floret"})
+
+    @classmethod
+    def trainer(cls, settings: Fasttext, head: Head, seed: int, log: Log) -> Train:
+        tokenizer = Path(settings.tokenizer_path).read_text(encoding="utf-8") if settings.tokenizer_path else None
+        recipe = preset(settings.preset, tokenizer) if settings.preset else FastTextRecipe()
+        if settings.epochs is not None:
+            recipe = replace(recipe, epochs=max(1, round(settings.epochs)))
+        recipe = replace(recipe, seed=seed, threads=settings.threads)
+        return lambda texts: train_fasttext(texts, head, recipe, tokenizer)
 
     def __post_init__(self) -> None:
         if len(self.card.heads) != 1:

@@ -19,8 +19,8 @@ import pyarrow as pa
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from gristmill.classifiers.card import Head, JudgeCard, JudgeError
-from gristmill.classifiers.judge import Judge, Scores, direction_of
+from gristmill.classifiers.card import Head, HeadKind, JudgeCard, JudgeError
+from gristmill.classifiers.judge import Judge, KindSettings, Lesson, Log, Scores, Train, direction_of
 from gristmill.classifiers.linear.explain import term_contributions
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.kernels.base.columns import TextColumn, text_column
@@ -50,6 +50,10 @@ class LinearRecipe:
     seed: int = 0
 
 
+class Linear(KindSettings):
+    """Words and pairs of words: few texts; the fastest."""
+
+
 @dataclass(frozen=True)
 class LinearJudge(Judge):
     """One head. weights_FC has one column for a probability (log-odds of good), else one for each label; F =
@@ -63,6 +67,15 @@ class LinearJudge(Judge):
     widest: int
 
     needs: ClassVar[tuple[str, ...]] = (WEIGHTS_FILE,)
+    settings: ClassVar[type[KindSettings] | None] = Linear
+    heads_learnt: ClassVar[tuple[HeadKind, ...]] = ("probability", "classes", "labels")
+    learns: ClassVar[Lesson] = "soft"
+    seeded: ClassVar[bool] = False
+    to_train: ClassVar[frozenset[str]] = frozenset({"scipy", "sklearn"})
+
+    @classmethod
+    def trainer(cls, settings: Linear, head: Head, seed: int, log: Log) -> Train:
+        return lambda texts: train_linear(texts, head, LinearRecipe(seed=seed))
 
     def __post_init__(self) -> None:
         if len(self.card.heads) != 1 or self.card.heads[0].kind == "regression":

@@ -25,7 +25,8 @@ from gristmill.classifiers.neural.coded_linear import CodedProjection
 from gristmill.classifiers.neural.encoder import Encoder, EncoderBlock, PackedTexts, Projection
 from gristmill.classifiers.neural.error_compensation import LARGEST, compensated_codes, compensated_sparse
 from gristmill.classifiers.neural.fast_linear import decode, rounded_maps
-from gristmill.classifiers.neural.judge import Network, NeuralJudge, neural_judge, versions
+from gristmill.classifiers.neural.judge import NeuralJudge, neural_judge, versions
+from gristmill.classifiers.neural.network import Network
 from gristmill.classifiers.neural.training import (
     LabelledTokens,
     NeuralRecipe,

@@ -40,7 +40,7 @@ def prepare_inference(encoder: Encoder, precision: InferencePrecision) -> Encode
     decode(encoder)
     if precision == "sparse" and not all(is_two_of_four(plain.weight) for _, plain in rounded_maps(encoder)):
         raise JudgeError(
-            "precision sparse is for judges of which two of every four weights are 0: compress-judge --sparse"
+            "precision sparse is for judges of which two of every four weights are 0: judge compress --sparse"
         )
     if precision in ("bf16", "fp8", "sparse") or (int8 and encoder.tokens.weight.is_cuda):
         exact = {name: copy.deepcopy(encoder.get_submodule(name)) for name in _of_pooled_tokens(encoder)}

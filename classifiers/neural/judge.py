@@ -1,41 +1,44 @@
 """Neural judges: an encoder and one or more heads on it; scored on packed tokens, on GPUs in bf16 or fp8, on CPUs in
 float32 or int8.
 
-Loads classifiers of the FineWeb-Edu kind (Penedo et al. 2024) from their Hugging Face folders.
-classifiers/neural/training.py trains.
+Loads classifiers of the FineWeb-Edu kind (Penedo et al. 2024) from their Hugging Face folders. `training` beside it
+trains. This module itself asks for no torch: what a plan may say of the kind is known without it.
 """
 
 from __future__ import annotations
 
-import copy
-import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
-from gristmill.classifiers.artifact import read_json
 from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
-from gristmill.classifiers.judge import Judge, Scores
-
-try:
-    import torch
-    from torch import Tensor, nn
-except ImportError as error:
-    raise JudgeError("a neural judge needs torch and safetensors: pip install 'gristmill[gpu]'") from error
-
-from gristmill.classifiers.neural.coded_linear import CodedProjection
-from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts, Projection
-from gristmill.classifiers.neural.encoder_weights import read_config, read_encoder
-from gristmill.classifiers.neural.fast_linear import InferencePrecision, fuse, prepare_inference
-from gristmill.classifiers.neural.scoring import Pace, in_order, run_steps, steps_of
+from gristmill.classifiers.judge import (
+    Device,
+    Epochs,
+    Judge,
+    KindSettings,
+    Lesson,
+    Log,
+    Scores,
+    Train,
+    WrongSetting,
+    module_to_train,
+)
 from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, read_tokenizer, tokenise
-from gristmill.trainer.step.precision import usual_precision
+from gristmill.kernels.common.device import on_device
+from gristmill.kernels.common.paths import PathRole
+
+if TYPE_CHECKING:
+    from gristmill.classifiers.neural.fast_linear import InferencePrecision
+    from gristmill.classifiers.neural.network import Network
+    from gristmill.classifiers.neural.scoring import Pace
 
 WEIGHTS, TOKENIZER, SHAPE = "weights.safetensors", "tokenizer.json", "config.json"
 EDUCATIONAL = Head(
@@ -47,40 +50,31 @@ EDUCATIONAL = Head(
     5.0,
 )
 IN_PLACE = Ahead()
-ON_CPU = Pace(step_tokens=1024, window_steps=32, under_way=0)  # activations stay in the cache
 TOLERANCE: dict[InferencePrecision, float] = {"float32": 1e-3, "bf16": 3e-2, "fp8": 6e-2, "int8": 6e-2, "sparse": 3e-2}
 LONGEST = 512  # tokens read, where nothing else is said
 
 
-class Network(nn.Module):
-    """The trunk and all heads as one linear map. A regression answers in shares of its head's range."""
-
-    def __init__(self, encoder: Encoder, heads: tuple[Head, ...]) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.heads = nn.Linear(encoder.shape.width, sum(head.width for head in heads))
-        self.kinds = [(head.kind, head.width, head.low, head.high) for head in heads]
-
-    def forward(self, packed: PackedTexts) -> Tensor:
-        """float32_NK before the links: log-odds, or shares of a range."""
-        vectors = self.encoder(packed)
-        with torch.autocast(vectors.device.type, enabled=False):
-            logits: Tensor = self.heads(vectors.float())
-        return logits
-
-    @torch.inference_mode()
-    def answers(self, packed: PackedTexts) -> Tensor:
-        """float32_NK: P(good), the classes' probabilities, or the value of a regression, head by head."""
-        logits = self(packed).split([width for _, width, _, _ in self.kinds], -1)
-        return torch.cat([_apply_link(part, *kind) for part, kind in zip(logits, self.kinds, strict=True)], -1)
+def is_hub_id(name: str) -> bool:
+    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
 
 
-def _apply_link(logits: Tensor, kind: str, width: int, low: float, high: float) -> Tensor:
-    if kind == "probability":
-        return logits.sigmoid()
-    if kind in ("classes", "labels"):
-        return logits.softmax(-1)
-    return (low + (high - low) * logits).clamp(low, high)
+class Neural(KindSettings):
+    """A transformer encoder."""
+
+    encoder: Annotated[
+        str,
+        PathRole(is_name=is_hub_id),
+        Field(description="its folder (config.json, *.safetensors, tokenizer.json) or hub id"),
+    ]
+    tokens: Annotated[int, Field(ge=16, description="read of each text")] = LONGEST
+    epochs: Epochs = None
+    device: Device = "auto"
+
+
+def _on_cpu() -> Pace:
+    from gristmill.classifiers.neural.network import ON_CPU
+
+    return ON_CPU
 
 
 @dataclass(frozen=True)
@@ -93,10 +87,35 @@ class NeuralJudge(Judge):
     engine: Network
     device: str = "cpu"
     precision: InferencePrecision = "float32"
-    pace: Pace = ON_CPU
+    pace: Pace = field(default_factory=_on_cpu)
     ahead: Ahead = IN_PLACE
 
     needs: ClassVar[tuple[str, ...]] = (WEIGHTS, TOKENIZER, SHAPE)
+    settings: ClassVar[type[KindSettings] | None] = Neural
+    learns: ClassVar[Lesson] = "value"
+    on_gpu: ClassVar[bool] = True
+    packages: ClassVar[frozenset[str]] = frozenset({"flash_attn", "torch", "triton"})
+    to_train: ClassVar[frozenset[str]] = frozenset({"gristmill.classifiers.neural.training", "huggingface_hub"})
+
+    @classmethod
+    def trainer(cls, settings: Neural, head: Head, seed: int, log: Log) -> Train:
+        training = module_to_train("gristmill.classifiers.neural.training", "neural", "torch", "gristmill[gpu]")
+        from gristmill.classifiers.neural.encoder_weights import read_encoder
+
+        folder = encoder_folder(settings.encoder)
+        encoder, _ = read_encoder(folder)
+        tokenizer = read_tokenizer(folder / TOKENIZER, min(settings.tokens, encoder.shape.positions))
+        recipe = training.NeuralRecipe(seed=seed)
+        recipe = recipe if settings.epochs is None else replace(recipe, epochs=settings.epochs)
+
+        def tell(facts: Json) -> None:
+            figures = (
+                f"{name} {value:.4g}" if type(value) is float else f"{name} {value}" for name, value in facts.items()
+            )
+            log(", ".join(figures))
+
+        train: Train = training.one_head(head, tokenizer, encoder, recipe, on_device(settings.device), tell)
+        return train
 
     def at(
         self,
@@ -107,18 +126,16 @@ class NeuralJudge(Judge):
     ) -> NeuralJudge:
         """The same judge elsewhere: "cuda:1", in "bf16" (usual there), "fp8", "int8" or "sparse"; on "cpu" in "int8"
         (usual for a judge whose weights are codes) or "float32" (for all others)."""
+        import torch
+
+        from gristmill.classifiers.neural.network import ON_CPU, engine_of, precision_on
+        from gristmill.classifiers.neural.scoring import Pace
+
         where = torch.device(device)
-        precision = precision or ("int8" if self.coded and where.type == "cpu" else usual_precision(where))
-        if precision == "fp8" and where.type == "cuda" and not _has_fp8(where):
-            raise JudgeError(f"fp8 does not run on {device}: it is for GPUs of compute capability 8.9 and up")
+        precision = precision_on(self.network, where, precision)
         pace = pace or (Pace() if where.type == "cuda" else ON_CPU)
         ahead = ahead or (_beside_a_gpu() if where.type == "cuda" else Ahead())
-        engine = copy.deepcopy(self.network).to(where).eval().requires_grad_(False)
-        prepare_inference(engine.encoder, precision)
-        if where.type == "cuda":
-            fuse(engine.encoder)
-        if pace.compiled:
-            engine.encoder.compile_for(pace.step_tokens)
+        engine = engine_of(self.network, where, precision, pace)
         return replace(self, engine=engine, device=device, precision=precision, pace=pace, ahead=ahead)
 
     def outputs(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
@@ -127,6 +144,10 @@ class NeuralJudge(Judge):
         return self._by_head(np.concatenate(parts))
 
     def _answers(self, batches: Iterable[pa.Array]) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
+        import torch
+
+        from gristmill.classifiers.neural.scoring import in_order, run_steps, steps_of
+
         sizes: list[int] = []
 
         def counted() -> Iterator[pa.Array]:
@@ -141,7 +162,7 @@ class NeuralJudge(Judge):
     @property
     def coded(self) -> bool:
         """Are its weights stored as codes?"""
-        return any(isinstance(module, CodedProjection) for module in self.network.modules())
+        return self.network.coded
 
     @property
     def _width(self) -> int:
@@ -163,65 +184,32 @@ class NeuralJudge(Judge):
         Judge.save(self if (self.device, self.precision) == ("cpu", "float32") else self.at("cpu", "float32"), folder)
 
     def write(self, folder: Path) -> None:
-        from safetensors.torch import save_file
+        from gristmill.classifiers.neural.network import write_network
 
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()},
-            folder / WEIGHTS,
-        )
+        write_network(self.network, folder)
         (folder / TOKENIZER).write_text(self.tokenizer.json, encoding="utf-8")
-        facts = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self.network.encoder.shape).items()
-        }
-        (folder / SHAPE).write_text(json.dumps(facts, indent=1, sort_keys=True), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path, card: JudgeCard, device: str) -> Self:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        from gristmill.classifiers.neural.network import check_fit, read_network
 
-        network = Network(Encoder(_shape_in(folder)), card.heads)
-        try:
-            weights = load_file(folder / WEIGHTS)
-            _make_room_for_codes(network, weights)
-            network.load_state_dict(weights)
-        except (SafetensorError, RuntimeError) as error:
-            raise JudgeError(
-                f"{WEIGHTS} does not fit {SHAPE} and the heads: {str(error).splitlines()[-1].strip()}"
-            ) from error
-        if not all(bool(tensor.isfinite().all()) for tensor in network.state_dict().values()):
-            raise JudgeError(f"{WEIGHTS} has numbers that are not finite")
+        network = read_network(folder, card.heads)
         most = card.preprocessing.get("tokens")
         if isinstance(most, bool) or not isinstance(most, int) or not 0 < most <= network.encoder.shape.positions:
             raise JudgeError(
                 f"preprocessing: {most!r} tokens of a text, where the encoder takes 1 to "
                 f"{network.encoder.shape.positions}"
             )
-        return cls(
-            card, network, check_fit(read_tokenizer(folder / TOKENIZER, most), network.encoder.shape), network
-        ).at(device)
+        tokenizer = check_fit(read_tokenizer(folder / TOKENIZER, most), network.encoder.shape)
+        return cls(card, network, tokenizer, network).at(device)
 
 
 def neural_judge(card: JudgeCard, network: Network, tokenizer: TextTokenizer, device: str = "cpu") -> NeuralJudge:
     """Of a network that was trained or loaded."""
+    from gristmill.classifiers.neural.network import check_fit
+
     network = network.to("cpu").eval()
     return NeuralJudge(card, network, check_fit(tokenizer, network.encoder.shape), network).at(device)
-
-
-def check_fit(tokenizer: TextTokenizer, shape: EncoderShape) -> TextTokenizer:
-    """Refuses a tokenizer that makes ids which the encoder has no row for, or more of them."""
-    if tokenizer.vocabulary > shape.vocabulary:
-        raise JudgeError(
-            f"the wrong tokenizer: it makes ids up to {tokenizer.vocabulary - 1:,}, and the encoder knows "
-            f"{shape.vocabulary:,} of them"
-        )
-    if tokenizer.most > shape.positions:
-        raise JudgeError(
-            f"the tokenizer cuts texts at {tokenizer.most:,} tokens, where the encoder takes {shape.positions:,} at "
-            "the most"
-        )
-    return tokenizer
 
 
 def from_transformers(
@@ -232,6 +220,9 @@ def from_transformers(
 ) -> NeuralJudge:
     """A classifier of the transformers kind (`BertForSequenceClassification`, RoBERTa, ModernBERT) with one head:
     FineWeb-Edu's as it is published."""
+    from gristmill.classifiers.neural.encoder_weights import read_config, read_encoder
+    from gristmill.classifiers.neural.network import Network
+
     where = Path(folder)
     config = read_config(where)
     encoder, rest = read_encoder(where)
@@ -259,6 +250,26 @@ def from_transformers(
     return neural_judge(card, network, tokenizer, device)
 
 
+def encoder_folder(name: str) -> Path:
+    """The folder of an encoder, or what the hub has under its name."""
+    if Path(name).is_dir():
+        return Path(name)
+    if not is_hub_id(name):
+        raise WrongSetting("encoder", f"there is no folder {name}")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise WrongSetting(
+            "encoder", f"there is no folder {name}, and fetching it from the hub needs huggingface_hub"
+        ) from error
+    try:
+        return Path(snapshot_download(name, allow_patterns=["config.json", "*.safetensors", "tokenizer.json"]))
+    except Exception as error:  # whatever stands between here and the hub
+        raise WrongSetting(
+            "encoder", f"there is no folder {name}, and the hub gave none: {str(error).splitlines()[0]}"
+        ) from error
+
+
 def preprocessing_of(most: int) -> Json:
     return {"tokens": most, "special_tokens_in_texts": "are text"}
 
@@ -267,32 +278,6 @@ def versions() -> Json:
     return {name: version(name) for name in ("torch", "tokenizers", "safetensors")}
 
 
-def _shape_in(folder: Path) -> EncoderShape:
-    facts = read_json(folder / SHAPE)
-    try:
-        return EncoderShape(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
-        )
-    except (TypeError, ValueError) as error:
-        raise JudgeError(f"{SHAPE}: {error}") from error
-
-
-def _make_room_for_codes(network: Network, weights: dict[str, Tensor]) -> None:
-    """Linear maps whose weights a file has as codes."""
-    modules = dict(network.named_modules())
-    for name, tensor in weights.items():
-        plain = modules.get(name.removesuffix(".codes"))
-        if name.endswith(".codes") and type(plain) is Projection:
-            coded = CodedProjection.like(plain, four_bits=tensor.dtype == torch.uint8)
-            if tensor.dtype != coded.codes.dtype:
-                raise JudgeError(f"{WEIGHTS}: {name} is of {tensor.dtype}; codes are int8, or two in a byte of uint8")
-            network.set_submodule(name.removesuffix(".codes"), coded)
-
-
 def _beside_a_gpu() -> Ahead:
     cores = os.cpu_count() or 1
     return Ahead(workers=min(4, cores), processes=min(14, cores - 2) if cores > 3 else 0)
-
-
-def _has_fp8(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (8, 9)

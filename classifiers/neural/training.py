@@ -22,9 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
+from gristmill.classifiers.judge import Train
 from gristmill.classifiers.metrics import class_metrics, label_metrics, probability_metrics, regression_metrics
 from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts
-from gristmill.classifiers.neural.judge import Network, NeuralJudge, check_fit, neural_judge, preprocessing_of, versions
+from gristmill.classifiers.neural.judge import NeuralJudge, neural_judge, preprocessing_of, versions
+from gristmill.classifiers.neural.network import Network, check_fit
 from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, TextTokens, tokenise
 from gristmill.classifiers.training_sets import LabelledTexts, balanced_weights, held_out, labelled_texts
 from gristmill.kernels.base.types import Array
@@ -147,6 +149,35 @@ def train_neural(
     card = JudgeCard("neural", tuple(heads), preprocessing_of(tokenizer.most), training=training, versions=versions())
     judge = neural_judge(card, network, tokenizer, device)
     return replace(judge, card=replace(card, metrics=neural_metrics(judge, labelled, targets, outside)))
+
+
+def one_head(
+    head: Head,
+    tokenizer: TextTokenizer,
+    trunk: EncoderShape | Encoder,
+    recipe: NeuralRecipe,
+    device: str = "cpu",
+    log: Log = lambda facts: None,
+) -> Train:
+    """Training on labels, or on marks (`DistilRecipe`: form 'value'). It holds nothing out itself, and every training
+    begins from the same trunk."""
+
+    def train(texts: LabelledTexts) -> NeuralJudge:
+        columns = {"text": texts.texts, head.name: texts.labels}
+        if texts.weights is not None:
+            columns["weight"] = pa.array(texts.weights)
+        return train_neural(
+            pa.table(columns),
+            [head],
+            tokenizer,
+            copy.deepcopy(trunk),
+            replace(recipe, held_out=0.0),
+            weight=None if texts.weights is None else "weight",
+            device=device,
+            log=log,
+        )
+
+    return train
 
 
 def _label_numbers(column: Array, head: Head) -> list[int]:

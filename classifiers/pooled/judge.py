@@ -9,19 +9,32 @@ int8 or float32.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
-from gristmill.classifiers.judge import Judge, Scores
+from gristmill.classifiers.judge import (
+    Device,
+    Epochs,
+    Judge,
+    KindSettings,
+    Lesson,
+    Log,
+    Scores,
+    Train,
+    module_to_train,
+)
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.device import on_device
+from gristmill.kernels.common.settings import Bytes
 from gristmill.kernels.language.pooled_terms import (
     CODES,
     Embeddings,
@@ -57,6 +70,14 @@ class Perceptron(NamedTuple):
     last_bias: Array  # float64_K
 
 
+class Pooled(KindSettings):
+    """Hashed embeddings: the scores of a costlier judge at a CPU's speed."""
+
+    epochs: Epochs = None
+    most_bytes: Annotated[Bytes, Field(ge=0, description="read of each text; 0: all")] = 0
+    device: Device = "auto"
+
+
 @dataclass(frozen=True)
 class PooledJudge(Judge):
     """One head. A regression answers in shares of its head's range."""
@@ -68,6 +89,17 @@ class PooledJudge(Judge):
     most_bytes: int  # of each text; 0: all
 
     needs: ClassVar[tuple[str, ...]] = (WEIGHTS_FILE,)
+    settings: ClassVar[type[KindSettings] | None] = Pooled
+    learns: ClassVar[Lesson] = "value"
+    to_train: ClassVar[frozenset[str]] = frozenset({"gristmill.classifiers.pooled.training", "torch"})
+
+    @classmethod
+    def trainer(cls, settings: Pooled, head: Head, seed: int, log: Log) -> Train:
+        training = module_to_train("gristmill.classifiers.pooled.training", "pooled", "torch", "gristmill[gpu]")
+        recipe = training.PooledRecipe(seed=seed, most_bytes=settings.most_bytes)
+        recipe = recipe if settings.epochs is None else replace(recipe, epochs=settings.epochs)
+        device = on_device(settings.device)
+        return lambda texts: training.train_pooled(texts, head, recipe, device)  # type: ignore[no-any-return]
 
     def __post_init__(self) -> None:
         if len(self.card.heads) != 1:

@@ -74,8 +74,10 @@ def spread_over_seeds(seed: int, head: Head, metrics: Sequence[Json], outputs: S
     their outputs for texts that none of them was trained on. Of labels without an order: the share of texts with the
     same label."""
     shared = [
-        name for name in metrics[0] if all(isinstance(each.get(name), float) for each in metrics)
-    ]  # one that is undefined for one seed has no spread
+        name
+        for name in metrics[0]
+        if name != "auc_of_length" and all(isinstance(each.get(name), float) for each in metrics)
+    ]  # one that is undefined for one seed has no spread; length knows of no seed
     apart: dict[str, list[float | None]]
     if head.kind == "labels":
         said = [each.argmax(axis=1) for each in outputs]

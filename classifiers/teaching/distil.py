@@ -15,11 +15,8 @@ no place for it.
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -28,14 +25,13 @@ import pyarrow as pa
 
 from gristmill.classifiers.calibration import fit_isotonic, fit_platt, probability_error
 from gristmill.classifiers.card import Head, Json, JudgeError
-from gristmill.classifiers.judge import Judge
+from gristmill.classifiers.judge import Judge, Train
 from gristmill.classifiers.teaching.agreement import agreement, classes_of
 from gristmill.classifiers.teaching.passages import text_hashes
 from gristmill.classifiers.teaching.seed_draws import smallest
 from gristmill.classifiers.training_sets import LabelledTexts, balanced_weights, held_out, labelled_texts
 from gristmill.kernels.base.types import Array
 
-Train = Callable[[LabelledTexts], Judge]
 Form = Literal["hard", "soft", "repeated", "value"]
 Balance = Literal["none", "fewer", "weights"]
 
@@ -210,33 +206,6 @@ def lesson_of(labelled: LabelledTexts, marks: Array, head: Head, recipe: DistilR
     weights = np.concatenate([share, 1 - share])
     soft = replace(both, weights=weights).take(weights > 0)
     return _with_weights(soft, recipe)
-
-
-def neural_student(
-    head: Head, tokenizer: Any, trunk: Any, recipe: Any, device: str = "cpu", log: Callable[[Json], None] | None = None
-) -> Train:
-    """`train` for a neural judge: labels, or marks by form 'value'. Nothing more is held out than by who calls it, and
-    every training begins from the same trunk."""
-
-    def train(lesson: LabelledTexts) -> Judge:
-        training = import_module("gristmill.classifiers.neural.training")  # torch is only there where it is needed
-        columns = {"text": lesson.texts, head.name: lesson.labels}
-        if lesson.weights is not None:
-            columns["weight"] = pa.array(lesson.weights)
-        weight = None if lesson.weights is None else "weight"
-        judge: Judge = training.train_neural(
-            pa.table(columns),
-            [head],
-            tokenizer,
-            copy.deepcopy(trunk),
-            replace(recipe, held_out=0.0),
-            weight=weight,
-            device=device,
-            log=log or (lambda facts: None),
-        )
-        return judge
-
-    return train
 
 
 def _halves(outside: LabelledTexts, seed: int) -> Array:

@@ -30,9 +30,9 @@ PLACES = {
     "journal/**": "finished tasks, the list of inputs, of saved indexes and of exports",
     "logs/**": "run.log: documents that broke a stage, damaged records; progress.json while the run works",
     "forgotten/*": "documents that readers leave out, and receipts of `gristmill forget`",
-    "summary/*": "the public summary of training content, by `gristmill summary`",
+    "summary/*": "the public summary of training content, by `gristmill report OUT --for eu`",
     "ablations/NAME/**": "an ablation put there by `gristmill ablate --out`",
-    "croissant.json": "Croissant metadata, by `gristmill summary`",
+    "croissant.json": "Croissant metadata, by `gristmill report OUT --for eu`",
     ".lock": "held while a run works in the folder",
 }
 
@@ -86,7 +86,7 @@ def files_page() -> str:
     meta = shard_format.ShardMeta("bpe", "hash", 32768, 2048, 0, None, 1, "best_fit", 0, "fingerprint")
     text = [
         "# Files of a run",
-        "Below the output folder. `gristmill clean` removes intermediates; `gristmill verify` reads every file and"
+        "Below the output folder. `gristmill maintain clean` removes intermediates; `gristmill maintain verify` reads each file and"
         " compares checksums.",
         table(("file", "what it holds"), ((f"`{place}`", words) for place, words in PLACES.items())),
         "## Columns of documents\n\nEvery document has these between stages, then its signals"

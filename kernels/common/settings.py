@@ -75,6 +75,13 @@ def nearest(name: str, known: Iterable[str], alike: float = 0.6) -> list[str]:
     return difflib.get_close_matches(name, list(known), n=1, cutoff=alike)
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a complaint about a name: its likeliest spelling, or all there are."""
+    names = list(known)
+    near = nearest(name, names)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+
+
 def in_a_sentence(names: Sequence[str], most: int = 4) -> str:
     """Names as a sentence has them: a, b and c."""
     words = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]

@@ -33,7 +33,7 @@ from gristmill.kernels.language.word_rows import AHEAD, REMEMBERED, average_word
 
 Averaging = Callable[[Offsets, Array, Array, Array], None]
 
-REMEMBERED_BYTES = 4 << 20  # of word sums, while a column is read
+REMEMBERED_BYTES = 2 << 20  # of word sums, while a column is read; more of them do not stay near the processor
 LONGEST_REMEMBERED = 64  # bytes; longer tokens seldom come twice
 SLICE = 2048  # texts whose sums are held at a time
 

@@ -1,7 +1,7 @@
 """Spearman's rank correlation (1904): how far two columns put the same items in the same order.
 
-Not scipy's `spearmanr`: mixing laws and `gristmill medu` need it in the base install, which has no scipy. It would save
-four lines here, and takes a second to import.
+Not scipy's `spearmanr`: mixing laws and `gristmill judge rate` need it in the base install, which has no scipy. It
+would save four lines here, and takes a second to import.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def _checked_arms(loaded: Loaded, sets: _Sets, length: Length, sizes: Mapping[st
         if rare:
             problem = f"{rare[0]}: less than one row in 1,000 would be of it; give it more weight, or leave it out"
             if arm == CONTROL:
-                raise RecipeError(f"{loaded.path}: control: {problem}")
+                raise loaded.wrong(("control",), problem)
             arms.problems[arm] = f"sets.{problem}"
             continue
         arms.epochs[arm] = epochs_of(stages, sizes)
@@ -220,10 +220,10 @@ def _opened(loaded: Loaded, names: list[str], vital: list[str]) -> tuple[dict[st
             shards[name] = open_shards(the_set(str(loaded.place(loaded.plan.sets[name])), None))
         except BadShards as error:
             if name in vital:
-                raise RecipeError(f"{loaded.path}: sets.{name}: {error}") from error
+                raise loaded.wrong(("sets", name), str(error)) from error
             faults[name] = str(error)
         except RecipeError as error:
-            raise RecipeError(f"{loaded.path}: sets.{name}: {error}") from error
+            raise loaded.wrong(("sets", name), str(error)) from error
     return shards, faults
 
 
@@ -244,7 +244,7 @@ def _fault(shards: ShardSet, out: Path, note: Callable[[str], None]) -> str:
     note(f"{shards.folder}: verifying {shards.index.total('bytes') / 1e6:,.1f} MB")
     faults = verify(shards.folder)
     if faults:
-        more = f" (and {len(faults) - 1:,} more faults; see gristmill verify)" if len(faults) > 1 else ""
+        more = f" (and {len(faults) - 1:,} more faults; see gristmill maintain verify)" if len(faults) > 1 else ""
         return f"{shards.folder}: {faults[0]}{more}"
     write_facts(path, {**verified, str(shards.folder): [shards.fingerprint, stamps]})
     return ""
@@ -291,7 +291,7 @@ def _shape(loaded: Loaded, meta: ShardMeta, model: Path | None) -> DecoderShape:
             raise RecipeError(f"base.model: {error}") from error
     asked = plan.shape if plan.base is None else plan.base.shape
     vocabulary = -(-meta.vocab_size // VOCABULARY_STEP) * VOCABULARY_STEP
-    file, place = loaded.file, ("shape",) if plan.base is None else ("base", "shape")
+    file, place = loaded.source, ("shape",) if plan.base is None else ("base", "shape")
     try:
         if isinstance(asked, str):
             return shape_named(asked, vocabulary, context=meta.row_length)

@@ -10,16 +10,17 @@ from pathlib import Path
 import pyarrow as pa
 import xxhash
 
+from gristmill.kernels.common.paths import located
 from gristmill.pipeline.ablate.plan import Choices, Loaded, TextSet
 from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, TextsSpec
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.inputs.files import files_at
-from gristmill.pipeline.judging.tables import SUFFIXES, as_words, column_names, table_of, with_texts
+from gristmill.pipeline.inputs.columns import as_words, column_names, table_of, with_texts
+from gristmill.pipeline.inputs.files import list_at
 from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
 from gristmill.pipeline.store.storage import digest
 from gristmill.stages.blend.groups import NO_VALUE
 from gristmill.stages.inputs import InputFile
-from gristmill.stages.paths import located
+from gristmill.stages.read.columns import SUFFIXES
 
 LEAST_CLUSTERS = 20  # under so many, an interval over items rests on little
 ITEMS = pa.schema(
@@ -115,7 +116,7 @@ def tokenizer_of(loaded: Loaded, control_folder: Path) -> tuple[Path, str]:
 
 def texts_spec(folder: Path, name: str, texts: TextSet) -> TextsSpec:
     """The files of a set, from the folder of its plan, and hashes of what they hold."""
-    files = [file for path in texts.files for file in files_at(path, folder, SUFFIXES, f"evaluate.texts.{name}")]
+    files = [file for path in texts.files for file in list_at(path, folder, SUFFIXES, f"evaluate.texts.{name}").files]
     contents = [
         f"{f.size} {f.stamp}" if "://" in f.address else file_hash(f.address, *stamp(Path(f.address))) for f in files
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gristmill.pipeline.ablate.feeding import blended
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded, TrainingPlan
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.recipe.yaml_lines import Place
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Length:
 def length_of(loaded: Loaded, row_length: int) -> Length:
     """RecipeError where a run would be of less than one update, or its stages of none."""
     plan = loaded.plan
-    _check(loaded, "tokens", plan.tokens, plan.training, row_length)
+    _check(loaded, ("tokens",), plan.tokens, plan.training, row_length)
     if plan.base is not None and plan.base.tokens is not None:
-        _check(loaded, "base.tokens", plan.base.tokens, plan.base.training or plan.training, row_length)
+        _check(loaded, ("base", "tokens"), plan.base.tokens, plan.base.training or plan.training, row_length)
     updates = plan.training.updates(plan.tokens, row_length)
     try:
         before = plan.protocol.updates_before(updates)
     except ValueError as error:
-        raise RecipeError(f"{loaded.path}: tokens: {error}") from error
+        raise loaded.wrong(("tokens",), str(error)) from error
     return Length(updates, before, plan.training.rows_per_update, row_length)
 
 
@@ -79,13 +79,14 @@ def in_words(plan: AblationPlan, length: Length) -> str:
     )
 
 
-def _check(loaded: Loaded, where: str, tokens: int, training: TrainingPlan, row_length: int) -> None:
+def _check(loaded: Loaded, place: Place, tokens: int, training: TrainingPlan, row_length: int) -> None:
     least = training.rows_per_update * row_length
     if tokens < least:
-        raise RecipeError(
-            f"{loaded.path}: {where}: {tokens:,} are less than one update of {training.rows_per_update:,} rows of "
+        raise loaded.wrong(
+            place,
+            f"{tokens:,} are less than one update of {training.rows_per_update:,} rows of "
             f"{row_length:,} tokens ({least:,}); "
-            "take more tokens, or a smaller rows_per_update"
+            "take more tokens, or a smaller rows_per_update",
         )
 
 

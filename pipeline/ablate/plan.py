@@ -5,33 +5,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gristmill.kernels.common.settings import PLACEMENT, Settings, nearest
+from gristmill.kernels.common.paths import located
+from gristmill.kernels.common.settings import PLACEMENT, Settings, did_you_mean, nearest
 from gristmill.mixing.verdicts.verdict import CONFIDENCE, GUARD_BUDGET
 from gristmill.pipeline.ablate.protocols import Protocol, protocol_from
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import JSON, Also
 from gristmill.pipeline.look.token_sets import sets_of_cells
+from gristmill.pipeline.recipe.plans import LoadedPlan, one_or_many, read_plan
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place
 from gristmill.pipeline.recipe.yaml_settings import YamlFile
-from gristmill.stages.paths import located
 
+EXAMPLE = "recipes/ablations/candidates.yaml"
 ShapeNumbers = dict[str, Any]  # fields of `gristmill.trainer.model.shapes.DecoderShape`, which checks them
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
 CONTROL = "control"  # the name of its jobs
 LONGEST_CELL = 300
 MANY_SEEDS = 1000
 COUNT = re.compile(r"\d{1,20}(\.\d{1,20})?([eE]\+?\d{1,2})?")
-
-
-def _one_or_many(value: JSON) -> JSON:
-    return [value] if isinstance(value, str) else value
 
 
 def _mix_from(value: JSON) -> JSON:
@@ -67,7 +65,7 @@ def _seeds_from(value: JSON) -> JSON:
     return seeds
 
 
-Paths = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), Field(min_length=1), Also("string")]
+Paths = Annotated[tuple[str, ...], BeforeValidator(one_or_many), Field(min_length=1), Also("string")]
 Mix = Annotated[
     dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]],
     BeforeValidator(_mix_from),
@@ -226,36 +224,14 @@ class AblationPlan(Settings):
     keep_models: Annotated[bool, Field(json_schema_extra=PLACEMENT, description="keep what each run trained")] = False
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A plan and where it lies; paths in it are relative to it."""
-
-    path: Path
-    plan: AblationPlan
-    file: YamlFile
-
-    @property
-    def folder(self) -> Path:
-        return self.path.resolve().parent
-
-    def place(self, path: str) -> Path:
-        return Path(located(path, self.folder))
-
-    def out(self, asked: str | None) -> Path:
-        if asked:
-            return Path(asked)
-        return self.place(self.plan.out) if self.plan.out else self.folder / "out" / self.plan.name
+Loaded = LoadedPlan[AblationPlan]
 
 
 def load(path: Path, text: str | None = None) -> Loaded:
     """A checked plan, of its file or of a text that stands for it; RecipeError says where it is wrong."""
-    if text is None and not path.exists():
-        raise RecipeError(f"{path}: no such plan; recipes/ablations/candidates.yaml is one to copy")
-    file = YamlFile(path, text)
-    if not isinstance(file.data, dict):
-        raise file.wrong((), "a plan is a mapping with sets, control, arms, tokens and evaluate")
-    given = _with_places(file, file.data) if "proxies" in file.data else file.data
-    if CONTROL not in given and not nearest(CONTROL, map(str, file.data)):
+    file, data = read_plan(path, EXAMPLE, "sets, control, arms, tokens and evaluate", text)
+    given = _with_places(file, data) if "proxies" in data else data
+    if CONTROL not in given and not nearest(CONTROL, map(str, data)):
         raise file.wrong(
             (),
             "control is missing: without one nothing can be said of an arm. Name the set, or the mix, that arms"
@@ -271,7 +247,7 @@ def load(path: Path, text: str | None = None) -> Loaded:
         raise file.wrong(
             ("stands_for",), f"a run of {plan.stands_for:,} tokens is smaller than these of {plan.tokens:,}"
         )
-    return Loaded(path, plan, file)
+    return LoadedPlan(plan, file)
 
 
 def _with_places(file: YamlFile, data: dict[str | int, YAML]) -> dict[str | int, YAML]:
@@ -317,12 +293,7 @@ def _check_names(file: YamlFile, plan: AblationPlan) -> None:
     for place, mix in mixes.items():
         for name in mix:
             if name not in plan.sets:
-                near = nearest(name, plan.sets)
-                raise file.wrong(
-                    (*place, name),
-                    f"no set is called {name};"
-                    f" {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(plan.sets)}",
-                )
+                raise file.wrong((*place, name), f"no set is called {name}; {did_you_mean(name, plan.sets)}")
     if len(set(plan.seeds)) < len(plan.seeds):
         raise file.wrong(("seeds",), "a seed stands twice")
 
@@ -397,11 +368,8 @@ def _check_evaluate(file: YamlFile, plan: AblationPlan) -> None:
     for field, names in (("target", [*evaluate.texts, *evaluate.choices]), ("guard", [*evaluate.texts])):
         name = getattr(evaluate, field)
         if name is not None and name not in names:
-            near = nearest(name, names)
             raise file.wrong(
-                ("evaluate", field),
-                f"nothing that is evaluated is called {name};"
-                f" {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(names)}",
+                ("evaluate", field), f"nothing that is evaluated is called {name}; {did_you_mean(name, names)}"
             )
     if evaluate.guard is not None and evaluate.guard == evaluate.target:
         raise file.wrong(("evaluate", "guard"), "the target cannot guard itself")
@@ -410,9 +378,5 @@ def _check_evaluate(file: YamlFile, plan: AblationPlan) -> None:
 def one_arm(loaded: Loaded, arm: str) -> Loaded:
     """Only this arm, beside the control."""
     if arm not in loaded.plan.arms:
-        near = nearest(arm, loaded.plan.arms)
-        raise RecipeError(
-            f"--only {arm}: no such arm;"
-            f" {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(loaded.plan.arms)}"
-        )
+        raise RecipeError(f"--only {arm}: no such arm; {did_you_mean(arm, loaded.plan.arms)}")
     return replace(loaded, plan=loaded.plan.model_copy(update={"arms": {arm: loaded.plan.arms[arm]}}))

@@ -16,7 +16,6 @@ from gristmill.mixing.weights.regmix import draw_candidates
 from gristmill.mixing.weights.supply import Supply
 from gristmill.pipeline.ablate.measures import Scores, levels_of, measures_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded, Proxies
-from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.report.ablation_record import ArmRecord, MeasureRecord, ProxyRecord
 from gristmill.shards.format import BadShards
@@ -37,11 +36,11 @@ def with_mixes(loaded: Loaded) -> Loaded:
         try:
             tokens[name] = float(open_shards(the_set(str(loaded.place(folder)), None)).index.total("tokens"))
         except BadShards as error:
-            raise RecipeError(f"{loaded.path}: sets.{name}: {error}") from error
+            raise loaded.wrong(("sets", name), str(error)) from error
     try:
         mixes = drawn(Supply.of(tokens, float(plan.stands_for or plan.tokens), plan.proxies.max_epochs), plan.proxies)
     except ValueError as error:
-        raise RecipeError(f"{loaded.path}: proxies: {error}") from error
+        raise loaded.wrong(("proxies",), str(error)) from error
     control = mixes.pop(CONTROL)
     changes = {"control": control, "arms": mixes, "seeds": (plan.proxies.seed,)}
     return replace(loaded, plan=plan.model_copy(update=changes))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gristmill.pipeline.cli.command import TRAIN, Command
+from gristmill.pipeline.cli.options import EventsAsJson
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, escape
 
@@ -19,7 +21,9 @@ def ablate(
     plan: Annotated[
         Path,
         typer.Argument(
-            help="the plan, a YAML file; or the folder of an ablation, to show it", show_default=False, readable=False
+            help="the plan, a YAML file; or the folder of an ablation, to show it",
+            show_default=False,
+            readable=False,
         ),
     ],
     out: Annotated[
@@ -46,9 +50,12 @@ def ablate(
         bool,
         typer.Option("--dry-run", help="check everything, and show what would run and roughly how long it would take"),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output, events on standard error")] = False,
+    as_json: EventsAsJson = False,
 ) -> None:
-    """Train every arm and the control with several seeds, and say which data to adopt. Run it again to resume."""
+    """Train arms and a control, and say which data to adopt.
+
+    Each with several seeds. Run it again to resume.
+    """
     if plan.is_dir():
         show_record(_record_of(plan), plan, as_json)
         return
@@ -63,7 +70,7 @@ def ablate(
     loaded = load(plan)
     if only is not None:
         one_arm(loaded, only)  # says so if there is no such arm
-    folder, crew = loaded.out(str(out) if out else None).resolve(), crew_of(workers, scheduler)
+    folder, crew = Path(loaded.out(out)).resolve(), crew_of(workers, scheduler)
     screen = console(stderr=True)
     if dry_run:
         from gristmill.pipeline.ablate.estimate import flops_of_all, foreseen, speed_of
@@ -145,3 +152,6 @@ def _record_of(folder: Path) -> AblationRecord:
     except ValueError as error:
         raise RunFailed(f"{folder}/ablation.json: not JSON ({error})") from error
     return record
+
+
+COMMAND = Command(ablate, TRAIN, ("ablate candidates.yaml --dry-run", "ablate candidates.yaml"))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import tempfile
 from dataclasses import replace
-from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gristmill.pipeline.cli.command import RUN, Command
+from gristmill.pipeline.cli.options import EventsAsJson, RecipePath
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
@@ -24,7 +25,7 @@ OTHERS = (0.25, 0.5, 1, 2, 4)  # times as many workers
 
 
 def estimate(
-    recipe: Annotated[Path, typer.Argument(help="the recipe, a YAML file", show_default=False, readable=False)],
+    recipe: RecipePath,
     workers: Annotated[
         int | None,
         typer.Option("--workers", min=1, help="workers of the cluster; default: one per core of this machine"),
@@ -42,13 +43,16 @@ def estimate(
         typer.Option("--from", help="the folder of a finished run with --sample or --limit; default: make one now"),
     ] = None,
     sample: Annotated[str, typer.Option("--sample", help="the share of the input to run on")] = "1%",
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output, events on standard error")] = False,
+    as_json: EventsAsJson = False,
 ) -> None:
-    """Estimate time, cost, memory, disk and requests of the whole on a cluster, from a run on a part of the input."""
+    """Estimate time, cost, memory and disk of the whole input.
+
+    For a cluster, from a run on a part of the input.
+    """
     from dask.utils import parse_bytes
 
     from gristmill.pipeline.inputs.notes import facts_of, fetches_of
-    from gristmill.pipeline.inputs.portion import listed_inputs, part_sizes
+    from gristmill.pipeline.inputs.portion import Portion, find_inputs, part_sizes
     from gristmill.pipeline.processes import cores_here
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.recipe.memory_limit import check_memory
@@ -66,11 +70,11 @@ def estimate(
     shape = Shape(workers, cores, limit, core_hour, object_store)
     if sample_of is not None:
         record = finished(sample_of, loaded)
-        inputs = listed_inputs(loaded, Store(sample_of))
+        inputs = find_inputs(loaded, Store(sample_of), Portion(), contents=False)
     else:
         with tempfile.TemporaryDirectory(prefix="gristmill-estimate-") as folder:
             record = sampled(loaded, folder, sample, as_json)
-            inputs = listed_inputs(loaded, Store(folder))
+            inputs = find_inputs(loaded, Store(folder), Portion(), contents=False)
     numbers = sorted({max(1, round(workers * times)) for times in OTHERS})
     parts, fetches = part_sizes(inputs), facts_of(inputs, {})
     answers = [forecast(loaded, record, parts, replace(shape, workers=number)) for number in numbers]
@@ -181,3 +185,8 @@ def in_words(found: Forecast) -> list[tuple[str, str]]:
 
 def _number(count: int, what: str) -> str:
     return f"{count:,} {what}s are" if count != 1 else f"one {what} is"
+
+
+COMMAND = Command(
+    estimate, RUN, ("run recipe.yaml --sample 1%", "estimate recipe.yaml --workers 64 --memory 4GB --core-hour 0.04")
+)

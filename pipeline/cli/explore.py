@@ -11,13 +11,15 @@ from typing import Annotated
 
 import typer
 
+from gristmill.pipeline.cli.command import LOOK, Command
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, escape
 
 
 def explore(
     out: Annotated[
-        str, typer.Argument(help="the output folder of a run: finished, running or failed", show_default=False)
+        str,
+        typer.Argument(help="the output folder of a run: finished, running or failed", show_default=False),
     ],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free port")] = 0,
     host: Annotated[
@@ -28,8 +30,10 @@ def explore(
     ] = "127.0.0.1",
     no_open: Annotated[bool, typer.Option("--no-open", help="print the address without opening a browser")] = False,
 ) -> None:
-    """Explore a run in a browser: search documents and rejects, with signals, history, and each page beside its text.
-    Read-only."""
+    """Search and read documents of a run in a browser.
+
+    Documents and rejects, with signals, history, and each page beside its text. Read-only.
+    """
     check_folder(out)
 
     needs_server()
@@ -83,3 +87,6 @@ def opened(address: str) -> None:
 
 def interrupted(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+COMMAND = Command(explore, LOOK, ("explore out/mine",))

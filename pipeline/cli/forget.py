@@ -1,5 +1,4 @@
-"""The commands `gristmill forget`, which takes documents out of a run, and `gristmill find`, which looks for a passage
-in its shards."""
+"""`gristmill forget`: take documents out of a run."""
 
 from __future__ import annotations
 
@@ -9,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from gristmill.pipeline.screen import console, escape, say
-
-SHOWN = 200  # characters of a passage that is found
+from gristmill.pipeline.cli.command import HAND_ON, Command
+from gristmill.pipeline.screen import console, escape
 
 
 def forget(
@@ -37,8 +35,11 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would be forgotten")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="the receipt as JSON on standard output")] = False,
 ) -> None:
-    """Take documents out of a run: documents, rejects, reports, indexes, shards, exports, its sample and copies of its
-    inputs. Later runs leave them out; duplicates that were dropped for them may come back then."""
+    """Take documents out of a run, its shards and exports.
+
+    Also out of rejects, reports, indexes, its sample and copies of its inputs. Later runs leave them out;
+    duplicates that were dropped for them may come back then.
+    """
     from gristmill.pipeline.forget.receipt import in_words
     from gristmill.pipeline.forget.request import read_request
     from gristmill.pipeline.forget.takedown import forget as carry_out
@@ -59,41 +60,4 @@ def forget(
         console().print(f"\nreceipt: {escape(receipt['receipt'])}", soft_wrap=True)
 
 
-def find(
-    out: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
-    text: Annotated[str | None, typer.Option("--text", help="the passage; case and white space do not count")] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="a file with the passage")] = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="documents to show of each set of shards")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="a line of JSON for each document")] = False,
-) -> None:
-    """Find a passage in the token shards of a run: the documents that hold it, and the records they came from. Exit
-    code 1 if there is none."""
-    from gristmill.pipeline.errors import RecipeError
-    from gristmill.pipeline.look.find import find_in_run
-    from gristmill.pipeline.look.run_folder import RunFolder
-
-    if (text is None) == (file is None):
-        raise RecipeError("give the passage with --text, or a file that holds it with --file; one of them")
-    try:
-        passage = text if text is not None else Path(str(file)).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"--file: {file}: {error}") from error
-    screen, show, count = console(stderr=True), console(), 0
-    for found in find_in_run(
-        RunFolder(out), passage, most, lambda message: screen.print(f"[dim]{escape(message)}[/dim]")
-    ):
-        count += 1
-        if as_json:
-            print(json.dumps(found.plain()))
-            continue
-        record = ", ".join(found.files[:3]) + (" or others of its part" if len(found.files) > 3 else "")
-        where = f", byte {found.offset:,}" if found.offset is not None else ""
-        say(show, f"{found.source}  {found.url or ''}", "bold", str(found.uid))
-        passage = found.passage if len(found.passage) <= SHOWN else f"{found.passage[:SHOWN]} [...] "
-        say(show, f"  in {found.set}/{found.shard}")
-        say(show, f"  read from {record or 'a file that is not on record'}{where}")
-        say(show, f"  ...{found.before}{passage}{found.after}...", "dim")
-    if not count:
-        if not as_json:
-            show.print("no document of these shards holds it")
-        raise typer.Exit(1)
+COMMAND = Command(forget, HAND_ON, ("forget out/mine --list ids.txt",))

@@ -1,92 +1,67 @@
-"""The commands that show the results of a run: `gristmill report` and `gristmill inspect`."""
+"""`gristmill report`: the pages of a run or an ablation, what differs between two runs, and the public summary."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gristmill.pipeline.cli.command import LOOK, Command
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, escape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.console import RenderableType
-
     from gristmill.pipeline.store.storage import Store
-
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
-
-
-def inspect(
-    out: Annotated[str, typer.Argument(help="the folder of a run", show_default=False)],
-    stage: Annotated[str | None, typer.Argument(help="a stage or source")] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="only documents dropped for this reason")] = None,
-    uid: Annotated[str | None, typer.Option("--uid", help="the history of the document with this uid")] = None,
-    url: Annotated[str | None, typer.Option("--url", help="the history of the document with this URL")] = None,
-    id: Annotated[
-        str | None, typer.Option("--id", help="the history of the document with this id of its source")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1)] = 10,
-    as_json: AsJson = False,
-) -> None:
-    """Inspect a run: its funnel and cost, what a stage dropped and why, or the history of one document."""
-    from gristmill.pipeline.formatting import as_json as in_json
-    from gristmill.pipeline.look import overview
-    from gristmill.pipeline.look.history import history
-    from gristmill.pipeline.look.run_folder import NotFound, RunFolder
-    from gristmill.pipeline.look.show_history import render_history
-    from gristmill.pipeline.look.stage_view import render_stage, stage_view
-
-    data: Mapping[str, object]
-    view_of: RenderableType
-    folder = RunFolder(out)
-    try:
-        if (uid, url, id) != (None, None, None):
-            if [uid, url, id].count(None) < 2:
-                raise RecipeError("--uid, --url and --id each name one document: give one of them")
-            story = history(folder, uid=uid, url=url, id=id)
-            data, view_of = asdict(story), render_history(story)
-        elif stage is not None:
-            view = stage_view(folder, stage, reason, limit)
-            data, view_of = view.as_data(), render_stage(view)
-        else:
-            seen = overview.overview(folder)
-            data, view_of = overview.plain(seen), overview.render(seen)
-    except NotFound as error:
-        raise RecipeError(str(error)) from error
-    except ValueError as error:  # a file of the run that is torn
-        raise RunFailed(str(error)) from error
-    if as_json:
-        print(in_json(data))
-    else:
-        console().print(view_of)
 
 
 def report(
     out: Annotated[str, typer.Argument(help="the folder of a run, or of an ablation", show_default=False)],
-    other: Annotated[
-        str | None, typer.Argument(help="a second run to compare with", metavar="[OTHER]", show_default=False)
-    ] = None,
+    other: Annotated[str | None, typer.Argument(help="a second run to compare with", show_default=False)] = None,
     to: Annotated[
         str | None,
         typer.Option("--to", help="with two runs: the file to write; default: compare.html in the second folder"),
     ] = None,
+    law: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            help="write the public summary of training content, Croissant metadata and a card instead, by the template"
+            " of eu (the AI Act's Article 53(1)(d))",
+        ),
+    ] = None,
+    documents: Annotated[
+        str | None,
+        typer.Option("--documents", help="with --for: the stage whose files are counted; default: the last `write`"),
+    ] = None,
+    synthetic: Annotated[
+        list[str] | None,
+        typer.Option("--synthetic", help="with --for: a source that holds synthetic data; may be repeated"),
+    ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="with two runs: what differs, as JSON on standard output")
+        bool,
+        typer.Option("--json", help="with two runs: what differs; with --for: the summary; JSON on standard output"),
     ] = False,
 ) -> None:
-    """Rewrite report.html of a run or ablation.html of an ablation; with two runs, show what differs and write
-    compare.html."""
+    """Rewrite report.html; of two runs, show what differs.
+
+    Of an ablation ablation.html; of two runs also compare.html. With --for, write the public summary of
+    training content.
+    """
     from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 
-    if other is None and (to or as_json):
+    if law is None and (documents or synthetic):
+        raise RecipeError("--documents and --synthetic are for the public summary: gristmill report OUT --for eu")
+    if law is not None and (other or to):
+        raise RecipeError("--for writes the public summary of one run; leave out OTHER and --to")
+    if other is None and law is None and (to or as_json):
         raise RecipeError("--to and --json are for two runs: gristmill report A B")
     try:
+        if law is not None:
+            summarize(out, law, documents, synthetic or (), as_json)
+            return
         if other is not None:
             compare(out, other, to, as_json)
             return
@@ -128,6 +103,21 @@ def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
         console().print(f"compare: {escape(where)}", soft_wrap=True)
 
 
+def summarize(out: str, law: str, documents: str | None, synthetic: Sequence[str], as_json: bool) -> None:
+    from gristmill.pipeline.formatting import as_json as in_json
+    from gristmill.pipeline.look.run_folder import RunFolder
+    from gristmill.pipeline.summary.files import write_summary
+    from gristmill.pipeline.summary.page import render
+
+    made, paths = write_summary(RunFolder(out), law, documents, synthetic)
+    if as_json:
+        print(in_json(made.plain()))
+        return
+    console().print(render(made))
+    for path in paths:
+        console().print(f"wrote: {escape(address(out, path))}", soft_wrap=True)
+
+
 def write(store: Store, name: str, page: str) -> None:
     store.write(name, page.encode("utf-8", "replace"))
     console().print(f"report: {escape(address(store.address, name))}", soft_wrap=True)
@@ -135,3 +125,6 @@ def write(store: Store, name: str, page: str) -> None:
 
 def address(out: str, name: str = "report.html") -> str:
     return f"{out.rstrip('/')}/{name}" if "://" in out else (Path(out).resolve() / name).as_uri()
+
+
+COMMAND = Command(report, LOOK, ("report out/mine", "report out/a out/b", "report out/mine --for eu"))

@@ -14,6 +14,8 @@ import typer
 from rich.table import Table
 
 from gristmill.pipeline.cli.ablate import needs_packages
+from gristmill.pipeline.cli.command import TRAIN, Command
+from gristmill.pipeline.cli.options import EventsAsJson, PlanPath
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.pipeline.formatting import as_bytes, as_seconds
 from gristmill.pipeline.screen import console, escape
@@ -25,7 +27,7 @@ Lines = Callable[[Mapping[str, Any]], None]
 
 
 def train(
-    plan: Annotated[Path, typer.Argument(help="the plan, a YAML file", show_default=False, readable=False)],
+    plan: PlanPath,
     out: Annotated[
         Path | None, typer.Option("--out", help="output folder; default: the plan's `out`, else out/NAME beside it")
     ] = None,
@@ -40,9 +42,12 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="check everything, and show the run, its epochs and its memory")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output, events on standard error")] = False,
+    as_json: EventsAsJson = False,
 ) -> None:
-    """Train a decoder of the Llama family on token shards, and measure it. Run it again to resume."""
+    """Train a decoder of the Llama family on token shards.
+
+    And measure it. Run it again to resume.
+    """
     needs_packages("train")
     import torch
 
@@ -57,7 +62,7 @@ def train(
     count = int(os.environ["WORLD_SIZE"]) if under_torchrun else ranks or max(1, gpus)
     if gpus and not under_torchrun and count > gpus:
         raise RecipeError(f"--ranks {count}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, one for each rank")
-    folder = loaded.out(out).resolve()
+    folder = Path(loaded.out(out)).resolve()
     ready = work.prepare(loaded, gpus > 0, count, dry_run)
     if dry_run:
         console().print(foreseen(ready))
@@ -168,3 +173,6 @@ def _lines(ready: Ready, as_json: bool) -> Lines:
             screen.print(f"update {line['step']:,} of {updates:,}  {said}", soft_wrap=True)
 
     return told
+
+
+COMMAND = Command(train, TRAIN, ("train plan.yaml --dry-run", "train plan.yaml"))

@@ -12,13 +12,13 @@ import numpy as np
 import xxhash
 
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.paths import located
 from gristmill.pipeline.crawls.dumps import Dumps, chosen
 from gristmill.pipeline.crawls.index import records_of, tables_of
 from gristmill.pipeline.crawls.remote import folder_of, stretches_of
 from gristmill.pipeline.crawls.spool import not_cached
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.store.run_records import FetchRecord
-from gristmill.stages.paths import located
 from gristmill.stages.read.cc import Cc
 
 INDEX = "cc-index-table"

@@ -95,7 +95,7 @@ def ablate(
     loaded = load(CALLED if isinstance(plan, Mapping) else Path(plan), text)
     if only is not None:
         one_arm(loaded, only)  # says so if there is no such arm
-    folder = loaded.out(str(out) if out else None).resolve()
+    folder = Path(loaded.out(out)).resolve()
     run(
         loaded,
         folder,

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.classifiers.card import JudgeError
+from gristmill.kernels.common.device import on_device
 from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View, gathered
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.judging import judge_plan, train as judging
-from gristmill.pipeline.judging.plans import of_options
 from gristmill.pipeline.judging.show_judge import show_figures
-from gristmill.stages.device import on_device
-from gristmill.stages.judge.judge import kind_of
+from gristmill.pipeline.recipe.plans import of_options
+from gristmill.stages.judge.judge import takes_a_gpu
 
 if TYPE_CHECKING:
     from gristmill.classifiers.judge import Judge
@@ -36,8 +36,8 @@ class TrainedJudge:
 
         self.folder = str(folder)
         try:
-            neural = kind_of(self.folder) == "neural"  # torch is asked for a GPU only then
-            self._judge: Judge = load_judge(self.folder, on_device(device) if neural else "cpu")
+            place = on_device(device) if takes_a_gpu(self.folder) else "cpu"  # torch is asked only then
+            self._judge: Judge = load_judge(self.folder, place)
         except (JudgeError, KeyError, TypeError, ValueError, FileNotFoundError, NotADirectoryError) as error:
             raise RecipeError(f"{self.folder}: no judge: {error}") from error
 
@@ -86,7 +86,7 @@ def column_of(texts: Sequence[str] | pa.Array | pa.ChunkedArray) -> pa.Array | p
 
 
 def train_judge(plan: Mapping[str, Any] | str | Path, out: str | Path | None = None) -> TrainedJudge:
-    """Train a judge as `gristmill train-judge` does, into a new folder `out` (unless the plan names one).
+    """Train a judge as `gristmill judge train` does, into a new folder `out` (unless the plan names one).
 
     `plan` is a YAML file, or the same settings as a dictionary, whose paths are relative to the folder that Python runs
     in. Raises `GristmillError` with a message for people.
@@ -96,7 +96,7 @@ def train_judge(plan: Mapping[str, Any] | str | Path, out: str | Path | None = N
         loaded = judge_plan.checked(of_options(plan, judge_plan.JudgePlan))
     else:
         loaded = judge_plan.load(Path(plan))
-    folder = judging.room_for(loaded.out(str(out) if out else None, loaded.plan.out), loaded.where("out"))
+    folder = judging.room_for(loaded.out(out), loaded.where("out"))
     try:
         ready = judging.prepare(loaded)
         judging.check_writable(folder)

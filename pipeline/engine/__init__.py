@@ -1,4 +1,4 @@
 """Tasks to results: the engine and its journal, executors, clusters, and what a worker does.
 
-From outside: `engine.Engine`, `executor.executor_for`, `cluster.Where`.
+From outside: `engine.Engine`, `executor.DaskExecutor`, `cluster.Where`.
 """

@@ -25,7 +25,7 @@ from gristmill.pipeline.store.records import (
     FileRef,
     MapTask,
     Result,
-    RowsHandle,
+    StoredRows,
     Task,
 )
 from gristmill.pipeline.store.resume import as_one, by_name, names_in, resume
@@ -49,7 +49,6 @@ class Engine:
         self.budget = budget
         self.worked = 0
         self.requests: Counter[str] = Counter()  # of all results, to object stores
-        self._waiting: dict[str, Task] = {}
         self._failed: dict[str, Result] = {}  # of tasks for the report
 
     def __enter__(self) -> Engine:
@@ -61,7 +60,7 @@ class Engine:
         try:
             self.journal.flush()
             if isinstance(error, KeyboardInterrupt) and self.executor.started:
-                self.ui.stopping()
+                self.ui.note("stopping the workers")
         finally:
             self.executor.close()
 
@@ -69,11 +68,6 @@ class Engine:
     def slots(self) -> int:
         """How many tasks can run at once."""
         return self.executor.slots
-
-    def submit(self, task: Task) -> None:
-        """Hand over a task that nothing waits for: it travels with the next that are run."""
-        if task.task not in self.journal.done:
-            self._waiting[task.task] = task
 
     def run(self, tasks: Iterable[Task], required: bool = True) -> dict[str, Result]:
         """The result of every task, and of every phase of a map task, by fingerprint. Tasks that are not required are
@@ -86,12 +80,12 @@ class Engine:
             self.need(missing)
             few = not required and not self.executor.started and sum(task.cost for task in missing) <= GROUP_BYTES
             executor = InlineExecutor(self.journal.store) if few else self.executor
-            for task in missing:
-                self._waiting.pop(task.task, None)
-            executor.submit(missing)
-            if not few:
-                self.begin_work()
-            for task, result in executor.results():
+            if not few and self.before_work is not None:
+                self.before_work()
+                self.before_work = None
+            if (lease := self.journal.store.lease_token) is not None:
+                missing = [replace(task, lease=lease) for task in missing]
+            for task, result in executor.results(missing):
                 self.accept(task, result)
                 results |= by_name(task, result)
                 if not few and task.kind not in NOT_JOURNALED:
@@ -130,14 +124,6 @@ class Engine:
                 self.count(task, known, anew=False)
         return results, missing
 
-    def begin_work(self) -> None:
-        """Before workers are given tasks: those that nothing waits for go with them."""
-        if self.before_work is not None:
-            self.before_work()
-            self.before_work = None
-        waiting, self._waiting = self._waiting, {}
-        self.executor.submit([*waiting.values()])
-
     def count(self, task: Task, result: Result, anew: bool) -> None:
         if self.budget is not None:
             self.budget.counts(task, result)
@@ -175,7 +161,7 @@ class Engine:
             value = waiting.pop()
             if isinstance(value, FileRef):
                 yield value.path
-            elif isinstance(value, RowsHandle):
+            elif isinstance(value, StoredRows):
                 yield from (file.path for file in files_of_rows(self.journal.store, value))
             elif isinstance(value, list | tuple):
                 waiting += value

@@ -1,4 +1,4 @@
-"""Executors: submit tasks, iterate over their results, close.
+"""Executors: tasks to results, on workers or in this process.
 
 `InlineExecutor` runs tasks in this process, `DaskExecutor` on workers. Dask places and transports them. What it lacks
 is here: small tasks travel together, for a round trip through the scheduler costs about a millisecond; a bounded number
@@ -13,9 +13,9 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING
 
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import CONNECT, GPU_RESOURCE, Where, connected, has_dashboard
-from gristmill.pipeline.engine.kernel_packs import Offer, offer_in
 from gristmill.pipeline.engine.shared_folder import install_here, nonce_in
-from gristmill.pipeline.engine.watch import EVERY, SchedulerLost, Sent, Watch, check_connection
 from gristmill.pipeline.engine.worker import DIED, NOTES, Terms, answer, run_tasks
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line, plain
@@ -44,6 +42,10 @@ IN_A_MESSAGE = 128  # groups; the scheduler does nothing else while it takes in 
 BETWEEN = 0.05  # seconds between messages, or it takes them in as one
 IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
 PATIENCE = 600.0  # seconds for a scheduler that went away to come back, as one that its own machine starts again
+EVERY = 1.0  # seconds between looks at how many workers there are
+CLOSELY = 15.0  # seconds between looks at tasks that take long
+LONG = 600.0  # seconds over one task that are worth a word; then twice as many
+STALLED = 120.0  # a compiler may hold a worker's heartbeat back for half of it
 GROUP_BYTES = 32 << 20
 GROUP_TASKS = 256
 TRIES = 5  # of a group that is lost for no reason that is known
@@ -55,6 +57,8 @@ class Executor(ABC):
     """Where tasks run."""
 
     deaths = 0  # of workers
+    workers = 0  # that were there when work began
+    dashboard: str | None = None
     start_seconds = 0.0  # until workers were ready
 
     @property
@@ -68,12 +72,8 @@ class Executor(ABC):
         """How many tasks can run at once."""
 
     @abstractmethod
-    def submit(self, tasks: Sequence[Task]) -> None:
-        """Hand tasks over."""
-
-    @abstractmethod
-    def results(self) -> Iterator[tuple[Task, Result]]:
-        """Each submitted task with its result, in the order in which they end. A failure is a result with `failed`."""
+    def results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+        """Run tasks: each with its result, in the order in which they end. What went wrong is a `Failure`."""
 
     def memory(self) -> WorkerMemory | None:
         """What workers hold, where it is known."""
@@ -94,25 +94,19 @@ class InlineExecutor(Executor):
     def __init__(self, store: Store, prepare: Callable[[], None] | None = None) -> None:
         self.store = store
         self.prepare = prepare
-        self._waiting: deque[Task] = deque()
 
-    def submit(self, tasks: Sequence[Task]) -> None:
-        self._waiting.extend(tasks)
-
-    def results(self) -> Iterator[tuple[Task, Result]]:
-        if self._waiting and self.prepare is not None:
+    def results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+        if tasks and self.prepare is not None:
             self.prepare()
             self.prepare = None
-        while self._waiting:
-            task = self._waiting.popleft()
+        for task in tasks:
             yield task, self.run_task(task)
 
     def run_task(self, task: Task) -> Result:
-        [result] = run_tasks([task], Terms(lease=self.store.lease_token))
+        [result] = run_tasks([task])
         return replace(result, requests={})  # this process counts its own
 
-    def close(self) -> None:
-        self._waiting.clear()
+    def close(self) -> None: ...
 
 
 # --- groups of tasks --------------------------------------------------------------------------------------------------
@@ -132,6 +126,10 @@ class Group:
         more = f" and {len(self.tasks) - 1} more" if len(self.tasks) > 1 else ""
         return f"{self.tasks[0].node}, {self.tasks[0].key}{more}"
 
+    @property
+    def gpu(self) -> bool:
+        return self.tasks[0].gpu
+
     def again(self, failure: str, most: int = TRIES) -> Group:
         if self.tries >= most:
             raise RunFailed(f"{self} {failure}")
@@ -141,6 +139,17 @@ class Group:
         if self.queued == QUEUED_TRIES:
             raise RunFailed(f"{self} {failure}")
         return replace(self, queued=self.queued + 1)
+
+
+@dataclass
+class Sent:
+    """A group on its way."""
+
+    group: Group
+    future: Future
+    breadcrumb: Path | None  # there once a worker has begun
+    at: float = field(default_factory=time.monotonic)
+    told: float = LONG  # seconds after which it is worth a word
 
 
 def batch_tasks(tasks: Sequence[Task], slots: int) -> list[Group]:
@@ -192,7 +201,6 @@ class DaskExecutor(Executor):
         recipe: Path,
         prepare: Callable[[], None] | None = None,
         budget: Budget | None = None,
-        before_waiting: Callable[[], None] | None = None,
     ) -> None:
         self.store = store
         self.where = where
@@ -200,11 +208,8 @@ class DaskExecutor(Executor):
         self.recipe = recipe
         self.prepare = prepare  # while workers start
         self.budget = budget
-        self.before_waiting = before_waiting  # for a scheduler that went away, which may be in vain
-        self._submitted: list[Task] = []
         self._given_up: list[tuple[Task, Result]] = []  # tasks for the report that kill workers
         self._nonce: str | None = None  # for workers of other machines: do they see the run's folder?
-        self._kernels: Offer | None = None  # for them too: what the driver has compiled
         self._sent = 0  # groups ever
         self._topic = f"{NOTES}-{uuid.uuid4().hex}"  # of answers
         self._events: SimpleQueue[tuple[str, str] | Future] = SimpleQueue()
@@ -234,64 +239,51 @@ class DaskExecutor(Executor):
         limit = max(int(worker.memory_limit or 0) for worker in workers) or None
         return WorkerMemory(len(used), max(used), sum(used), limit)
 
-    def submit(self, tasks: Sequence[Task]) -> None:
-        self._submitted += tasks
-
-    def results(self) -> Iterator[tuple[Task, Result]]:
-        from distributed.comm import CommClosedError
-
-        tasks, self._submitted = self._submitted, []
+    def results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+        left = {task.task: task for task in tasks}
         client = self.client
         if self._nonce is None and self.store.local and self.where.elsewhere:
             self._nonce = self._stack.enter_context(nonce_in(self.store))
-        if self._kernels is None and self.prepare is not None and self.where.elsewhere:
-            self._kernels = self._stack.enter_context(offer_in(self.store))
-        while tasks:
-            answered: set[str] = set()
+        while left:
             try:
-                for task, result in self._send_and_take(client, tasks):
-                    answered.add(task.task)
+                for task, result in self._send_and_take(client, [*left.values()]):
+                    del left[task.task]
                     yield task, result
                 return
             except OSError as error:
-                lost = isinstance(error, SchedulerLost | CommClosedError)  # the client may not have noticed yet
-                if not lost and (error.errno is not None or client.status == "running"):
+                if not is_lost(error, client):
                     raise
                 if not self.where.scheduler:  # it was a thread of this process
                     raise RunFailed(
                         f"the connection to the scheduler is lost ({error}); what is finished is kept"
                     ) from error
                 client = self.reconnect(error)
-            tasks = [task for task in tasks if task.task not in answered]
 
     def _send_and_take(self, client: Client, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
         """Send tasks, a bounded number at a time, and take what comes of them."""
         from distributed import KilledWorker
 
         groups = deque(batch_tasks(tasks, self.slots))
-        flying: dict[str, tuple[Group, Future]] = {}
         sent: dict[str, Sent] = {}
         watch = Watch(client, self.ui.note, self.at)
-
-        def send() -> None:
-            while (room := min(len(groups), IN_FLIGHT * max(1, watch.workers) - len(flying), IN_A_MESSAGE)) > 0:
+        while groups or sent:
+            while (room := min(len(groups), IN_FLIGHT * max(1, watch.workers) - len(sent), IN_A_MESSAGE)) > 0:
                 if self.budget and not (room := self.budget.room_for(group.tasks for group in islice(groups, room))):
-                    return
-                for future, group, breadcrumb in self._send(client, [groups.popleft() for _ in range(room)]):
-                    flying[future.key], sent[future.key] = (group, future), Sent(str(group), breadcrumb)
+                    break
+                sent |= self._send(client, [groups.popleft() for _ in range(room)])
                 if room == IN_A_MESSAGE:
                     time.sleep(BETWEEN)
-
-        send()
-        while flying:
+            if groups and not sent and self.budget is not None:
+                raise self.budget.exceeded(len(groups))
             for key, event in self._ended():
-                if key not in flying:  # it has answered
+                if key not in sent:  # it has answered
                     continue
-                (group, future), breadcrumb = flying.pop(key), sent.pop(key).breadcrumb
+                this = sent.pop(key)
+                group, future = this.group, this.future
                 results = results_in(event) if isinstance(event, str) else None
                 error = future.exception() if results is None and future.status == "error" else None
                 if isinstance(error, KilledWorker) or results == [DIED]:
-                    groups.extendleft(reversed(self.after_a_death(group, breadcrumb)))
+                    groups.extendleft(reversed(self.after_a_death(group, this.breadcrumb)))
                     given_up, self._given_up = self._given_up, []
                     yield from given_up
                 elif error is not None:
@@ -304,40 +296,33 @@ class DaskExecutor(Executor):
                 else:
                     yield from pair_results(group.tasks, results)
                 future.release()
-            watch.look(sent)
-            send()  # also to workers that have joined
-        if groups and self.budget is not None:
-            raise self.budget.exceeded(len(groups))
+            watch.look(sent)  # workers that have joined are sent tasks too
 
-    def _send(self, client: Client, groups: list[Group]) -> Iterator[tuple[Future, Group, Path | None]]:
-        """In one message; each on its own costs the scheduler ten times as much."""
-        for_gpus = any(group.tasks[0].gpu for group in groups) and self.has_gpus(client)
-        terms = Terms(
-            watch=True,
-            lease=self.store.lease_token,
-            nonce=self._nonce,
-            install=install_here() if self.where.elsewhere else None,
-            kernels=self._kernels,
-        )
-        for wants_gpu in (False, True):
-            some = [group for group in groups if bool(for_gpus and group.tasks[0].gpu) == wants_gpu]
-            if not some:
-                continue
-            keys, breadcrumbs, terms_of_each = [], [], []
-            for group in some:
-                self._sent += 1
-                first = group.tasks[0]
-                keys.append(f"{first.node}-{first.task}-{self._sent}")
-                path = self.breadcrumb(f"{first.task[:16]}-{self._sent}")
-                breadcrumbs.append(path)
-                terms_of_each.append(replace(terms, isolated=group.isolated, location=group.location, breadcrumb=path))
-            futures = client.map(
-                answer, [self._topic] * len(keys), keys, [group.tasks for group in some], terms_of_each,
-                key=keys, pure=False, resources={GPU_RESOURCE: 1} if wants_gpu else None,
-            )  # fmt: skip
-            for future in futures:
-                future.add_done_callback(self._events.put)
-            yield from zip(futures, some, breadcrumbs, strict=True)
+    def _send(self, client: Client, groups: list[Group]) -> dict[str, Sent]:
+        """In one message; each on its own costs the scheduler ten times as much. By Dask's keys."""
+        for_gpus = any(group.gpu for group in groups) and self.has_gpus(client)
+        install = install_here() if self.where.elsewhere else None
+        sent: dict[str, Sent] = {}
+        for resources in (None, {GPU_RESOURCE: 1}):
+            some: dict[str, Group] = {}
+            terms: list[Terms] = []
+            for group in groups:
+                if (for_gpus and group.gpu) == (resources is not None):
+                    self._sent += 1
+                    first = group.tasks[0]
+                    some[f"{first.node}-{first.task}-{self._sent}"] = group
+                    path = self.breadcrumb(f"{first.task[:16]}-{self._sent}")
+                    terms.append(Terms(group.isolated, group.location, path, True, self._nonce, install))
+            if some:
+                tasks = [group.tasks for group in some.values()]
+                futures = client.map(
+                    answer, [self._topic] * len(some), [*some], tasks, terms,
+                    key=[*some], pure=False, resources=resources,
+                )  # fmt: skip
+                for future, group, term in zip(futures, some.values(), terms, strict=True):
+                    future.add_done_callback(self._events.put)
+                    sent[future.key] = Sent(group, future, term.breadcrumb)
+        return sent
 
     def _ended(self) -> list[tuple[str, str | Future]]:
         """What has ended since, by key: an answer, or Dask's word of one without. Waits a second for it."""
@@ -429,8 +414,8 @@ class DaskExecutor(Executor):
                 self.ui.note(
                     f"workers were ready after {self.start_seconds:.0f} s; the next run finds kernels and tables made"
                 )
-            dashboard = getattr(self._client, "dashboard_link", None) if has_dashboard() else None
-            self.ui.connected(dashboard, self.slots)
+            self.dashboard = getattr(self._client, "dashboard_link", None) if has_dashboard() else None
+            self.workers = self.slots
         return self._client
 
     def connect(self, patience: float = CONNECT) -> Client:
@@ -459,8 +444,6 @@ class DaskExecutor(Executor):
             f"the scheduler{self.at} is lost ({one_line(str(error))}); waiting up to {PATIENCE / 60:.0f} minutes for it "
             "to come back"
         )
-        if self.before_waiting is not None:
-            self.before_waiting()
         self._connection.close()
         try:
             self._client = self.connect_in_time(PATIENCE)
@@ -486,16 +469,92 @@ class DaskExecutor(Executor):
             client.wait_for_workers(1, timeout=None if self.where.cluster else 600)
 
 
-def executor_for(
-    store: Store,
-    where: Where,
-    ui: UI,
-    recipe: Path,
-    prepare: Callable[[], None] | None = None,
-    budget: Budget | None = None,
-    before_waiting: Callable[[], None] | None = None,
-) -> Executor:
-    """The executor that the command line or the caller asks for."""
-    if where.inline:
-        return InlineExecutor(store, prepare)
-    return DaskExecutor(store, where, ui, recipe, prepare, budget, before_waiting)
+# --- what is seen of workers and scheduler ----------------------------------------------------------------------------
+
+
+class Watch:
+    """What the driver sees of its workers while it waits for results: how many there are, and which tasks stall.
+
+    A task is merely long while its worker is heard of. It stalls when there was no heartbeat for `STALLED` seconds: the
+    machine froze, or is cut off. Its worker is then removed, which is a death as any other. Dask has such a limit too
+    (`worker-ttl`), by the clocks of the machines; this one goes by the driver's alone, as those of others may be wrong.
+    """
+
+    def __init__(self, client: Client, note: Callable[[str], None], at: str) -> None:
+        self.client = client
+        self.note = note
+        self.at = at
+        self.workers = len(client.nthreads())
+        self._looked = self._looked_closely = time.monotonic()
+        self._heard: dict[str, tuple[float, float]] = {}  # by worker: its last heartbeat, and since when it is that
+        self._none_left = False
+
+    def look(self, sent: Mapping[str, Sent]) -> None:
+        """At most once a second. `sent` is by key of Dask."""
+        now = time.monotonic()
+        if now - self._looked < EVERY:
+            return
+        self._looked = now
+        self.workers = len(self.client.nthreads())
+        if not self.workers and not self._none_left:
+            self.note(f"no worker is left{self.at}; waiting for one to join")
+        elif self.workers and self._none_left:
+            self.note(f"{self.workers:,} workers are there again" if self.workers > 1 else "a worker is there again")
+        self._none_left = not self.workers
+        if now - self._looked_closely >= CLOSELY:
+            self._looked_closely = now
+            self._look_closely({key: each for key, each in sent.items() if now - each.at >= STALLED}, now)
+
+    def _look_closely(self, sent: Mapping[str, Sent], now: float) -> None:
+        """At tasks that were sent long ago: where they are, and what is heard of their workers."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"] if sent else {}
+        before, self._heard = self._heard, {}
+        for address, facts in workers.items():
+            seen, since = before.get(address, (0.0, now))
+            self._heard[address] = facts["last_seen"], since if seen == facts["last_seen"] else now
+        for address, keys in (self.client.processing() if sent else {}).items():
+            at_work = [sent[key] for key in keys & sent.keys()] if address in workers else []
+            if at_work and now - self._heard[address][1] >= STALLED:
+                self.note(
+                    f"{at_work[0].group}: stalled; nothing was heard of its worker {one_line(address)} for "
+                    f"{STALLED:.0f} s; it is done again elsewhere"
+                )
+                self.client.sync(self.client.scheduler.unregister, address=address, stimulus_id="stalled")
+                continue
+            for each in at_work:
+                begun = each.breadcrumb is not None and each.breadcrumb.exists()
+                if begun and now - each.at >= each.told:
+                    self.note(
+                        f"{each.group}: sent {(now - each.at) / 60:.0f} minutes ago, and still at work on "
+                        f"{one_line(str(workers[address].get('host')))}"
+                    )
+                    each.told = 2 * (now - each.at)
+
+
+class SchedulerLost(OSError):
+    """The connection to it broke; it may come back."""
+
+
+def is_lost(error: OSError, client: Client) -> bool:
+    from distributed.comm import CommClosedError
+
+    if isinstance(error, SchedulerLost | CommClosedError):  # the client may not have noticed yet
+        return True
+    return error.errno is None and client.status != "running"
+
+
+def check_connection(future: Future, client: Client) -> None:
+    """Raise where a future that came to no answer was not cancelled by anybody: the scheduler went away.
+
+    What is sent while Dask's client tries to connect again is cancelled without a word when it gives up. Where it
+    succeeds by itself, the new scheduler does not know that we want to hear of answers: tasks end, and nothing comes.
+    """
+    from distributed.client import FutureCancelledError
+
+    try:
+        future.result()
+    except FutureCancelledError as error:
+        if error.reason == "scheduler-connection-lost" or client.status != "running":
+            raise SchedulerLost("the connection closed") from error
+    else:
+        raise SchedulerLost("it was started anew")

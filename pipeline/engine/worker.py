@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from gristmill.pipeline.engine.kernel_packs import Offer, take
 from gristmill.pipeline.engine.shared_folder import Install, check_inputs, check_install, check_seen
 from gristmill.pipeline.errors import (
     STAGE_ERRORS,
@@ -85,11 +84,9 @@ class Terms:
     location: BatchLocation | None = None  # where that worker died, if that is known
     breadcrumb: Path | None = None  # the file that says what is about to be done
     watch: bool = False  # end the process when a stage hangs
-    lease: str | None = None  # what the driver must hold for anything to be written
     # For workers of other machines:
     nonce: str | None = None  # a file that they must see
     install: Install | None = None  # what the driver has installed
-    kernels: Offer | None = None  # what they need not compile
 
 
 def answer(topic: str, key: str, tasks: list[Task], terms: Terms) -> None:
@@ -115,8 +112,6 @@ def run_tasks(tasks: Sequence[Task], terms: Terms = Terms()) -> list[Result]:
         check_machine(tasks, terms)
     except RunFailed as error:
         return [Failure(message=str(error))]
-    if terms.kernels is not None and (problem := take(terms.kernels)) is not None:
-        note(problem)
     path = terms.breadcrumb
     if path is not None and LastBreadcrumb.read(path) is not None:  # a scheduler that allows failures sent it again
         return [DIED]
@@ -126,8 +121,6 @@ def run_tasks(tasks: Sequence[Task], terms: Terms = Terms()) -> list[Result]:
         if crash.breadcrumb is not None:
             stack.callback(crash.breadcrumb.close)
         for task in tasks:
-            if terms.lease is not None:
-                task = replace(task, lease=terms.lease)
             start, sent = time.perf_counter(), dict(REQUESTS)
             reset_peak_memory()
             if crash.breadcrumb is not None:
@@ -139,11 +132,6 @@ def run_tasks(tasks: Sequence[Task], terms: Terms = Terms()) -> list[Result]:
             if isinstance(result, Failure) and (result.damaged or task.kind not in FOR_REPORTS):
                 break
     return results
-
-
-def run_inline(tasks: Sequence[Task], lease: str | None = None) -> list[Result]:
-    """The results of some tasks, one after another in this process."""
-    return [run_tasks([task], Terms(lease=lease))[0] for task in tasks]
 
 
 def check_machine(tasks: Sequence[Task], terms: Terms) -> None:

@@ -20,7 +20,6 @@ from gristmill.kernels.base.types import Array, Hashes
 from gristmill.kernels.words.tokens import shingle_sets
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.look.find import INDEX as FIND_INDEX
-from gristmill.pipeline.shuffle.saved_index import rows_schema
 from gristmill.pipeline.store.forgotten import FORGOTTEN, HIDDEN, Forgotten, holds_strings
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.summary.files import CROISSANT, FOLDER as SUMMARY
@@ -99,7 +98,8 @@ def files_of(store: Store, skipped: Sequence[str]) -> Files:
 def has_strings(store: Store, path: str) -> bool:
     """May rows between rounds hold a text? What cannot be read as rows may."""
     try:
-        return any(holds_strings(column.type) for column in rows_schema(store, path))
+        with store.open(path) as file:
+            return any(holds_strings(column.type) for column in pa.ipc.open_file(file).schema)
     except pa.ArrowException:
         return True
 

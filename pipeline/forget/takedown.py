@@ -39,7 +39,7 @@ from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.shuffle.saved_index import forget_in_index, rows_in_index, saved_by
 from gristmill.pipeline.store.forgotten import KINDS, LIST, WORK, Forgotten, read_list
-from gristmill.pipeline.store.journal import Journal, StageEnded, TaskDone
+from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.records import FileRef, Partition, PhaseResult, Result, VerdictsResult
 from gristmill.pipeline.store.run_records import RunRecord, read_record
@@ -340,14 +340,9 @@ class Takedown:
     def tasks(self, parts: Container[str], quotes: Quotes) -> list[str]:
         """Tasks and global stages whose partitions had one of the documents, or whose result names one or quotes it."""
         tasks = {task for task, strings in quoting(self.journal) if quotes.in_each(strings).any()}
-        for entry in self.journal.entries_of_work():
-            held: Sequence[Partition] = []
-            if isinstance(entry, TaskDone):
-                held = parts_left_by(entry.result)
-            elif isinstance(entry, StageEnded):
-                held = entry.parts
-            if any(part.key in parts for part in held):
-                tasks.add(entry.task)
+        for task, result in self.journal.done.items():
+            if any(part.key in parts for part in parts_left_by(result)):
+                tasks.add(task)
         return sorted(tasks)
 
     def receipt(self, found: Found, changes: Sequence[Change]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ import xxhash
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+from gristmill.kernels.common.paths import located
 from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RecipeError, RunFailed, of_storage, refusal
 from gristmill.pipeline.formatting import one_line
@@ -36,7 +37,6 @@ from gristmill.pipeline.store.storage import Store, file_system, hash_of_stream,
 from gristmill.stages.contract import kind_of
 from gristmill.stages.documents import Origin
 from gristmill.stages.inputs import Copies, InputFile, InputFiles
-from gristmill.stages.paths import located
 from gristmill.stages.stage import Reader
 
 if TYPE_CHECKING:
@@ -78,24 +78,20 @@ class Span:
     bytes: int  # of the file; start and end may be numbers of another kind (row groups)
 
     def for_task(self) -> FileSpan:
-        return span_of(self.file, self.start, self.end, self.bytes)
-
-
-def span_of(file: InputFile, start: int, end: int | None, length: int) -> FileSpan:
-    """A span of a file as a task reads it."""
-    is_fetched = "://" in file.address
-    return FileSpan(
-        address=file.address,
-        path=file.path,
-        size=file.size,
-        start=start,
-        end=end,
-        bytes=length,
-        stamp=file.stamp if is_fetched else "",
-        changed=int(file.stamp.split()[0]) if file.content and not is_fetched else 0,
-        content=file.content if not is_fetched else "",
-        records=file.records,
-    )
+        """The span as a task reads it."""
+        file, is_fetched = self.file, "://" in self.file.address
+        return FileSpan(
+            address=file.address,
+            path=file.path,
+            size=file.size,
+            start=self.start,
+            end=self.end,
+            bytes=self.bytes,
+            stamp=file.stamp if is_fetched else "",
+            changed=int(file.stamp.split()[0]) if file.content and not is_fetched else 0,
+            content=file.content if not is_fetched else "",
+            records=file.records,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,31 +211,31 @@ def _completed(file: InputFile, who: str) -> InputFile:
     return file if file.identity else replace(file, identity=f"{file.address} {file.path}")
 
 
-def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> list[InputFile]:
-    """Of a file, a folder or a glob, in order of path; RecipeError, which begins with `who` asks, where it leads
-    nowhere."""
-    return list(list_at(address, folder, suffixes, who).files)
-
-
 def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> InputFiles:
-    """The same, with the files of a folder that are passed over for their ending. A glob passes nothing over: it names
-    what is wanted."""
+    """The files of a file, a folder or a glob, in order of path, and those of a folder that are passed over for their
+    ending; a glob names what is wanted, and passes nothing over. RecipeError, which begins with `who` asks, where the
+    address leads nowhere."""
     address = located(address, folder)
+    place = f"{who}: {address}"
     try:
         fs, path = file_system(address)
     except (ValueError, ImportError) as error:  # a protocol that nobody knows, or one whose package is not installed
-        raise RecipeError(f"{who}: {address}: {error}; {PROTOCOLS}") from error
+        raise RecipeError(f"{place}: {error}; {PROTOCOLS}") from error
     except OSError as error:  # some file systems connect at once
-        raise not_reached(error, address, who) from error
-    place = f"{who}: {address}"
+        raise not_reached(error, place) from error
     passed_over: dict[str, int] = {}
     try:
         if any(c in path for c in "*?[") and not fs.exists(path):
             root = _fixed_part(path)
-            chosen = _matching(fs, path, root, place)
+            chosen, _ = _found_below(fs, root, path, (), place)
         elif fs.isdir(path):
             root = path.rstrip("/")
-            chosen, passed_over = _in_folder(fs, root, suffixes, who, address)
+            if is_run(root, fs.exists):
+                raise RecipeError(
+                    f"{place}: this is the folder of a run; name the folder in it that is meant, "
+                    f"such as {address.rstrip('/')}/write"
+                )
+            chosen, passed_over = _found_below(fs, root, None, suffixes, place)
         elif fs.exists(path):
             root = str(PurePosixPath(path).parent)
             chosen = {path: (Folders() if "file" in fs.protocol else fs).info(path)}
@@ -250,7 +246,7 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
             raise RunFailed(f"{place}: {refused}") from error
         raise RecipeError(f"{place}: may not be read: {error}") from error
     except OSError as error:
-        raise not_reached(error, address, who) from error
+        raise not_reached(error, place) from error
     except Exception as error:
         if not of_storage(error):
             raise
@@ -271,83 +267,48 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
     return InputFiles(inputs, {prefix + name: size for name, size in passed_over.items()})
 
 
-def _matching(fs: AbstractFileSystem, path: str, root: str, place: str) -> Found:
-    """The files that match a glob, less those of runs, unless a folder of the run is named."""
+def _found_below(
+    fs: AbstractFileSystem, root: str, glob: str | None, suffixes: tuple[str, ...], place: str
+) -> tuple[Found, dict[str, int]]:
+    """The files that match a glob, or whose endings a reader takes, less those of runs, unless a folder of the run is
+    named; and of a folder the sizes of the others."""
     if "file" in fs.protocol:
-        folders = Folders(root if "**" in path else None)
-        there = folders.glob(path, detail=True)
-        all_were_read([error for error in folders.unread if may_hold(str(error.filename), path)])
-    else:
-        there = fs.glob(path, detail=True)
-    named = named_by_glob(path)
-    matching = {
-        name: facts
-        for name, facts in there.items()
-        if facts["type"] not in ("directory", LOOP) and (is_hidden(root, path) or not is_hidden(root, name))
+        fs = Folders(root if glob is None or "**" in glob else None)
+    there = fs.find(root, detail=True) if glob is None else fs.glob(glob, detail=True)
+    if isinstance(fs, Folders):
+        all_were_read([error for error in fs.unread if glob is None or may_hold(str(error.filename), glob)])
+    exists = there.__contains__ if glob is None else fs.exists
+    files = {name: facts for name, facts in there.items() if facts["type"] not in ("directory", LOOP)}
+    hidden = glob is not None and is_hidden(root, glob)
+    wanted = {
+        name
+        for name in files
+        if (not suffixes or name.lower().endswith(suffixes)) and (hidden or not is_hidden(root, name))
     }
-    runs = runs_above(matching, root, fs.exists)
+    runs = runs_above(files, root, exists)
+    named = set() if glob is None else named_by_glob(glob)
     chosen = {
         name: facts
-        for name, facts in matching.items()
-        if name not in runs or named & set(_steps_below(runs[name], name))
-    }
-    if matching and not chosen:
-        raise RecipeError(
-            f"{place}: only files of runs match ({min(runs.values())}); name the folder in it that is meant"
-        )
-    if not chosen:
-        raise RecipeError(f"{place}: nothing matches" + ("" if fs.exists(root) else f" (there is no folder {root})"))
-    return chosen
-
-
-def _in_folder(
-    fs: AbstractFileSystem, root: str, suffixes: tuple[str, ...], who: str, address: str
-) -> tuple[Found, dict[str, int]]:
-    """The files below a folder whose endings the reader takes, less those of runs; and the sizes of the others."""
-    place = f"{who}: {address}"
-    if "file" in fs.protocol:
-        if not os.access(root, os.R_OK | os.X_OK):
-            raise RecipeError(f"{place}: the folder may not be read (permission denied)")
-        folders = Folders(root)
-        there = folders.find(root, detail=True)
-        all_were_read(folders.unread)
-    else:
-        there = fs.find(root, detail=True)
-    if is_run(root, there.__contains__):
-        raise RecipeError(
-            f"{place}: this is the folder of a run; name the folder in it that is meant, "
-            f"such as {address.rstrip('/')}/write"
-        )
-    files = {name: facts for name, facts in there.items() if facts["type"] != LOOP}
-    matching = {
-        name: facts
         for name, facts in files.items()
-        if (not suffixes or name.lower().endswith(suffixes)) and not is_hidden(root, name)
+        if name in wanted and (name not in runs or named & set(_steps_below(runs[name], name)))
     }
-    runs = runs_above(files, root, there.__contains__)
-    passed_over = {
-        name: int(facts["size"]) for name, facts in files.items() if name not in matching and name not in runs
-    }
-    chosen = {name: facts for name, facts in matching.items() if name not in runs}
-    if matching and not chosen:
-        raise RecipeError(
-            f"{place}: the folder has files of runs alone ({min(runs[name] for name in matching)}); "
-            "name the folder in it that is meant"
-        )
+    if wanted and not chosen:
+        of_runs = min(runs[name] for name in wanted)
+        raise RecipeError(f"{place}: only files of runs are there ({of_runs}); name the folder in it that is meant")
+    if not chosen and glob is not None:
+        raise RecipeError(f"{place}: nothing matches" + ("" if fs.exists(root) else f" (there is no folder {root})"))
     if not chosen:
-        raise RecipeError(
-            f"{place}: the folder has no file that ends in {', '.join(suffixes)}; it has {endings_in_words(by_ending(files))}"
-            if files
-            else f"{place}: the folder is empty"
-        )
-    return chosen, passed_over
+        has = f"no file that ends in {', '.join(suffixes)}; it has {endings_in_words(by_ending(files))}"
+        raise RecipeError(f"{place}: the folder has {has}" if files else f"{place}: the folder is empty")
+    others = files.keys() - wanted - runs.keys() if glob is None else ()
+    return chosen, {name: int(cast(int, files[name]["size"])) for name in sorted(others)}
 
 
-def not_reached(error: OSError, address: str, who: str) -> RunFailed:
+def not_reached(error: OSError, place: str) -> RunFailed:
     """For a file system of another machine."""
     if isinstance(error, socket.gaierror):
-        return RunFailed(f"{who}: {address}: the host cannot be found ({error.strerror}); {PROTOCOLS}")
-    return RunFailed(f"{who}: {address}: {refusal(error) or f'cannot be reached: {error.strerror or error}'}")
+        return RunFailed(f"{place}: the host cannot be found ({error.strerror}); {PROTOCOLS}")
+    return RunFailed(f"{place}: {refusal(error) or f'cannot be reached: {error.strerror or error}'}")
 
 
 def refuse_special(who: str, address: str, facts: Mapping[str, JSON]) -> None:
@@ -559,24 +520,19 @@ def not_in(store: Store, listing: InputFiles, who: str) -> InputFiles:
 
 def changed_since(files: list[InputFile], who: str) -> list[str]:
     """Paths of the local files that are not as they were when they were found, below their source's root."""
-    here, changed = Folders(), []
-    for file in files:
-        if "://" not in file.address:
-            try:
-                facts = here.info(file.address)
-            except OSError:
-                changed.append(file.path)
-                continue
-            stamp = str(facts.get("stamp"))
-            written = facts["size"] != file.size or facts["type"] != "file" or stamp.split()[0] != file.stamp.split()[0]
-            # if size and modification time are the same, only the contents can tell a set-back time from a new mode or
-            # a new link
-            try:
-                if written or (stamp != file.stamp and _content_hash(file, who) != file.content):
-                    changed.append(file.path)
-            except RunFailed:
-                changed.append(file.path)
-    return changed
+    return [file.path for file in files if "://" not in file.address and has_changed(file, who)]
+
+
+def has_changed(file: InputFile, who: str) -> bool:
+    try:
+        facts = Folders().info(file.address)
+        stamp = str(facts.get("stamp"))
+        if facts["size"] != file.size or facts["type"] != "file" or stamp.split()[0] != file.stamp.split()[0]:
+            return True
+        # size and modification time are the same: the contents alone tell a set-back time from a new mode or link
+        return stamp != file.stamp and _content_hash(file, who) != file.content
+    except (OSError, RunFailed):
+        return True
 
 
 def without_protocol(address: str) -> str:
@@ -610,11 +566,6 @@ def origin_of(source: str, span: FileSpan, end: int | None = None) -> Origin:
 def open_stretch(reader: Reader, span: FileSpan, end: int | None = None) -> Any:
     """The input that a span is of, opened by its reader."""
     return reader.open(origin_of("", span, end), Access())
-
-
-def position_of(file: Any, span: FileSpan) -> int:
-    """How far an opened input was read; all of its span, of what is no file and cannot tell."""
-    return int(file.tell()) if hasattr(file, "tell") else span.start + span.bytes
 
 
 def open_listed(address: str, tag: str) -> BinaryIO:

@@ -233,17 +233,6 @@ def listings_of(recipe: Recipe, store: Store) -> dict[str, InputFiles]:
     return listings
 
 
-def listed_inputs(recipe: Recipe, store: Store) -> dict[str, Inputs]:
-    """The inputs of the whole, by source, as they are listed and cut; no content is read."""
-    inputs, listings = {}, listings_of(recipe, store)
-    for source in recipe.sources:
-        listing = listings[source.name]
-        cut = cut_into_parts(listing.files, cast(Reader, source.reader.stage), recipe.head.parts, source.name)
-        taken = Portion().of(source, listing.files, list(cut))
-        inputs[source.name] = replace(taken, fetch=fetch_of(taken, listing, recipe.head.prices))
-    return inputs
-
-
 def part_sizes(inputs: Mapping[str, Inputs]) -> dict[str, list[int]]:
     """Bytes of every part, by source."""
     return {name: [size_of(spans) for spans, _ in taken.parts] for name, taken in inputs.items()}
@@ -260,23 +249,28 @@ def shared_out(documents: int, parts: tuple[list[Span], ...] | list[list[Span]])
 
 
 def find_inputs(
-    recipe: Recipe, store: Store, portion: Portion, remember: bool = True, check: bool = False
+    recipe: Recipe,
+    store: Store,
+    portion: Portion,
+    remember: bool = True,
+    check: bool = False,
+    contents: bool = True,
 ) -> dict[str, Inputs]:
     """The inputs of every source; RecipeError where a path leads nowhere. `remember` False leaves the run's folder as
-    it is; `check` hashes every file anew."""
-    path = Path(recipe.path).resolve()
+    it is; `check` hashes every file anew, `contents` False none."""
     listings = listings_of(recipe, store)
-    read = {file.address for listing in listings.values() for file in listing.files} | {str(path)}
+    read = {file.address for listing in listings.values() for file in listing.files}
+    read.add(str(Path(recipe.path).resolve()))
     inputs = {}
     for source in recipe.sources:
-        files = listings[source.name].files
-        parts = portion.parts(recipe.head.parts, sum(file.size for file in files))
-        cut = list(cut_into_parts(files, cast(Reader, source.reader.stage), parts, source.name))
-        taken = portion.of(source, files, cut).with_contents(store, remember, check)
-        passed_over = {
-            address: size for address, size in listings[source.name].passed_over.items() if address not in read
-        }
-        fetch = fetch_of(taken, listings[source.name], recipe.head.prices)
+        listing = listings[source.name]
+        parts = portion.parts(recipe.head.parts, sum(file.size for file in listing.files))
+        cut = list(cut_into_parts(listing.files, cast(Reader, source.reader.stage), parts, source.name))
+        taken = portion.of(source, listing.files, cut)
+        if contents:
+            taken = taken.with_contents(store, remember, check)
+        passed_over = {address: size for address, size in listing.passed_over.items() if address not in read}
+        fetch = fetch_of(taken, listing, recipe.head.prices)
         inputs[source.name] = replace(taken, passed_over=passed_over, fetch=fetch)
     return inputs
 

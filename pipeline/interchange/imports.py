@@ -74,7 +74,9 @@ def of_judge(source: Path, destination: Path, kind: str, how: Importing) -> str:
     judge.save(destination)
     [head] = judge.card.heads
     labels = f", labels {', '.join(head.labels[:8])}{', …' if len(head.labels) > 8 else ''}" if head.labels else ""
-    return f"{destination}: a judge, head {head.name} ({head.kind}{labels}). Try it: gristmill judge {destination}"
+    return (
+        f"{destination}: a judge, head {head.name} ({head.kind}{labels}). Try it: gristmill judge score {destination}"
+    )
 
 
 def fasttext_judge(source: Path, how: Importing) -> Judge:

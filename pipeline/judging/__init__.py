@@ -1,4 +1,4 @@
-"""The work behind `train-judge`, `judge` and `medu`: tables of texts, training, scoring, and what is printed.
+"""The work behind `gristmill judge`: tables of texts, training, scoring, and what is printed.
 
-From outside: all modules, by `cli.judging`; `judge_plan`, `train`, `show_judge` by `door.judges`.
+From outside: all modules, by `cli.judge_*`; `judge_plan`, `train`, `show_judge` by `door.judges`.
 """

@@ -13,8 +13,8 @@ from gristmill.classifiers.card import Json
 from gristmill.classifiers.judge import Judge, load_judge
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.inputs.columns import check_column, files_of, table_of, with_texts
 from gristmill.pipeline.judging.lessons import groups_of
-from gristmill.pipeline.judging.tables import files_of, table_of, with_texts
 from gristmill.pipeline.judging.train import check_writable
 
 
@@ -48,8 +48,7 @@ def texts_of(paths: Sequence[str], text: str, group: str) -> LabelledTexts:
     """Texts with their groups, if the files have that column; else equal texts are one group."""
     files = files_of(paths, "texts")
     table = table_of(files, [text, group])
-    if text not in table.column_names:
-        raise RecipeError(f"{files[0].address}: no column {text!r}; --text names it")
+    check_column(table, text, files, "--text")
     if not table.num_rows:
         raise RecipeError(f"{files[0].address}: no rows")
     table = with_texts(table, text, files[0].address)

@@ -1,4 +1,4 @@
-"""Settings of `gristmill train-judge`: where texts and labels come from, the kind of judge, and how it is trained."""
+"""Settings of `gristmill judge train`: where texts and labels come from, the kind of judge, and how it is trained."""
 
 from __future__ import annotations
 
@@ -7,51 +7,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gristmill.kernels.common.settings import Bytes, Settings
-from gristmill.pipeline.judging import plans
-from gristmill.pipeline.judging.plans import LoadedPlan, Paths, Word, Words
+from gristmill.classifiers.judge import Judge, KindSettings, kind_class, kind_settings
+from gristmill.kernels.common.paths import RecipePath
+from gristmill.kernels.common.settings import Settings
+from gristmill.pipeline.recipe import plans
+from gristmill.pipeline.recipe.plans import LoadedPlan, Paths, Word, Words
 from gristmill.stages.judge.llm_score import LlmScore
-from gristmill.stages.one_of import OneOf
-from gristmill.stages.paths import PathRole, RecipePath
+from gristmill.stages.one_of import OneOf, name_of
 
 EXAMPLE = "recipes/judges/quality.yaml"
-Device = Annotated[Literal["auto", "cpu", "cuda"], Field(description="auto: a GPU if there is one")]
-Epochs = Annotated[float | None, Field(gt=0, allow_inf_nan=False, description="as the kind has it unless given")]
 Share = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class Fasttext(Settings):
-    """fastText: 100,000 texts and more."""
-
-    preset: Annotated[Literal["dclm", "ultra_fineweb"] | None, Field(description="settings of a published one")] = None
-    epochs: Epochs = None
-    threads: Annotated[int, Field(ge=1, description="more than 1 is faster, and no longer deterministic")] = 1
-    tokenizer_path: Annotated[RecipePath, Field(description="a tokenizer.json, for ultra_fineweb")] = ""
-
-
-class Linear(Settings):
-    """Words and pairs of words: few texts; the fastest."""
-
-
-class Pooled(Settings):
-    """Hashed embeddings: the scores of a costlier judge at a CPU's speed."""
-
-    epochs: Epochs = None
-    most_bytes: Annotated[Bytes, Field(ge=0, description="read of each text; 0: all")] = 0
-    device: Device = "auto"
-
-
-class Neural(Settings):
-    """A transformer encoder."""
-
-    encoder: Annotated[
-        str,
-        PathRole(is_name=lambda name: name.count("/") == 1 and not name.startswith((".", "/", "~"))),
-        Field(description="its folder (config.json, *.safetensors, tokenizer.json) or hub id"),
-    ]
-    tokens: Annotated[int, Field(ge=16, description="read of each text")] = 512
-    epochs: Epochs = None
-    device: Device = "auto"
 
 
 class Labelled(Settings):
@@ -168,7 +133,7 @@ class JudgePlan(Settings):
 
     out: Annotated[str | None, Field(description="a new folder for the judge")] = None
     description: str | None = None
-    kind: Annotated[Fasttext | Linear | Pooled | Neural, OneOf("kind of judge")]
+    kind: Annotated[KindSettings, OneOf("kind of judge", kind_settings)]
     labelled: Labelled | None = None
     good: Annotated[Paths | None, Field(description="files of good texts")] = None
     bad: Annotated[Paths | None, Field(description="files of bad texts")] = None
@@ -181,7 +146,7 @@ class JudgePlan(Settings):
         Words,
         Field(
             description="columns whose values are held out as a whole (URLs by host); of several the first that a row"
-            " has. url unless given"
+            " has. url and work unless given"
         ),
     ] = ()
     head: Annotated[
@@ -199,7 +164,12 @@ class JudgePlan(Settings):
 
     @property
     def kind_name(self) -> str:
-        return type(self.kind).__name__.lower()
+        return name_of(self.kind)
+
+    @property
+    def judge(self) -> type[Judge]:
+        """The class of what is trained."""
+        return kind_class(self.kind_name)
 
 
 def load(path: Path) -> LoadedPlan[JudgePlan]:
@@ -228,8 +198,8 @@ def checked(loaded: LoadedPlan[JudgePlan]) -> LoadedPlan[JudgePlan]:
         raise wrong(("weight",), f"`{given[0]}` makes weights of its own")
     if plan.seeds > 1 and not plan.hold_out:
         raise wrong(("seeds",), "judges of several seeds are compared on held-out texts: hold_out is 0")
-    if plan.seeds > 1 and isinstance(plan.kind, Linear):
-        raise wrong(("seeds",), "training a linear judge has no chance in it: every seed gives the same")
+    if plan.seeds > 1 and not plan.judge.seeded:
+        raise wrong(("seeds",), f"training a {plan.kind_name} judge has no chance in it: every seed gives the same")
     if plan.distil is not None:
         _check_distil(loaded, plan.distil)
     if plan.iterate is not None:

@@ -21,16 +21,16 @@ import pyarrow.parquet as pq
 import xxhash
 
 from gristmill.classifiers.llm.account import Account, Prices
-from gristmill.classifiers.llm.answers import AnswerFolder
 from gristmill.classifiers.llm.cache import AnswerCache, answer_all
-from gristmill.classifiers.llm.model import Answer, LanguageModel, LanguageModelError
+from gristmill.classifiers.llm.model import Answer, LanguageModel
 from gristmill.classifiers.metrics import confusion, kappa
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts
 from gristmill.classifiers.rating.taxonomy import NONE, ByTaxonomy, Labelled
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.formatting import as_number, nearest
+from gristmill.pipeline.formatting import as_number
+from gristmill.pipeline.inputs.columns import LABELLED_BY, as_words, texts_in
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.judging.tables import LABELLED_BY, as_words, column_names, pieces_of, with_texts
+from gristmill.pipeline.judging.asking import kept_answers
 from gristmill.stages.inputs import InputFile
 
 CARRIED = ("uid", "id", "url", "source", "language")  # columns that stay beside a text
@@ -68,7 +68,7 @@ def draw(files: Sequence[InputFile], text: str, most: int, seed: int) -> pa.Tabl
     """At most so many different texts that are not blank: those of the lowest hashes, so that another order of files
     draws the same."""
     best: pa.Table | None = None
-    for table in _pieces(files, text, seed):
+    for table in _hashed(files, text, seed):
         merged = table if best is None else pa.concat_tables([best, table], promote_options="permissive")
         hashes = merged["_hash"].to_numpy()
         _, first = np.unique(hashes, return_index=True)
@@ -117,15 +117,12 @@ def label_texts(
     again = twice_of(table, how)
     texts = cut_texts(table["text"].to_pylist(), how.cut)
     second_asking = replace(asking, turned=other is None)
-    try:
-        with AnswerFolder(answers) as cache:
-            first = _asked(model, asking, texts, account, cache)
-            gate(first, how.most_failures)
-            rows = np.flatnonzero(again).tolist()
-            second = _asked(other or model, second_asking, [texts[row] for row in rows], second_account, cache)
-            gate(second, how.most_failures)
-    except LanguageModelError as error:
-        raise RunFailed(f"{error}\nThe answers so far are kept in {answers}: run the same command to resume") from error
+    with kept_answers(answers) as cache:
+        first = _asked(model, asking, texts, account, cache)
+        gate(first, how.most_failures)
+        rows = np.flatnonzero(again).tolist()
+        second = _asked(other or model, second_asking, [texts[row] for row in rows], second_account, cache)
+        gate(second, how.most_failures)
     labels = [each.label for each, _ in first]
     seconds: list[str | None] = [None] * len(table)
     for row, (each, _) in zip(rows, second, strict=True):
@@ -215,23 +212,15 @@ def _bytes_of(asking: ByTaxonomy, text: str) -> int:
     return len((request.shared + request.own).encode("utf-8", "replace"))
 
 
-def _pieces(files: Sequence[InputFile], text: str, seed: int) -> Iterator[pa.Table]:
-    for file in files:
-        for table in pieces_of(file, [text, *CARRIED]):
-            if text not in table.column_names:
-                names = column_names([file])
-                raise RecipeError(f"{file.address}: no column {text!r}{nearest(text, names)}. --text names it")
-            texts = with_texts(table, text, file.address)[text]
-            columns = {"text": texts.combine_chunks() if texts.num_chunks else pa.array([], pa.large_string())}
-            for name in CARRIED:
-                if name in table.column_names and name != text:
-                    is_uid = name == "uid" and pa.types.is_uint64(table[name].type)
-                    columns[name] = table[name] if is_uid else as_words(table[name])
-            whole = pa.table(columns)
-            whole = whole.filter(
-                pc.fill_null(pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(whole["text"])), 0), False)
-            )
-            hashes = [
-                xxhash.xxh3_64_intdigest(one.encode("utf-8", "replace"), seed) for one in whole["text"].to_pylist()
-            ]
-            yield whole.append_column("_hash", pa.array(hashes, pa.uint64()))
+def _hashed(files: Sequence[InputFile], text: str, seed: int) -> Iterator[pa.Table]:
+    """Texts that are not blank, with a hash each."""
+    for _, _, table in texts_in(files, text, CARRIED, "--text"):
+        columns = {"text": table[text]}
+        for name in CARRIED:
+            if name in table.column_names and name != text:
+                is_uid = name == "uid" and pa.types.is_uint64(table[name].type)
+                columns[name] = table[name] if is_uid else as_words(table[name])
+        whole = pa.table(columns)
+        whole = whole.filter(pc.fill_null(pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(whole["text"])), 0), False))
+        hashes = [xxhash.xxh3_64_intdigest(one.encode("utf-8", "replace"), seed) for one in whole["text"].to_pylist()]
+        yield whole.append_column("_hash", pa.array(hashes, pa.uint64()))

@@ -7,6 +7,7 @@ judges can learn.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,9 +22,17 @@ import xxhash
 from gristmill.classifiers.card import UNKNOWN, Head, Json
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import nearest
+from gristmill.pipeline.inputs.columns import (
+    LABELLED_BY,
+    check_column,
+    files_of,
+    noted_in,
+    pieces_of,
+    table_of,
+    with_texts,
+)
 from gristmill.pipeline.judging.judge_plan import Iterate, JudgePlan, Labelled, Source, TrainingSet
-from gristmill.pipeline.judging.plans import LoadedPlan
-from gristmill.pipeline.judging.tables import LABELLED_BY, column_names, files_of, noted_in, table_of, with_texts
+from gristmill.pipeline.recipe.plans import LoadedPlan
 from gristmill.stages.text.language import Language
 
 if TYPE_CHECKING:
@@ -45,6 +54,9 @@ MOST_CLASSES = 20  # whole numbers that are taken for grades unasked; more are n
 WEIGHT, GROUP = "_weight", "_group"  # no head is called so
 TEXT, LABEL = "_text", "_label"
 LANGUAGE, URL, WORK = "language", "url", "work"
+GROUPS = (URL, WORK)  # columns of groups, unless the plan names others
+ALONE = "text "  # begins the group of a text that no column gives one
+FEWEST_GROUPS = 3  # different values of a column that may name groups
 QUALITY = "quality"  # a head's name unless given
 
 
@@ -56,6 +68,7 @@ class Lesson:
     head: Head
     grouped: str  # in words
     facts: Json = field(default_factory=dict)  # for the card's training
+    warnings: tuple[str, ...] = ()
 
     @property
     def weight(self) -> str | None:
@@ -76,14 +89,13 @@ def lesson_of_table(loaded: Loaded, labelled: Labelled) -> Lesson:
         return _lesson_of_labels(loaded, labelled, table, made)
     labels = _labels(column, where("labelled", "label"))
     if pa.types.is_floating(labels.type) and not labelled.good and not labelled.classes:
-        return _lesson(loaded, table, labels, _regression(labels, loaded))
+        return _lesson(loaded, table, labels, _regression(labels, loaded), labelled.files)
     words = _as_words(labels, where("labelled", "label"))
     if labelled.good:
         good, head = _good_or_not(words, labelled.good, loaded)
-        return _lesson(loaded, table, good, head)
-    return _lesson(
-        loaded, table, pa.array(words, pa.string()), head_in_order(loaded, words, labelled.classes, "labelled")
-    )
+        return _lesson(loaded, table, good, head, labelled.files)
+    head = head_in_order(loaded, words, labelled.classes, "labelled")
+    return _lesson(loaded, table, pa.array(words, pa.string()), head, labelled.files)
 
 
 def _lesson_of_labels(loaded: Loaded, labelled: Labelled, table: pa.Table, made: Json | None) -> Lesson:
@@ -106,7 +118,7 @@ def _lesson_of_labels(loaded: Loaded, labelled: Labelled, table: pa.Table, made:
         **({"left_out": dict(sorted(rare.items()))} if rare else {}),
         **({"labelled_by": made} if made else {}),
     }
-    return replace(_lesson(loaded, table, labels, head), facts=facts)
+    return replace(_lesson(loaded, table, labels, head, labelled.files), facts=facts)
 
 
 def languages_of(named: pa.ChunkedArray | None, texts: pa.ChunkedArray) -> dict[str, int]:
@@ -123,7 +135,8 @@ def lesson_of_two_sets(loaded: Loaded, good: Sequence[str], bad: Sequence[str]) 
     table = pa.concat_tables(sets, promote_options="permissive")
     labels = pa.array([BAD] * len(sets[0]) + [GOOD] * len(sets[1]), pa.string())
     meaning = loaded.plan.meaning or "like the good texts that it was trained on, unlike the bad ones"
-    return _lesson(loaded, table, labels, Head(loaded.plan.head or QUALITY, "probability", (BAD, GOOD), meaning))
+    head = Head(loaded.plan.head or QUALITY, "probability", (BAD, GOOD), meaning)
+    return _lesson(loaded, table, labels, head, [*good, *bad])
 
 
 def lesson_of_sources(loaded: Loaded, wanted: TrainingSet) -> tuple[Lesson, BuiltSet]:
@@ -158,7 +171,7 @@ def lesson_of_sources(loaded: Loaded, wanted: TrainingSet) -> tuple[Lesson, Buil
     columns = {TEXT: "text", LABEL: "label", GROUP: "group"}
     table = pa.table({ours: _one(built.table[theirs]) for ours, theirs in columns.items()})
     head = head_in_order(loaded, table[LABEL].to_pylist(), wanted.classes, "training_set")
-    grouped = f"the host or value of {', '.join(plan.group or (URL, WORK))}, else the {wanted.ungrouped}"
+    grouped = f"the host or value of {', '.join(plan.group or GROUPS)}, else the {wanted.ungrouped}"
     return Lesson(table, head, grouped, {"training_set": built.report}), built
 
 
@@ -211,10 +224,10 @@ def unlabelled(loaded: Loaded, table: pa.Table, all_groups: bool = True) -> tupl
     for name in named if all_groups else ():
         if name not in table.column_names:
             raise RecipeError(f"{loaded.where('group')}: no column {name!r}{nearest(name, table.column_names)}")
-    by = [name for name in named or (URL,) if name in table.column_names]
+    by = [name for name in named or GROUPS if name in table.column_names]
     if by:
         columns[GROUP] = groups_of([_one(table[name]) for name in by], columns[TEXT], loaded.where("group"))
-    grouped = f"the host or value of {', '.join(by)}" if by else "text (there is no `group`, and no column url)"
+    grouped = f"the host or value of {', '.join(by)}" if by else "text (there is no `group`, and no column url or work)"
     return pa.table(columns), grouped
 
 
@@ -225,10 +238,9 @@ def read_texts(
     plan, files = loaded.plan, files_of(paths, of)
     asked = {loaded.where("text"): plan.text, **(needed or {})}
     asked |= {loaded.where("weight"): plan.weight} if plan.weight else {}
-    table = table_of(files, [*dict.fromkeys([*asked.values(), LANGUAGE, *(plan.group or (URL,)), *more])])
+    table = table_of(files, [*dict.fromkeys([*asked.values(), LANGUAGE, *(plan.group or GROUPS), *more])])
     for named_by, name in asked.items():
-        if name not in table.column_names:
-            raise RecipeError(f"{named_by}: {files[0].path}: no column {name!r}{nearest(name, column_names(files))}")
+        check_column(table, name, files, named_by)
     if not table.num_rows:
         raise RecipeError(f"{of}: {files[0].address}: no rows")
     table = with_texts(table, plan.text, files[0].address)
@@ -237,7 +249,40 @@ def read_texts(
     return table
 
 
-def _lesson(loaded: Loaded, table: pa.Table, labels: pa.Array, head: Head) -> Lesson:
+def straddling(loaded: Loaded, texts: pa.Table, paths: Sequence[str]) -> tuple[str, ...]:
+    """A warning of rows that are groups by themselves, where another column of the files looks like their group."""
+    plan, alone = loaded.plan, len(texts)
+    if plan.group:
+        return ()
+    if GROUP in texts.column_names:
+        alone = pc.sum(pc.starts_with(texts[GROUP], ALONE)).as_py() or 0
+    label = plan.labelled.label if plan.labelled else None
+    known = {plan.text, plan.weight, label, LANGUAGE, *GROUPS}
+    found: dict[str, float] = {}  # texts of a value
+    for file in files_of(paths, "files") if alone else ():
+        first = next(iter(pieces_of(file)), pa.table({}))
+        for name in (name for name in first.column_names if name not in known):
+            column = first[name].combine_chunks()
+            values = column.drop_null().unique() if _may_name_groups(column.type) else ()
+            if FEWEST_GROUPS <= len(values) <= (len(column) - column.null_count) / 2:
+                found[name] = min(found.get(name, math.inf), (len(column) - column.null_count) / len(values))
+    if not found:
+        return ()
+    name = min(found, key=lambda name: found[name])
+    return (
+        f"{alone:,} of {len(texts):,} texts have no {' or '.join(GROUPS)}, and each is held out by itself; but the column"
+        f" {name!r} looks like their group (about {found[name]:.0f} texts of each value). If it is one, texts of one group"
+        f" are on both sides, and the figures are too good: `group: [{URL}, {name}]` holds groups out whole,"
+        f" `group: {URL}` says that it is none",
+    )
+
+
+def _may_name_groups(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _lesson(loaded: Loaded, table: pa.Table, labels: pa.Array, head: Head, paths: Sequence[str]) -> Lesson:
     texts, grouped = unlabelled(loaded, table)
     columns_of_lesson = {name: texts[name] for name in texts.column_names} | {LABEL: labels}
     if loaded.plan.weight:
@@ -246,7 +291,7 @@ def _lesson(loaded: Loaded, table: pa.Table, labels: pa.Array, head: Head) -> Le
         if not (np.nan_to_num(weights.to_numpy(zero_copy_only=False), posinf=0.0) > 0).all():
             raise RecipeError(f"{where}: has weights that are not above 0, or none at all")
         columns_of_lesson[WEIGHT] = weights
-    return Lesson(pa.table(columns_of_lesson), head, grouped)
+    return Lesson(pa.table(columns_of_lesson), head, grouped, warnings=straddling(loaded, texts, paths))
 
 
 def groups_of(columns: Sequence[pa.Array], texts: pa.Array, where: str) -> pa.Array:
@@ -262,7 +307,7 @@ def groups_of(columns: Sequence[pa.Array], texts: pa.Array, where: str) -> pa.Ar
         ]
     alone = (row for row, group in enumerate(groups) if group is None)
     for row in alone:
-        groups[row] = f"text {hash_of(texts[row].as_py() or '')}"
+        groups[row] = f"{ALONE}{hash_of(texts[row].as_py() or '')}"
     return pa.array(groups, pa.string())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,20 +22,20 @@ import pyarrow.parquet as pq
 import xxhash
 
 from gristmill.classifiers.llm.account import Account, Prices
-from gristmill.classifiers.llm.answers import AnswerFolder
-from gristmill.classifiers.llm.model import Answer, LanguageModel, LanguageModelError, Request
+from gristmill.classifiers.llm.model import LanguageModel
 from gristmill.classifiers.rating import medu, prompts
 from gristmill.classifiers.rating.prompts import LABELS
 from gristmill.classifiers.rating.reading import UNREAD, Agreement
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts, sample
 from gristmill.mixing.weights.utility import Utilities
-from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.formatting import nearest
-from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.judging.plans import Where, in_words
-from gristmill.pipeline.judging.tables import PACKED, PLAIN, SUFFIXES, column_names, files_of, pieces_of, with_texts
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.inputs.columns import files_of, pieces_of, texts_in
+from gristmill.pipeline.judging.asking import kept_answers
+from gristmill.pipeline.recipe.plans import Where, in_words
 from gristmill.stages.blend.groups import NO_VALUE
 from gristmill.stages.inputs import InputFile
+from gristmill.stages.read.columns import SUFFIXES
+from gristmill.stages.read.plain import Plain
 
 Readings = Literal["at_once", "reasoned", "both"]
 EXAMPLE_COLUMNS = (
@@ -51,7 +51,6 @@ EXAMPLE_COLUMNS = (
     "target",
     "solution",
 )
-PLAIN_NAMES = tuple(kind + packed for kind in PLAIN for packed in ("", *PACKED))
 FEWEST_DOCUMENTS = 2
 EMPTY_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")  # blanks are nothing
 
@@ -74,6 +73,10 @@ class AskSettings:
     readings: Readings = "at_once"
     most_failures: float = 0.02
     max_tokens: int = 1024
+
+    @property
+    def each(self) -> tuple[medu.Reading, ...]:
+        return ("reasoned", "at_once") if self.readings == "both" else (self.readings,)
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,6 @@ def estimate_of(
 ) -> Account:
     """What asking takes at most: descriptions and reasoned answers of full length."""
     account = Account()
-    readings: tuple[medu.Reading, ...] = ("reasoned", "at_once") if asked.readings == "both" else (asked.readings,)
     description = "x" * (medu.DESCRIPTION_TOKENS * BYTES_A_TOKEN)
     for examples in tasks.values():
         chunks = medu.chunks_of(examples, seed=seed)
@@ -161,13 +163,15 @@ def estimate_of(
         described = len(requests)
         requests += [
             medu.request_of(description, document.text, reading, asked.max_tokens)
-            for reading in readings
+            for reading in asked.each
             for document in documents
         ]
         account.calls += len(requests)
         account.prompt_tokens += sum(len((r.shared + r.own).encode()) for r in requests) // BYTES_A_TOKEN
         account.completion_tokens += described * medu.DESCRIPTION_TOKENS
-        account.completion_tokens += len(documents) * sum(asked.max_tokens if r == "reasoned" else 1 for r in readings)
+        account.completion_tokens += len(documents) * sum(
+            asked.max_tokens if r == "reasoned" else 1 for r in asked.each
+        )
     return account
 
 
@@ -186,33 +190,20 @@ def find(
     labels: list[medu.Labels] = []
     chosen: list[medu.Labels] = []
     agreements: dict[str, Agreement] = {}
-    readings: tuple[medu.Reading, ...] = ("reasoned", "at_once") if asked.readings == "both" else (asked.readings,)
-    try:
-        with AnswerFolder(answers) as cache:
-            for task, examples in tasks.items():
-                descriptions[task] = medu.describe(model, medu.chunks_of(examples, seed=seed), cache, seed)
-                account.merge(descriptions[task].account)
-                of_task = [
-                    medu.label(
-                        model,
-                        task,
-                        descriptions[task].text,
-                        documents,
-                        reading,
-                        cache,
-                        asked.most_failures,
-                        asked.max_tokens,
-                    )
-                    for reading in readings
-                ]
-                for reading in of_task:
-                    account.merge(reading.account)
-                labels += of_task
-                chosen.append(of_task[0])
-                if len(of_task) == 2:
-                    agreements[task] = medu.readings_agree(*of_task)
-    except (LanguageModelError, medu.MeduError) as error:
-        raise RunFailed(f"{error}\nThe answers so far are kept in {answers}: run the same command to resume") from error
+    most, longest = asked.most_failures, asked.max_tokens
+    with kept_answers(answers) as cache:
+        for task, examples in tasks.items():
+            described = descriptions[task] = medu.describe(model, medu.chunks_of(examples, seed=seed), cache, seed)
+            of_task = [
+                medu.label(model, task, described.text, documents, reading, cache, most, longest)
+                for reading in asked.each
+            ]
+            for spent in (described.account, *(labels_of.account for labels_of in of_task)):
+                account.merge(spent)
+            labels += of_task
+            chosen.append(of_task[0])
+            if len(of_task) == 2:
+                agreements[task] = medu.readings_agree(*of_task)
     return MeduFindings(medu.utilities(documents, chosen), documents, descriptions, labels, agreements, account)
 
 
@@ -241,27 +232,6 @@ def save(findings: MeduFindings, out: Path, model: str, prices: Prices | None) -
     (out / "account.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-class Watched:
-    """A model whose answers are counted as they come."""
-
-    def __init__(self, model: LanguageModel, seen: Callable[[int], None]) -> None:
-        self.model, self.seen, self.count = model, seen, 0
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    @property
-    def identity(self) -> JSONObject:
-        return dict(self.model.identity)
-
-    def answers(self, requests: Sequence[Request]) -> Iterator[tuple[int, Answer]]:
-        for pair in self.model.answers(requests):
-            self.count += 1
-            self.seen(self.count)
-            yield pair
-
-
 def _file_name(task: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in task).lstrip(".") or "task"
 
@@ -281,7 +251,7 @@ def _examples(file: InputFile, where: str) -> list[str]:
     """Examples as one text each: of a row the fields that tests have."""
     examples: list[str] = []
     for table in pieces_of(file, EXAMPLE_COLUMNS):
-        if file.address.lower().endswith(PLAIN_NAMES):
+        if file.address.lower().endswith(Plain.suffixes):
             lines = re.sub(r"\r\n?", "\n", table["text"][0].as_py())
             examples += [part for part in EMPTY_LINES.split(lines) if part.strip()]
             continue
@@ -319,13 +289,8 @@ Streams = Sequence[tuple[str, Sequence[InputFile]]]
 
 def _pieces(streams: Streams, how: Sampling, where: Where) -> Iterator[tuple[str, InputFile, pa.Table]]:
     for name, files in streams:
-        for file in files:
-            for table in pieces_of(file, [how.text, how.by, "uid", "tokens"]):
-                if how.text not in table.column_names:
-                    raise RecipeError(
-                        f"{where('text')}: {file.path}: no column {how.text!r}{nearest(how.text, column_names([file]))}"
-                    )
-                yield name, file, with_texts(table, how.text, file.address)
+        for file, _, table in texts_in(files, how.text, [how.by, "uid", "tokens"], where("text")):
+            yield name, file, table
 
 
 def _counted(

@@ -1,4 +1,4 @@
-"""Settings of `gristmill medu`: whose documents, for which benchmarks, asked of which model."""
+"""Settings of `gristmill judge rate`: whose documents, for which benchmarks, asked of which model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from gristmill.kernels.common.settings import Settings
-from gristmill.pipeline.judging import plans
-from gristmill.pipeline.judging.plans import LoadedPlan, Paths
+from gristmill.pipeline.recipe import plans
+from gristmill.pipeline.recipe.plans import LoadedPlan, Paths
 from gristmill.stages.judge.back_end import BackEnd
 
 EXAMPLE = "recipes/mixing/utilities.yaml"

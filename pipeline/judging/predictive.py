@@ -21,9 +21,9 @@ from gristmill.classifiers.judge import Judge
 from gristmill.kernels.base.types import Floats
 from gristmill.mixing.predictive import ESTIMATORS, FEWEST_MODELS, best_share, pairs_left_out
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.inputs.columns import column_names, files_of, table_of
 from gristmill.pipeline.judging import train as judging
 from gristmill.pipeline.judging.lessons import BAD, GOOD
-from gristmill.pipeline.judging.tables import column_names, files_of, table_of
 
 LOSS = "loss:"
 

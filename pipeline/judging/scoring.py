@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,8 +19,7 @@ from gristmill.classifiers.card import Head
 from gristmill.classifiers.judge import Judge, scores_of
 from gristmill.kernels.common.files import whole_file
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.formatting import nearest
-from gristmill.pipeline.judging.tables import as_words, column_names, pieces_of, with_texts
+from gristmill.pipeline.inputs.columns import as_words, texts_in
 from gristmill.stages.inputs import InputFile
 
 Scores = npt.NDArray[np.float32]
@@ -72,7 +71,8 @@ def score_files(
     by_head = {head.name: HeadScores(head) for head in judge.card.heads}
     with _ScoresFile(out) as scored:
         number = 0
-        for place, table in _pieces(files, text):
+        for file, row, table in texts_in(files, text, NAMES, "--text"):
+            place = _Place(file, row)
             texts = table[text]
             outputs = judge.outputs(texts)
             scores = scores_of(judge.card, outputs)
@@ -100,19 +100,6 @@ def score_files(
 class _Place:
     file: InputFile
     row: int
-
-
-def _pieces(files: Sequence[InputFile], text: str) -> Iterator[tuple[_Place, pa.Table]]:
-    for file in files:
-        row = 0
-        for table in pieces_of(file, [text, *NAMES]):
-            if text not in table.column_names:
-                raise RecipeError(
-                    f"{file.address}: no column {text!r}{nearest(text, column_names([file]))}. --text names it"
-                )
-            if len(table):
-                yield _Place(file, row), with_texts(table, text, file.address)
-            row += len(table)
 
 
 def _note(

@@ -1,11 +1,11 @@
-"""What `train-judge` and `judge` print: figures on held-out texts, quantiles of scores, the best and worst texts, words
-that moved a score."""
+"""What `judge train` and `judge score` print: figures on held-out texts, quantiles of scores, the best and worst texts,
+words that moved a score."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +17,17 @@ from gristmill.classifiers.card import Head, JudgeCard, NotExplained
 from gristmill.classifiers.judge import Judge
 from gristmill.pipeline.formatting import as_number, as_percent, as_short, one_line
 from gristmill.pipeline.judging.scoring import HeadScores, ScoredText
-from gristmill.pipeline.judging.show_training import show_training
+from gristmill.pipeline.judging.show_training import as_figure, asked, counted, say, show_training
 from gristmill.pipeline.tables import Grid
 
 EXCERPT = 200
 WORDS = 10
 MOST_LABELS = 20
 MOST_SHOWN = 50
+TELLING = 0.7  # AUC of length above which a judge may have learnt it
 FIGURES = (
     ("auc", "AUC (0.5 is chance)"),
+    ("auc_of_length", "AUC of length alone"),
     ("average_precision", "average precision"),
     ("calibration_error", "calibration error"),
     ("best_threshold", "threshold of the best F1"),
@@ -46,19 +48,17 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
     """The held-out figures of a judge that was just trained."""
     for head in card.heads:
         metrics = card.metrics.get(head.name) or {}
-        screen.print(Text.assemble((head.name, "bold"), f": {one_line(head.meaning)} ({head.kind}{of_labels(head)})"))
+        screen.print(title_of(head))
         trained = f"trained on {as_number(card.training.get('texts'))} texts"
         if not metrics:
-            screen.print(Text(f"{trained}; nothing was held out, so nobody knows how good it is"))
+            say(screen, f"{trained}; nothing was held out, so nobody knows how good it is")
             continue
         good = f" ({as_number(metrics['good'])} of them {head.labels[1]})" if "good" in metrics else ""
         left_out = (card.training.get("held_out") or {}).get("copies_left_out")
         copies = f"; {as_number(left_out)} copies of these were not trained on" if left_out else ""
-        screen.print(
-            Text(
-                f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out whole by"
-                f" {one_line(grouped)}{copies}"
-            )
+        say(
+            screen,
+            f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out whole by {grouped}{copies}",
         )
         rows = [
             (words, as_figure(metrics[name]))
@@ -69,12 +69,27 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
         if head.kind != "labels":
             rows += [(f"AUC of {label}", as_figure(value)) for label, value in of_classes(metrics)]
         screen.print(Grid.of("Held-out figures", ("", ""), iter(rows)))
+        if (metrics.get("auc_of_length") or 0) > TELLING:
+            say(
+                screen,
+                "length alone tells good texts from bad ones: the judge may have learnt it, and score short texts by it;"
+                " a `training_set` with `steps_of_length` has labels of equal lengths",
+            )
         if head.kind == "labels":
             screen.print(by_label(metrics, head))
         if "reliability" in metrics:
             screen.print(calibration(metrics["reliability"], "right" if head.kind == "labels" else head.labels[1]))
         show_training(screen, head, metrics, card.training)
-    show_source(screen, card)
+    show_source(screen, card.training)
+
+
+def show_card(screen: Console, card: JudgeCard) -> None:
+    """What a saved judge says of itself."""
+    made = ", ".join(f"{name} {number}" for name, number in card.versions.items())
+    say(screen, f"a {card.kind} judge" + (f", made with {made}" if made else ""))
+    show_figures(screen, card, "groups")
+    for line in card.attribution:
+        say(screen, line)
 
 
 def by_label(metrics: Mapping[str, Any], head: Head) -> Grid:
@@ -93,55 +108,40 @@ def by_label(metrics: Mapping[str, Any], head: Head) -> Grid:
     return Grid.of(title, ("label", "texts", "F1", "AUC", "most taken for"), iter(rows))
 
 
-def show_source(screen: Console, card: JudgeCard) -> None:
+def title_of(head: Head) -> Text:
+    return Text.assemble((head.name, "bold"), f": {one_line(head.meaning)} ({head.kind}{of_labels(head)})")
+
+
+def show_source(screen: Console, training: Mapping[str, Any]) -> None:
     """Of labels: which languages the texts were in, what was left out, and who labelled them."""
-    training = card.training
     if isinstance(languages := training.get("languages"), dict):
-        shown = ", ".join(f"{one_line(name)} {as_number(count)}" for name, count in list(languages.items())[:10])
-        screen.print(Text(f"languages of the texts: {shown}"))
+        say(screen, f"languages of the texts: {counted(dict(list(languages.items())[:10]))}")
     if isinstance(made := training.get("labelled_by"), dict):
-        screen.print(Text(one_line(said_of_labels(made))))
+        say(screen, said_of_labels(made))
     if isinstance(left_out := training.get("left_out"), dict):
-        shown = ", ".join(f"{one_line(name)} {as_number(count)}" for name, count in left_out.items())
-        screen.print(Text(f"left out, too few texts: {shown}"))
+        say(screen, f"left out, too few texts: {counted(left_out)}")
 
 
-class TenthRow(TypedDict):
-    """A tenth of the held-out texts by score."""
-
-    decile: int
-    texts: int
-    score: float
-    good: float
+def shares(counts: Mapping[str, Any], texts: int, title: str) -> Grid:
+    """Texts by label."""
+    rows = ((label, as_number(int(count)), as_percent(count / max(texts, 1))) for label, count in counts.items())
+    return Grid.of(title, ("label", "texts", "share"), rows)
 
 
 def show_labels(screen: Console, facts: Mapping[str, Any]) -> None:
     """What a language model said of a sample of texts, and what that took."""
-    rows = [
-        (one_line(label), as_number(count), as_percent(count / max(facts["labelled"], 1)))
-        for label, count in facts["counts"].items()
-    ]
-    screen.print(Grid.of(f"Texts by {facts['taxonomy']}", ("label", "texts", "share"), iter(rows)))
-    unread = ", ".join(f"{count:,} {kind}" for kind, count in facts["unread"].items())
-    screen.print(
-        Text(
-            f"{facts['labelled']:,} of {facts['texts']:,} texts have a label; for {facts['none']:,} no label fits; answers"
-            f" that could not be read: {unread or 'none'}"
-        )
+    screen.print(shares(facts["counts"], facts["labelled"], f"Texts by {facts['taxonomy']}"))
+    say(
+        screen,
+        f"{facts['labelled']:,} of {facts['texts']:,} texts have a label; for {facts['none']:,} no label fits; answers that"
+        f" could not be read: {counted(facts['unread']) or 'none'}",
     )
-    screen.print(Text(one_line(said_of_labels(facts))))
+    say(screen, said_of_labels(facts))
     for pair, count in list((facts.get("agreement") or {}).get("apart", {}).items())[:5]:
-        screen.print(Text(f"  {one_line(pair)}: {count:,}"))
-    for name, account in (("", facts["account"]), (" the second time", facts["second_account"])):
+        say(screen, f"  {pair}: {count:,}")
+    for when, account in (("", facts["account"]), (" the second time", facts["second_account"])):
         if account["calls"] or account["kept"]:
-            cost = f"; cost {account['cost']:,.4g}" if "cost" in account else ""
-            cost += f", and {account['kept_cost']:,.4g} for those kept" if account.get("kept_cost") else ""
-            screen.print(
-                Text(
-                    f"asked{name}: {account['calls']:,} answers, {account['kept']:,} kept; {account['prompt_tokens']:,}"
-                    f" tokens of prompts, {account['completion_tokens']:,} of answers{cost}"
-                )
-            )
+            say(screen, asked(account, when))
 
 
 def said_of_labels(made: Mapping[str, Any]) -> str:
@@ -156,22 +156,17 @@ def said_of_labels(made: Mapping[str, Any]) -> str:
     )
 
 
-def calibration(reliability: Sequence[TenthRow], truth: str) -> Grid:
-    rows = [
-        (str(row["decile"]), as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"]))
-        for row in reliability
-    ]
-    return Grid.of("Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(truth)}"), iter(rows))
+def calibration(reliability: Sequence[Mapping[str, Any]], truth: str) -> Grid:
+    rows = (
+        (row["decile"], as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"])) for row in reliability
+    )
+    return Grid.of("Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(truth)}"), rows)
 
 
 def of_classes(metrics: Mapping[str, object]) -> list[tuple[str, object]]:
     """How well each class is told from the others."""
     auc = metrics.get("auc")
     return list(auc.items())[:MOST_LABELS] if isinstance(auc, dict) else []
-
-
-def as_figure(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else "–" if value is None else str(value)
 
 
 def of_labels(head: Head) -> str:
@@ -225,12 +220,7 @@ class JudgeFindings:
 
     def show(self, screen: Console) -> None:
         for findings in self.heads:
-            screen.print(
-                Text.assemble(
-                    (findings.head.name, "bold"),
-                    f": {one_line(findings.head.meaning)} ({findings.head.kind}{of_labels(findings.head)})",
-                )
-            )
+            screen.print(title_of(findings.head))
             if findings.texts == 1 and findings.best:
                 screen.print(Text(f"score {findings.best[0].score:.4f}"))
                 for label, chance in list(findings.labels.items())[:5]:
@@ -238,11 +228,8 @@ class JudgeFindings:
                 _show_words(screen, findings.best[0])
                 continue
             if findings.labels:
-                shares = (
-                    (one_line(label), as_number(int(count)), as_percent(count / findings.texts))
-                    for label, count in list(findings.labels.items())[:MOST_SHOWN]
-                )
-                screen.print(Grid.of("Texts by label", ("label", "texts", "share"), shares))
+                shown = dict(list(findings.labels.items())[:MOST_SHOWN])
+                screen.print(shares(shown, findings.texts, "Texts by label"))
             rows_of = [("mean", findings.mean), *((f"{share}%", value) for share, value in findings.quantiles)]
             screen.print(Text(f"{as_number(findings.texts)} texts: the mean score, and what so many do not exceed"))
             screen.print(Grid.of("Scores", ("texts", "score"), ((name, as_short(value)) for name, value in rows_of)))
@@ -253,7 +240,7 @@ class JudgeFindings:
             ):
                 _show_examples(screen, title, rows)
         if self.unexplained:
-            screen.print(Text(one_line(self.unexplained), style="dim"))
+            say(screen, self.unexplained, "dim")
 
 
 def of_one_text(judge: Judge, text: str, explain: bool) -> JudgeFindings:

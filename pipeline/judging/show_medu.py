@@ -1,4 +1,4 @@
-"""What `medu` prints: utilities of sources, how sure they are, how far both readings agree, and what it took."""
+"""What `judge rate` prints: utilities of sources, how sure they are, how far both readings agree, and what it took."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from gristmill.classifiers.llm.account import Account, Prices
 from gristmill.classifiers.rating.medu import SampledDocument
-from gristmill.pipeline.formatting import as_number, as_percent, as_seconds, one_line
+from gristmill.pipeline.formatting import as_number, as_percent, one_line
 from gristmill.pipeline.judging.medu import MeduFindings
-from gristmill.pipeline.judging.show_training import plain
+from gristmill.pipeline.judging.show_training import asked, plain, say
 from gristmill.pipeline.tables import Grid
 
 FAINT = 0.5  # of the probability that labels have together: below it a model wanted to say something else
@@ -23,7 +22,7 @@ FAINT = 0.5  # of the probability that labels have together: below it a model wa
 def foreseen(
     tasks: Mapping[str, Sequence[str]],
     documents: Sequence[SampledDocument],
-    asked: Account,
+    account: Account,
     prices: Prices | None,
     folder: Path,
 ) -> Table:
@@ -35,10 +34,10 @@ def foreseen(
             *((f"source {name}", f"{count:,} documents") for name, count in sources.items()),
             (
                 "asked",
-                f"{asked.calls:,} answers, at most {as_number(asked.prompt_tokens)} tokens of prompts and"
-                f" {as_number(asked.completion_tokens)} of answers",
+                f"{account.calls:,} answers, at most {as_number(account.prompt_tokens)} tokens of prompts and"
+                f" {as_number(account.completion_tokens)} of answers",
             ),
-            *([("cost", f"at most {asked.cost(prices):,.4g}, without what a prefix cache spares")] if prices else []),
+            *([("cost", f"at most {account.cost(prices):,.4g}, without what a prefix cache spares")] if prices else []),
             ("out", str(folder)),
         ]
     )
@@ -54,41 +53,24 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
     screen.print(Grid.of("Utility ± its standard error", head, iter(rows)))
     for task, description in found.descriptions.items():
         if description.missing:
-            screen.print(
-                Text(
-                    f"the description of {one_line(task)} lacks {', '.join(description.missing)}; read it before you"
-                    " trust its marks"
-                )
-            )
+            lacks = ", ".join(description.missing)
+            say(screen, f"the description of {task} lacks {lacks}; read it before you trust its marks")
     for labels in found.labels:
-        unread = int((~labels.readable).sum())
-        if unread:
-            screen.print(
-                Text(
-                    f"{one_line(labels.task)}, {labels.reading}: {unread:,} of {len(labels.label):,} answers could"
-                    " not be read; they are left out"
-                )
-            )
-        if (
-            labels.mass is not None
-            and labels.readable.any()
-            and (mass := float(labels.mass[labels.readable].mean())) < FAINT
-        ):
-            screen.print(
-                Text(
-                    f"{one_line(labels.task)}: the labels have only {as_percent(mass)} of the probability; the model"
-                    " wanted to say something else"
-                )
-            )
+        if unread := int((~labels.readable).sum()):
+            said = f"{unread:,} of {len(labels.label):,} answers could not be read; they are left out"
+            say(screen, f"{labels.task}, {labels.reading}: {said}")
+        if labels.mass is not None and labels.readable.any():
+            mass = float(labels.mass[labels.readable].mean())
+            if mass < FAINT:
+                said = f"the labels have only {as_percent(mass)} of the probability; the model wanted to say something else"
+                say(screen, f"{labels.task}: {said}")
     if found.agreements:
         both = [
             (
                 task,
                 as_number(labels.documents),
                 as_percent(labels.exact),
-                f"{labels.kappa:.3f}",
-                f"{labels.weighted_kappa:.3f}",
-                f"{labels.rank_correlation:.3f}",
+                *(f"{figure:.3f}" for figure in (labels.kappa, labels.weighted_kappa, labels.rank_correlation)),
                 f"{labels.mean_difference:+.3f}",
             )
             for task, labels in found.agreements.items()
@@ -99,14 +81,4 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
                 "Both readings: at once against reasoned (the table above is of reasoned marks)", columns, iter(both)
             )
         )
-    account = found.account
-    screen.print(
-        Text(
-            f"{account.calls:,} answers asked for in {as_seconds(account.seconds)}, {account.kept:,} were kept; "
-            f"{account.prompt_tokens:,} tokens of prompts ({account.cached_tokens:,} spared by a prefix cache), "
-            f"{account.completion_tokens:,} of answers"
-            + (f"; cost {account.cost(prices):,.4g}" if prices else "")
-            + (f", and {account.before.cost(prices):,.4g} for those kept" if prices and account.kept else "")
-        ),
-        soft_wrap=True,
-    )
+    say(screen, asked(found.account.as_dict(prices)))

@@ -1,4 +1,4 @@
-"""What `train-judge` prints beside figures: what would be trained, what rounds gained, how far seeds are apart, how far
+"""What `judge train` prints beside figures: what would be trained, what rounds gained, how far seeds are apart, how far
 a student agrees with its teacher."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gristmill.classifiers.card import Head
-from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, one_line
+from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, as_seconds, one_line
 from gristmill.pipeline.judging.lessons import LABEL, TEXT
 from gristmill.pipeline.judging.train import Ready, held_out_count
 from gristmill.pipeline.tables import Grid
@@ -52,6 +52,7 @@ def foreseen(ready: Ready, folder: Path) -> Table:
         lines.append(("held out", f"{about}{held_out_count(ready):,} texts, whole by {ready.lesson.grouped}"))
     else:
         lines.append(("held out", "nothing: there will be no figures"))
+    lines += [("warning", warning) for warning in ready.lesson.warnings]
     most = "at most " if plan.iterate else ""
     lines.append(("trainings", f"{most}{ready.trainings:,}" + (f" ({plan.seeds} seeds)" if plan.seeds > 1 else "")))
     if plan.distil is not None and plan.distil.teacher:
@@ -71,6 +72,26 @@ def foreseen(ready: Ready, folder: Path) -> Table:
     return plain([*lines, ("out", str(folder))])
 
 
+def say(screen: Console, line: str, style: str = "") -> None:
+    """One line, never as markup."""
+    screen.print(Text(one_line(line), style=style), soft_wrap=True)
+
+
+def as_figure(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else "–" if value is None else str(value)
+
+
+def asked(account: Mapping[str, Any], when: str = "") -> str:
+    """What asking a language model took (`Account.as_dict`)."""
+    cost = f"; cost {account['cost']:,.4g}" if "cost" in account else ""
+    cost += f", and {account['kept_cost']:,.4g} for those kept" if account.get("kept_cost") else ""
+    return (
+        f"asked{when}: {account['calls']:,} answers in {as_seconds(account['seconds'])}, {account['kept']:,} kept;"
+        f" {account['prompt_tokens']:,} tokens of prompts ({account['prompt_tokens_spared']:,} spared by a prefix cache),"
+        f" {account['completion_tokens']:,} of answers{cost}"
+    )
+
+
 def plain(lines: Sequence[tuple[str, str]]) -> Table:
     table = Table.grid(padding=(0, 2))
     for name, value in lines:
@@ -84,29 +105,26 @@ def show_training(screen: Console, head: Head, metrics: Mapping[str, Any], train
         screen.print(_sources(built))
     if isinstance(rounds := training.get("rounds"), list):
         screen.print(_rounds(rounds, str((training.get("iteration") or {}).get("metric"))))
-        screen.print(
-            Text("the gate decides which rounds stay; the figures above are of the other half of what was held out")
-        )
+        say(screen, "the gate decides which rounds stay; the figures above are of the other half of what was held out")
     if isinstance(agreed := metrics.get("agreement"), dict):
         screen.print(_agreement(metrics, agreed))
     if isinstance(spread := metrics.get("seeds"), dict):
         screen.print(_seeds(spread))
-        screen.print(
-            Text(f"seeds {', '.join(map(str, spread['seeds']))}; the judge is that of the first, whatever its figures")
-        )
+        seeds = ", ".join(map(str, spread["seeds"]))
+        say(screen, f"seeds {seeds}; the judge is that of the first, whatever its figures")
 
 
 def _sources(built: Mapping[str, Any]) -> Grid:
     rows = [
-        (
-            one_line(name),
-            as_number(counts["rows"]),
-            as_number(counts["kept"]),
-            ", ".join(f"{as_number(count)} {reason}" for reason, count in counts["dropped"].items()),
-        )
+        (name, as_number(counts["rows"]), as_number(counts["kept"]), counted(counts["dropped"]))
         for name, counts in built["sources"].items()
     ]
     return Grid.of("Sources", ("source", "texts", "kept", "not kept"), iter(rows), words={0, 3})
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Counts by what they are of: 12 copies, 3 too short."""
+    return ", ".join(f"{as_number(count)} {one_line(name)}" for name, count in counts.items())
 
 
 def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> Grid:
@@ -115,7 +133,7 @@ def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> Grid:
             f"{line[name]:{sign}.4f}" if isinstance(line.get(name), float) else "–"
             for name, sign in (("gate", ""), ("gain", "+"), ("test", ""))
         )
-        added = ", ".join(f"{as_number(count)} {label}" for label, count in line.get("added", {}).items())
+        added = counted(line.get("added", {}))
         kept = "start" if line["round"] == 0 else "yes" if line["kept"] else "no"
         return str(line["round"]), gate, gain, test, as_number(line.get("texts")), added or "–", kept
 
@@ -124,15 +142,10 @@ def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> Grid:
 
 
 def _agreement(metrics: Mapping[str, Any], agreed: Mapping[str, Any]) -> Grid:
-    rows = [
-        *((f"AUC at a teacher's score of {each['cut']:g}", _figure(each["auc"])) for each in agreed["auc_at"]),
-        *(
-            (name, _figure(agreed.get(key)))
-            for name, key in (("kappa", "kappa"), ("kappa by distance", "kappa_weighted"))
-        ),
-        ("kappa once calibrated", _figure((metrics.get("calibrated") or {}).get("kappa"))),
-    ]
-    return Grid.of("Student and teacher", ("", ""), iter(rows))
+    rows = [(f"AUC at a teacher's score of {each['cut']:g}", each["auc"]) for each in agreed["auc_at"]]
+    rows += [("kappa", agreed.get("kappa")), ("kappa by distance", agreed.get("kappa_weighted"))]
+    rows += [("kappa once calibrated", (metrics.get("calibrated") or {}).get("kappa"))]
+    return Grid.of("Student and teacher", ("", ""), ((name, as_figure(value)) for name, value in rows))
 
 
 def _seeds(spread: Mapping[str, Any]) -> Grid:
@@ -140,18 +153,7 @@ def _seeds(spread: Mapping[str, Any]) -> Grid:
     for name, values in {**spread["figures"], **spread["pairs"]}.items():
         known = [value for value in values if isinstance(value, float)]
         if known:
-            show = as_percent if name in ("same_best_tenth", "same_label") else _figure
-            mean, low, high = float(np.mean(known)), min(known), max(known)
-            rows.append(
-                (
-                    PAIRS.get(name if name in spread["pairs"] else "", name.replace("_", " ")),
-                    show(mean),
-                    show(low),
-                    show(high),
-                )
-            )
+            show = as_percent if name in ("same_best_tenth", "same_label") else as_figure
+            title = PAIRS.get(name if name in spread["pairs"] else "", name.replace("_", " "))
+            rows.append((title, *(show(value) for value in (float(np.mean(known)), min(known), max(known)))))
     return Grid.of("Over seeds", ("", "mean", "lowest", "highest"), iter(rows))
-
-
-def _figure(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else "–"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,21 +14,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.classifiers.card import Head, Json
-from gristmill.classifiers.judge import Judge, load_judge
+from gristmill.classifiers.judge import Judge, WrongSetting, kind_class, kind_settings, load_judge
+from gristmill.kernels.common.device import on_device
+from gristmill.kernels.common.settings import in_a_sentence
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.judging import lessons
-from gristmill.pipeline.judging.judge_plan import Distil, Fasttext, Iterate, JudgePlan, Neural, Pooled, Verify, checked
+from gristmill.pipeline.judging.judge_plan import Distil, Iterate, JudgePlan, Verify, checked
 from gristmill.pipeline.judging.lessons import BAD, GOOD, LABEL, TEXT, Lesson, Loaded
-from gristmill.pipeline.judging.plans import of_options
-from gristmill.pipeline.judging.tables import encoder_folder
+from gristmill.pipeline.recipe.plans import of_options
 from gristmill.pipeline.store.storage import Store
-from gristmill.stages.device import on_device
 from gristmill.stages.judge.judge import card_at
 from gristmill.stages.stage import CannotRun
 
 if TYPE_CHECKING:
-    from gristmill.classifiers.teaching.distil import DistilRecipe, Train
+    from gristmill.classifiers.judge import Train
+    from gristmill.classifiers.teaching.distil import DistilRecipe
     from gristmill.classifiers.teaching.iterate import Verifier
     from gristmill.classifiers.teaching.seeds import TrainingSet as BuiltSet
     from gristmill.classifiers.training_sets import LabelledTexts
@@ -37,12 +37,6 @@ if TYPE_CHECKING:
 Log = Callable[[str], None]
 SCORES = "_scores"
 TEXTS_AT_ONCE = 4096
-FORMS = {
-    "fasttext": "repeated",
-    "linear": "soft",
-    "pooled": "value",
-    "neural": "value",
-}  # what each can learn of scores
 
 
 @dataclass(frozen=True)
@@ -87,6 +81,7 @@ def prepare(loaded: Loaded) -> Ready:
         lesson, built = lessons.lesson_of_sources(loaded, plan.training_set)
     else:
         lesson = lessons.lesson_of_two_sets(loaded, plan.good or (), plan.bad or ())
+    _check_head(loaded, lesson.head)
     if plan.iterate is None:
         return Ready(loaded, lesson, built=built)
     if lesson.head.kind not in ("probability", "classes"):
@@ -112,6 +107,8 @@ def train(ready: Ready, log: Log) -> Judge:
     plan = ready.plan
     for label, count in ready.lesson.facts.get("left_out", {}).items():
         log(f"left out: {count:,} texts of the label {label!r}, which are too few to learn from (`fewest`)")
+    for warning in ready.lesson.warnings:
+        log(f"warning: {warning}")
     if plan.distil is not None:
         ready = _with_scores(ready, plan.distil, log)
     first, unseen = _of_seed(ready, plan.seed, log)
@@ -235,7 +232,7 @@ def _distilling(loaded: Loaded, wanted: Distil) -> Ready:
     low, high = (taught.low, taught.high) if taught else (wanted.low, wanted.high)
     classes = taught.labels if taught and taught.kind == "classes" else ()
     cuts = wanted.cuts or tuple(k + 0.5 for k in range(len(classes) - 1)) or ((low + high) / 2,)
-    form: Any = wanted.form or FORMS[plan.kind_name]
+    form: Any = wanted.form or plan.judge.learns
     name = plan.head or (taught.name if taught else lessons.QUALITY)
     meaning = plan.meaning or (taught.meaning if taught else f"as the column {wanted.scores} scored texts")
     if form == "hard" and len(cuts) > 1:
@@ -251,9 +248,11 @@ def _distilling(loaded: Loaded, wanted: Distil) -> Ready:
         cuts, form, low, high, wanted.unsure, wanted.times, wanted.balance, plan.hold_out, plan.seed
     )  # fmt: skip
     recipe.check(head)
+    _check_head(loaded, head)
     if wanted.scores:
         texts = texts.append_column(SCORES, _numbers(table[wanted.scores], where("distil", "scores")))
-    return Ready(loaded, Lesson(texts, head, grouped), teaching=recipe)
+    warnings = lessons.straddling(loaded, texts, wanted.files)
+    return Ready(loaded, Lesson(texts, head, grouped, warnings=warnings), teaching=recipe)
 
 
 def _with_scores(ready: Ready, wanted: Distil, log: Log) -> Ready:
@@ -271,6 +270,18 @@ def _with_scores(ready: Ready, wanted: Distil, log: Log) -> Ready:
     ]
     scored = table.append_column(SCORES, pa.array(np.concatenate(scores)))
     return replace(ready, lesson=replace(ready.lesson, table=scored))
+
+
+def _check_head(loaded: Loaded, head: Head) -> None:
+    """Can the kind learn it?"""
+    plan = loaded.plan
+    if head.kind not in plan.judge.heads_learnt:
+        able = [kind for kind in kind_settings() if head.kind in kind_class(kind).heads_learnt]
+        what = "decimal numbers" if head.kind == "regression" else f"a head of {head.kind}"
+        raise loaded.wrong(
+            ("kind",),
+            f"a {plan.kind_name} judge cannot learn {what}; {in_a_sentence(able)} judges can, or cut the values into classes",
+        )
 
 
 def _head_of(loaded: Loaded, folder: str, name: str, *place: str) -> Head:
@@ -306,14 +317,17 @@ def _train_of(ready: Ready, seed: int, log: Log) -> Train:
     from gristmill.classifiers.training_sets import balanced_weights, repeated
 
     plan, head = ready.plan, ready.head
-    one_of_kind = _kind_of(ready, seed, log)
+    try:
+        one_of_kind = plan.judge.trainer(plan.kind, head, seed, log)
+    except WrongSetting as error:
+        raise ready.loaded.wrong(("kind", plan.kind_name, error.setting), str(error)) from error
 
     def train_one(texts: LabelledTexts) -> Judge:
         if not plan.balance:
             return one_of_kind(texts)
-        if not isinstance(plan.kind, Fasttext):
+        if plan.judge.weighs:
             return one_of_kind(replace(texts, weights=balanced_weights(texts)))
-        judge = one_of_kind(repeated(texts))  # fastText knows no weights
+        judge = one_of_kind(repeated(texts))
         card = replace(judge.card, training=judge.card.training | texts.as_json())  # each text counts once
         return replace(judge, card=card)  # type: ignore[type-var]
 
@@ -321,57 +335,6 @@ def _train_of(ready: Ready, seed: int, log: Log) -> Train:
         return sharpened(train_one(texts), texts, head, train_one, plan.seed)
 
     return with_right_chances if head.kind == "labels" else train_one
-
-
-def _kind_of(ready: Ready, seed: int, log: Log) -> Train:
-    kind, head = ready.plan.kind, ready.head
-    if isinstance(kind, Fasttext):
-        from gristmill.classifiers.fasttext.judge import FastTextRecipe, preset, train_fasttext
-
-        tokenizer = Path(kind.tokenizer_path).read_text(encoding="utf-8") if kind.tokenizer_path else None
-        words = preset(kind.preset, tokenizer) if kind.preset else FastTextRecipe()
-        if kind.epochs is not None:
-            words = replace(words, epochs=max(1, round(kind.epochs)))
-        words = replace(words, seed=seed, threads=kind.threads)
-        return lambda texts: train_fasttext(texts, head, words, tokenizer)
-    if isinstance(kind, Pooled):
-        training = _with_torch("pooled.training")
-        sizes = training.PooledRecipe(seed=seed, most_bytes=kind.most_bytes)
-        sizes = sizes if kind.epochs is None else replace(sizes, epochs=kind.epochs)
-        device = on_device(kind.device)
-        return lambda texts: training.train_pooled(texts, head, sizes, device)  # type: ignore[no-any-return]
-    if isinstance(kind, Neural):
-        return _neural(kind, ready, seed, log)
-    from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
-
-    return lambda texts: train_linear(texts, head, LinearRecipe(seed=seed))
-
-
-def _neural(kind: Neural, ready: Ready, seed: int, log: Log) -> Train:
-    from gristmill.classifiers.teaching.distil import neural_student
-
-    weights, tokens, training = map(_with_torch, ("neural.encoder_weights", "neural.text_tokens", "neural.training"))
-    folder = encoder_folder(kind.encoder, ready.loaded.where("kind", "neural", "encoder"))
-    encoder, _ = weights.read_encoder(folder)
-    tokenizer = tokens.read_tokenizer(folder / "tokenizer.json", min(kind.tokens, encoder.shape.positions))
-    recipe = training.NeuralRecipe(seed=seed)
-    recipe = recipe if kind.epochs is None else replace(recipe, epochs=kind.epochs)
-
-    def tell(facts: Json) -> None:
-        figures = (
-            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in facts.items()
-        )
-        log(", ".join(figures))
-
-    return neural_student(ready.head, tokenizer, encoder, recipe, on_device(kind.device), tell)
-
-
-def _with_torch(module: str) -> Any:
-    try:
-        return import_module(f"gristmill.classifiers.{module}")
-    except ImportError as error:
-        kind = module.partition(".")[0]
-        raise RecipeError(f"training a {kind} judge needs torch: pip install 'gristmill[gpu]' ({error})") from error
 
 
 def room_for(out: str, where: str = "--out") -> Path:

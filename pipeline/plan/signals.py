@@ -35,12 +35,12 @@ def with_rules_at_once(recipe: Recipe) -> Recipe:
     """The recipe of a run that keeps no signals: nobody will decide on them again."""
     if recipe.head.keep != "nothing":
         return recipe
-    sources = tuple(replace(source, steps=_at_once(source.steps)) for source in recipe.sources)
-    return replace(recipe, sources=sources, steps=_at_once(recipe.steps))
 
+    def at_once(steps: Sequence[Step]) -> tuple[Step, ...]:
+        return tuple(replace(step, at_once=True) for step in steps)
 
-def _at_once(steps: Sequence[Step]) -> tuple[Step, ...]:
-    return tuple(replace(step, at_once=True) for step in steps)
+    sources = tuple(replace(source, steps=at_once(source.steps)) for source in recipe.sources)
+    return replace(recipe, sources=sources, steps=at_once(recipe.steps))
 
 
 def changes_text(stage: Stage) -> bool:
@@ -224,19 +224,24 @@ class _Walk:
 
     def gauge(self, kind: type[Annotate], names: list[str], step: Step, rewritten: str) -> Step:
         base = self.configured.get(kind)
-        settings = base.stage.model_dump() if base else {}
         called = kind.recipe_name()
         if called in self.taken:
             called = f"{called}_after_{rewritten}" if rewritten else f"{called}_for_{step.called}"
-        number = 2
-        while called in self.taken:
-            called, number = f"{called.rstrip('0123456789_')}_{number}", number + 1
-        self.taken.add(called)
-        settings["name"] = called
-        if "only" in kind.model_fields:
-            settings["only"] = tuple(names)
-        address = base.address if base else kind.recipe_name()
-        return Step(kind(**settings), address, step.folder, step.line, step.at_once)
+        return measuring(kind, names, step, called, self.taken, base)
+
+
+def measuring(
+    kind: type[Annotate], names: Sequence[str], asks: Step, called: str, taken: set[str], like: Step | None = None
+) -> Step:
+    """A stage that measures signals for one that asks, with the settings of one `like` it, under a name not `taken`."""
+    number = 2
+    while called in taken:
+        called, number = f"{called.rstrip('0123456789_')}_{number}", number + 1
+    taken.add(called)
+    settings = like.stage.model_dump() if like else {}
+    only = {"only": tuple(names)} if "only" in kind.model_fields else {}
+    stage = kind(**{**settings, "name": called, **only})
+    return Step(stage, like.address if like else kind.recipe_name(), asks.folder, asks.line, asks.at_once)
 
 
 # --- versions of the text inside a segment ----------------------------------------------------------------------------
@@ -323,7 +328,10 @@ def _with_gauges(recipe: Recipe, source: Source) -> Recipe:
     text = next((place for place, step in enumerate(way) if makes_text(step.stage)), len(way))
     place = min(needing, text) if pages else min(needing, own)
     taken = {step.called for step in recipe.all_steps} | {each.name for each in recipe.sources}
-    gauges = [_gauge(kind, tuple(places), way[needing], taken) for kind, places in wanted.items()]
+    gauges = [
+        measuring(kind, [name for name in kind.adds if name in places], way[needing], kind.recipe_name(), taken)
+        for kind, places in wanted.items()
+    ]
     if place < own or (place == own and (source.join is not None or not pages)):
         steps = (*source.steps[:place], *gauges, *source.steps[place:])
         sources = [replace(each, steps=steps) if each is source else each for each in recipe.sources]
@@ -344,15 +352,6 @@ def _wanted(recipe: Recipe, way: Sequence[Step]) -> dict[type[Annotate], dict[st
             if kind is not None and issubclass(kind, Annotate) and "html" in kind.needs:
                 wanted.setdefault(kind, {}).setdefault(name, place)
     return wanted
-
-
-def _gauge(kind: type[Annotate], names: tuple[str, ...], asks: Step, taken: set[str]) -> Step:
-    called, number = kind.recipe_name(), 2
-    while called in taken:
-        called, number = f"{kind.recipe_name()}_{number}", number + 1
-    taken.add(called)
-    stage: Stage = kind(**{"name": called, "only": tuple(name for name in kind.adds if name in names)})
-    return Step(stage, kind.recipe_name(), asks.folder, asks.line, asks.at_once)
 
 
 def _with_headers(recipe: Recipe, source: Source) -> Source:

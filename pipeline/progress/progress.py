@@ -7,17 +7,16 @@ Time left is measured. For each map node, seconds of a worker for a byte are an 
 over the tasks that finished. A map node of which no task has finished is unknown. So is a global stage, whose number of
 rounds nobody knows, unless an earlier run in the folder measured it. While one node is unknown, so is the whole run.
 
-`logs/progress.json` is for other processes, such as `gristmill explore`. While workers are busy, a thread of the driver
-writes it atomically, at most once a second (once in ten on an object store) and at least once in half a minute. A run
-that ends well removes it, for run.json has everything then. A failed or interrupted run leaves it with the reason, a
-killed run leaves it unchanged; `state_of` tells whether the process that wrote it is alive and has written lately.
+`logs/progress.json` is for other processes, such as `gristmill explore`. Once there are workers, a thread of the driver
+writes it atomically, once a second (once in ten on an object store). A run that ends well removes it, for run.json has
+everything then. A failed or interrupted run leaves it with the reason, a killed run leaves it unchanged; `state_of`
+tells whether the process that wrote it is alive and has written lately.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import sys
 import threading
 import time
@@ -27,13 +26,13 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 from gristmill.kernels.common.files import write_whole
-from gristmill.pipeline.errors import OverBudget
+from gristmill.pipeline.errors import OverBudget, RunFailed, of_storage
 from gristmill.pipeline.formatting import plain
 from gristmill.pipeline.plan.plan import GlobalNode, Node
-from gristmill.pipeline.process_id import ProcessId, is_alive, this_process
+from gristmill.pipeline.processes import ProcessId, is_alive, this_process
 from gristmill.pipeline.store.counts import DocumentCounts, RunAccount
 from gristmill.pipeline.store.records import NOT_JOURNALED, MapResult, Result, RoundTask, Task, counts_by_source
 from gristmill.pipeline.store.storage import Store
@@ -43,30 +42,21 @@ NOTES = 20
 REMEMBERED = 0.95  # weight of the tasks before one, in a moving average: it reaches back over some twenty tasks
 PATH = "logs/progress.json"
 EVERY, EVERY_REMOTE = 1.0, 10.0  # seconds between two writes of it
-HEARTBEAT = 30.0  # seconds after which a file without news is written again
-SILENT = 120.0  # seconds without a heartbeat, after which a run is no longer called running
+SILENT = 120.0  # seconds without such a write, after which a run is no longer called running
 FOR_THE_REPORT = ("pages", "numbers", "look", "conform")  # kinds of tasks that are no work of a node
 
 
 class UI:
-    """Receives the events of a run. Each method does nothing unless a UI overrides it."""
+    """Hears of a run's tasks and notes; all else it asks for. Each method does nothing unless a UI overrides it."""
 
     def follows(self, facts: Callable[[], Progress]) -> None:
         """Before anything else: where to ask for the state of the run, at any moment and from any thread."""
-
-    def connected(self, dashboard: str | None, workers: int) -> None: ...
-
-    def begins(self, node: Node, parts: int) -> None: ...
 
     def expects(self, tasks: Sequence[Task]) -> None:
         """Tasks that are run next, or looked up in the journal."""
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         """A task has its result; `anew` is False where the journal had it."""
-
-    def ends(self, node: Node) -> None: ...
-
-    def stopping(self) -> None: ...
 
     def note(self, message: str) -> None: ...
 
@@ -249,6 +239,16 @@ def known_seconds_left(nodes: Sequence[NodeProgress]) -> tuple[float, int, int]:
     return sum(known), len(known), len(left)
 
 
+class Workers(Protocol):
+    """An executor, as far as it is asked here."""
+
+    deaths: int
+    workers: int  # that were there when work began
+    dashboard: str | None
+
+    def memory(self) -> WorkerMemory | None: ...
+
+
 class ProgressRecorder(UI):
     """Passes on what a run reports, and counts it."""
 
@@ -268,13 +268,9 @@ class ProgressRecorder(UI):
         self.expected_workers = workers
         self.tasks: Counter[str] = Counter()
         self.account = RunAccount()
-        self.deaths: Callable[[], int] = lambda: 0
-        self.memory: Callable[[], WorkerMemory | None] = lambda: None
-        self.changed = threading.Event()
-        self.at_work = threading.Event()
+        self.executor: Workers | None = None  # once there is one
         self._lock = threading.Lock()
         self._speeds: deque[tuple[float, int, int]] = deque()
-        self._troubles: dict[str, bool] = {}  # by message: does the terminal have it?
         self._nodes = {node.name: NodeTracker(node, (before or {}).get(node.name)) for node in nodes}
         now = time.time()
         started = now if since is None else since
@@ -282,27 +278,25 @@ class ProgressRecorder(UI):
         ui.follows(self.facts)
 
     def begins(self, node: Node, parts: int) -> None:
-        with self._updating():
+        with self._lock:
             tracker = self._nodes[node.name]
             began = tracker.facts.began or time.time()
             tracker.facts = replace(tracker.facts, state="running", parts=parts, began=began)
-        self.ui.begins(node, parts)
 
     def expects(self, tasks: Sequence[Task]) -> None:
-        with self._updating():
+        with self._lock:
             for task in tasks:
                 if task.kind not in FOR_THE_REPORT:
                     self._nodes[task.node].expect(task)
         self.ui.expects(tasks)
 
     def ends(self, node: Node) -> None:
-        with self._updating():
+        with self._lock:
             tracker = self._nodes[node.name]
             tracker.facts = replace(tracker.facts, state="done", ended=time.time(), doing=None)
-        self.ui.ends(node)
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        with self._updating():
+        with self._lock:
             if task.kind not in NOT_JOURNALED:
                 self.tasks[task.kind] += anew
             if task.kind not in FOR_THE_REPORT:
@@ -315,73 +309,33 @@ class ProgressRecorder(UI):
                 self._latest = replace(self._latest, documents=documents, bytes=self._latest.bytes + task.cost)
         self.ui.finished(task, result, anew)
 
-    def connected(self, dashboard: str | None, workers: int) -> None:
-        with self._updating():
-            self._latest = replace(self._latest, dashboard=dashboard, workers=workers)
-        self.at_work.set()
-        self.ui.connected(dashboard, workers)
-
-    def stopping(self) -> None:
-        self.ui.stopping()
-
     def note(self, message: str) -> None:
-        with self._updating():
-            self._add_note(message)
+        with self._lock:
+            self._latest = replace(self._latest, notes=(*self._latest.notes, message)[-NOTES:])
         self.ui.note(message)
 
     def end(self, state: str, message: str | None) -> None:
-        with self._updating():
+        with self._lock:
             self._latest = replace(self._latest, state=state, message=message)
 
-    @contextlib.contextmanager
-    def _updating(self) -> Iterator[None]:
-        with self._lock:
-            yield
-        self.changed.set()
-
-    def _add_note(self, message: str) -> None:
-        self._latest = replace(self._latest, notes=(*self._latest.notes, message)[-NOTES:])
-
     def facts(self) -> Progress:
-        """Everything as it is now. After an error, which is noted, what is counted is as it was last; `updated` is the
-        time of that."""
-        try:
-            return self._facts_now()
-        except Exception as error:  # of an alarm, say; whatever it is, the run goes on
-            self.trouble(error)
-            return self._latest
-
-    def trouble(self, error: Exception) -> None:
-        """Note once that the run's progress cannot be shown, and why."""
-        message = f"progress cannot be shown: {type(error).__name__}: {error}"
-        with self._lock:
-            if message not in self._troubles:
-                self._troubles[message] = False
-                self._add_note(message)
-
-    def show_troubles(self) -> None:
-        """Show the troubles that the terminal has not shown yet."""
-        with self._lock:
-            new = [message for message, is_shown in self._troubles.items() if not is_shown]
-            self._troubles |= dict.fromkeys(new, True)
-        for message in new:
-            self.ui.note(message)
-
-    def _facts_now(self) -> Progress:
-        memory = self.memory()
+        """Everything as it is now."""
+        memory = None if self.executor is None else self.executor.memory()
         with self._lock:
             now = time.time()
-            nodes = tuple(node.progress(self._latest.workers or self.expected_workers) for node in self._nodes.values())
+            nodes = tuple(node.progress(self.workers or self.expected_workers) for node in self._nodes.values())
             seconds, known, unfinished = known_seconds_left(nodes)
             self._latest = replace(
                 self._latest,
                 updated=now,
                 tasks=dict(sorted(self.tasks.items())),
-                deaths=self.deaths(),
+                deaths=0 if self.executor is None else self.executor.deaths,
+                workers=self.workers,
+                dashboard=None if self.executor is None else self.executor.dashboard,
                 peak_memory=dict(self.account.peak_memory),
                 memory=memory,
                 recently=self._recently(now),
-                alarms=tuple(self.alarms(self.account)),
+                alarms=self._alarms(),
                 nodes=nodes,
                 stages={
                     name: {source: count.in_record() for source, count in by_source.items()}
@@ -390,6 +344,17 @@ class ProgressRecorder(UI):
                 seconds_left=seconds if known == unfinished and known else None,
             )
             return self._latest
+
+    @property
+    def workers(self) -> int:
+        return 0 if self.executor is None else self.executor.workers
+
+    def _alarms(self) -> tuple[str, ...]:
+        """Stages have alarms of their own. Whatever is wrong with one, progress is shown and the run goes on."""
+        try:
+            return tuple(self.alarms(self.account))
+        except Exception as error:
+            return (f"alarms cannot be shown: {type(error).__name__}: {error}",)
 
     def _recently(self, now: float) -> Speed:
         documents_now, size_now = self._latest.documents, self._latest.bytes
@@ -414,34 +379,22 @@ def recording_progress(
     facts, the last ones included."""
     ended = threading.Event()
     watchers = [] if watcher is None else [watcher]
-    readers: list[Watcher] = [partial(_write, store), *watchers]
+    writers: list[Watcher] = [partial(_write, store), *watchers]
 
     def publish(to: Sequence[Watcher]) -> None:
-        """Pass the facts on. An error is noted and does not end the run."""
         for watch in to:
-            try:
-                watch(recorder.facts())
-            except Exception as error:
-                recorder.trouble(error)
-        with contextlib.suppress(OSError):  # the terminal is gone
-            recorder.show_troubles()
+            watch(recorder.facts())
 
     def keep() -> None:
-        recorder.at_work.wait()
-        last = -math.inf
-        while not ended.is_set():
-            if recorder.changed.is_set() or time.monotonic() - last >= HEARTBEAT:
-                recorder.changed.clear()
-                publish(readers)
-                last = time.monotonic()
-            ended.wait(EVERY if store.local else EVERY_REMOTE)
+        while not ended.wait(EVERY if store.local else EVERY_REMOTE):
+            if recorder.workers:
+                publish(writers)
 
     keeper = threading.Thread(target=keep, name="progress", daemon=True)
     keeper.start()
 
     def stop() -> None:
         ended.set()
-        recorder.at_work.set()
         keeper.join()
 
     try:
@@ -450,7 +403,7 @@ def recording_progress(
         stop()
         stopped = isinstance(error, KeyboardInterrupt | OverBudget)
         recorder.end("interrupted" if stopped else "failed", message_of(error))
-        publish(readers)
+        publish(writers)
         raise
     stop()
     recorder.end("done", None)
@@ -464,14 +417,17 @@ def message_of(error: BaseException) -> str | None:
 
 
 def _write(store: Store, facts: Progress) -> None:
-    """Whole or not at all, but without fsync: a second later there is another. A disk that is full is the run's to
-    complain of."""
+    """Whole or not at all, but without fsync: a second later there is another. A disk that is full, or a store that
+    does not answer, is the run's to complain of."""
     data = json.dumps(facts.as_json(), separators=(",", ":")).encode()
-    with contextlib.suppress(OSError):
+    try:
         if store.local:
             write_whole(Path(store.at(PATH)), data, durable=False)
         else:
             store.write(PATH, data)
+    except Exception as error:
+        if not isinstance(error, OSError | RunFailed) and not of_storage(error):
+            raise
 
 
 def state_of(facts: Mapping[str, object], now: float) -> str:

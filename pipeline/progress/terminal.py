@@ -22,8 +22,6 @@ from rich.live import Live
 from rich.text import Text
 
 from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, one_line, plain
-from gristmill.pipeline.json_types import JSON
-from gristmill.pipeline.plan.plan import Node
 from gristmill.pipeline.progress.progress import FOR_THE_REPORT, NodeProgress, Progress, Quiet, known_seconds_left
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
@@ -66,28 +64,14 @@ class Lines(Quiet):
 
 
 class Events(Quiet):
-    """One JSON line for each thing that happens, on standard error; standard output is for the result."""
-
-    def say(self, what: str, **facts: JSON) -> None:  # the facts of an event are its line, as they come
-        print(json.dumps({"event": what} | facts), file=sys.stderr, flush=True)
-
-    def connected(self, dashboard: str | None, workers: int) -> None:
-        self.say("connected", dashboard=dashboard, workers=workers)
-
-    def begins(self, node: Node, parts: int) -> None:
-        self.say("begins", node=node.name, parts=parts)
+    """A JSON line for each task and note, on standard error; standard output is for the result."""
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        self.say("finished", node=task.node, kind=task.kind, key=task.key, anew=anew, seconds=result.seconds)
-
-    def ends(self, node: Node) -> None:
-        self.say("ends", node=node.name)
-
-    def stopping(self) -> None:
-        self.say("stopping")
+        facts = {"node": task.node, "kind": task.kind, "key": task.key, "anew": anew, "seconds": result.seconds}
+        print(json.dumps({"event": "finished", **facts}), file=sys.stderr, flush=True)
 
     def note(self, message: str) -> None:
-        self.say("note", message=message)
+        print(json.dumps({"event": "note", "message": message}), file=sys.stderr, flush=True)
 
 
 class LiveView(Quiet):
@@ -111,9 +95,6 @@ class LiveView(Quiet):
             return Text("starting")
         width, height = self.console.size
         return view(self.facts(), time.time(), width, height, self.console.options.ascii_only)
-
-    def stopping(self) -> None:
-        self.note("stopping the workers")
 
     def note(self, message: str) -> None:
         self.console.print(plain(message), markup=False, style="yellow")

@@ -28,10 +28,10 @@ from typing import NamedTuple
 import gristmill.stages as stages
 from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.kernels.common.files import write_whole
+from gristmill.kernels.common.paths import CONTENTS
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.store.storage import digest
-from gristmill.stages.paths import CONTENTS
 from gristmill.stages.stage import Reader, Stage
 
 PRODUCT = "gristmill"
@@ -57,13 +57,13 @@ _DOCUMENTS = (
     "gristmill.kernels.base.columns",
     "gristmill.pipeline.store.counts",
     "gristmill.pipeline.store.partitions",
-    "gristmill.pipeline.store.partitions",
 )
 _ABLATION = ("gristmill.pipeline.ablate.work",)
 ENGINE: dict[str, tuple[str, ...]] = {
     "map": (
         "gristmill.pipeline.tasks.map_task",
         "gristmill.pipeline.tasks.bound_rule",
+        "gristmill.pipeline.tasks.isolation",
         "gristmill.stages.read.payload",
         *_DOCUMENTS,
     ),
@@ -81,7 +81,12 @@ ENGINE: dict[str, tuple[str, ...]] = {
         "gristmill.pipeline.store.partitions",
     ),
     "training": ("gristmill.pipeline.ablate.feeding", *_ABLATION),
-    "measuring": ("gristmill.pipeline.ablate.evaluation", "gristmill.pipeline.judging.tables", *_ABLATION),
+    "measuring": (
+        "gristmill.pipeline.ablate.evaluation",
+        "gristmill.pipeline.inputs.columns",
+        "gristmill.stages.read.columns",
+        *_ABLATION,
+    ),
 }
 
 
@@ -117,22 +122,7 @@ def identity_of(stage: Stage, spec: StageSpec, file: Path | None = None, pdf: bo
         code = code_of_class(type(stage).__module__, frozenset(stage.unreached(pdf)))
     for module in stage.code_beside:
         code = code | code_of_class(module)
-    for name in [
-        name
-        for name, value in settings.items()
-        if names_files(type(stage), name) and isinstance(value, str | list) and value
-    ]:
-        paths = [settings[name]] if isinstance(settings[name], str) else list(settings[name])
-        if all(isinstance(path, str) and Path(path).exists() for path in paths):
-            settings[name] = {
-                CONTENTS: [hash_below(Path(path)) for path in paths]
-            }  # what they hold counts, not where they lie
     return Identity(stage.called, digest([LAYOUT_VERSION, type(stage).__qualname__, stage.called, settings]), code)
-
-
-def names_files(kind: type[Stage], setting: str) -> bool:
-    """Is a setting of a user's stage, without the type `RecipePath`, a path all the same, by its name?"""
-    return not is_below(kind.__module__, ("gristmill.stages",)) and setting.endswith(("_file", "_files", "_path"))
 
 
 def hash_below(path: Path) -> str:

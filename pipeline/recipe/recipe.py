@@ -16,12 +16,11 @@ from pydantic import Field, field_validator
 from gristmill.kernels.common.settings import PLACEMENT, Bytes, Settings, nearest
 from gristmill.pipeline.json_types import JSON, JSONObject, StageSpec
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.recipe.fingerprint import names_files
 from gristmill.pipeline.recipe.first_mistakes import readers_hint, source_hint, stage_hint
 from gristmill.pipeline.recipe.memory_limit import check_memory
 from gristmill.pipeline.recipe.published import Published
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place
-from gristmill.pipeline.recipe.yaml_settings import YamlFile, beside, quoted
+from gristmill.pipeline.recipe.yaml_settings import YamlFile, quoted
 from gristmill.stages.checks import RecipeContext
 from gristmill.stages.stage import Global, Map, Reader, Sink, Stage
 
@@ -237,11 +236,6 @@ class _Reader(YamlFile):
                 place, f"a stage was expected (`name` or `name: {{settings}}`), not {quoted(data)}{stage_hint(data)}"
             )
         kind = self.stage_class(str(address), (*place, address) if isinstance(data, dict) else place)
-        if isinstance(settings, dict) and not issubclass(kind, Reader):
-            plain = {
-                name: beside(value, self.folder) for name, value in settings.items() if names_files(kind, str(name))
-            }
-            settings = {**settings, **plain}
         stage = self.settings(kind, settings, (*place, address) if isinstance(data, dict) else place)
         return Step(stage, str(address), self.folder, self.lines.get(place, 1))
 
@@ -339,7 +333,7 @@ class _Reader(YamlFile):
             for name, settings in by_name.items():
                 for sources in self.noted(self.source, name, settings):
                     yield from sources
-        elif "sources" in data or not self.complaints:  # else it may be what was misspelt
+        elif "sources" in data or not self.found:  # else it may be what was misspelt
             given = "" if not by_name else f", not {quoted(by_name)}"
             self.complain(
                 ("sources",),
@@ -355,14 +349,14 @@ class _Reader(YamlFile):
             + [(x.called, x.line) for x in steps]
         ):
             if name in seen:
-                self.complaints.append(
+                self.found.append(
                     f"{self.path}:{line}: {name} is the name of something on line {seen[name]} already; "
                     f"give one of them a name of its own (`name: other_{name}`)"
                 )
             seen.setdefault(name, line)
         for step in (*steps, *(x for s in sources for x in s.steps)):
             if isinstance(step.stage, Sink) and step.called in FOLDERS:
-                self.complaints.append(
+                self.found.append(
                     f"{self.path}:{step.line}: {step.called} is a folder that each run has for itself; "
                     "give another `name`"
                 )

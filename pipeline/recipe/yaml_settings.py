@@ -5,61 +5,34 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import date
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from gristmill.kernels.common.settings import FOLDER, Settings, in_a_sentence, nearest
-from gristmill.pipeline.errors import RecipeError
+from gristmill.kernels.common.settings import FOLDER, Settings, did_you_mean, in_a_sentence, nearest
+from gristmill.pipeline.errors import Mistakes, RecipeError
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place, load_with_lines
 from gristmill.stages.one_of import choices_in, name_of
-from gristmill.stages.paths import located
 
-Made = TypeVar("Made")
-Arguments = ParamSpec("Arguments")
 LONGEST = 200  # characters of a wrong value that a message shows
 CLOSE = 0.8  # how alike a misspelt name is to the one that was meant; what is less alike is only a guess
 
 
-class YamlFile:
-    """A file that is read; keeps where things stand, so that any complaint can say so."""
+class SettingsSource(Mistakes):
+    """Where settings come from, as complaints name it: a mapping. `folder` is what paths in it are relative to."""
 
-    def __init__(self, path: Path, text: str | None = None) -> None:
-        self.path = path
-        self.folder = path.resolve().parent
-        data, self.lines = load_with_lines(path, text)
-        self.data = (
-            {key: value for key, value in data.items() if not is_private(key)} if isinstance(data, dict) else data
-        )
-        self.complaints: list[str] = []
+    folder = Path()
 
     def wrong(self, place: Place, what: str) -> RecipeError:
-        above = place
-        while above not in self.lines:
-            above = above[:-1]
-        return RecipeError(f"{self.path}:{self.lines[above]}: {dotted(place)}{': ' if place else ''}{what}")
-
-    def noted(self, make: Callable[Arguments, Made], *of: Arguments.args, **more: Arguments.kwargs) -> list[Made]:
-        """What a reader makes, alone in a list. Where it complains: an empty list, and the complaint is kept until
-        `say_all`."""
-        try:
-            return [make(*of, **more)]
-        except RecipeError as error:
-            self.complaints.append(str(error))
-            return []
-
-    def say_all(self) -> None:
-        """Whatever is wrong so far, at once, so that a file is mended in one go."""
-        if self.complaints:
-            raise RecipeError("\n".join(self.complaints))
+        return RecipeError(f"{dotted(place)}{': ' if place else ''}{what}")
 
     def complain(self, place: Place, what: str) -> None:
-        self.complaints.append(str(self.wrong(place, what)))
+        self.found.append(str(self.wrong(place, what)))
 
     def elsewhere(self, kind: type[Settings], field: str) -> list[str]:
         """What else has a field of this name, which may have been taken for one of `kind`."""
@@ -126,7 +99,26 @@ class YamlFile:
             raise RecipeError("\n".join(lines)) from error
 
 
-def check_names(file: YamlFile, kind: Any, given: Mapping[str, Any], *place: str, lacking: bool = True) -> None:
+class YamlFile(SettingsSource):
+    """A file that is read; keeps where things stand, so that any complaint can say so."""
+
+    def __init__(self, path: Path, text: str | None = None) -> None:
+        super().__init__()
+        self.path = path
+        self.folder = path.resolve().parent
+        data, self.lines = load_with_lines(path, text)
+        self.data = (
+            {key: value for key, value in data.items() if not is_private(key)} if isinstance(data, dict) else data
+        )
+
+    def wrong(self, place: Place, what: str) -> RecipeError:
+        above = place
+        while above not in self.lines:
+            above = above[:-1]
+        return RecipeError(f"{self.path}:{self.lines[above]}: {dotted(place)}{': ' if place else ''}{what}")
+
+
+def check_names(file: SettingsSource, kind: Any, given: Mapping[str, Any], *place: str, lacking: bool = True) -> None:
     """Settings by the fields of a dataclass: RecipeError names those that it does not have, with
     the likely ones, and (`lacking`) those that are missing."""
     known = [each.name for each in fields(kind)]
@@ -134,8 +126,7 @@ def check_names(file: YamlFile, kind: Any, given: Mapping[str, Any], *place: str
     for name in given:
         if name not in known:
             near = nearest(str(name), known)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            file.complain((*place, name), f"no such field; {hint}")
+            file.complain((*place, name), f"no such field; {did_you_mean(str(name), known)}")
             meant += near
     needed = [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
     missing = [name for name in needed if name not in given and name not in meant] if lacking else []
@@ -241,24 +232,18 @@ def mapping_at(data: YAML, place: Place) -> dict[str, YAML]:
 def model_at(kind: type[Settings], steps: Sequence[str | int]) -> type[BaseModel]:
     """The model that lies at a place inside a model; the outer one where there is none."""
     annotation: Any = kind  # of a field: any form that a type can have
+    kinds: Mapping[str, type[BaseModel]] = {}  # of the setting that was reached
     for step in steps:
-        models = {name_of(model): model for model in _models(annotation)}
-        first = next(iter(models.values()), None)
+        models = kinds or {name_of(model): model for model in _models(annotation)}
+        kinds, first = {}, next(iter(models.values()), None)
         if len(models) > 1 and step in models:
             annotation = models[str(step)]
         elif first is not None and step in first.model_fields:
             annotation = first.model_fields[str(step)].annotation
+            kinds = choices_in(first)[str(step)][1] if step in choices_in(first) else {}
         elif get_origin(annotation) in (dict, tuple, list):
             annotation = [inner for inner in get_args(annotation) if inner is not Ellipsis][-1]
     return next(iter(_models(annotation)), kind)
-
-
-def beside(value: YAML, folder: Path) -> YAML:
-    """A path in a file is relative to the file, as far as there is something."""
-    if isinstance(value, list):
-        return [beside(inner, folder) for inner in value]
-    there = located(value, folder) if isinstance(value, str) else ""
-    return there if there and Path(there).exists() else value
 
 
 def dotted(place: Place) -> str:

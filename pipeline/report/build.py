@@ -136,7 +136,7 @@ def as_one(readers: Sequence[StageRecord]) -> StageRecord:
     total = Counts()
     for reader in readers:
         its = reader.count
-        total.add(Counts(its.docs_in, 0, its.kept, its.quarantined, Counter(its.dropped), its.seconds, its.bytes_in))
+        total.add(Counts(its.docs_in, its.kept, Counter(its.dropped), its.quarantined, its.seconds, its.bytes_in))
     peak = max((reader.peak_memory for reader in readers if reader.peak_memory), default=None)
     return StageRecord(f"{len(readers)} sources", kind="read", count=total.in_record(), peak_memory=peak)
 

@@ -25,7 +25,12 @@
   const amount = (segment, value) => (segment.tokens ? "~" + number.format(rough(value)) : number.format(Math.round(value)));
   const change = (segment, value) => (segment.tokens ? signed(rough(value)) : signed(Math.round(value)));
 
+  // Where a cut is drawn. Documents at an upper limit stay: where each whole number has a bar of its own, the line goes behind it.
+  const placesOf = ({ side }, { edges, places, whole }) =>
+    side === "low" || !whole ? places : edges.map((edge, k) => places[edges[k + 1] === edge + 1 ? k + 1 : k]);
+
   for (const segment of segments) {
+    for (const cut of segment.cuts) cut.places = placesOf(cut, segment.signals[cut.signal]);
     segment.position = segment.cuts.map((cut) => cut.at);
     segment.gone = bytesOf(segment.sample.gone);
     segment.bins = segment.sample.bins.map(bytesOf);
@@ -210,7 +215,7 @@
 
   // All that hangs on a slider: its number, its line in the drawing, what is cut off, and what is said of it.
   function show(its) {
-    const { segment, k, cut } = its, at = segment.position[k], signal = segment.signals[cut.signal], value = signal.edges[at], place = signal.places[at];
+    const { segment, k, cut } = its, at = segment.position[k], signal = segment.signals[cut.signal], value = signal.edges[at], place = cut.places[at];
     const reach = sum(segment.reach.map(([documents]) => documents)), now = sum(segment.stay.map(([documents]) => documents));
     const takes = taken(cut, cut.reached, at), alone = sum(cut.documents.map((counts) => taken(cut, counts, at)));
     const then = sum(exact(segment, k).map(({ documents }) => documents));
@@ -240,7 +245,7 @@
   const KEYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -Infinity, End: Infinity };
 
   for (const its of sliders) {
-    const { segment, k, range, typed } = its, { edges, places } = segment.signals[its.cut.signal];
+    const { segment, k, range, typed, cut: { places } } = its, { edges } = segment.signals[its.cut.signal];
     let dragged = false;
     const moveTo = (at) => {
       segment.position[k] = Math.max(0, Math.min(edges.length - 1, at));

@@ -21,7 +21,7 @@ from gristmill.pipeline.formatting import as_number, as_share, as_short
 from gristmill.pipeline.look.volume import Volume, Volumes
 from gristmill.pipeline.report.charts import TICKS, BarPiece, Histogram, ThresholdMark, histogram, round_step, row_bar
 from gristmill.pipeline.report.sections import Section, fragment, longest_of
-from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, SurveyRecord, side_by_side
+from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, SurveyRecord, places_of_cut, side_by_side
 from gristmill.pipeline.report_data.survey import OTHERS
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 
@@ -139,7 +139,7 @@ class Slider(CutCounts):
 
 def slider(cut: CutCounts, signal: SignalCounts, survey: SurveyRecord) -> Slider:
     whole = sum(documents for documents, _ in survey["reach"])
-    place = round(PLACES * signal["places"][cut["at"]])
+    place = round(PLACES * places_of_cut(signal, cut["side"])[cut["at"]])
     return {**cut, "shown": number(cut["value"]), "alone": alone_of(cut), "whole": whole, "place": place}
 
 
@@ -171,7 +171,7 @@ def chart_of(
         ThresholdMark(
             cut["side"],
             cut["value"],
-            signal["places"][cut["at"]],
+            places_of_cut(signal, cut["side"])[cut["at"]],
             f"{'≥' if cut['side'] == 'low' else '≤'} {number(cut['value'])}",
         )
         for cut in cuts
@@ -386,7 +386,7 @@ def data_of(surveys: Sequence[SurveyRecord], run: RunRecord, lefts: Volumes, whe
         | {
             "cuts": [chosen_of(cut, PARTS_OF_CUT) for cut in survey["cuts"]],
             "signals": {
-                cut["signal"]: chosen_of(survey["signals"][cut["signal"]], ("edges", "places"))
+                cut["signal"]: chosen_of(survey["signals"][cut["signal"]], ("edges", "places", "whole"))
                 for cut in survey["cuts"]
             },
             "until": until(survey, run),

@@ -61,6 +61,7 @@ class SignalCounts(TypedDict):
     counts: list[int]
     places: list[float]  # of the edges in a drawing
     decades: bool
+    whole: bool  # are its values whole numbers?
     knee: float | None
     low: float
     high: float
@@ -307,6 +308,7 @@ class SurveyPlan:
     cuts: list[list[RuleThreshold]]  # by rule
     edges: dict[str, Floats]  # by signal
     decades: set[str]  # signals whose edges lie evenly by their logarithms
+    whole: set[str]  # signals that are whole numbers
     columns: list[str]
     weight: str | None
     groups: dict[str, int]  # by source
@@ -329,15 +331,18 @@ def plan_survey(
         if name not in NOT_SIGNALS and "@" not in name and is_number(sample.schema.field(name).type)
     ]
     views = {cut.signal: d.view(sample) for d, of_rule in zip(rules, cuts, strict=True) for cut in of_rule}
-    edges, decades = {}, set()
+    edges: dict[str, Floats] = {}
+    decades: set[str] = set()
+    whole: set[str] = set()
     for name in dict.fromkeys([*thresholds, *names]):
         column = views[name].column(name) if name in views else sample.column(name)
         values = finite(column)
         if len(values):
-            steps, by_decades = edges_of(values, thresholds.get(name, []), bool(pa.types.is_integer(column.type)))
+            whole |= {name} if pa.types.is_integer(column.type) else set()
+            steps, by_decades = edges_of(values, thresholds.get(name, []), name in whole)
             edges[name] = np.array(steps)
             decades |= {name} if by_decades else set()
-    return SurveyPlan(rules, cuts, edges, decades, columns, weight, groups)
+    return SurveyPlan(rules, cuts, edges, decades, whole, columns, weight, groups)
 
 
 def finite(column: pa.Array) -> Floats:
@@ -574,10 +579,21 @@ def merged(signals: Sequence[SignalCounts]) -> SignalCounts:
         "counts": np.diff([0, *below, total]).tolist(),
         "places": [round(place, 4) for place in places_of(edges, decades)],
         "decades": decades,
+        "whole": all(signal["whole"] for signal in signals),
         "knee": None,
         "low": low,
         "high": high,
     }
+
+
+def places_of_cut(signal: SignalCounts, side: Literal["low", "high"]) -> list[float]:
+    """Where a threshold is drawn, by its place among the edges. Documents at an upper limit stay: where each whole number
+    has a bar of its own, the line goes behind that of the limit."""
+    edges, places = signal["edges"], signal["places"]
+    if side == "low" or not signal["whole"]:
+        return places
+    after = [*edges[1:], math.inf]
+    return [places[k + 1] if after[k] == edge + 1 else places[k] for k, edge in enumerate(edges)]
 
 
 def parts_exactly(edge: float, signal: SignalCounts) -> bool:

@@ -12,7 +12,7 @@ from typing import TypedDict, cast
 
 import pyarrow as pa
 
-from gristmill.pipeline.inputs.files import open_stretch, origin_of, span_of
+from gristmill.pipeline.inputs.files import Span, open_stretch, origin_of
 from gristmill.pipeline.plan.plan import Segment
 from gristmill.pipeline.recipe import fingerprint, registry
 from gristmill.pipeline.recipe.recipe import Recipe
@@ -50,7 +50,7 @@ def task_of_pages(
         reader=segment.source.reader.spec,
         source=segment.source.name,
         part=part,
-        file=span_of(file, span.start, span.end, file.size),
+        file=Span(file, span.start, span.end, file.size).for_task(),
         patience=max((stage.patience for stage in shown_by), default=Map.patience),
     )
 

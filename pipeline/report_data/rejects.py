@@ -158,7 +158,7 @@ def reasons_by_uid(
         return
     try:
         with opened(part.documents.path) as file:
-            there = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
+            there = pq.ParquetFile(file).read(columns=["uid"]).column("uid").to_numpy()
         rows = np.flatnonzero(np.isin(there, np.array(uids, np.uint64))).tolist()
         yield from zip(there[rows].tolist(), reasons_in_part(opened, rules, part, rows), strict=True)
     except CANNOT_ASK:

@@ -62,7 +62,7 @@ OTHERS = "other sources"
 LANGUAGES = 60
 OUT_OF_REACH = 255  # a bin that no slider comes to
 WEIGHTS = ("tokens", "words")  # what documents are weighed by: the first that is there
-VERSION = 3  # of what survey.json holds
+VERSION = 4  # of what survey.json holds
 SAMPLE = 2000  # documents whose signals the page carries
 KEPT = 5  # samples of what stays
 BETWEEN = "shuffle/@survey"  # the folder of what tasks leave for others; no stage has such a name
@@ -335,7 +335,7 @@ def _planned(address: str, question_as_text: bytes) -> SurveyPlan:
 
 def read_table(store: Store, facts: FileRef) -> pa.Table:
     with open_checked(store, facts) as file:
-        return pq.read_table(file).combine_chunks()
+        return pq.ParquetFile(file).read().combine_chunks()
 
 
 def read_plain(store: Store, facts: FileRef) -> Any:
@@ -466,6 +466,7 @@ def signal_record(plan: SurveyPlan, totals: SurveyCounts, name: str) -> SignalCo
         "counts": totals.histograms[name].tolist(),
         "places": places,
         "decades": decades,
+        "whole": name in plan.whole,
         # Where the scale of the drawing jumps.
         "knee": None if decades or knee >= edges[-1] else places[edges.index(knee)],
         "low": low,

@@ -13,7 +13,7 @@ from gristmill.pipeline.store.counts import Counts, RunAccount
 from gristmill.pipeline.store.records import StageMetrics
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.stages.read.payload import MARKUP
-from gristmill.stages.stage import Map
+from gristmill.stages.stage import Map, Stage
 
 MOST_MARKUP = 0.01  # share of a source's texts: a text about HTML may begin with a tag
 
@@ -77,7 +77,7 @@ def alarms_of_stages(plan: Plan, account: RunAccount) -> list[str]:
                 most = max([*count.dropped.items(), ("quarantined", count.quarantined)], key=lambda x: x[1])
                 raised.append(
                     f"{name} dropped {gone / count.docs_in:.0%} of {origin} ({gone:,} of {count.docs_in:,}), "
-                    f"most as {most[0]}; it expects {thing.stage.expect_drops:.0%} at most"
+                    f"most as {most[0]}; {usual_drops(thing.stage)}"
                 )
             for signal, times in sorted(count.absent.items()):
                 if times == count.kept > 0:
@@ -93,6 +93,14 @@ def alarms_of_stages(plan: Plan, account: RunAccount) -> list[str]:
                     f"of {origin} that broke it"
                 )
     return raised
+
+
+def usual_drops(stage: Stage) -> str:
+    """Who expects how much, and how to say otherwise."""
+    share = f"{stage.expect_drops:.0%}"
+    if "alarm_above" in type(stage).model_fields:
+        return f"above {share} its setting `alarm_above` raises this alarm: set it higher, if the cut is meant so"
+    return f"Gristmill expects {share} at most of this stage"
 
 
 def alarms_of_run(record: RunRecord, metrics: Mapping[str, StageMetrics]) -> list[str]:

@@ -22,7 +22,7 @@ from gristmill.pipeline.run.estimate import costs_of_models
 from gristmill.pipeline.run.map_tasks import global_task, tasks_of_node
 from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, saved_is_gone
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import MapTask, Partition
+from gristmill.pipeline.store.records import MapTask, Partition, VerdictsResult
 from gristmill.pipeline.store.resume import resume
 from gristmill.pipeline.store.run_records import RunRecord, SegmentManifest, read_if_whole
 from gristmill.pipeline.store.storage import Store
@@ -111,25 +111,22 @@ class DryRun:
         """Is all of it up to date? And why, or why not."""
         journal, kept = self.journal, identities_of_loaded(node.step)
         task = global_task(node.fingerprint(self.recipe), fed, kept)
-        stage = journal.stage(task)
-        self.after[node.name] = None if stage.parts is None else list(stage.parts)
-        done, begun = stage.parts is not None, stage.begun
+        left = journal.done.get(task)
+        self.after[node.name] = list(left.parts) if isinstance(left, VerdictsResult) else None
         lacks_shards = node.name in self.missed
-        if done and begun and saved_is_gone(node.step):
+        if left is not None and saved_is_gone(node.step):
             why = "what it keeps for later runs is gone: it is saved again"
-        elif done and begun and lacks_shards:
+        elif left is not None and lacks_shards:
             why = "shards are gone: they are written again"
-        elif done:
-            why = UP_TO_DATE if begun else "what its rounds handed on is gone (cleaned?): they are done again"
-        elif begun:
-            why = GONE[journal.gone.get(task, False)] if stage.ended else "begun, not finished"
-        elif changed:
-            why = changed
+        elif left is not None:
+            why = UP_TO_DATE
         elif task in journal.gone:
             why = GONE[journal.gone[task]]
+        elif changed:
+            why = changed
         else:
-            why = CHANGED[bool(kept)] if ran_before else "never run"
-        return done and begun and not lacks_shards, why
+            why = CHANGED[bool(kept)] if ran_before else "never finished"
+        return left is not None and not lacks_shards, why
 
     def map_node(
         self, node: MapNode, fed: list[Partition], changed: str, before: SegmentManifest | None

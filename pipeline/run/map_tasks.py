@@ -22,6 +22,8 @@ from gristmill.pipeline.store.records import (
 )
 from gristmill.pipeline.store.storage import Store, digest
 
+LITTLE_INPUT = 4 << 30  # bytes of all files
+
 
 def rejects_settings(recipe: Recipe) -> RejectsSettings:
     rejects = recipe.head.rejects
@@ -37,10 +39,19 @@ def tasks_of_node(
         tasks = tasks_of_source(node, plan, node.source, recipe, store, inputs[node.source.name])
     else:
         tasks = [task_on_part(node, plan, recipe, store, part) for part in parts]
+    compress = compresses(recipe, store, inputs)
+    tasks = [replace(task, compress=compress) for task in tasks]
     keys = [task.key for task in tasks]
     if len(set(keys)) != len(keys):
         raise RecipeError(f"{node.name}: two parts have the same name; give the sources names of their own")
     return sorted(tasks, key=lambda task: task.key)
+
+
+def compresses(recipe: Recipe, store: Store, inputs: Mapping[str, Inputs]) -> bool:
+    """Whether stored documents are compressed. Those that go when the run ends are read by each round of a global
+    stage: compression costs more than it saves while memory holds them."""
+    size = sum(each.bytes for each in inputs.values())  # of all, for a sample too: it foretells the whole
+    return recipe.head.keep == "all" or not store.local or size > LITTLE_INPUT
 
 
 @dataclass(frozen=True)

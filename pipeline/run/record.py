@@ -6,7 +6,7 @@ import platform
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, cast
@@ -16,17 +16,33 @@ import psutil
 from gristmill.kernels.common.energy import Machine
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_bytes
+from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.fingerprint import MadeOf
 from gristmill.pipeline.recipe.recipe import FOLDERS, Prices, Recipe, Source, Step
-from gristmill.pipeline.run.estimate import puts_and_gets
-from gristmill.pipeline.run.findings import Findings
+from gristmill.pipeline.run.estimate import PartRead, documents_in_all, puts_and_gets
+from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.store.counts import RunAccount, Slowest
-from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.journal import Journal, Packed
 from gristmill.pipeline.store.partitions import OF_A_PART
-from gristmill.pipeline.store.records import FileRef, Partition
-from gristmill.pipeline.store.run_records import Cost, PartFiles, RunRecord, SegmentManifest, StageRecord
+from gristmill.pipeline.store.records import (
+    FileRef,
+    Files,
+    MapTask,
+    PagesTask,
+    Partition,
+    PhaseResult,
+    StageMetrics,
+)
+from gristmill.pipeline.store.run_records import (
+    Cost,
+    InputRecord,
+    PartFiles,
+    RunRecord,
+    SegmentManifest,
+    StageRecord,
+)
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.stage import Annotate, Global, Reader, Rule, Sink, Stage, snake_case
 from gristmill.stages.tokens.folders import owner_of_set
@@ -50,23 +66,74 @@ class Stopwatch:
     def start(cls) -> Stopwatch:
         return cls(time.time(), time.monotonic(), Machine.here())
 
-    def timed(self, record: RunRecord) -> RunRecord:
-        """A record with when the run was at work, how long, and what that took."""
-        return replace(
-            record,
-            started=datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
-            finished=datetime.now(UTC).isoformat(timespec="seconds"),
-            seconds=round(time.monotonic() - self.began_monotonic, 3),
-            # Until workers were ready; compiling kernels is in it.
-            start={"seconds": round(self.start_seconds, 3)},
-            joules=self.meter.joules(),  # of the driver's machine; None: no meter
-        )
+
+@dataclass
+class Findings:
+    """What a run learns as it goes, for its record and its reports: counts, times, logs, metrics, its own files."""
+
+    inputs: dict[str, InputRecord]  # by source, as run.json has them
+    account: RunAccount = field(default_factory=RunAccount)
+    slowest: Slowest = field(default_factory=Slowest)
+    log: list[str] = field(default_factory=list)
+    metrics: dict[str, StageMetrics] = field(default_factory=dict)  # by global stage, for its report
+    shared_values: StageMetrics = field(default_factory=dict)  # by global stages, for those after them
+    # By global stage, all that was shared up to its end.
+    shared_up_to: dict[str, StageMetrics] = field(default_factory=dict)
+    own_files: set[str] = field(default_factory=set)  # of this version of the run
+    read_here: set[str] = field(default_factory=set)  # of these, what global stages read themselves in every run
+    written: Packed[FileRef] = field(default_factory=lambda: Packed(FileRef))  # by path, what tasks wrote
+    sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
+    cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
+    # By stage that extracts, looks at a few of its pages.
+    pages: dict[str, list[PagesTask]] = field(default_factory=dict)
+    not_shown: dict[str, list[str]] = field(default_factory=dict)  # by stage, what its report lacks, and why
+    # By stage that scores or cuts by scores, the documents that it had.
+    scored: dict[str, tuple[Step, list[Partition]]] = field(default_factory=dict)
+
+    def take(self, source: str, result: PhaseResult) -> None:
+        """The result of a phase on one partition."""
+        self.account.add(source, result.counts, result.peak_memory)
+        self.slowest.add(result.slowest)
+        self.log += result.log
+        self.take_files(result.files)
+        self.sink_files |= {facts.path for role, facts in result.files.items() if role.startswith("sink/")}
+
+    def take_files(self, files: Files) -> None:
+        self.own_files |= {facts.path for facts in files.values()}
+        self.written.update({facts.path: facts for facts in files.values()})
+
+    def take_flow(self, name: str, stage: Global, flow: Shuffle) -> None:
+        """What a global stage reported and shared."""
+        self.read_here |= flow.gathered
+        self.metrics[name] = flow.metrics
+        self.shared_values |= flow.run.values
+        self.shared_up_to[name] = dict(self.shared_values)
+        readme = stage.readme_path(flow.metrics)
+        if readme is not None:
+            self.cards.add(readme)
+
+    def extrapolate(
+        self, source: str, inputs: Inputs, tasks: Iterable[MapTask], results: Mapping[str, PhaseResult]
+    ) -> None:
+        """Of a run on some parts of a source: how many documents the whole has."""
+        if inputs.sizes:
+            parts = [PartRead.of(task, results[task.phases[0].task].counts[source]) for task in tasks]
+            self.inputs[source]["estimate"] = documents_in_all(parts, inputs.sizes).as_json()
+
+    def note_scores(self, called: str, step: Step, parts: list[Partition]) -> None:
+        """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;
+        rules come after."""
+        if step.stage.scored_signals:
+            before = self.scored.get(called, (step, []))[1]
+            self.scored[called] = (step, before + parts)
 
 
-def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, known: RunRecord) -> RunRecord:
+def record_of(
+    recipe: Recipe, plan: Plan, findings: Findings, workers: int, stopwatch: Stopwatch, known: RunRecord
+) -> RunRecord:
     """The record of a run; `known` is what only the run itself knows of it. One that ended before its end has the
     stages that are done."""
-    prices = recipe.head.prices
+    prices, joules = recipe.head.prices, stopwatch.meter.joules()
     stages: list[StageRecord] = []
     for name, thing in plan.stage_order():
         if not known.done and name not in findings.account.stages:
@@ -86,8 +153,15 @@ def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, know
             "memory": psutil.virtual_memory().total,
             "workers": workers,
         },
+        started=datetime.fromtimestamp(stopwatch.began, UTC).isoformat(timespec="seconds"),
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - stopwatch.began_monotonic, 3),
+        # Until workers were ready; compiling kernels is in it.
+        start={"seconds": round(stopwatch.start_seconds, 3)},
+        joules=joules,  # of the driver's machine; None: no meter
         inputs=findings.inputs,
-        cost=cost_of(stages, known.joules, known.requests, prices),
+        bytes_written=written_by_use(findings.written.values()),
+        cost=cost_of(stages, joules, known.requests, prices),
         stages=stages,
     )
 
@@ -280,7 +354,7 @@ def alarms_of_unused(store: Store, plan: Plan) -> list[str]:
     return [
         f"{stage} is no longer in the recipe; its results in {folder_of(paths)} ({len(paths):,} files, "
         f"{as_bytes(sum(present[path] for path in paths))}) are those of an earlier run and are kept; "
-        f"`gristmill clean {store.address} --unused` removes them"
+        f"`gristmill maintain clean {store.address} --unused` removes them"
         for stage, paths in unused.items()
     ]
 

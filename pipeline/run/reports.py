@@ -14,8 +14,7 @@ from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.report_data.rejects import task_of_samples
 from gristmill.pipeline.report_data.scores import ScoreRecord, task_of_scores
 from gristmill.pipeline.report_data.survey import Look
-from gristmill.pipeline.run.findings import Findings
-from gristmill.pipeline.run.record import record_up_to, without_times
+from gristmill.pipeline.run.record import Findings, record_up_to, without_times
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import Failure, LookResult, PageSample
 from gristmill.pipeline.store.run_records import RunRecord, read_if_whole, rules_by_segment
@@ -84,7 +83,7 @@ def remove_stale_summary(
     counted_alike = a == b
     if stale := files_of_other_documents(store, () if not counted_alike else sink_files):
         store.remove(stale)
-        note("the public summary was of other documents and is removed; `gristmill summary` makes it again")
+        note("the public summary was of other documents and is removed; `gristmill report OUT --for eu` makes it again")
 
 
 def seen_of(

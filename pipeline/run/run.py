@@ -3,22 +3,31 @@ carried out in order, and the record and reports are written when all is done.""
 
 from __future__ import annotations
 
-import contextlib
 import time
+import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import cast
 
 from gristmill.pipeline import processes
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
-from gristmill.pipeline.engine.executor import executor_for
-from gristmill.pipeline.engine.worker import run_inline
-from gristmill.pipeline.errors import DamagedFile, OverBudget, RecipeError, RetiredFiles, RunFailed, in_words
-from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.engine.executor import DaskExecutor, Executor, InlineExecutor
+from gristmill.pipeline.errors import (
+    STAGE_ERRORS,
+    DamagedFile,
+    GristmillError,
+    NotConserved,
+    OverBudget,
+    RecipeError,
+    RetiredFiles,
+    RunFailed,
+    in_words,
+    of_storage,
+)
+from gristmill.pipeline.formatting import one_line, plain as printable
 from gristmill.pipeline.inputs.notes import (
     alarms_of_changes,
     alarms_of_inputs,
@@ -37,11 +46,11 @@ from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run, alarms_of_stages
+from gristmill.pipeline.run.dry_run import manifest_before
 from gristmill.pipeline.run.estimate import seconds_of_nodes
-from gristmill.pipeline.run.findings import Findings
-from gristmill.pipeline.run.global_stage import run_global_stage
-from gristmill.pipeline.run.map_tasks import first_of, tasks_of_node
+from gristmill.pipeline.run.map_tasks import first_of, global_task, rejects_settings, tasks_of_node
 from gristmill.pipeline.run.record import (
+    Findings,
     Stopwatch,
     alarms_of_unused,
     check_folder,
@@ -50,11 +59,12 @@ from gristmill.pipeline.run.record import (
     record_of,
     stale_files,
     without_times,
-    written_by_use,
 )
 from gristmill.pipeline.run.reports import SUMMARY, remove_stale_summary, write_reports
-from gristmill.pipeline.shuffle.saved_index import check_saved
-from gristmill.pipeline.store.counts import NAMED, few
+from gristmill.pipeline.shuffle.saved_index import check_saved, identities_of_loaded
+from gristmill.pipeline.shuffle.shuffle import Shuffle
+from gristmill.pipeline.shuffle.verdicts import untouched
+from gristmill.pipeline.store.counts import NAMED, RunAccount, few
 from gristmill.pipeline.store.forgotten import WORK
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
@@ -68,20 +78,16 @@ from gristmill.pipeline.store.records import (
     Partition,
     Phase,
     PhaseResult,
+    VerdictsResult,
 )
 from gristmill.pipeline.store.resume import resume
-from gristmill.pipeline.store.run_records import (
-    InputRecord,
-    RunRecord,
-    SegmentManifest,
-    SegmentRules,
-    read_if_whole,
-)
+from gristmill.pipeline.store.run_records import InputRecord, RunRecord, SegmentRules, read_if_whole
 from gristmill.pipeline.store.serialize import plain, read_as
 from gristmill.pipeline.store.storage import REQUESTS, Store, json_bytes, requests_since
 from gristmill.pipeline.tasks.bound_rule import without_poison
 from gristmill.pipeline.tasks.rewrites import conform_tasks, task_of_numbers, with_numbers
-from gristmill.stages.stage import Map, Sink
+from gristmill.stages.contract import kind_of
+from gristmill.stages.stage import CannotRun, Global, Map, Sink
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
 
@@ -122,11 +128,8 @@ class Execution:
         budget: Budget | None = None,
     ) -> None:
         self.recipe = recipe
-        self.budget = budget
-        self.recording: ProgressRecorder | None = None
         self.store = store
         self.journal = journal
-        self.ui = ui
         self.portion = portion
         self.check_inputs = check_inputs
         self.plan: Plan = make_plan(recipe)
@@ -135,7 +138,6 @@ class Execution:
         )
         self.stopwatch = Stopwatch.start()
         self.sent = dict(REQUESTS)
-        self.sent_by_tasks: Counter[str] = Counter()
         self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, check=check_inputs)
         for name, inputs in self.inputs.items():
             for file in inputs.files:
@@ -149,6 +151,24 @@ class Execution:
         self.sinks: dict[str, dict[str, str]] = {}  # by sink, its files and the phases that wrote them
         # Of the wave at hand, the tasks whose results are not taken yet.
         self.at_work: dict[str, MapTask] = {}
+        size = sum(inputs.bytes for inputs in self.inputs.values())
+        self.ui = ProgressRecorder(
+            ui,
+            recipe.name,
+            self.plan.nodes,
+            lambda account: alarms_of_stages(self.plan, account),
+            seconds_of_nodes(self.plan, store, size) if portion.whole else {},
+            self.stopwatch.began,
+            self.where.expected,
+        )
+        prepare = None if where.forked else self.prepare  # a fork server prepares for its workers
+        self.executor: Executor = (
+            InlineExecutor(store, prepare)
+            if where.inline
+            else DaskExecutor(store, self.where, self.ui, recipe.path, prepare, budget)
+        )
+        self.ui.executor = self.executor
+        self.engine = Engine(journal, self.executor, self.ui, self.begin, budget)
 
     def carry_out(self) -> Summary:
         gone: dict[str, InputRecord] = {
@@ -168,45 +188,36 @@ class Execution:
             self.ui.note(line)
         if self.store.read_json_if_whole("run.json") is None:
             self.begin()
-        prepare = None if self.where.forked else self.prepare  # a fork server prepares for its workers
-        executor = executor_for(
-            self.store, self.where, self.ui, self.recipe.path, prepare, self.budget, before_waiting=journal.flush
-        )
-        engine = Engine(journal, executor, self.ui, self.begin, self.budget)
-        self.sent_by_tasks = engine.requests
-        if self.recording is not None:
-            self.recording.deaths = lambda: executor.deaths
-            self.recording.memory = executor.memory
         try:
-            with engine:
+            with self.engine:
                 with self.stopwatch.meter:
                     for wave in self.plan.waves():
                         if isinstance(wave[0], GlobalNode):
-                            self.work_global(wave[0], engine)
+                            self.work_global(wave[0])
                         else:
-                            self.work_maps([node for node in wave if isinstance(node, MapNode)], engine)
-                    self.take_numbers(engine)
-                self.stopwatch.start_seconds = executor.start_seconds
-                return self.end(engine)
+                            self.work_maps([node for node in wave if isinstance(node, MapNode)])
+                    self.take_numbers()
+                self.stopwatch.start_seconds = self.executor.start_seconds
+                return self.end()
         except (DamagedFile, RetiredFiles):  # `run` tries again at once
             raise
         except BaseException as error:
             if self.begun or not isinstance(error, RecipeError):
-                self.break_off(error, journal)
+                self.break_off(error)
             raise
 
-    def end(self, engine: Engine) -> Summary:
+    def end(self) -> Summary:
         """All work is done: what is stale goes, and the record and the reports are written."""
         journal = self.journal
         self.store.remove_temporary()  # of workers that were killed
         # Even if nothing was worked on: an input that is gone leaves outputs and no work.
         own_files = self.findings.own_files | self.findings.cards
         self.store.remove(stale_files(self.store, self.plan, journal, own_files))
-        changed = alarms_of_changes(self.inputs) if engine.worked else []
+        changed = alarms_of_changes(self.inputs) if self.engine.worked else []
         record = self.record(more_alarms=[*changed, *alarms_of_unused(self.store, self.plan)])
         before = read_if_whole(self.store, "run.json", RunRecord)
         if (
-            engine.worked
+            self.engine.worked
             or journal.damaged
             or before is None
             or not before.done
@@ -214,20 +225,20 @@ class Execution:
         ):
             from gristmill.pipeline.report_data.survey import survey_segments
 
-            survey_segments(self.store, journal.keep, engine.report, self.not_shown)
+            survey_segments(self.store, journal.keep, self.engine.report, self.not_shown)
             pages: dict[str, list[PageSample]] = {}
             for name, tasks in self.findings.pages.items():
-                for result in engine.report(tasks):
+                for result in self.engine.report(tasks):
                     if isinstance(result, Failure):
                         self.not_shown(name, f"pages: {result.message}")
                     pages.setdefault(name, []).extend(result.pages if isinstance(result, PagesResult) else ())
-            self.write_reports(record, pages, engine.report)
+            self.write_reports(record, pages, self.engine.report)
         else:
             record = before
         self.retire()
         journal.settle(own_files - journal.retired)
         journal.flush()
-        return Summary(self.store.address, record, engine.worked, list(record.alarms))
+        return Summary(self.store.address, record, self.engine.worked, list(record.alarms))
 
     def begin(self) -> None:
         """What the folder says of itself from here on is of this run, and no more of one before it."""
@@ -237,15 +248,16 @@ class Execution:
         self.journal.settle(())
         self.journal.flush()
 
-    def break_off(self, error: BaseException, journal: Journal) -> None:
+    def break_off(self, error: BaseException) -> None:
         """The record and report of what is there, for a run that ends before its end; why it did is said by whoever
         catches the error."""
         try:
             for task in list(self.at_work.values()):
-                self.take(task, resume(task, journal.done)[0])
+                self.take(task, resume(task, self.journal.done)[0])
             status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
             record = self.record(status, message_of(error))
-            self.write_reports(record, {}, partial(run_inline, lease=self.store.lease_token))
+            here = InlineExecutor(self.store)
+            self.write_reports(record, {}, lambda tasks: [result for _, result in here.results(tasks)])
             self.journal.flush()
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
             why = in_words(also, self.store.address) if isinstance(also, OSError) else f"{also}" or type(also).__name__
@@ -263,7 +275,7 @@ class Execution:
                     f"kernels and tables made ready in {time.monotonic() - start:.0f} s; the next run finds them"
                 )
 
-    def work_maps(self, nodes: list[MapNode], engine: Engine) -> None:
+    def work_maps(self, nodes: list[MapNode]) -> None:
         """Carry out the map nodes of a wave together. Where some documents of a source are asked for and its partitions
         have too few, more are read."""
         tasks: dict[str, list[MapTask]] = {}
@@ -276,21 +288,20 @@ class Execution:
                 ever[node.name].update(task.task for task in tasks[node.name])
                 self.ui.begins(node, len(ever[node.name]))
             waiting = self.without_results(tasks, results, without_counted=True)
-            results |= cast(dict[str, PhaseResult], engine.run(waiting))
+            results |= cast(dict[str, PhaseResult], self.engine.run(waiting))
             short = [
                 node
                 for node in nodes
-                if node.source is not None
-                and self.takes_more(node.source.name, tasks[node.name], results, engine.journal)
+                if node.source is not None and self.takes_more(node.source.name, tasks[node.name], results)
             ]
-        results |= cast(dict[str, PhaseResult], engine.run(self.without_results(tasks, results)))
+        results |= cast(dict[str, PhaseResult], self.engine.run(self.without_results(tasks, results)))
         for node in nodes:
             if node.source is not None:
                 source = node.source.name
                 self.findings.extrapolate(source, self.inputs[source], tasks[node.name], results)
             for task in tasks[node.name]:
                 self.take(task, results)
-        self.finish_segments(nodes, engine)
+        self.finish_segments(nodes)
 
     def without_results(
         self, tasks: Mapping[str, Sequence[MapTask]], known: Mapping[str, PhaseResult], without_counted: bool = False
@@ -303,30 +314,30 @@ class Execution:
             waiting = [task for task in waiting if self.journal.documents_of(first_of(task)) is None]
         return waiting
 
-    def finish_segments(self, nodes: list[MapNode], engine: Engine) -> None:
+    def finish_segments(self, nodes: list[MapNode]) -> None:
         """Finish the segments of which these were the last nodes."""
         done = Counter(name for node in nodes for name in names_of(node))
         self.waiting -= done
         for segment in self.plan.segments:
             if segment.name in done and not self.waiting[segment.name]:
-                self.finish_segment(segment, engine)
+                self.finish_segment(segment)
         for node in nodes:
             self.ui.ends(node)
 
-    def takes_more(self, source: str, tasks: list[MapTask], results: dict[str, PhaseResult], journal: Journal) -> bool:
+    def takes_more(self, source: str, tasks: list[MapTask], results: dict[str, PhaseResult]) -> bool:
         """Have the partitions of a source given fewer documents than are asked for, and are there more? How many they
         gave stays known when those files are not used, so that the same command finds the same partitions again without
         reading."""
         given = {}
         for task in tasks:
             result = results.get(first_of(task))
-            counted = journal.documents_of(first_of(task)) if result is None else result.counts[source].kept
+            counted = self.journal.documents_of(first_of(task)) if result is None else result.counts[source].kept
             given[task.key] = cast(int, counted)
         more = self.inputs[source].topped_up(self.portion.documents, given)
         if more is None:
             return False
         for task in tasks:
-            journal.count_documents(first_of(task), given[task.key])
+            self.journal.count_documents(first_of(task), given[task.key])
         self.inputs[source] = more.with_contents(self.store, check=self.check_inputs)
         return True
 
@@ -352,18 +363,18 @@ class Execution:
             segment.parts[key] = part
             segment.measured.setdefault(key, part)
 
-    def finish_segment(self, segment: Segment, engine: Engine) -> None:
+    def finish_segment(self, segment: Segment) -> None:
         """All partitions of a segment are done: its sinks appear, and its manifest is written."""
         found = self.segments[segment.name]
         parts = [found.parts[key] for key in sorted(found.parts)]
-        self.publish_sinks(segment, engine)
+        self.publish_sinks(segment)
         self.note_rules(segment, sorted(found.ruled, key=lambda ruled: str(ruled[1].key)))
         self.finish(segment, parts, segment.fingerprint_with_rules(self.recipe))
-        self.look_at_pages(segment, parts, engine)
+        self.look_at_pages(segment, parts)
         for step in segment.works:
             self.findings.note_scores(step.called, step, [found.measured[key] for key in sorted(found.measured)])
 
-    def publish_sinks(self, segment: Segment, engine: Engine) -> None:
+    def publish_sinks(self, segment: Segment) -> None:
         """The sinks of a segment appear, each when the last segment that writes into it is done."""
         for sink in [step.called for step in segment.works if isinstance(step.stage, Sink)]:
             others = [
@@ -372,32 +383,31 @@ class Execution:
                 if other is not segment and sink in [step.called for step in other.works]
             ]
             if all(other.name in self.documents for other in others):
-                self.conform(sink, engine)
+                self.conform(sink)
                 wanted = {path for path in self.findings.sink_files if path.startswith(f"{sink}/")}
                 if publish(self.store, sink, wanted):
                     self.journal.named(wanted)
 
-    def conform(self, sink: str, engine: Engine) -> None:
+    def conform(self, sink: str) -> None:
         """Give all files of a sink the same columns."""
         done, phases = self.journal.done, self.sinks.get(sink, {})
         files = {path: done[phase].files[f"sink/{sink}"] for path, phase in sorted(phases.items())}
         tasks = conform_tasks(self.store, sink, list(files.values()))
-        results = engine.run(tasks)
+        results = self.engine.run(tasks)
         for task in tasks:
             rewritten = results[task.task].files
             phase = phases[task.key]
             self.journal.add(phase, replace(done[phase], files=done[phase].files | rewritten))
             self.findings.take_files(rewritten)
 
-    def look_at_pages(self, segment: Segment, parts: list[Partition], engine: Engine) -> None:
+    def look_at_pages(self, segment: Segment, parts: list[Partition]) -> None:
         """Have some pages, extracted and whole, looked at for the report, of a segment that extracts what it reads."""
         stages = [s.called for s in segment.steps if isinstance(s.stage, Map) and s.stage.shows_pages]
         if segment.source is not None and stages:
             files = {file.path: file for file in self.inputs[segment.source.name].files}
             task = task_of_pages(segment, self.recipe, self.store, parts, files)
-            if task is not None and (task.task in engine.journal.done or self.is_there(task.part)):
+            if task is not None and (task.task in self.journal.done or self.is_there(task.part)):
                 self.findings.pages.setdefault(stages[0], []).append(task)
-                engine.submit(task)
 
     def note_rules(self, segment: Segment, ruled: Sequence[tuple[Phase, Partition, PhaseResult]]) -> None:
         """What the rules of a segment decide on, and where it is stored, for `tune` and the report: without documents
@@ -414,13 +424,37 @@ class Execution:
         elif self.store.exists(path):
             self.store.remove([path])
 
-    def work_global(self, node: GlobalNode, engine: Engine) -> None:
-        docs = StoredDocuments(tuple(self.fed(node)))
+    def work_global(self, node: GlobalNode) -> None:
+        """Run the rounds of a global stage, check its account, and enter it in the journal."""
+        docs, name, findings = StoredDocuments(tuple(self.fed(node))), node.name, self.findings
         self.ui.begins(node, len(docs.parts))
-        self.findings.note_scores(node.name, node.step, list(docs.parts))
-        partial = not self.portion.whole
-        after = run_global_stage(node, docs, self.recipe, self.store, engine, self.findings, partial)
-        self.finish(node, list(after.parts), node.fingerprint(self.recipe))
+        findings.note_scores(name, node.step, list(docs.parts))
+        stage_fingerprint = node.fingerprint(self.recipe)
+        task = global_task(stage_fingerprint, docs.parts, identities_of_loaded(node.step))
+        flow = Shuffle(
+            self.engine,
+            self.store,
+            node.step,
+            name,
+            stage_fingerprint,
+            rejects_settings(self.recipe),
+            findings.account,
+            before=findings.shared_values,
+            partial=not self.portion.whole,
+            recipe=self.recipe.name,
+            keeps_maps=self.recipe.head.keep == "all",
+        )
+        stage = cast(Global, node.step.stage)
+        after = run_rounds(stage, docs, flow, self.store)
+        findings.take_flow(name, stage, flow)
+        check_account(name, stage, docs, after, flow, findings.account)
+        for files in flow.files:
+            findings.take_files(files)
+        findings.own_files |= flow.other_paths
+        left = VerdictsResult(parts=after.parts, files=flow.files_left(after), counts={})
+        if self.journal.done.get(task) != left:  # for `plan`, which does not go through rounds
+            self.journal.add(task, left)
+        self.finish(node, list(after.parts), stage_fingerprint)
         self.ui.ends(node)
 
     def fed(self, node: Node) -> list[Partition]:
@@ -430,11 +464,13 @@ class Execution:
         """What runs again because of what changed since, in one line for each reason."""
         again: dict[str, list[str]] = {}
         for node in self.plan.stored:
-            path = f"partitions/{node.name}/manifest.json"
-            as_written = self.journal.is_as_written(path)
-            before = read_if_whole(self.store, path, SegmentManifest) if as_written else None
+            before = manifest_before(self.store, self.journal, node.name)
             now = node.made_of(self.recipe)
-            then = now if before is None else made_before(before.made_of, self.store.at(path))
+            then = (
+                now
+                if before is None
+                else made_before(before.made_of, self.store.at(f"partitions/{node.name}/manifest.json"))
+            )
             if then != now:
                 again.setdefault(changes(then, now), []).append(node.name)
         return [f"runs again: {', '.join(names)}; {reason}" for reason, names in again.items()]
@@ -455,7 +491,7 @@ class Execution:
         done = self.journal.done.get(task_of_numbers(self.store, part, part.documents).task)
         return part if done is None else with_numbers(part, {part.documents.path: done.files["numbers"]})
 
-    def take_numbers(self, engine: Engine) -> None:
+    def take_numbers(self) -> None:
         """What stays of documents whose texts go."""
         if self.recipe.head.keep != "signals":
             return
@@ -465,7 +501,7 @@ class Execution:
                 for path in [p.documents.path for p in self.documents[segment.name].parts if p.documents]:
                     parts.pop(path, None)
         tasks = {path: task_of_numbers(self.store, p, p.documents) for path, p in parts.items() if p.documents}
-        results = engine.run(tasks.values())
+        results = self.engine.run(tasks.values())
         for path, task in tasks.items():
             files = results[task.task].files
             self.findings.take_files(files)
@@ -503,15 +539,13 @@ class Execution:
             self.plan,
             findings,
             self.where.count,
-            self.stopwatch.timed(
-                RunRecord(
-                    status=status,
-                    error=error,
-                    requests=dict(self.sent_by_tasks + Counter(requests_since(self.sent))) or None,
-                    disk_bytes=disk_bytes,
-                    bytes_written=written_by_use(findings.written.values()),
-                    alarms=loud,
-                )
+            self.stopwatch,
+            RunRecord(
+                status=status,
+                error=error,
+                requests=dict(self.engine.requests + Counter(requests_since(self.sent))) or None,
+                disk_bytes=disk_bytes,
+                alarms=loud,
             ),
         )
         if record.done and self.recipe.head.published is not None:
@@ -534,6 +568,62 @@ class Execution:
 def documents_path(part: Partition) -> str:
     """The file of its documents, if it has one."""
     return "" if part.documents is None else part.documents.path
+
+
+# --- global stages ----------------------------------------------------------------------------------------------------
+
+
+def run_rounds(stage: Global, docs: StoredDocuments, flow: Shuffle, store: Store) -> StoredDocuments:
+    """Run a stage's own program. An error that is none for people is put in words, with its trace."""
+    try:
+        after = stage.run(docs, flow)
+    except (GristmillError, OSError):
+        raise
+    except STAGE_ERRORS as error:
+        if of_storage(error):
+            raise
+        raise RunFailed(failure_of(stage, error, store)) from error
+    if not isinstance(after, StoredDocuments):
+        raise RunFailed(f"{registry.named(stage)}: run() answered with {kind_of(after)}; the documents were expected")
+    return after
+
+
+def failure_of(stage: Global, error: BaseException, store: Store) -> str:
+    """What is wrong with a global stage, and where in its code unless it says that itself."""
+    if isinstance(error, CannotRun):
+        return f"{registry.named(stage)}: {error}"
+    store.write("logs/trace.txt", printable("".join(traceback.format_exception(error))).encode("utf-8", "replace"))
+    where = f"(where in the code: {store.at('logs/trace.txt')})"
+    return f"{registry.named(stage)}: {type(error).__name__}: {error} {where}"
+
+
+def check_account(
+    name: str, stage: Global, docs: StoredDocuments, after: StoredDocuments, flow: Shuffle, account: RunAccount
+) -> None:
+    """Hold a stage to the law that every document is kept or dropped with a reason. All its rounds count into its time
+    and memory."""
+    if name not in account.stages:  # a stage that only looks: all stay
+        for part in docs.parts:
+            account.of(name, part.source).add(untouched(part))
+    count = account.total(name)
+    by_source = account.stages.get(name, {})
+    for of_source in by_source.values():  # rounds before the last one cost too
+        of_source.seconds += max(0.0, flow.seconds - count.seconds) / len(by_source)
+    account.peak_memory[name] = max(account.peak_memory.get(name, 0), flow.peak_memory)
+    count.check(name)
+    if count.docs_in != docs.rows or count.kept != after.rows:
+        raise NotConserved(
+            f"{name}: {docs.rows:,} documents were handed over and {after.rows:,} are left, "
+            f"but it says {count.docs_in:,} and {count.kept:,}"
+        )
+    if count.kept < count.docs_in and not stage.drops:
+        raise RunFailed(
+            f"{name} dropped {count.docs_in - count.kept:,} documents, "
+            "and it declares that it drops none (`drops = False`)"
+        )
+
+
+# --- from outside -----------------------------------------------------------------------------------------------------
 
 
 def run(
@@ -569,7 +659,7 @@ def run(
                 try:
                     money = None if budget is None else Budget(budget, recipe.head.prices)
                     running = Execution(recipe, store, where, ui, portion or Portion(), journal, check_inputs, money)
-                    with in_progress(running, metrics):
+                    with recording_progress(running.ui, store, metrics):
                         return running.carry_out()
                 except RetiredFiles as error:
                     journal.bring_back(error.paths)
@@ -577,21 +667,3 @@ def run(
                 except DamagedFile as error:
                     journal.suspect(error)
                     ui.note(f"{error.path} is damaged or was changed; the work that wrote it is repeated")
-
-
-@contextlib.contextmanager
-def in_progress(running: Execution, metrics: Watcher | None) -> Iterator[None]:
-    """While a run is carried out, let other processes see how far it is."""
-    size = sum(inputs.bytes for inputs in running.inputs.values())
-    recorder = ProgressRecorder(
-        running.ui,
-        running.recipe.name,
-        running.plan.nodes,
-        lambda account: alarms_of_stages(running.plan, account),
-        seconds_of_nodes(running.plan, running.store, size) if running.portion.whole else {},
-        running.stopwatch.began,
-        running.where.expected,
-    )
-    running.recording = recorder
-    with recording_progress(recorder, running.store, metrics) as running.ui:
-        yield

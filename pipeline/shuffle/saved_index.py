@@ -8,9 +8,9 @@ into such a folder takes the names before its own, so that a month that is run a
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import cast
@@ -19,16 +19,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gristmill.kernels.common.paths import located
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Recipe, Step
-from gristmill.pipeline.shuffle.spill import StoredRows, write_batches
-from gristmill.pipeline.store.checksums import checked_batch
+from gristmill.pipeline.shuffle.spill import batches_of, keep_batches
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import EarlierRun, FileRef, SavedIndex
+from gristmill.pipeline.store.records import EarlierRun, FileRef, SavedIndex, StoredRows
 from gristmill.pipeline.store.serialize import plain, read_as
-from gristmill.pipeline.store.storage import HashingFile, Store, digest, json_bytes, open_checked
-from gristmill.stages.paths import located
+from gristmill.pipeline.store.storage import Store, digest, json_bytes, open_checked
 from gristmill.stages.stage import Global
 
 LEDGER = "journal/indexes.json"  # folders of saved rows, as seen from the run's folder
@@ -41,7 +40,7 @@ COPIED_AT_ONCE = 8 << 20
 def write_index(store: Store, index: SavedIndex) -> None:
     """Write what a saved index holds; it counts once this is there."""
     data = plain(index)
-    store.write_json("index.json", {**data, "checksum": digest(data)})
+    store.write_if_other("index.json", json_bytes({**data, "checksum": digest(data)}))
 
 
 def read_index(store: Store) -> SavedIndex | None:
@@ -66,27 +65,19 @@ def index_if_intact(store: Store) -> SavedIndex | None:
 
 
 def save_rows(
-    store: Store, target: Store, rows: StoredRows, made: tuple[str, JSONObject, str, int], journal: Journal
+    store: Store, target: Store, rows: StoredRows, facts: JSONObject, run: EarlierRun, journal: Journal
 ) -> None:
     """Copy the files of some rows into a folder for later runs; those that are there already stay, and those of an
-    index that is replaced go when the new one counts. `made`: by whom, its facts, the stage's fingerprint, documents.
-    """
+    index that is replaced go when the new one counts."""
     target.make_root()
     files: list[FileRef] = []
     for file in rows.files:
-        name = f"{file.checksum}.arrow"
+        name = f"{file.checksum[:16]}.arrow"
         if not journal.holds(target, name, file.checksum):
             with open_checked(store, file) as rows_of_file, target.commit(name) as copy:
-                while piece := rows_of_file.read(COPIED_AT_ONCE):
-                    copy.write(piece)
+                shutil.copyfileobj(rows_of_file, copy, COPIED_AT_ONCE)
         files.append(replace(file, path=name))
-    owner, facts, stage_fingerprint, documents = made
-    recipe, _, stage = owner.partition("/")
-    run = EarlierRun(recipe, stage, stage_fingerprint, documents, rows.count)
-    index = SavedIndex(owner, facts, rows.by, rows.buckets, tuple(files), run)
-    before = index_if_intact(target)
-    if before is None or plain(before) != plain(index):
-        write_index(target, index)
+    write_index(target, SavedIndex(facts, rows.by, rows.buckets, tuple(files), run))
     remove_unnamed(target, files)
 
 
@@ -122,7 +113,7 @@ class NamedIndex:
 def load_all(address: str, step: Step, named: bool) -> tuple[StoredRows, JSONObject, list[JSONObject]]:
     """The rows of all indexes at an address, the facts that they share, and which runs they are of. `named`: rows with
     a column for the run's name."""
-    rows, facts, earlier = StoredRows((), 1, None), None, []
+    rows, facts, earlier = StoredRows(), None, []
     for index in indexes_at(address, step):
         saved = read_index(index.store)
         if saved is None:
@@ -150,23 +141,17 @@ def saved_at(address: str, step: Step) -> Store:
 
 
 def indexes_at(address: str, step: Step) -> list[NamedIndex]:
-    """The indexes that an address stands for: itself, or those below the folder it names, in order of their names."""
+    """The indexes that an address stands for: itself, or those below the folder it names, in order of their names. A
+    folder into which the stage saves stands for those before its own, and there may be none yet."""
     store, path = saved_at(address, step), PurePosixPath(address)
-    if store.exists("index.json") or not is_library(store, address, step):
-        return [NamedIndex(path.parent.name, store)]
+    itself = NamedIndex(path.parent.name, store)
+    if store.exists("index.json"):
+        return [itself]
     own = own_name(store, address, step)
     names = sorted((name for name in names_below(store) if own is None or in_order(name) < in_order(own)), key=in_order)
     below = [NamedIndex(name, Store(f"{library_of(store)}/{name}/{path.name}")) for name in names]
-    return [index for index in below if index.store.exists("index.json")]
-
-
-def is_library(store: Store, address: str, step: Step) -> bool:
-    """Does an address that is no index stand for indexes below it? One into which the stage saves does so before there
-    is any."""
-    if own_name(store, address, step) is not None:
-        return True
-    part = PurePosixPath(address).name
-    return any(Store(f"{library_of(store)}/{name}/{part}").exists("index.json") for name in names_below(store))
+    there = [index for index in below if index.store.exists("index.json")]
+    return there if there or own is not None else [itself]
 
 
 def library_of(store: Store) -> str:
@@ -199,11 +184,6 @@ def in_order(name: str) -> list[tuple[int, str]]:
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"([0-9]+)", name)]
 
 
-def owner_of(recipe: Recipe, step: Step) -> str:
-    """What saved rows say that they are of: rows of another recipe's stage are never replaced."""
-    return f"{recipe.name}/{step.called}"
-
-
 def check_saved(recipe: Recipe, whole: bool) -> None:
     """RecipeError, before any work, where an index that a global stage reads is missing, or one that it saves would
     replace another's."""
@@ -224,8 +204,9 @@ def check_saved(recipe: Recipe, whole: bool) -> None:
                     "save into another folder, and name both in the next run"
                 )
             there = index_if_intact(Store(address))
-            if there is not None and there.of != owner_of(recipe, step):
-                raise RecipeError(f"{where}: {address} is of {there.of}; save into another folder, or remove it")
+            if there is not None and (there.run.name, there.run.stage) != (recipe.name, step.called):
+                owner = f"{there.run.name}/{there.run.stage}"
+                raise RecipeError(f"{where}: {address} is of {owner}; save into another folder, or remove it")
         leaves |= saves
 
 
@@ -249,10 +230,7 @@ def forget_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:
     index = read_index(saved)
     if index is None:
         return 0
-    files: list[FileRef] = []
-    for facts in index.files:
-        holds_uids = "uid" in rows_schema(saved, facts.path).names
-        files.append((write_without(saved, facts, uids) if holds_uids else None) or facts)
+    files = [without(saved, facts, uids) for facts in index.files]
     went = sum(facts.rows for facts in index.files) - sum(facts.rows for facts in files)
     if went:
         run = replace(index.run, rows=sum(facts.rows for facts in files))
@@ -261,36 +239,23 @@ def forget_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:
     return went
 
 
+def without(saved: Store, facts: FileRef, uids: NDArray[np.uint64]) -> FileRef:
+    """A file of rows without those of some documents: another beside it, or itself if none of its rows is of one."""
+    batches = batches_of(saved, facts)
+    rows_of_uids = [are_of(batch, uids) for batch in batches]
+    if not any(rows.any() for rows in rows_of_uids):
+        return facts
+    kept = [batch.filter(pa.array(~rows)) for batch, rows in zip(batches, rows_of_uids, strict=True)]
+    return replace(keep_batches(saved, "", kept), cells=facts.cells)
+
+
 def rows_in_index(saved: Store, uids: NDArray[np.uint64]) -> int:
     """How many rows of a saved index are of these documents."""
-    index, count = read_index(saved), 0
-    for facts in index.files if index else ():
-        if "uid" in rows_schema(saved, facts.path).names:
-            with saved.open(facts.path) as file:
-                column = pa.ipc.open_file(file).read_all().column("uid")
-            count += int(np.isin(column.to_numpy(), uids).sum())
-    return count
+    index = read_index(saved)
+    files = index.files if index else ()
+    return sum(int(are_of(batch, uids).sum()) for facts in files for batch in batches_of(saved, facts))
 
 
-def rows_schema(store: Store, path: str) -> pa.Schema:
-    with store.open(path) as file:
-        return pa.ipc.open_file(file).schema
-
-
-def write_without(store: Store, facts: FileRef, uids: NDArray[np.uint64]) -> FileRef | None:
-    """Rows that were saved for later runs, without those of some documents, in a file beside; None where none of them
-    is of one."""
-    with store.open(facts.path) as file:
-        reader = pa.ipc.open_file(file)
-        schema, count = reader.schema.serialize(), reader.num_record_batches
-        batches = [checked_batch(reader, schema, place, facts.path) for place in range(count)]
-        kept = [batch.filter(pa.array(~np.isin(batch.column("uid").to_numpy(), uids))) for batch in batches]
-        rows = sum(map(len, kept))
-        if rows == sum(map(len, batches)):
-            return None
-        content = io.BytesIO()
-        hashing = HashingFile(content)
-        write_batches(hashing, reader.schema, kept)
-    path = f"{hashing.checksum}.arrow"
-    store.write(path, content.getvalue())
-    return replace(facts, path=path, bytes=hashing.length, checksum=hashing.checksum, rows=rows)
+def are_of(rows: pa.RecordBatch, uids: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which rows are of some documents; none of rows without uids."""
+    return np.isin(rows["uid"].to_numpy(), uids) if "uid" in rows.schema.names else np.zeros(len(rows), np.bool_)

@@ -26,7 +26,6 @@ from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from gristmill.kernels.base.columns import widened
 from gristmill.pipeline.errors import RunFailed
@@ -36,9 +35,9 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Step
 from gristmill.pipeline.shuffle.saved_index import load_all, remember, save_rows, saved_at
 from gristmill.pipeline.shuffle.spill import (
-    StoredRows,
     files_of_rows,
-    handle_of,
+    for_tasks,
+    identity_of_rows,
     keep_table,
     read_rows,
     rows_of_part,
@@ -48,8 +47,9 @@ from gristmill.pipeline.shuffle.verdicts import PartVerdicts, bound_method
 from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import store_of
-from gristmill.pipeline.store.partitions import StoredDocuments, bucket_of, buckets_for, identity, read_part
+from gristmill.pipeline.store.partitions import StoredDocuments, bucket_of, buckets_for, identity, is_among, read_part
 from gristmill.pipeline.store.records import (
+    EarlierRun,
     FileRef,
     Files,
     Partition,
@@ -58,9 +58,8 @@ from gristmill.pipeline.store.records import (
     Result,
     RoundKind,
     RoundTask,
-    RowsHandle,
-    RowsResult,
     StageMetrics,
+    StoredRows,
     Task,
     VerdictsResult,
 )
@@ -116,7 +115,7 @@ class Shuffle:
         account: RunAccount,
         before: StageMetrics,
         partial: bool,
-        owner: str,
+        recipe: str,
         keeps_maps: bool,
     ) -> None:
         self.executor = executor
@@ -127,7 +126,7 @@ class Shuffle:
         self.rejects = rejects
         self.account = account
         self.keeps_maps = keeps_maps
-        self.run = StageRun(self, before, partial, owner)
+        self.run = StageRun(self, before, partial, recipe)
         self.round = 0
         self.seconds = 0.0  # of all rounds
         self.peak_memory = 0
@@ -169,7 +168,7 @@ class Shuffle:
         buckets = self.buckets_for(max(each.count for each in kinds) * fan, by)
         task = replace(
             self.template("reduce", function),
-            rows=tuple(self.handle_of(each) for each in kinds),
+            rows=tuple(self.for_tasks(each) for each in kinds),
             by=by,
             cut=first_cut(kinds[0].buckets, buckets),
         )
@@ -202,7 +201,7 @@ class Shuffle:
             task = replace(self.template("combine", function), by=cut_by, cut=cut)
             tasks = [
                 self.named(
-                    replace(task, key=f"{number} of {len(groups)}", rows=(RowsHandle(tuple(group)),)),
+                    replace(task, key=f"{number} of {len(groups)}", rows=(StoredRows(tuple(group)),)),
                     [file.checksum for file in group],
                 )
                 for number, group in enumerate(groups)
@@ -220,26 +219,26 @@ class Shuffle:
             self.template("scan", function),
             key="all",
             cost=stored.bytes,
-            rows=(self.handle_of(stored),),
+            rows=(self.for_tasks(stored),),
             by=by,
             buckets=stored.buckets,
             cut=buckets,
             order=stored.by,
         )
-        return self.rows_of([self.named(task, [stored.identity])], buckets, by)
+        return self.rows_of([self.named(task, [identity_of_rows(stored)])], buckets, by)
 
     def publish(self, function: PublishFunction, rows: Rows, *, broadcast: Broadcast = None) -> list[dict[str, Any]]:
         stored = cast(StoredRows, rows)
-        task = replace(self.template("publish", function), rows=(self.handle_of(stored),))
+        task = replace(self.template("publish", function), rows=(self.for_tasks(stored),))
         tasks = self.task_a_bucket(task, [stored], broadcast)
         self.round += 1
         results = cast(list[PublishResult], self.results(tasks))
         return [dict(facts) for result in results for facts in result.published]
 
     def gather(self, rows: Rows) -> pa.Table:
-        files = cast(StoredRows, rows).files
-        self.gathered |= {facts.path for facts in files}
-        table = read_rows(self.store, RowsHandle(files), None, 1)
+        stored = cast(StoredRows, rows)
+        self.gathered |= {facts.path for facts in stored.files}
+        table = read_rows(self.store, stored)
         return pa.table({}) if table is None else table
 
     def release(self, rows: Rows) -> None:
@@ -324,7 +323,7 @@ class Shuffle:
     ) -> list[RoundTask]:
         """A task for each bucket of the first rows."""
         task, inputs = self.with_broadcast(task, broadcast)
-        inputs = [*(each.identity for each in rows), *inputs]
+        inputs = [*map(identity_of_rows, rows), *inputs]
         buckets = rows[0].buckets if rows[0].files else 0
         return [
             self.named(
@@ -347,11 +346,11 @@ class Shuffle:
             raise ValueError(f"{self.node}: these rows are cut by {stored.by}; give `by='home'` in the round before")
         if task.kind == "join" and not stored.files:  # the last round counts the documents of all partitions
             return []
-        task = replace(task, rows=(self.handle_of(stored),), buckets=stored.buckets)
+        task = replace(task, rows=(self.for_tasks(stored),), buckets=stored.buckets)
         return [
             self.named(
                 replace(task, key=f"bucket {bucket}", parts=tuple(parts), bucket=bucket, cost=text_bytes_of(parts)),
-                [stored.identity, *map(identity, parts)],
+                [identity_of_rows(stored), *map(identity, parts)],
             )
             for bucket, parts in parts_by_bucket(cast(StoredDocuments, docs), stored.buckets)
         ]
@@ -363,20 +362,20 @@ class Shuffle:
         if isinstance(rows, pa.Table):
             rows = self.stored(rows)
         stored = cast(StoredRows, rows)
-        return replace(task, broadcast=self.handle_of(stored)), ["broadcast", stored.identity]
+        return replace(task, broadcast=self.for_tasks(stored)), ["broadcast", identity_of_rows(stored)]
 
     def stored(self, table: pa.Table) -> StoredRows:
         """A table of the driver's, as rows that tasks can read."""
-        facts = keep_table(self.store, f"shuffle/{self.node}/{self.round:02d}-table", table)
+        facts = keep_table(self.store, f"shuffle/{self.node}/{self.round:02d}-table-", table)
         self.files.append({"table": facts})
         self.gathered.add(facts.path)
         return StoredRows((facts,) if len(table) else (), 1, None)
 
-    def handle_of(self, rows: StoredRows) -> RowsHandle:
-        handle = handle_of(self.store, f"shuffle/{self.node}", rows)
-        if handle.list:
-            self.other_paths.add(handle.list)
-        return handle
+    def for_tasks(self, rows: StoredRows) -> StoredRows:
+        told = for_tasks(self.store, f"shuffle/{self.node}", rows)
+        if told.listed is not None:
+            self.other_paths.add(told.listed.path)
+        return told
 
     def buckets_for(self, rows: float, by: str) -> int:
         return buckets_of_rows(rows, by, self.parts, self.text_bytes)
@@ -421,7 +420,7 @@ class Shuffle:
         return self.rows_of(self.regroup_tasks(wide, rows.buckets), rows.buckets, rows.by)
 
     def regroup_tasks(self, rows: StoredRows, cut: int, suffix: str = "") -> list[RoundTask]:
-        task = replace(self.template("regroup", None), rows=(self.handle_of(rows),), by=rows.by, cut=cut)
+        task = replace(self.template("regroup", None), rows=(self.for_tasks(rows),), by=rows.by, cut=cut)
         return self.task_a_bucket(task, [rows], suffix=suffix)
 
     def results(self, tasks: list[RoundTask]) -> list[Result]:
@@ -432,26 +431,27 @@ class Shuffle:
         self.files += [result.files for result in results]
         return results
 
-    @property
-    def between_rounds(self) -> Files:
-        """Files of rows that one round left for another. Without them the rounds have to be done again, even if nothing
-        has changed."""
+    def files_left(self, after: StoredDocuments) -> Files:
+        """Files without which the stage has work to do: those that it added to the parts, and rows that one round left
+        for another."""
+        added = {facts.path for part in after.parts for facts in (*part.verdicts, *part.signals)}
+        removed = self.gone | self.executor.journal.retired
+        written = {facts.path: facts for files in self.files for facts in files.values()}
         return {
-            facts.path: facts
-            for files in self.files
-            for facts in files.values()
-            if facts.path.startswith("shuffle/") and facts.path not in self.gone
+            path: facts
+            for path, facts in written.items()
+            if (path in added or path.startswith("shuffle/")) and path not in removed
         }
 
 
 class StageRun:
     """The `RunContext` of one global stage: values for later stages, small files, and rows for later runs."""
 
-    def __init__(self, shuffle: Shuffle, before: StageMetrics, partial: bool, owner: str) -> None:
+    def __init__(self, shuffle: Shuffle, before: StageMetrics, partial: bool, recipe: str) -> None:
         self.shuffle = shuffle
         self.before = before  # by name, what global stages before this one reported or shared
         self.partial = partial
-        self.owner = owner  # of the rows that it saves
+        self.recipe = recipe  # by name
         self.values: StageMetrics = {}  # for later stages
 
     def share(self, name: str, value: JSON) -> None:
@@ -467,9 +467,9 @@ class StageRun:
             folder = shuffle.store.address.rstrip("/")
             saved = Store(f"{folder}/index/{shuffle.node}/{PurePosixPath(address).name}")
         saved.lease = shuffle.store.lease  # a run that lost its folder to another leaves the index to that one too
-        made = (self.owner, facts, shuffle.fingerprint, docs.rows)
         stored = shuffle.in_few_files(cast(StoredRows, rows))
-        save_rows(shuffle.store, saved, stored, made, shuffle.executor.journal)
+        run = EarlierRun(self.recipe, shuffle.step.called, shuffle.fingerprint, docs.rows, stored.count)
+        save_rows(shuffle.store, saved, stored, facts, run, shuffle.executor.journal)
         remember(shuffle.store, saved)
 
     def load(self, address: str, *, named: bool = False) -> tuple[Rows, JSONObject]:
@@ -587,7 +587,7 @@ def join_documents(store: Store, task: RoundTask, function: Callable[..., Any]) 
 
 def combine_files(store: Store, task: RoundTask, function: Callable[..., Any]) -> Iterator[pa.Table]:
     files = files_of_rows(store, task.rows[0])
-    tables = [read_rows(store, RowsHandle((facts,)), None, 1) for facts in files]
+    tables = [read_rows(store, StoredRows((facts,))) for facts in files]
     if there := [table for table in tables if table is not None]:
         yield function(there)
 
@@ -615,7 +615,7 @@ def rows_to_disk(store: Store, task: RoundTask, tables: Iterable[pa.Table]) -> R
     """Write the rows of a round; no rows, no file, and of many several files."""
     files: Files = {}
     held: list[pa.Table] = []
-    size = count = 0
+    size = 0
     schema: pa.Schema | None = None
 
     def flush() -> None:
@@ -634,10 +634,9 @@ def rows_to_disk(store: Store, task: RoundTask, tables: Iterable[pa.Table]) -> R
             held, size = [], 0
         held.append(rows)
         size += rows.nbytes
-        count += len(rows)
     if held:
         flush()
-    return RowsResult(rows=count, files=files, peak_memory=peak_memory())
+    return Result(files=files, peak_memory=peak_memory())
 
 
 def regroup(store: Store, task: RoundTask) -> Result:
@@ -647,7 +646,7 @@ def regroup(store: Store, task: RoundTask) -> Result:
     if rows is not None:
         wide = (task.bucket, task.buckets)
         files["rows"] = write_rows(store, path_of_rows(task), rows, task.by, task.cut, wide)
-    return RowsResult(rows=0 if rows is None else len(rows), files=files, peak_memory=peak_memory())
+    return Result(files=files, peak_memory=peak_memory())
 
 
 def path_of_rows(task: RoundTask, number: str = "") -> str:
@@ -687,16 +686,15 @@ def with_their_rows(
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """The documents of a part and the rows that go with them: all at once, or with `uids` those that this column names,
     some at a time. None of a part without documents."""
-    batches = read_part(store, part, columns)
     if uids is None:
-        if tables := list(batches):
+        if tables := list(read_part(store, part, columns)):
             yield rows, widened(pa.Table.from_batches(tables))
         return
     column = rows.column(uids)
     named = np.unique((pc.list_flatten(column) if pa.types.is_nested(column.type) else column).to_numpy())
     held: list[pa.RecordBatch] = []
     size = found = 0
-    for batch in batches:
+    for batch in read_part(store, part, columns, uids=named if len(named) else None):
         if size >= MOST_HELD:
             yield with_documents(rows, uids, held)
             held, size = [], 0
@@ -726,11 +724,3 @@ def with_documents(rows: pa.Table, uids: str, batches: list[pa.RecordBatch]) -> 
     lists = pa.LargeListArray.from_arrays(pa.array(offsets), values.filter(pa.array(here)))
     some = rows.take(pa.array(chosen))
     return some.set_column(rows.schema.get_field_index(uids), uids, lists.cast(column.type)), documents
-
-
-def is_among(uids: NDArray[np.uint64], named: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Which uids are in a sorted list."""
-    if not len(named):
-        return np.zeros(len(uids), dtype=bool)
-    present: NDArray[np.bool_] = named[np.minimum(np.searchsorted(named, uids), len(named) - 1)] == uids
-    return present

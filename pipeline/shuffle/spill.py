@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -20,54 +19,31 @@ import xxhash
 
 from gristmill.kernels.base.columns import widened
 from gristmill.pipeline.errors import DamagedFile, RunFailed
-from gristmill.pipeline.store.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch
 from gristmill.pipeline.store.partitions import bucket_of
-from gristmill.pipeline.store.records import FileRef, Partition, RowsHandle
+from gristmill.pipeline.store.records import FileRef, Partition, StoredRows
 from gristmill.pipeline.store.serialize import dumps, read_as
 from gristmill.pipeline.store.storage import HashingFile, Store, digest, is_whole
 
+CHECKSUM = b"checksum"  # of a record batch, in its metadata
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
 
 
-@dataclass(frozen=True)
-class StoredRows:
-    """Rows on disk, cut into buckets; the files of one round or of several."""
-
-    files: tuple[FileRef, ...]
-    buckets: int
-    by: str | None
-
-    def __add__(self, more: StoredRows) -> StoredRows:
-        if not self.files and self.by is None:  # of an index that holds nothing yet
-            return more
-        if more.files and self.by != more.by:
-            raise ValueError(f"rows cut by {self.by} and by {more.by} do not meet")
-        return StoredRows(self.files + more.files, self.buckets, self.by)
-
-    @property
-    def count(self) -> int:
-        return sum(f.rows for f in self.files)
-
-    @property
-    def bytes(self) -> int:
-        return sum(f.bytes for f in self.files)
-
-    @property
-    def identity(self) -> str:
-        """Of the contents, whatever the files are called."""
-        return digest([self.by, sorted(f.checksum + f.run for f in self.files)])
+def identity_of_rows(rows: StoredRows) -> str:
+    """Of the contents, whatever the files are called."""
+    return digest([rows.by, sorted(f.checksum + f.run for f in rows.files)])
 
 
-def handle_of(store: Store, folder: str, rows: StoredRows) -> RowsHandle:
-    """How a task is told which files to read: by name, or, of many, by the name of a list."""
+def for_tasks(store: Store, folder: str, rows: StoredRows) -> StoredRows:
+    """Rows as a task is told of them: of many files, by the name of a list."""
     if len(rows.files) <= FILES_IN_A_TASK:
-        return RowsHandle(rows.files, rows.by)
-    path, content = f"{folder}/{rows.identity[:16]}.files.json", dumps(rows.files)
-    return RowsHandle(by=rows.by, list=path, checksum=store.write_if_other(path, content))
+        return rows
+    path, content = f"{folder}/{identity_of_rows(rows)[:16]}.files.json", dumps(rows.files)
+    listed = FileRef(path, len(content), store.write_if_other(path, content))
+    return StoredRows(buckets=rows.buckets, by=rows.by, listed=listed)
 
 
-def files_of_rows(store: Store, rows: RowsHandle) -> Sequence[FileRef]:
-    return _listed(store.address, rows.list, rows.checksum) if rows.list else rows.files
+def files_of_rows(store: Store, rows: StoredRows) -> Sequence[FileRef]:
+    return rows.files if rows.listed is None else _listed(store.address, rows.listed.path, rows.listed.checksum)
 
 
 @lru_cache(8)
@@ -78,7 +54,7 @@ def _listed(address: str, path: str, checksum: str) -> tuple[FileRef, ...]:
     return tuple(read_as(FileRef, file) for file in json.loads(content))
 
 
-def read_rows(store: Store, rows: RowsHandle, bucket: int | None, buckets: int) -> pa.Table | None:
+def read_rows(store: Store, rows: StoredRows, bucket: int | None = None, buckets: int = 1) -> pa.Table | None:
     """One bucket's slice of every file (all of it for None); None where there is no row. The order of rows is that of
     files and no promise."""
     tables = []
@@ -120,36 +96,41 @@ def reaches(facts: FileRef, bucket: int, buckets: int) -> bool:
 
 def _alike(tables: list[pa.Table]) -> list[pa.Table]:
     """Tables of one schema: where the rows of a file were so many that a column has wide offsets, that column of all
-    has."""
+    has. Other columns are an error, which `concat_tables` would fill with nulls."""
     if len({table.schema for table in tables}) == 1:
         return tables
-    return [
-        table.cast(pa.unify_schemas([table.schema, *(other.schema for other in tables)], promote_options="permissive"))
-        for table in tables
-    ]
+    schema = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
+    return [table.cast(schema) for table in tables]
 
 
-def _slice(store: Store, facts: FileRef, rows: RowsHandle, bucket: int | None, buckets: int) -> pa.Table | None:
+def _slice(store: Store, facts: FileRef, rows: StoredRows, bucket: int | None, buckets: int) -> pa.Table | None:
     """The rows of a bucket that a file holds, each batch held against its checksum."""
-    path = facts.path
-    with store.open(path) as file:
+    with store.open(facts.path) as file:
         reader = pa.ipc.open_file(file)
-        schema, count = reader.schema.serialize(), reader.num_record_batches
-        first, _, cells = facts.cells or (0, count, count)
-        if bucket is None:
-            batches = [checked_batch(reader, schema, i, path) for i in range(count)]
-        elif cells >= buckets:
-            share = cells // buckets
-            begins, ends = bucket * share - first, (bucket + 1) * share - first
-            batches = [checked_batch(reader, schema, i, path) for i in range(max(0, begins), min(count, ends))]
-        else:
-            wide = checked_batch(reader, schema, bucket * cells // buckets - first, path)
-            buckets_of_rows = bucket_of(wide.column(rows.by).to_numpy(), buckets)
-            batches = [wide.filter(pa.array(buckets_of_rows == bucket))]
-        if count == 0 or (bucket is None and sum(map(len, batches)) != facts.rows):
-            raise DamagedFile(path)
+        first, _, cells = facts.cells or (0, 0, reader.num_record_batches)
+        places = range(reader.num_record_batches)
+        if not places:
+            raise DamagedFile(facts.path)
+        if bucket is not None:  # several of the file's buckets, or one that holds ours
+            begin = bucket * cells // buckets - first
+            end = max(begin + 1, (bucket + 1) * cells // buckets - first)
+            places = range(max(0, begin), min(len(places), end))
+        batches = [checked_batch(reader, place, facts.path) for place in places]
+        if bucket is None and sum(map(len, batches)) != facts.rows:
+            raise DamagedFile(facts.path)
+        if bucket is not None and cells < buckets:
+            batches = [
+                batch.filter(pa.array(bucket_of(batch[rows.by].to_numpy(), buckets) == bucket)) for batch in batches
+            ]
         batches = [batch for batch in batches if len(batch)]
         return pa.Table.from_batches(batches, reader.schema) if batches else None
+
+
+def batches_of(store: Store, facts: FileRef) -> list[pa.RecordBatch]:
+    """All of a file of rows, a batch a bucket."""
+    with store.open(facts.path) as file:
+        reader = pa.ipc.open_file(file)
+        return [checked_batch(reader, place, facts.path) for place in range(reader.num_record_batches)]
 
 
 def damaged_rows(store: Store, facts: FileRef) -> RunFailed:
@@ -172,33 +153,50 @@ def write_rows(
     each = buckets // wide_buckets
     first = number * each
     with store.commit(path) as file:
-        _write(file, table, by, range(first, first + each), buckets)
+        write_batches(file, _cut(widened(table), by, range(first, first + each), buckets))
     cells = (first, each, buckets) if wide else None
     return FileRef(path, file.length, file.checksum, rows=len(table), cells=cells)
 
 
 def keep_table(store: Store, beginning: str, table: pa.Table) -> FileRef:
-    """A small table whole, in a file named by what is in it: one that is there already is not written again."""
+    """A small table whole."""
+    return keep_batches(store, beginning, [one_batch(widened(table))])
+
+
+def keep_batches(store: Store, beginning: str, batches: Sequence[pa.RecordBatch]) -> FileRef:
+    """Rows in a file named by what is in it: one that is there already is not written again."""
     content = io.BytesIO()
     file = HashingFile(content)
-    _write(file, table, None, range(1), 1)
-    path = f"{beginning}-{file.checksum[:16]}.arrow"
+    write_batches(file, batches)
+    path = f"{beginning}{file.checksum[:16]}.arrow"
     store.write_if_other(path, content.getvalue())
-    return FileRef(path, file.length, file.checksum, rows=len(table))
+    return FileRef(path, file.length, file.checksum, rows=sum(map(len, batches)))
 
 
-def _write(file: HashingFile, table: pa.Table, by: str | None, buckets: range, of: int) -> None:
-    table = widened(table)
-    write_batches(file, table.schema, _cut(table, by, buckets, of))
-
-
-def write_batches(file: HashingFile, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> None:
-    """Write record batches, each with its checksum."""
-    serialized = schema.serialize()
-    with pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+def write_batches(file: HashingFile, batches: Sequence[pa.RecordBatch]) -> None:
+    """Write record batches, each with its checksum: a reader takes some of them, and checks no more than those."""
+    with pa.ipc.new_file(file, batches[0].schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for place, batch in enumerate(batches):
-            checksum = batch_checksum(as_in_a_file(batch), serialized, place, len(batches))
-            writer.write_batch(batch, custom_metadata={IN_BATCH: checksum})
+            checksum = batch_checksum(batch, place, len(batches))
+            writer.write_batch(batch, custom_metadata={CHECKSUM: checksum})
+
+
+def checked_batch(reader: pa.ipc.RecordBatchFileReader, place: int, path: str) -> pa.RecordBatch:
+    """A record batch of a file of rows; DamagedFile if it is not what was written."""
+    read = reader.get_batch_with_custom_metadata(place)
+    written = (read.custom_metadata or {}).get(CHECKSUM)
+    if written != batch_checksum(read.batch, place, reader.num_record_batches).encode():
+        raise DamagedFile(path)
+    return read.batch
+
+
+def batch_checksum(batch: pa.RecordBatch, place: int, count: int) -> str:
+    """Of a record batch, its schema and dictionaries, and its place in a file: another one in its place is noticed."""
+    hashing = HashingFile()
+    hashing.write(f"{place}/{count}".encode())
+    with pa.ipc.new_stream(hashing, batch.schema) as stream:
+        stream.write_batch(batch)
+    return hashing.checksum
 
 
 def _cut(table: pa.Table, by: str | None, cells: range, buckets: int) -> list[pa.RecordBatch]:

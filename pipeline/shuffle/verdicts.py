@@ -51,7 +51,7 @@ def bound_method(store: Store, task: RoundTask, stage: Global) -> Callable[..., 
     function = stage.round_method(task.method)
     if task.broadcast is None:
         return function
-    table = read_rows(store, task.broadcast, None, 1)
+    table = read_rows(store, task.broadcast)
     return lambda *tables: function(*tables, table)
 
 
@@ -156,7 +156,7 @@ class PartVerdicts:
 
     def uids(self, documents: FileRef) -> NDArray[np.uint64]:
         with open_checked(self.store, documents) as file:
-            uid: NDArray[np.uint64] = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
+            uid: NDArray[np.uint64] = pq.ParquetFile(file).read(columns=["uid"]).column("uid").to_numpy()
         return uid
 
     def attach(self, part: Partition, rows: pa.Table, uid: NDArray[np.uint64], place: NDArray[np.int64]) -> Change:

@@ -68,7 +68,7 @@ class Faults:
     def of(self, path: str) -> FileFault:
         return self.by_file.setdefault(path, FileFault())
 
-    def add(self, other: Faults) -> None:
+    def update(self, other: Faults) -> None:
         for path, fault in other.by_file.items():
             self.of(path).add(fault)
 
@@ -163,37 +163,28 @@ class Counts:
     """One stage's account of one source."""
 
     docs_in: int = 0
-    made: int = 0  # documents that the stage made of others, beside them
     kept: int = 0
-    quarantined: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    quarantined: int = 0
     seconds: float = 0.0
     bytes_in: int = 0
     bytes_out: int = 0
     text_bytes: int = 0  # UTF-8 of the texts that stay; before extraction there are none
-    absent: Counter[str] = field(
-        default_factory=Counter
-    )  # by signal: documents without one, of stages that expect values
-    noted: Counter[str] = field(
-        default_factory=Counter
-    )  # by name: documents of which a reader or stage noted something (pipeline/run/alarms.py)
+    made: int = 0  # documents that the stage made of others, beside them
+    # By signal: documents without one, of stages that expect values.
+    absent: Counter[str] = field(default_factory=Counter)
+    # By name: documents of which a reader or stage noted something (pipeline/run/alarms.py).
+    noted: Counter[str] = field(default_factory=Counter)
     nuls: int = 0  # texts that a reader took NUL characters out of
     faults: Faults = field(default_factory=Faults)  # of a reader's files: for alarms, and no part of the record
 
     def add(self, other: Counts) -> None:
-        self.docs_in += other.docs_in
-        self.made += other.made
-        self.kept += other.kept
-        self.quarantined += other.quarantined
-        self.dropped.update(other.dropped)
-        self.seconds += other.seconds
-        self.bytes_in += other.bytes_in
-        self.bytes_out += other.bytes_out
-        self.text_bytes += other.text_bytes
-        self.absent.update(other.absent)
-        self.noted.update(other.noted)
-        self.nuls += other.nuls
-        self.faults.add(other.faults)
+        for name, more in vars(other).items():
+            held = getattr(self, name)
+            if isinstance(held, int | float):
+                setattr(self, name, held + more)
+            else:
+                held.update(more)
 
     def in_record(self) -> DocumentCounts:
         """What run.json says of it: without faults, which the alarms name."""

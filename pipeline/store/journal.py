@@ -1,5 +1,5 @@
-"""Journal of a run: finished tasks by fingerprint, global stages, and the content of files. Append-only, one JSON line
-an entry; each line begins with its own checksum, and a line that does not match it is damaged and holds nothing.
+"""Journal of a run: finished tasks and global stages by fingerprint, and the content of files. Append-only, one JSON
+line an entry; each line begins with its own checksum, and a line that does not match it is damaged and holds nothing.
 
 The journal also knows the content of files: a checksum for each, and the stamp that the file had with that content. A
 run compares the stamps of all its files; one whose stamp changed is hashed, and one whose content changed counts as
@@ -25,16 +25,22 @@ import xxhash
 
 from gristmill.pipeline.errors import DamagedFile, RecipeError, RunFailed
 from gristmill.pipeline.store.partitions import staged, waiting_for_names
-from gristmill.pipeline.store.records import FileRef, Files, Partition, Result, VerdictsResult
+from gristmill.pipeline.store.records import FileRef, Files, Result
 from gristmill.pipeline.store.serialize import dumps, read_as
 from gristmill.pipeline.store.storage import Stamp, Store, hash_of_content
 
 FOLDER = "journal"
 JOURNAL = f"{FOLDER}/tasks.jsonl"  # on local disks
-LAYOUT = 4  # of the folder of a run; another one is refused
+LAYOUT = 5  # of the folder of a run; another one is refused
 FLUSH_SECONDS, FLUSH_SECONDS_REMOTE = 1.0, 10.0
 MANY_SEGMENTS = 32
-BETWEEN = ("partitions/", "shuffle/", "stages/", "journal/", "logs/")  # what `clean` may take, and what is no result
+BETWEEN = (
+    "partitions/",
+    "shuffle/",
+    "stages/",
+    "journal/",
+    "logs/",
+)  # what `maintain clean` may take, and what is no result
 READERS = 16
 LINE_STARTS, LENGTH_OF_CHECKSUM = b'{"checksum":"', 16
 
@@ -53,7 +59,7 @@ class LayoutIs:
 
 @dataclass(frozen=True)
 class TaskDone:
-    """A task and its result, with the stamps of the files that it wrote."""
+    """A task, or a global stage as a whole, and its result, with the stamps of the files that it wrote."""
 
     kind: ClassVar[str] = "task"
     task: str
@@ -68,26 +74,6 @@ class DocumentsCounted:
     kind: ClassVar[str] = "documents"
     task: str
     documents: int
-
-
-@dataclass(frozen=True)
-class StageBegun:
-    """A global stage has begun on its documents; `task` is its fingerprint on them."""
-
-    kind: ClassVar[str] = "stage begun"
-    task: str
-
-
-@dataclass(frozen=True)
-class StageEnded:
-    """A global stage has ended: the parts that it left, the files that it added to them, and the rows that its rounds
-    left for one another, without which they run again."""
-
-    kind: ClassVar[str] = "stage ended"
-    task: str
-    parts: Sequence[Partition]
-    files: Files
-    between_rounds: Files
 
 
 @dataclass(frozen=True)
@@ -117,15 +103,13 @@ class FilesRetired:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """The results that a run left; none while a run is at work. `damaged`: lines of the journal, by then."""
+    """The results that a run left; none while a run is at work."""
 
     kind: ClassVar[str] = "ended"
     results: Sequence[str]
-    damaged: int
 
 
-Work: TypeAlias = TaskDone | DocumentsCounted | StageBegun | StageEnded
-Entry: TypeAlias = Work | LayoutIs | FileWritten | StampsSeen | FilesRetired | RunEnded
+Entry: TypeAlias = LayoutIs | TaskDone | DocumentsCounted | FileWritten | StampsSeen | FilesRetired | RunEnded
 KINDS: Mapping[str, type[Entry]] = {each.kind: each for each in get_args(Entry)}
 
 
@@ -187,15 +171,6 @@ class Packed(MutableMapping[str, Value]):
         return len(self._packed)
 
 
-@dataclass(frozen=True)
-class StageState:
-    """What is known of a global stage on its documents."""
-
-    parts: Sequence[Partition] | None  # that it left; None unless it has ended and its files are there
-    begun: bool  # and, if it has ended, the rows between its rounds are there
-    ended: bool
-
-
 class Journal:
     """Remembers the results of tasks whose files are really there."""
 
@@ -204,9 +179,6 @@ class Journal:
         self.looks_only = looks_only  # changes nothing in the run's folder
         self.done: Packed[Result] = Packed(Result)
         self._documents: dict[str, int] = {}  # by task, of parts whose files may be gone
-        self._begun: set[str] = set()  # global stages that have not ended
-        self._ended: Packed[VerdictsResult] = Packed(VerdictsResult)  # global stages: parts, and files that they added
-        self._rounds: Packed[Result] = Packed(Result)  # of these: files of rows between rounds
         # Tasks that were done and whose files went; is one still there, with another content?
         self.gone: dict[str, bool] = {}
         self.damaged: list[str] = []  # files that are gone or are not what was written
@@ -215,7 +187,7 @@ class Journal:
         self.retired: set[str] = set()  # files that the run removed itself
         self._of_the_run: dict[str, FileRef] = {}  # files that the run itself wrote: its record and reports
         self.results: list[str] = []  # of a run that came to its end
-        self.damaged_lines, self._known_damaged = 0, 0  # now, and when the run ended
+        self.damaged_lines = 0
         self._stamps: Packed[StampRecord] = Packed(StampRecord)  # by path
         self._waiting: list[bytes] = []
         self._flushed = time.monotonic()
@@ -256,10 +228,6 @@ class Journal:
                 self._stamps.update(entry.stamps)
             case DocumentsCounted(task, documents):
                 self._documents[task] = documents
-            case StageBegun(task):
-                self._begun.add(task)
-            case StageEnded():
-                self._take_ended(entry)
             case FileWritten(file):
                 self._of_the_run[file.path] = file
                 self._stamps.update(entry.stamps)
@@ -268,67 +236,48 @@ class Journal:
             case FilesRetired(paths):
                 self.retired |= set(paths)
             case RunEnded(results):
-                self.results, self._known_damaged = list(results), entry.damaged
-
-    def _take_ended(self, entry: StageEnded) -> None:
-        self._begun.discard(entry.task)
-        self._ended[entry.task] = left_by(entry)
-        self._rounds[entry.task] = Result(files=entry.between_rounds)
-        self.retired -= {facts.path for files in (entry.files, entry.between_rounds) for facts in files.values()}
-
-    def entries_of_work(self) -> Iterator[Work]:
-        """Entries of tasks and global stages, as far as their files are there."""
-        for task, result in self.done.items():
-            yield TaskDone(task, result)
-        for task, documents in self._documents.items():
-            yield DocumentsCounted(task, documents)
-        for task in sorted(self._begun):
-            yield StageBegun(task)
-        for task in dict.fromkeys([*self._ended, *self._rounds]):
-            if task in self._ended and task in self._rounds:
-                ended = self._ended[task]
-                yield StageEnded(task, ended.parts, ended.files, self._rounds[task].files)
+                self.results = list(results)
 
     def gather(self) -> None:
-        """Many objects into one, which is there before they go."""
-        if self.store.local or len(self._segments) <= MANY_SEGMENTS:
-            return
-        before, self._segments = self._segments, []
-        self._add_segment(self._whole(), after=before[-1])
-        self.store.remove(before)
+        """Make one file of many objects, and of a file with damaged lines one without."""
+        if self.damaged_lines or len(self._segments) > MANY_SEGMENTS:
+            self._rewrite()
 
-    def _whole(self) -> bytes:
-        """All that is known, as one file. Damaged lines are left behind."""
-        self.damaged_lines, self._known_damaged = 0, 0
-        entries: list[Entry] = [LayoutIs(LAYOUT), *self.entries_of_work()]
+    def _rewrite(self) -> None:
+        """Write all that is known as one file, which is there before others go. Damaged lines are left behind."""
+        self.damaged_lines = 0
+        entries: list[Entry] = [LayoutIs(LAYOUT)]
+        entries += [TaskDone(task, result) for task, result in self.done.items()]
+        entries += [DocumentsCounted(task, documents) for task, documents in self._documents.items()]
         entries += [FileWritten(facts) for facts in self._of_the_run.values()]
         entries += [StampsSeen(dict(self._stamps)), FilesRetired(sorted(self.retired))]
-        return b"".join(map(line_of, [*entries, RunEnded(self.results, 0)]))
+        data = b"".join(map(line_of, [*entries, RunEnded(self.results)]))
+        if self.store.local:
+            self.store.write(JOURNAL, data)
+            return
+        before, self._segments = self._segments, []
+        self._add_segment(data, after=before[-1])
+        self.store.remove(before)
 
     def drop(self, work: Container[str], changed: Mapping[str, FileRef | None]) -> None:
         """Take out tasks and global stages, which then have to be done again, and note the new facts of files that were
         `changed`; None for one that is gone. Their other files stay known until they are made again. The journal is
         written in one step: nothing of the entries stays on disk."""
-        for of in self._work():
-            for name in [name for name in of if name in work]:
-                self._of_the_run |= dict(files_of(of.pop(name)))
-        self._begun = {name for name in self._begun if name not in work}
-        self._documents = {name: count for name, count in self._documents.items() if name not in work}
+        for task in [task for task in self.done if task in work]:
+            self._of_the_run |= {file.path: file for file in self.done.pop(task).files.values()}
+        self._documents = {task: count for task, count in self._documents.items() if task not in work}
         for path in [path for path in self._stamps if path in changed]:
             del self._stamps[path]
         self._of_the_run = {path: facts for path, facts in self._of_the_run.items() if path not in changed}
         self._of_the_run |= {path: facts for path, facts in changed.items() if facts is not None}
         self.results = [path for path in self.results if path not in changed or changed[path] is not None]
-        self.store.write(JOURNAL, self._whole())
+        self._rewrite()
 
-    def work_with(self, paths: Container[str]) -> set[str]:
-        """Tasks and global stages that wrote one of some files."""
-        return {
-            name
-            for of in self._work()
-            for name, result in of.items()
-            if any(path in paths for path, _ in files_of(result))
-        }
+    def work_with(self, paths: Container[str]) -> dict[str, list[str]]:
+        """Tasks and global stages that wrote some of these files, and which."""
+        of_tasks = ((task, [file.path for file in result.files.values()]) for task, result in self.done.items())
+        written = {task: [path for path in of_task if path in paths] for task, of_task in of_tasks}
+        return {task: some for task, some in written.items() if some}
 
     def _write(self, entry: Entry) -> None:
         if self.looks_only:
@@ -347,10 +296,10 @@ class Journal:
         if self.store.local:
             path = Path(self.store.at(JOURNAL))
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab") as file:
-                if file.tell() and not _ends_line(path):
-                    file.write(b"\n")
-                file.write(data)
+            with path.open("a+b") as file:
+                file.seek(max(0, file.tell() - 1))
+                ends_line = file.read(1) in (b"", b"\n")  # not where a kill cut the last one off
+                file.write(data if ends_line else b"\n" + data)
                 file.flush()
                 os.fsync(file.fileno())
             self._segments = self._segments or [JOURNAL]
@@ -365,15 +314,14 @@ class Journal:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     def add(self, task: str, result: Result) -> None:
-        files = files_of(result)
         self._done(task, result)
-        self._write(TaskDone(task, result, self._stamps_of(files)))
+        self._write(TaskDone(task, result, self._stamps_of(result.files.values())))
 
     def _done(self, task: str, result: Result) -> None:
         self.done[task] = result
-        for path, _ in files_of(result):
-            self.retired.discard(path)
-            self._of_the_run.pop(path, None)  # of a file that `drop` noted: the task writes it now
+        for file in result.files.values():
+            self.retired.discard(file.path)
+            self._of_the_run.pop(file.path, None)  # of a file that `drop` noted: the task writes it now
 
     def documents_of(self, task: str) -> int | None:
         """How many documents the part of a task gave, if that was counted (`count_documents`)."""
@@ -385,41 +333,17 @@ class Journal:
             self._documents[task] = documents
             self._write(DocumentsCounted(task, documents))
 
-    def stage(self, task: str) -> StageState:
-        ended = task in self._rounds
-        parts = self._ended[task].parts if task in self._ended else None
-        return StageState(parts, begun=ended or task in self._begun, ended=ended)
-
-    def begin_stage(self, task: str) -> None:
-        """Note that a global stage begins, unless it is known."""
-        if task not in self._ended and not self.stage(task).begun:
-            self._begun.add(task)
-            self._write(StageBegun(task))
-
-    def end_stage(self, task: str, parts: Sequence[Partition], files: Files, between_rounds: Files) -> None:
-        """Note that a global stage has ended, for `plan`, which looks it up without going through its rounds."""
-        entry = StageEnded(task, tuple(parts), files, between_rounds)
-        if self._ended.get(task) == left_by(entry) and task in self._rounds:
-            return
-        retired = self.retired & files.keys()  # of parts that nobody needed again
-        self._take_ended(entry)
-        self._write(entry)
-        self.retire(retired)
-
     # --- files --------------------------------------------------------------------------------------------------------
 
     @property
     def made(self) -> Files:
         """Every file that tasks are known to have written, with its length and checksum."""
-        return {path: facts for of in self._work() for result in of.values() for path, facts in files_of(result)}
+        return {file.path: file for result in self.done.values() for file in result.files.values()}
 
     @property
     def files(self) -> Files:
         """The same, and files of the run itself."""
         return self.made | self._of_the_run
-
-    def _work(self) -> tuple[Packed[Any], ...]:
-        return self.done, self._ended, self._rounds
 
     def check(self, present: Mapping[str, Stamp]) -> int:
         """Forget results whose files are not there with the content that they were written with; returns how many."""
@@ -435,21 +359,12 @@ class Journal:
             path for path, facts in files.items() if path not in there or not self._is_known(path, present[path], facts)
         } - (self.retired - present.keys())
         self.damaged = sorted(lost & present.keys())
-        self.gone = {}
-        forgotten = 0
-        for of in self._work() if lost else ():
-            incomplete = {
-                task: paths
-                for task, result in of.items()
-                if (paths := [path for path, _ in files_of(result) if path in lost])
-            }
-            for task, paths in incomplete.items():
-                if of is not self._rounds:
-                    self.gone[task] = not present.keys().isdisjoint(paths)
-                del of[task]
-            forgotten += len(incomplete)
+        incomplete = self.work_with(lost) if lost else {}
+        self.gone = {task: not present.keys().isdisjoint(paths) for task, paths in incomplete.items()}
+        for task in incomplete:
+            del self.done[task]
         self._of_the_run = {path: facts for path, facts in self._of_the_run.items() if path not in lost}
-        return forgotten
+        return len(incomplete)
 
     def _is_known(self, path: str, stamp: Stamp, facts: FileRef) -> bool:
         """Is this the content that was written? Object stores, whose listings tell no more than lengths, keep checksums
@@ -513,9 +428,8 @@ class Journal:
     def bring_back(self, paths: Iterable[str]) -> None:
         """Retired files are needed: the work that wrote them is to be done again."""
         needed = self.retired & set(paths)
-        for of in self._work():
-            for task in [task for task, result in of.items() if any(path in needed for path, _ in files_of(result))]:
-                del of[task]
+        for task in self.work_with(needed):
+            del self.done[task]
         self.retired -= needed
 
     def keep(self, path: str, content: bytes) -> None:
@@ -525,20 +439,15 @@ class Journal:
         facts = FileRef(path, len(content), checksum)
         if self._of_the_run.get(path) != facts:
             self._of_the_run[path] = facts
-            self._write(FileWritten(facts, self._stamps_of([(path, facts)])))
+            self._write(FileWritten(facts, self._stamps_of([facts])))
 
     def settle(self, own_files: Iterable[str]) -> None:
         """Keep which of a run's own files are its results, for when it has ended: one that goes later is missed. A run
         that begins has none yet."""
         results = sorted(path for path in own_files if not path.startswith(BETWEEN))
-        if (results, self.damaged_lines) != (self.results, self._known_damaged):
-            self.results, self._known_damaged = results, self.damaged_lines
-            self._write(RunEnded(results, self.damaged_lines))
-
-    @property
-    def changed_lines(self) -> int:
-        """Lines that were damaged since the run came to its end."""
-        return max(0, self.damaged_lines - self._known_damaged) if self.results else 0
+        if results != self.results:
+            self.results = results
+            self._write(RunEnded(results))
 
     def is_as_written(self, path: str) -> bool:
         """Is a file of the run itself what was written, as far as anything is known of it?"""
@@ -559,10 +468,10 @@ class Journal:
             }
         )
 
-    def _stamps_of(self, files: Iterable[tuple[str, FileRef]]) -> dict[str, StampRecord]:
+    def _stamps_of(self, files: Iterable[FileRef]) -> dict[str, StampRecord]:
         """Stamps of files that have just been written, where the content is new. The first stamp of a content holds:
         a later change is looked into."""
-        new = {path: facts.checksum for path, facts in files if self._seen(path)[1] != facts.checksum}
+        new = {file.path: file.checksum for file in files if self._seen(file.path)[1] != file.checksum}
         stamps = {path: (stamp, checksum) for path, checksum in new.items() if (stamp := self._stamp(path)) is not None}
         self._stamps.update(stamps)
         return stamps
@@ -575,19 +484,3 @@ class Journal:
 def is_renamed(before: Stamp, now: Stamp) -> bool:
     """The same file of the same length and time of writing; a new name or link changes only the time of change."""
     return bool(before) and (before[0], before[1], before[3]) == (now[0], now[1], now[3])
-
-
-def _ends_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
-
-def files_of(result: Result) -> list[tuple[str, FileRef]]:
-    """Path and facts of every file that a task's result stands for."""
-    return [(file.path, file) for file in result.files.values()]
-
-
-def left_by(entry: StageEnded) -> VerdictsResult:
-    """What a global stage left, as a result."""
-    return VerdictsResult(parts=tuple(entry.parts), files=entry.files, counts={})

@@ -5,18 +5,18 @@ the object `.lock`, created only if there is none (If-None-Match) and replaced o
 of two runs one wins. Its holder renews it. A lease is over 60 s after its last renewal, by the store's own clock, and
 at once for a run on the holder's machine that sees the holder's process gone.
 
-A holder that cannot renew stops writing 10 s before that. Every write of the driver and of its workers checks
-`Store.lease` first, so a process that was suspended and wakes up late writes nothing, and no request is retried then.
-No two machines' clocks are compared: the driver counts from its request for the renewal, by a monotonic clock, and a
-worker reads the age of the lease from the store.
+Nothing is written 10 s before a lease ends. Driver and workers check `Store.lease` before every write, so a process
+that was suspended and wakes up late writes nothing, and no request is retried then. No two machines' clocks are
+compared: the driver counts from its request for the renewal, by a monotonic clock, and who does not know reads the age
+of the lease from the store.
 """
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import errno
 import json
+import math
 import os
 import threading
 import time
@@ -32,7 +32,7 @@ from urllib.parse import unquote, urlsplit
 from fsspec.asyn import sync
 
 from gristmill.pipeline.errors import RunFailed, code_of, of_storage
-from gristmill.pipeline.process_id import is_alive, this_process
+from gristmill.pipeline.processes import is_alive, this_process
 from gristmill.pipeline.store.records import Task
 from gristmill.pipeline.store.storage import Store, with_retries
 
@@ -56,17 +56,13 @@ def one_run_at_a_time(store: Store, note: Callable[[str], None] = lambda message
         note(f"{store.address}: nothing keeps a second run out of this folder; only local folders and s3:// have locks")
         yield
     else:
-        lease = Lease(store)
-        if not lease.take():
+        lease = HeldLease(store)
+        if lease.take():
+            with lease.kept():
+                yield
+        else:
             note(f"{store.address}: this store has no conditional writes, so nothing keeps a second run out")
             yield
-        else:
-            store.lease = lease
-            try:
-                with lease.kept():
-                    yield
-            finally:
-                store.lease = None
 
 
 @contextlib.contextmanager
@@ -97,21 +93,71 @@ def clock() -> float:
 
 
 class Lease:
-    """The right to write below a root of an S3 store, for as long as it is renewed."""
+    """The right of a run to write below a root of an S3 store, as its workers see it."""
+
+    ask_again = ASK_AGAIN
+
+    def __init__(self, store: Store, token: str) -> None:
+        self.store = store
+        self.token = token
+        self.lost = False  # to another run
+        self._asked, self._until = 0.0, -math.inf
+
+    def check(self) -> None:
+        """RunFailed unless the run may still write here. Its driver may be about to renew the lease, so wait a
+        little."""
+        begun = clock()
+        while not self.is_fresh() or clock() > self._asked + self.ask_again:
+            try:
+                state = f"was last renewed {self.refresh():.0f} s ago"
+            except Exception as error:
+                if not isinstance(error, OSError) and not of_storage(error):
+                    raise
+                raise self._late(f"cannot be renewed ({error})") from error
+            if self.is_fresh():
+                return
+            if clock() - begun > LEASE / 3:
+                raise self._late(state)
+            time.sleep(LEASE / 60)
+
+    def refresh(self) -> float:
+        """Learn how long the lease still holds; its age."""
+        return self._read()[1]
+
+    def is_fresh(self) -> bool:
+        return clock() < self._until
+
+    def _late(self, state: str) -> RunFailed:
+        return RunFailed(
+            f"{self.store.address}: its lock {state}; another run may take over, so nothing more is written. "
+            "Finished work is kept: run the same command again"
+        )
+
+    def _read(self) -> tuple[str, float]:
+        """The tag of the lease and its age. RunFailed if it is another run's."""
+        self._asked = clock()
+        holder, etag, age = read_lease(self.store)
+        if holder.get("token") != self.token:
+            self.lost, self._until = True, -math.inf
+            raise RunFailed(
+                f"{self.store.address}: another run has taken over here; nothing more is written, and what is finished "
+                "is kept"
+            )
+        self._until = self._asked - age + LEASE * (1 - MARGIN)
+        return etag, age
+
+
+class HeldLease(Lease):
+    """The same for the driver, which takes and renews it."""
+
+    ask_again = math.inf
 
     def __init__(self, store: Store) -> None:
-        self.store = store
-        self.token = uuid.uuid4().hex
-        self.facts: dict[str, Any] = {
-            **this_process(), "since": datetime.now(UTC).isoformat(timespec="seconds"),
-            "token": self.token, "seconds": LEASE, "renewed": 0,
-        }  # fmt: skip
+        super().__init__(store, uuid.uuid4().hex)
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        self.facts: dict[str, Any] = {**this_process(), "since": since, "token": self.token, "renewed": 0}
         self.etag = ""
-        self.lost = ""  # in words, once somebody else has it
-        self.renewed = clock()  # at the latest: when the last renewal was asked for
-        self._main_knows = False  # that it is lost
         self._stop = threading.Event()
-        self._renewing = threading.Lock()
 
     def take(self) -> bool:
         """False where the store ignores conditions; RunFailed where another run holds the lease."""
@@ -124,89 +170,47 @@ class Lease:
                 return False
             holder, etag, age = read_lease(self.store)
             if holder.get("token") == self.token:  # the answer to our first request was lost on its way
-                self.etag, self.renewed = etag, self.renewed - age
+                self.etag, _ = self._read()
                 return True
-            if etag and not _is_over(holder, age):
+            if etag and age <= LEASE and is_alive(holder) is not False:
                 raise RunFailed(self._in_words(holder, age))
             if etag and self._put(IfMatch=etag):
                 return True
         raise RunFailed(self._in_words(holder, 0.0))
 
-    def check(self) -> None:
-        """RunFailed unless this run still has the right to write. Late, that depends on whether a renewal succeeds."""
-        if not self.lost and self._is_fresh():
-            return
-        with self._renewing:
-            while not self.lost and not self._is_fresh():
-                try:
-                    self._renew_or_lose()
-                except Exception as error:
-                    if not isinstance(error, OSError) and not of_storage(error):
-                        raise
-                    raise RunFailed(
-                        f"{self.store.address}: its lock was last renewed {clock() - self.renewed:.0f} s ago and cannot "
-                        f"be now ({error}); another run may take over, so nothing more is written. Finished work is "
-                        "kept: run the same command again"
-                    ) from error
-        if self.lost:
-            if threading.current_thread() is threading.main_thread():
-                self._main_knows = True
-            raise RunFailed(self.lost)
-
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Renewed until the block ends, and then given back. Losing it interrupts the block."""
+        """Renewed until the block ends, and then given back."""
         renewing = threading.Thread(target=self._renew_until_stopped, name="lease", daemon=True)
         renewing.start()
-        refuse_late_requests(self.store, self.token, lambda: not self.lost and self._is_fresh())
+        self.store.lease = self
+        heed(self)
         try:
-            try:
-                yield
-            finally:
-                self._stop.set()
-                renewing.join()
-                self.store.fs.s3.meta.events.unregister("before-send.s3", unique_id=self.token)
-                if not self.lost:
-                    self._delete()
-        except KeyboardInterrupt:
-            if self.lost:
-                raise RunFailed(self.lost) from None
-            raise
+            yield
+        finally:
+            self._stop.set()
+            renewing.join()
+            self.store.lease = None
+            del _leases()[self.store.root]
+            self._until = -math.inf
+            if not self.lost:
+                self._delete()
 
-    def _is_fresh(self) -> bool:
-        return clock() < self.renewed + LEASE * (1 - MARGIN)
+    def refresh(self) -> float:
+        """Renew it."""
+        self.facts["renewed"] += 1  # other contents, so that the tag is another
+        if self._put(IfMatch=self.etag):
+            return 0.0
+        self.etag, age = self._read()  # the answer to the last renewal was lost on its way, or another run has it
+        return age
 
     def _renew_until_stopped(self) -> None:
-        while not self._stop.wait(RENEWAL):
+        while not self.lost and not self._stop.wait(RENEWAL):
             try:
-                with self._renewing:
-                    if not self.lost:
-                        self._renew_or_lose()
-            except Exception as error:  # the store cannot be reached: `check` forbids writing in time
-                if not isinstance(error, OSError) and not of_storage(error):
+                self.refresh()
+            except Exception as error:  # not reached, or lost: `check` forbids writing in time
+                if not isinstance(error, OSError | RunFailed) and not of_storage(error):
                     raise
-            if self.lost:
-                if not self._main_knows:
-                    _thread.interrupt_main()
-                return
-
-    def _renew_or_lose(self) -> None:
-        if not self._renew():
-            self.lost = (
-                f"{self.store.address}: another run has taken over here, as this one did not renew its "
-                f"lock for {LEASE:.0f} s; what is finished is kept"
-            )
-
-    def _renew(self) -> bool:
-        self.facts["renewed"] += 1  # other contents, so that the tag is another
-        asked = clock()
-        if self._put(IfMatch=self.etag):
-            return True
-        holder, etag, age = read_lease(self.store)
-        if holder.get("token") != self.token:
-            return False
-        self.etag, self.renewed = etag, asked - age  # the answer to the last renewal was lost on its way
-        return True
 
     def _put(self, **condition: str) -> bool:
         """Write the lease on a condition; does that hold?"""
@@ -217,12 +221,12 @@ class Lease:
             if code_of(error) in (*CONFLICT, *GONE):
                 return False
             raise
-        self.etag, self.renewed = answer["ETag"], asked
+        self.etag, self._until = answer["ETag"], asked + LEASE * (1 - MARGIN)
         return True
 
     def _in_words(self, holder: Mapping[str, Any], age: float) -> str:
         who = f"{holder.get('host', 'unknown host')}, process {holder.get('pid', 'unknown')}"
-        left = max(1, round(_seconds(holder) - age))
+        left = max(1, round(LEASE - age))
         return (
             f"{self.store.address}: another run is at work here ({who}, since {holder.get('since', 'unknown')}); wait "
             f"for it or stop it. If it was killed, this folder is free in {left} s"
@@ -236,79 +240,39 @@ class Lease:
                 raise
 
 
-class DriversLease:
-    """The lease of a task's driver, as a worker sees it."""
-
-    def __init__(self, store: Store, token: str) -> None:
-        self.store = store
-        self.token = token
-        self._asked = self._until = -1.0
-        refuse_late_requests(store, token, lambda: clock() < self._until)
-
-    def check(self) -> None:
-        """RunFailed unless the driver still has the right to write here. It may be about to renew, so wait a little."""
-        begun = now = clock()
-        while now >= min(self._asked + ASK_AGAIN, self._until):
-            holder, _, age = read_lease(self.store)
-            if holder.get("token") != self.token:
-                raise RunFailed(f"{self.store.address}: another run has taken over here; nothing more is written")
-            self._asked, self._until = now, now - age + _seconds(holder) * (1 - MARGIN)
-            if (now := clock()) < self._until:
-                return
-            if now - begun > _seconds(holder) / 3:
-                raise RunFailed(
-                    f"{self.store.address}: the driver last renewed its lock {age:.0f} s ago; another run may take "
-                    "over, so nothing more is written"
-                )
-            time.sleep(_seconds(holder) / 60)
-            now = clock()
-
-    def end(self) -> None:
-        """Forbid no requests any more: those of a later driver go to the same place."""
-        self.store.fs.s3.meta.events.unregister("before-send.s3", unique_id=self.token)
-
-
 def store_of(task: Task) -> Store:
     """The folder that a task writes into, for as long as its driver has the right to."""
     store = Store(task.out)
     if task.lease is not None:
-        store.lease = _drivers_lease(task.out, task.lease)
+        known = _leases().get(store.root)
+        if known is None or known.token != task.lease:
+            known = heed(Lease(Store(task.out), task.lease))
+        store.lease = known
     return store
 
 
-def _drivers_lease(address: str, token: str) -> DriversLease:
-    """The same for all tasks of a driver: the process asks the store once for many of them."""
-    known = _known_leases(address)
-    lease = known.get(token)
-    if lease is None:
-        for earlier in list(known):
-            known.pop(earlier).end()
-        lease = known[token] = DriversLease(Store(address), token)
-    return lease
-
-
 @cache
-def _known_leases(address: str) -> dict[str, DriversLease]:
-    """That of the last driver whose tasks this process had for a folder, by its token."""
+def _leases() -> dict[str, Lease]:
+    """By root, the lease that this process has to heed there: its own, or that of the last driver whose tasks it had.
+    All tasks of a driver share one, so the store is asked once for many of them."""
     return {}
 
 
-def refuse_late_requests(store: Store, token: str, is_fresh: Callable[[], bool]) -> None:
-    """Send no request that writes below a root once its lease is not fresh: botocore retries for half a minute. The
-    first check of a token stays, so tasks that the driver itself carries out go by the driver's own."""
-    with_bucket, in_bucket = (
-        f"/{store.root}/",
-        f"/{store.root.partition('/')[2]}/",
-    )  # which of them: as addresses are made
+def heed(lease: Lease) -> Lease:
+    """Send no request that writes below the root once the lease is not fresh: botocore retries for half a minute."""
+    _leases()[lease.store.root] = lease
+    lease.store.fs.s3.meta.events.register("before-send.s3", _refuse_late_writes, unique_id="gristmill-lease")
+    return lease
 
-    def refuse(request: Any, event_name: str, **_: Any) -> None:
-        path = unquote(urlsplit(request.url).path)
-        is_below = with_bucket in path or path.startswith(in_bucket)
-        writes = event_name.rpartition(".")[2] in WRITES and not path.endswith(f"/{NAME}")
-        if is_below and writes and not is_fresh():
-            raise RunFailed(f"{store.address}: its lock could not be renewed in time, so nothing more is written")
 
-    store.fs.s3.meta.events.register("before-send.s3", refuse, unique_id=token)
+def _refuse_late_writes(request: Any, event_name: str, **_: Any) -> None:
+    path = unquote(urlsplit(request.url).path)
+    if event_name.rpartition(".")[2] not in WRITES or path.endswith(f"/{NAME}"):
+        return
+    for root, lease in _leases().items():
+        in_bucket = f"/{root.partition('/')[2]}/"  # of addresses that have the bucket in their host
+        if (f"/{root}/" in path or path.startswith(in_bucket)) and not lease.is_fresh():
+            raise RunFailed(f"{lease.store.address}: its lock could not be renewed in time, so nothing more is written")
 
 
 def read_lease(store: Store) -> tuple[Mapping[str, Any], str, float]:
@@ -337,13 +301,3 @@ def read_lease(store: Store) -> tuple[Mapping[str, Any], str, float]:
 def _object(store: Store) -> dict[str, str]:
     bucket, key, _ = store.fs.split_path(store.at(NAME))
     return {"Bucket": bucket, "Key": key}
-
-
-def _is_over(holder: Mapping[str, Any], age: float) -> bool:
-    return age > _seconds(holder) or is_alive(holder) is False
-
-
-def _seconds(holder: Mapping[str, Any]) -> float:
-    """The duration that the holder of a lease gave it."""
-    seconds = holder.get("seconds")
-    return seconds if isinstance(seconds, float) else LEASE

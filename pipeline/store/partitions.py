@@ -2,13 +2,15 @@
 the rejects, one file for each stage and partition, so that "why did this page go?" always has an answer.
 
 Parquet is written with zstd, in row groups whose length depends on the rows alone, so that files are equal byte for
-byte.
+byte. Documents that go when the run ends may be stored without compression (`compresses` in run/map_tasks.py). What
+reads documents depends on the checksum that the file has without compression, so that nothing depends on how it is
+stored.
 
 Files of a sink appear together, once all are there, so that a reader of `write/*.parquet` never sees two versions of a
 part. Workers write into a hidden folder beside the sink's (`.write.new/`). When the last part is done, the parts that
 stay are linked into it and the two folders are exchanged in one step of the file system. Until then, and after a run
-that failed, the sink holds all files of the run before. Object stores have no such step: there the files of the run
-before go first, and then the new ones get their names.
+that failed, the sink holds all files of the run before. Where there is no such step, as on object stores, the files of
+the run before go first, and then the new ones get their names.
 """
 
 from __future__ import annotations
@@ -66,17 +68,13 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # file systems that cannot, such as some of clusters
 
 
-def home_of(key: str) -> int:
-    return xxhash.xxh3_64_intdigest(key.encode())
-
-
 def new_part(
     key: str, source: str, rows: int, text_bytes: int, documents: FileRef | None, origin: Sequence[InputSpan]
 ) -> Partition:
     return Partition(
         key=key,
         source=source,
-        home=home_of(key),
+        home=xxhash.xxh3_64_intdigest(key.encode()),
         rows=rows,
         kept=rows,
         text_bytes=text_bytes,
@@ -88,7 +86,7 @@ def new_part(
 def identity(part: Partition) -> str:
     """What a stage that reads the part depends on: contents, never where or when they were made."""
     sums = [
-        None if part.documents is None else part.documents.checksum,
+        None if part.documents is None else part.documents.content or part.documents.checksum,
         [verdicts.checksum for verdicts in part.verdicts],
         [signals.checksum for signals in part.signals],
     ]
@@ -105,33 +103,22 @@ def parts_of(task: Task) -> Sequence[Partition]:
 def resting_on(result: AnyResult, given: Sequence[Partition]) -> AnyResult:
     """The result of an earlier run on the files that the given parts of its task have now. Their contents are the same,
     but an earlier stage may have been done again since, and files are named by the task that wrote them."""
-    if not given or not isinstance(result, PhaseResult | VerdictsResult):
-        return result
     beneath = {part.key: part for part in given}
     own = {facts.path for facts in result.files.values()}
 
-    def rebased(files: Sequence[FileRef], under: Sequence[FileRef]) -> tuple[FileRef, ...]:
-        return tuple(file if file.path in own else under[i] for i, file in enumerate(files))
-
     def rebase(part: Partition) -> Partition:
-        under = beneath[part.key]
         if part.documents is None or part.documents.path in own:  # written anew, with nothing beneath
             return part
-        verdicts, signals = under.verdicts, under.signals
-        stays = part.verdicts[: len(verdicts)] == verdicts and part.signals[: len(signals)] == signals
-        if part.documents == under.documents and stays:
-            return part
-        return replace(
-            under,
-            verdicts=rebased(part.verdicts, verdicts),
-            signals=rebased(part.signals, signals),
-            kept=part.kept,
-            text_bytes=part.text_bytes,
-        )
+        under = beneath[part.key]
+        verdicts = under.verdicts + part.verdicts[len(under.verdicts) :]
+        signals = under.signals + part.signals[len(under.signals) :]
+        return replace(under, verdicts=verdicts, signals=signals, kept=part.kept, text_bytes=part.text_bytes)
 
-    if isinstance(result, PhaseResult):
+    if isinstance(result, PhaseResult) and given:
         return replace(result, part=rebase(result.part))
-    return replace(result, parts=tuple(rebase(part) for part in result.parts))
+    if isinstance(result, VerdictsResult):
+        return replace(result, parts=tuple(map(rebase, result.parts)))
+    return result
 
 
 @dataclass(frozen=True)
@@ -153,11 +140,15 @@ class StoredDocuments:
 
 
 def read_part(
-    store: Store, part: Partition, columns: Sequence[str] | None = None, numbered: bool = False
+    store: Store,
+    part: Partition,
+    columns: Sequence[str] | None = None,
+    numbered: bool = False,
+    uids: NDArray[np.uint64] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The documents of a part that are still in, in batches; `columns` None reads all and adds the signals laid beside,
     but leaves out what was kept of earlier versions of the text (`words@c4_lines`). `numbered` adds the place of each
-    in the part."""
+    in the part. With `uids`, which are sorted, row groups are passed over that hold none of these documents."""
     if part.documents is None or part.rows == 0:
         return
     keep = kept_mask(store, part)
@@ -170,7 +161,10 @@ def read_part(
         there = documents.schema_arrow.names
         wanted = [c for c in there if "@" not in c] if columns is None else [c for c in columns if c in there]
         row = 0
-        for batch in documents.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+        for place, batch in _placed_batches(documents, wanted, uids):
+            for signals in beside:
+                signals.skip(place - row)
+            row = place
             mask = keep[row : row + len(batch)]
             for name, values in [pair for signals in beside for pair in signals.next(len(batch))]:
                 index = batch.schema.get_field_index(name)
@@ -182,6 +176,22 @@ def read_part(
                 batch = batch.filter(pa.array(mask))
             if len(batch):
                 yield batch
+
+
+def _placed_batches(
+    documents: pq.ParquetFile, columns: Sequence[str], uids: NDArray[np.uint64] | None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Batches, each with the place of its first row; with `uids` of the row groups that hold some of them."""
+    row, every = 0, list(range(documents.num_row_groups))
+    for groups in [every] if uids is None else [[group] for group in every]:
+        if uids is not None:
+            there = documents.read_row_group(groups[0], columns=["uid"]).column("uid").to_numpy()
+            if not is_among(there, uids).any():
+                row += len(there)
+                continue
+        for batch in documents.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=columns):
+            yield row, batch
+            row += len(batch)
 
 
 def texts_with_replacements(batch: pa.RecordBatch) -> int:
@@ -220,7 +230,7 @@ def kept_mask(store: Store, part: Partition) -> NDArray[np.bool_]:
     keep = np.ones(part.rows, dtype=bool)
     for verdict in part.verdicts:
         with open_checked(store, verdict) as file:
-            keep &= pq.read_table(file, columns=["kept"]).column("kept").to_numpy()
+            keep &= pq.ParquetFile(file).read(columns=["kept"]).column("kept").to_numpy()
     return keep
 
 
@@ -247,6 +257,22 @@ class _SideColumns:
         for name in self.names:
             column = taken.column(name)
             yield name, column.chunk(0) if column.num_chunks else pa.nulls(0, column.type)
+
+    def skip(self, rows: int) -> None:
+        """Pass over the next so many rows."""
+        while rows:
+            some = min(rows, BATCH_ROWS)
+            for _ in self.next(some):
+                pass
+            rows -= some
+
+
+def is_among(uids: NDArray[np.uint64], named: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which uids are in a sorted list."""
+    if not len(named):
+        return np.zeros(len(uids), dtype=bool)
+    present: NDArray[np.bool_] = named[np.minimum(np.searchsorted(named, uids), len(named) - 1)] == uids
+    return present
 
 
 def buckets_for(amount: int, each: int, most: int = 4096) -> int:
@@ -298,7 +324,7 @@ class PartWriter:
         self.rows = 0
         self._stack = contextlib.ExitStack()
         self._file: HashingFile | None = None
-        self._writer: pq.ParquetWriter | None = None
+        self._writers: list[pq.ParquetWriter] = []
         self._schema = pa.schema([])
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
@@ -325,24 +351,23 @@ class PartWriter:
             return
         table = pa.Table.from_batches(self._waiting).combine_chunks()
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
-        if self._writer is None:
+        if self._file is None:
             self._file = self._stack.enter_context(self.store.commit(self.written_at))
             self._schema = table.schema
-            self._writer = pq.ParquetWriter(
-                self._file,
-                table.schema,
-                compression="zstd",
-                compression_level=1,
-                write_page_index=True,
-            )
-        self._writer.write_table(table, row_group_size=len(table))
+            self._writers = self._writers_to(self._file)
+        for writer in self._writers:
+            writer.write_table(table, row_group_size=len(table))
+
+    def _writers_to(self, file: HashingFile) -> list[pq.ParquetWriter]:
+        return [compressing_writer(file, self._schema)]
 
     def close(self) -> FileRef | None:
         """Commit the file; its facts, or None if there was nothing to write."""
         self._flush()
-        if self._writer is None or self._file is None:
+        if self._file is None:
             return None
-        self._writer.close()
+        for writer in self._writers:
+            writer.close()
         self._stack.close()
         return FileRef(
             self.path, self._file.length, self._file.checksum, rows=self.rows, schema=schema_hash(self._schema)
@@ -350,10 +375,39 @@ class PartWriter:
 
     def abandon(self, error: BaseException) -> None:
         """Leave nothing behind."""
-        if self._writer is not None:
+        for writer in self._writers:
             with contextlib.suppress(Exception):
-                self._writer.close()
+                writer.close()
         self._stack.__exit__(type(error), error, error.__traceback__) if self._file is not None else None
+
+
+class DocumentsWriter(PartWriter):
+    """Writes the documents of a partition, with or without compression. Their `content` is the same both ways: to write
+    without compression takes a twentieth of the time, so that it is done in any case."""
+
+    def __init__(self, store: Store, path: str, compress: bool) -> None:
+        super().__init__(store, path)
+        self.compress = compress
+        self._plain: HashingFile | None = None
+
+    def _writers_to(self, file: HashingFile) -> list[pq.ParquetWriter]:
+        if not self.compress:
+            self._plain = file
+            return [plain_writer(file, self._schema)]
+        self._plain = HashingFile()
+        return [compressing_writer(file, self._schema), plain_writer(self._plain, self._schema)]
+
+    def close(self) -> FileRef | None:
+        facts = super().close()
+        return None if facts is None or self._plain is None else replace(facts, content=self._plain.checksum)
+
+
+def compressing_writer(file: HashingFile, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, write_page_index=True)
+
+
+def plain_writer(file: HashingFile, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(file, schema, compression="none", use_dictionary=False)
 
 
 @contextlib.contextmanager
@@ -413,22 +467,21 @@ def waiting_for_names(present: Iterable[str]) -> dict[str, str]:
 
 def publish(store: Store, sink: str, wanted: Collection[str]) -> bool:
     """Make a sink hold the `wanted` files, and those of others that are in its folder; was there anything to do?"""
-    waiting = names_in(store, PurePosixPath(staged(f"{sink}/x")).parent.name)
-    if store.local:
-        bring_back(Path(store.at(sink)))
-    there = names_in(store, sink)
+    hidden = PurePosixPath(staged(f"{sink}/x")).parent.name
+    waiting, there = names_in(store, hidden), names_in(store, sink)
     names = {PurePosixPath(path).name for path in wanted}
     if not waiting and names >= {name for name in there if is_ours(name)}:
         return False
     stay = (there - waiting) & names | {name for name in there if not is_ours(name)}
+    store.remove([f"{hidden}/{name}" for name in waiting - names])
+    if store.local and _exchange(Path(store.at(sink)), Path(store.at(hidden)), stay):
+        return True
+    store.remove([f"{sink}/{name}" for name in there - stay])
+    for name in sorted(waiting & names):
+        store.check_lease()
+        store.fs.mv(store.at(f"{hidden}/{name}"), store.at(f"{sink}/{name}"))
     if store.local:
-        _exchange(Path(store.at(sink)), Path(store.at(staged(f"{sink}/x"))).parent, stay, unwanted=waiting - names)
-    else:
-        store.remove([f"{sink}/{name}" for name in there - stay])
-        store.remove([staged(f"{sink}/{name}") for name in waiting - names])
-        for name in sorted(waiting & names):
-            store.check_lease()
-            store.fs.mv(store.at(staged(f"{sink}/{name}")), store.at(f"{sink}/{name}"))
+        shutil.rmtree(store.at(hidden))
     return True
 
 
@@ -441,34 +494,25 @@ def is_ours(name: str) -> bool:
     return bool(OF_A_PART.search(name))
 
 
-def _exchange(sink: Path, new: Path, stay: Collection[str], unwanted: Collection[str]) -> None:
+def _exchange(sink: Path, new: Path, stay: Collection[str]) -> bool:
+    """Link what stays into the new folder, and let it take the sink's place; False where the file system cannot."""
     new.mkdir(parents=True, exist_ok=True)
-    for name in unwanted:
-        (new / name).unlink()
     for name in stay:
         (new / name).parent.mkdir(parents=True, exist_ok=True)
-        link_or_copy(sink / name, new / name)
+        try:
+            os.link(sink / name, new / name)
+        except OSError:
+            return False
     if not any(new.iterdir()):  # no part has a document: no file, no folder
         new.rmdir()
         shutil.rmtree(sink, ignore_errors=True)
-        return
-    if not sink.exists():
+    elif not sink.exists():
         new.rename(sink)
-        return
-    if not swap(sink, new):
-        old = old_of(sink)
-        sink.rename(old)
-        new.rename(sink)
-        new = old
-    shutil.rmtree(new)
-
-
-def link_or_copy(file: Path, to: Path) -> None:
-    """The same file under another name; a copy where the file system has no links."""
-    try:
-        os.link(file, to)
-    except OSError:
-        shutil.copy2(file, to)
+    elif swap(sink, new):
+        shutil.rmtree(new)
+    else:
+        return False
+    return True
 
 
 def swap(left: Path, right: Path) -> bool:
@@ -482,21 +526,6 @@ def swap(left: Path, right: Path) -> bool:
     if code in NO_EXCHANGE:
         return False
     raise OSError(code, os.strerror(code), str(left))
-
-
-def old_of(sink: Path) -> Path:
-    return sink.with_name(f".{sink.name}.old")
-
-
-def bring_back(sink: Path) -> None:
-    """Where folders cannot change places in one step, a run may have been killed between the two: the old files have
-    their name again."""
-    old = old_of(sink)
-    if old.exists():
-        if sink.exists():
-            shutil.rmtree(old)
-        else:
-            old.rename(sink)
 
 
 # --- rejects ----------------------------------------------------------------------------------------------------------
@@ -541,10 +570,10 @@ class RejectsWriter:
         rows = np.flatnonzero(~verdict.kept)
         reasons = [verdict.reason(int(r)) for r in rows]
         details = [_detail(verdict, int(r)) for r in rows]
-        self._put(stage, batch.take(pa.array(rows)), reasons, details)
+        self.named(stage, batch.take(pa.array(rows)), pa.array(reasons, pa.string()), _texts(details))
 
     def quarantined(self, stage: str, row: pa.RecordBatch, error: str) -> None:
-        self._put(stage, row, [QUARANTINED] * len(row), [error] * len(row))
+        self.named(stage, row, pa.repeat(QUARANTINED, len(row)), _texts([error] * len(row)))
 
     def unread(self, stage: str, reading: Reading) -> None:
         """Records that a reader skipped by name, and stretches that were damaged."""
@@ -562,10 +591,7 @@ class RejectsWriter:
         """Documents of which the uid alone may be on record."""
         nothing = pa.nulls(len(uids), pa.string())
         batch = pa.RecordBatch.from_arrays([uids, nothing, nothing], names=["uid", "url", "text"])
-        self._put(stage, batch, [reason] * len(batch), [None] * len(batch))
-
-    def _put(self, stage: str, batch: pa.RecordBatch, reasons: list[str | None], details: list[str | None]) -> None:
-        self.named(stage, batch, pa.array(reasons, pa.string()), _texts(details))
+        self.named(stage, batch, pa.repeat(reason, len(batch)), nothing)
 
     def named(
         self,

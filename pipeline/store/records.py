@@ -1,6 +1,6 @@
 """What travels between driver, workers and the journal: files, partitions, tasks and their results.
 
-All are frozen dataclasses. They become JSON at the boundary alone (`plain.py`): in the answer of a worker, in the
+All are frozen dataclasses. They become JSON at the boundary alone (`serialize.py`): in the answer of a worker, in the
 orders of a child process, in the journal and in files of the run's folder.
 """
 
@@ -24,6 +24,7 @@ class FileRef:
     path: str
     bytes: int
     checksum: str
+    content: str = ""  # of documents: the checksum that the file has without compression
     rows: int = 0
     schema: str = ""  # a hash of names and types of the columns
     store: str = ""  # the address of the folder, of a file outside the run's (a saved index)
@@ -36,13 +37,28 @@ Files: TypeAlias = dict[str, FileRef]  # of a task's result, by their role: `doc
 
 
 @dataclass(frozen=True)
-class RowsHandle:
-    """How a task is told which rows of a shuffle to read: by their files, or, of many, by a file that lists them."""
+class StoredRows:
+    """Rows of a shuffle on disk, cut into buckets; the files of one round or of several."""
 
     files: tuple[FileRef, ...] = ()
-    by: str | None = None  # the column by which they were cut into buckets
-    list: str = ""  # the path of that file
-    checksum: str = ""
+    buckets: int = 1
+    by: str | None = None  # the column by which they were cut
+    listed: FileRef | None = None  # a file that names them, in tasks, where they are many
+
+    def __add__(self, more: StoredRows) -> StoredRows:
+        if not self.files and self.by is None:  # of an index that holds nothing yet
+            return more
+        if more.files and self.by != more.by:
+            raise ValueError(f"rows cut by {self.by} and by {more.by} do not meet")
+        return StoredRows(self.files + more.files, self.buckets, self.by)
+
+    @property
+    def count(self) -> int:
+        return sum(f.rows for f in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(f.bytes for f in self.files)
 
 
 @dataclass(frozen=True)
@@ -60,12 +76,11 @@ class EarlierRun:
 class SavedIndex:
     """`index.json` beside rows that a run has saved for later runs."""
 
-    of: str  # recipe and stage that own it
     facts: Mapping[str, Any]
     by: str | None
     buckets: int
     files: tuple[FileRef, ...]
-    run: EarlierRun
+    run: EarlierRun  # whose recipe and stage own it
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------
@@ -196,6 +211,7 @@ class MapTask(Task):
     inputs: tuple[InputSpan, ...] = ()
     limit: int | None = None
     forgotten: str = ""  # the checksum of the list of documents that a reader leaves out
+    compress: bool = True  # the documents that it stores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,8 +268,8 @@ class RoundTask(Task):
     round: int
     parts: tuple[Partition, ...] = ()  # map, join, mark, drop, rewrite
     columns: tuple[str, ...] = ()  # of the documents: map, join, mark, rewrite
-    rows: tuple[RowsHandle, ...] = ()  # all but map and mark; several of reduce
-    broadcast: RowsHandle | None = None  # of a table that the method is called with
+    rows: tuple[StoredRows, ...] = ()  # all but map and mark; several of reduce
+    broadcast: StoredRows | None = None  # of a table that the method is called with
     bucket: int = 0
     buckets: int = 1  # into how many the rows are cut
     order: str | None = None  # scan
@@ -272,7 +288,8 @@ NOT_JOURNALED = ("look", "conform")  # whoever needs them asks again
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of a task: the files that it wrote, and what it took. This class is of tasks that only write files."""
+    """What came of a task: the files that it wrote, and what it took. This class is of tasks that only write files,
+    such as rows of a shuffle."""
 
     kind: ClassVar[str] = "files"
     files: Files = field(default_factory=dict)
@@ -302,16 +319,8 @@ class MapResult(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsResult(Result):
-    """Rows of a shuffle, in `files`."""
-
-    kind: ClassVar[str] = "rows"
-    rows: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class VerdictsResult(Result):
-    """Partitions after the last round of a global stage."""
+    """Partitions after the last round of a global stage, or after the stage as a whole."""
 
     kind: ClassVar[str] = "verdicts"
     parts: tuple[Partition, ...]

@@ -18,7 +18,7 @@ def resume(task: MapTask, done: Mapping[str, Result]) -> tuple[dict[str, PhaseRe
         if phase.rules and (part is None or not part.kept):
             continue  # no document came to them
         result = cast(PhaseResult | None, done.get(phase.task))
-        if result is None or (part is not None and result.rests_on != identity(part)):
+        if result is None or lacks_compression(task, result) or (part and result.rests_on != identity(part)):
             return found, task if part is None or number == 0 else resumed_behind(task, number, part)
         if part is None and lacks_documents(task, result):
             return found, task
@@ -30,6 +30,12 @@ def resume(task: MapTask, done: Mapping[str, Result]) -> tuple[dict[str, PhaseRe
 def lacks_documents(task: MapTask, result: PhaseResult) -> bool:
     """Did the reader leave documents out for a list of forgotten documents that was deleted since? They return."""
     return not task.forgotten and FORGOTTEN in result.counts[task.source].dropped
+
+
+def lacks_compression(task: MapTask, result: PhaseResult) -> bool:
+    """Did a run that was broken off store documents to be removed at its end, and now they stay?"""
+    documents = result.part.documents
+    return task.compress and documents is not None and documents.content == documents.checksum
 
 
 def resumed_behind(task: MapTask, number: int, part: Partition) -> MapTask:

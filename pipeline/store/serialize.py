@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, ClassVar, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -54,13 +54,11 @@ def _has_kind(kind: type[Any]) -> bool:
 
 @cache
 def _defaults(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((field.name, _default(field)) for field in fields(kind))
-
-
-def _default(field: Field[Any]) -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return field.default
+    """Names of fields with their defaults; MISSING where there is none."""
+    return tuple(
+        (field.name, field.default if field.default_factory is MISSING else field.default_factory())
+        for field in fields(kind)
+    )
 
 
 @cache

@@ -10,8 +10,8 @@ is RunFailed, which no reader takes for damage of the file. Refused credentials 
 counted as they go out (`REQUESTS`), retries too.
 
 Checksums: a local file is hashed whole before anything is made of its content, once in a process while its stamp stays.
-Object stores keep checksums of their own, and are asked for no byte more than a task needs; `gristmill verify --read`
-asks for all.
+Object stores keep checksums of their own, and are asked for no byte more than a task needs; `gristmill maintain
+verify --read` asks for all.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import math
 import multiprocessing
@@ -43,7 +44,6 @@ from gristmill.pipeline.store.records import FileRef
 
 Stamp = tuple[int, ...]  # size, and of a local file when it was written and changed, and its inode
 T = TypeVar("T")
-READ_AT_ONCE = 1 << 20
 
 # --- object stores ----------------------------------------------------------------------------------------------------
 
@@ -205,39 +205,29 @@ def in_plain_words(error: Exception) -> str:
 # --- the folder of a run ----------------------------------------------------------------------------------------------
 
 
-class HashingFile:
-    """Passes writes on and keeps the hash and the length of the content."""
+class HashingFile(io.RawIOBase):
+    """Passes writes on, if there is a file beneath, and keeps the hash and the length of the content. Whoever opened
+    the file beneath closes it, after fsync."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes] | None = None) -> None:
+        super().__init__()
         self._file = file
         self._hash = xxhash.xxh3_128()
         self.length = 0
-        self.closed = False
 
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, data: Any) -> int:
         view = memoryview(data)
         self._hash.update(view)
         self.length += view.nbytes
-        self._file.write(view)
+        if self._file is not None:
+            self._file.write(view)
         return view.nbytes
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def tell(self) -> int:
-        return self.length
-
-    def close(self) -> None:  # the store closes the file beneath, after fsync
-        self.closed = True
 
     def writable(self) -> bool:
         return True
 
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
+    def tell(self) -> int:
+        return self.length
 
     @property
     def checksum(self) -> str:
@@ -495,11 +485,8 @@ def _hash_while_stamp_stays(path: str, stamp: Stamp) -> str:
 
 def hash_of_content(path: str) -> str:
     """The hash of a local file: the one that `HashingFile` has of what is written."""
-    state, buffer = xxhash.xxh3_128(), memoryview(bytearray(READ_AT_ONCE))
     with Path(path).open("rb", buffering=0) as file:
-        while length := file.readinto(buffer):
-            state.update(buffer[:length])
-    return str(state.hexdigest())
+        return hash_of_stream(file)
 
 
 def hash_of_object(store: Store, path: str) -> str:
@@ -508,12 +495,9 @@ def hash_of_object(store: Store, path: str) -> str:
         return hash_of_stream(file)
 
 
-def hash_of_stream(file: IO[bytes]) -> str:
+def hash_of_stream(file: Any) -> str:
     """The same of all that is left to read in a file."""
-    state = xxhash.xxh3_128()
-    while data := file.read(READ_AT_ONCE):
-        state.update(data)
-    return str(state.hexdigest())
+    return str(hashlib.file_digest(file, xxhash.xxh3_128).hexdigest())
 
 
 def tag_of(facts: Mapping[str, Any]) -> str:

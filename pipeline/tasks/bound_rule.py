@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import cast
 
 import numpy as np
@@ -12,15 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.store.partitions import error_detail
 from gristmill.pipeline.store.records import Partition, Result, RuleSpec
-from gristmill.pipeline.tasks.isolation import CrashPolicy
-from gristmill.stages.stage import CannotRun, NoSuchSignal, Rule, Verdict, with_columns
+from gristmill.pipeline.tasks.isolation import BatchLocation, CrashPolicy, answers_of
+from gristmill.stages.stage import Rule, Verdict, with_columns
 
-# When all of so many documents fail, it is the stage that is broken and not the documents.
-ENOUGH_TO_BLAME_THE_STAGE = 16
 KEPT, BROKE = -1, -2  # what a document came to, where it is no index of a reason
 
 
@@ -64,58 +59,34 @@ class RuleOutcome:
     broke: dict[int, str] = field(default_factory=dict)
 
 
-def outcome_of(rule: Rule, batch: pa.RecordBatch, crash: CrashPolicy | None = None) -> RuleOutcome:
-    """A rule's verdict on a batch. A document that breaks the rule is found by halving."""
-    crash = crash or CrashPolicy()
-    try:
-        with crash.watching(rule.patience):
-            verdict = rule.checked(batch).verdict
-        return RuleOutcome(verdict.first.copy(), verdict)
-    except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
-        raise RunFailed(f"{registry.named(rule)}: {error}") from error
-    except STAGE_ERRORS as error:  # whatever a hostile document brings a rule to
-        if len(batch) <= 1:
-            return (
-                broken(error_detail(error)) if len(batch) else RuleOutcome(np.zeros(0, dtype=np.int16), Verdict.keep(0))
-            )
-    middle = len(batch) // 2
-    return _joined(outcome_of(rule, batch.slice(0, middle), crash), outcome_of(rule, batch.slice(middle), crash))
-
-
-def outcome_in_task(rule: Rule, batch: pa.RecordBatch, crash: CrashPolicy, number: int) -> RuleOutcome:
-    """The outcome in a process that documents may kill: with breadcrumbs, and without rows that killed one before."""
-    place = (number, rule.called)
-    outcomes = []
-    for piece, row, condemned in crash.pieces(place, batch):
-        if condemned is None:
-            crash.about_to(place, piece, row)
-        outcomes.append(outcome_of(rule, piece, crash) if condemned is None else broken(condemned))
-    return reduce(_joined, outcomes)
-
-
-def broken(how: str) -> RuleOutcome:
-    """What becomes of one document that broke a rule."""
-    return RuleOutcome(np.full(1, BROKE, dtype=np.int16), Verdict.keep(1), {0: how})
-
-
-def _joined(a: RuleOutcome, b: RuleOutcome) -> RuleOutcome:
-    verdict = Verdict.keep(len(a.first) + len(b.first))
-    start = 0
-    for half in (a.verdict, b.verdict):
-        for bit, reason in enumerate(half.reasons):
-            mask = np.zeros(len(verdict), dtype=bool)
-            mask[start : start + len(half)] = (half.all >> np.uint64(bit)) & np.uint64(1) == 1
-            if reason not in verdict.reasons:
-                verdict.reasons.append(reason)
-            verdict.all[mask] |= np.uint64(1 << verdict.reasons.index(reason))
-        names = np.array([verdict.reasons.index(r) for r in half.reasons] + [KEPT], dtype=np.int16)
-        verdict.first[start : start + len(half)] = names[half.first]
-        verdict.details |= {start + row: detail for row, detail in half.details.items()}
-        start += len(half)
+def outcome_of(
+    rule: Rule, batch: pa.RecordBatch, crash: CrashPolicy | None = None, location: BatchLocation = (0, "")
+) -> RuleOutcome:
+    """A rule's verdict on a batch, in one piece again."""
+    answers = answers_of(rule, batch, crash or CrashPolicy(), location)
+    verdict = joined([Verdict.keep(len(a.batch)) if a.applied is None else a.applied.verdict for a in answers])
+    starts = np.cumsum([0, *(len(answer.batch) for answer in answers)]).tolist()
+    broke = {start: a.broke for start, a in zip(starts, answers, strict=False) if a.applied is None and len(a.batch)}
     first = verdict.first.copy()
-    broke = a.broke | {len(a.first) + row: error for row, error in b.broke.items()}
     first[list(broke)] = BROKE
     return RuleOutcome(first, verdict, broke)
+
+
+def joined(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a batch, of those on its pieces."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    whole, start = Verdict.keep(sum(map(len, verdicts))), 0
+    for verdict in verdicts:
+        rows = slice(start, start + len(verdict))
+        whole.reasons += [reason for reason in verdict.reasons if reason not in whole.reasons]
+        numbers = [whole.reasons.index(reason) for reason in verdict.reasons]
+        for bit, number in enumerate(numbers):
+            whole.all[rows] |= verdict.held(bit).astype(np.uint64) << np.uint64(number)
+        whole.first[rows] = np.array([*numbers, KEPT], dtype=np.int16)[verdict.first]
+        whole.details |= {start + row: detail for row, detail in verdict.details.items()}
+        start = rows.stop
+    return whole
 
 
 def without_poison(part: Partition, result: Result) -> Partition:

@@ -1,4 +1,6 @@
-"""Crash isolation: find the document that kills or hangs its process, quarantine it, finish the partition without it.
+"""Crash isolation: find the document that breaks its stage, or kills or hangs its process, and finish without it.
+
+A stage that raises is tried on halves of its batch until the document is found (`answers_of`).
 
 A task leaves a breadcrumb, one small file that is overwritten before each batch of each stage (5 µs). Whoever finds the
 process dead reads stage and documents there. The task is then repeated in a child process: a child goes straight to
@@ -12,25 +14,28 @@ import contextlib
 import faulthandler
 import json
 import os
+import pickle
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RunFailed, in_words
 from gristmill.pipeline.processes import end_with_parent, how_it_ended
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.store.partitions import error_detail
 from gristmill.pipeline.store.records import MapResult, MapTask
 from gristmill.pipeline.store.serialize import plain, read_as
+from gristmill.stages.contract import check_same_types
+from gristmill.stages.stage import Applied, CannotRun, Map, NoSuchSignal
 
 LONGEST_RECORD = 4096  # bytes of a breadcrumb; behind them is what the watchdog says of a process that it ended
 LONGEST_URL = 300
@@ -40,6 +45,9 @@ LONG = 2.0  # seconds over one document that are worth a note
 MOST_NOTES = 5
 POLL = 0.1  # seconds
 TOO_LONG = "took too long"
+# When all of so many documents fail, it is the stage that is broken and not the documents.
+ENOUGH_TO_BLAME_THE_STAGE = 16
+NO_DOCUMENTS_DOING = (CannotRun, ImportError, NoSuchSignal, RunFailed)
 
 BatchLocation: TypeAlias = tuple[int, str]  # number of a batch, name of a stage
 RowLocation: TypeAlias = tuple[int, str, int]  # and a row of that batch
@@ -66,19 +74,20 @@ class Breadcrumb:
 
     def begin(self, task: str) -> None:
         self.task = task
-        self._write({"task": task})
+        self._write(None, None, 0, "")
 
     def about_to(self, location: BatchLocation, batch: pa.RecordBatch, row: int | None) -> None:
-        number, stage = location
-        record: dict[str, str | int | None]
-        record = {"task": self.task, "batch": number, "stage": stage, "rows": len(batch), "row": row}
-        if len(batch) == 1 and "uid" in batch.schema.names:
-            url = batch.column("url")[0].as_py() if "url" in batch.schema.names else None
-            record |= {"uid": f"{batch.column('uid')[0].as_py():016x}", "url": url and url[:LONGEST_URL]}
-        self._write(record)
+        document = ""
+        if len(batch) == 1:
+            document = "a document"
+            if "uid" in batch.schema.names:
+                url = batch.column("url")[0].as_py() if "url" in batch.schema.names else None
+                document = f"document {batch.column('uid')[0].as_py():016x} ({url and url[:LONGEST_URL]})"
+        self._write(location, row, len(batch), document)
 
-    def _write(self, record: Mapping[str, str | int | None]) -> None:
-        os.pwrite(self.file, json.dumps(record).encode().ljust(LONGEST_RECORD), 0)
+    def _write(self, *facts: BatchLocation | int | str | None) -> None:
+        """The facts of a `LastBreadcrumb`."""
+        os.pwrite(self.file, json.dumps([self.task, *facts]).encode().ljust(LONGEST_RECORD), 0)
 
     def close(self) -> None:
         os.close(self.file)
@@ -96,18 +105,6 @@ class CrashPolicy:
     one_by_one: frozenset[BatchLocation] = frozenset()  # no single row is to blame, but all of them are too much
     watch: bool = False  # end the process when a stage hangs
 
-    def to_json(self) -> dict[str, Any]:
-        """For a child process, which leaves a breadcrumb of its own."""
-        poison = [(*row, how) for row, how in sorted(self.poison.items())]
-        return {"poison": poison, "search": self.search, "row": self.row, "one_by_one": sorted(self.one_by_one)}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any], breadcrumb: Breadcrumb) -> CrashPolicy:
-        poison = {(number, stage, row): how for number, stage, row, how in data["poison"]}
-        search = None if data["search"] is None else tuple(data["search"])
-        one_by_one = frozenset((number, stage) for number, stage in data["one_by_one"])
-        return cls(breadcrumb, poison, search, data["row"], one_by_one, watch=True)
-
     def skips(self, batch_number: int) -> bool:
         """Whether a search passes over a batch."""
         if self.search is not None and batch_number > self.search[0]:
@@ -119,13 +116,13 @@ class CrashPolicy:
         if self.search is not None:
             raise SearchEnded
 
-    def pieces(self, location: BatchLocation, batch: pa.RecordBatch) -> Iterable[Piece]:
-        """Cut a batch as a stage is to be given it."""
-        if self.search is None and not self.poison and not self.one_by_one:
-            return [(batch, None, None)]
-        return self._pieces(location, batch)
+    @property
+    def cuts(self) -> bool:
+        """Are batches given to stages in pieces? Only once a process has died."""
+        return self.search is not None or bool(self.poison) or bool(self.one_by_one)
 
-    def _pieces(self, location: BatchLocation, batch: pa.RecordBatch) -> Iterator[Piece]:
+    def pieces(self, location: BatchLocation, batch: pa.RecordBatch) -> Iterator[Piece]:
+        """Cut a batch as a stage is to be given it."""
         if self.search == location or location in self.one_by_one:
             for row in range(len(batch)) if self.search is None or self.row is None else [self.row]:
                 yield batch.slice(row, 1), row, self.poison.get((*location, row))
@@ -141,11 +138,13 @@ class CrashPolicy:
         if start < len(batch) or not start:
             yield batch.slice(start), None, None
 
-    def about_to(self, location: BatchLocation, batch: pa.RecordBatch, row: int | None = None) -> None:
-        """Record that a stage is about to be given some documents; `row` is the place in its batch of one given
-        alone."""
+    @contextlib.contextmanager
+    def guard(self, location: BatchLocation, batch: pa.RecordBatch, row: int | None, patience: float) -> Iterator[None]:
+        """A stage at work on some documents, which are on record; `row` is the place of one that is given alone."""
         if self.breadcrumb is not None:
             self.breadcrumb.about_to(location, batch, row)
+        with self.watching(patience):
+            yield
 
     @contextlib.contextmanager
     def watching(self, patience: float) -> Iterator[None]:
@@ -172,6 +171,51 @@ def exit_if_forked() -> Iterator[None]:
             os._exit(1)
 
 
+# --- a stage's answer without the documents that break it ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a stage made of a piece of a batch; or, where it is one document, why there is no answer."""
+
+    batch: pa.RecordBatch
+    applied: Applied | None
+    broke: str = ""
+
+
+def answers_of(
+    stage: Map,
+    batch: pa.RecordBatch,
+    crash: CrashPolicy,
+    location: BatchLocation,
+    schemas: dict[str, pa.Schema] | None = None,
+) -> list[Answer]:
+    """A stage's answer on a batch, in as many pieces as it takes to leave out the documents that break it, or that
+    killed a process before. `schemas` has those of the stages' first answers, by name."""
+    answers: list[Answer] = []
+    for piece, row, poison in crash.pieces(location, batch) if crash.cuts else ((batch, None, None),):
+        if poison is not None:
+            answers.append(Answer(piece, None, poison))
+            continue
+        try:
+            with crash.guard(location, piece, row, stage.patience):
+                applied = stage.checked(piece)
+            if schemas is not None:
+                check_same_types(schemas.setdefault(location[1], applied.batch.schema), applied.batch.schema)
+            answers.append(Answer(piece, applied))
+        except NO_DOCUMENTS_DOING as error:
+            raise RunFailed(f"{registry.named(stage)}: {error}") from error
+        except STAGE_ERRORS as error:  # whatever a hostile document brings a stage to
+            if len(piece) <= 1:
+                answers.append(Answer(piece, None, error_detail(error)))
+            else:
+                whole = replace(crash, poison={}, search=None, one_by_one=frozenset())
+                middle = len(piece) // 2
+                for half in (piece.slice(0, middle), piece.slice(middle)):
+                    answers += answers_of(stage, half, whole, location, schemas)
+    return answers
+
+
 # --- in the process that finds it dead --------------------------------------------------------------------------------
 
 
@@ -191,16 +235,11 @@ class LastBreadcrumb:
         """None where nothing was begun, or the file is on another machine."""
         try:
             data = path.read_bytes()
-            record = json.loads(data[:LONGEST_RECORD])
+            task, location, row, rows, document = json.loads(data[:LONGEST_RECORD])
         except (OSError, ValueError):
             return None
         hung = data[LONGEST_RECORD:].decode("utf-8", "replace")
-        if "stage" not in record:
-            return cls(record["task"], hung=hung)
-        document = "a document" if record["rows"] == 1 else ""
-        if "uid" in record:
-            document = f"document {record['uid']} ({record['url']})"
-        return cls(record["task"], (record["batch"], record["stage"]), record["row"], record["rows"], document, hung)
+        return cls(task, tuple(location) if location else None, row, rows, document, hung)
 
     def in_words(self) -> str:
         """Over what the process died."""
@@ -268,8 +307,13 @@ class _Search:
                 note(f"{last.location[1]}: {last.document} of {what} {death}; trying it once more")
 
 
+Runner: TypeAlias = Callable[[MapTask, CrashPolicy], MapResult]
+# What a child is to do, within how many bytes of memory, and how.
+Orders: TypeAlias = tuple[Runner, MapTask, int | None, CrashPolicy]
+
+
 def run_isolated(
-    runner: Callable[[MapTask, CrashPolicy], MapResult],
+    runner: Runner,
     task: MapTask,
     memory: int | None,
     location: BatchLocation | None,
@@ -278,10 +322,9 @@ def run_isolated(
     """The result of a task, whatever its documents do to the process that works on them. `location` is where a worker
     died over it, if that is known; `note` tells the person who waits."""
     search, death = _Search(location), Death("", None)
-    address, what = (f"{runner.__module__}:{runner.__qualname__}", f"part {task.key} of {task.node}")
+    what = f"part {task.key} of {task.node}"
     for _ in range(MOST_DEATHS):
-        orders = {"runner": address, "task": plain(task), "memory": memory, "policy": search.policy.to_json()}
-        answer = _in_child(orders, None if search.policy.search is None else note)
+        answer = _in_child((runner, task, memory, search.policy), None if search.policy.search is None else note)
         if isinstance(answer, Death):
             death = answer
             search.learn(death, what, note)
@@ -315,11 +358,11 @@ def command(folder: str) -> list[str]:
     return [sys.executable, "-P", "-c", START, folder, json.dumps([*sys.path, ""])]
 
 
-def _in_child(orders: Mapping[str, Any], note: Callable[[str], None] | None) -> dict[str, Any] | Death:
+def _in_child(orders: Orders, note: Callable[[str], None] | None) -> dict[str, Any] | Death:
     """A child's answer, or how it died. `note` is told of documents that take long."""
     with tempfile.TemporaryDirectory(prefix="gristmill-") as name:
         folder = Path(name)
-        (folder / "orders.json").write_text(json.dumps(orders))
+        (folder / "orders").write_bytes(pickle.dumps(orders))
         # none of its children keeps us waiting
         child = subprocess.Popen(
             command(name), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -354,18 +397,16 @@ def run_child(name: str) -> None:
     """The child's side: run the task under its orders, and leave the answer in the folder."""
     folder = Path(name)
     end_with_parent()
-    orders = json.loads((folder / "orders.json").read_text())
-    task = read_as(MapTask, orders["task"])
+    orders: Orders = pickle.loads((folder / "orders").read_bytes())
+    runner, task, memory, policy = orders
     breadcrumb = Breadcrumb(folder / "breadcrumb")
     breadcrumb.begin(task.task)
-    if orders["memory"]:
+    if memory:
         # RLIMIT_DATA counts private writable memory only: mapped models and files are not held against a document
-        resource.setrlimit(resource.RLIMIT_DATA, (orders["memory"], orders["memory"]))
-    module, _, function = orders["runner"].partition(":")
-    crash = CrashPolicy.from_json(orders["policy"], breadcrumb)
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     answer: dict[str, Any]
     try:
-        answer = {"result": plain(getattr(import_module(module), function)(task, crash))}
+        answer = {"result": plain(runner(task, replace(policy, breadcrumb=breadcrumb, watch=True)))}
     except SearchEnded:
         answer = {"searched": True}
     except GristmillError as error:
@@ -376,4 +417,5 @@ def run_child(name: str) -> None:
         raise  # the document at hand is too much for this process: that is a death
     except STAGE_ERRORS as error:  # a fault of ours or of a stage's, for which no document is to be blamed
         answer = {"failed": f"{task.node}, {task.key}: {type(error).__name__}: {error}"}
-    write_whole(folder / "answer.json", json.dumps(answer).encode(), durable=False)
+    (folder / "answer.new").write_text(json.dumps(answer))
+    (folder / "answer.new").rename(folder / "answer.json")

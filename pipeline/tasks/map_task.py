@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar, cast
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from gristmill.kernels.base.columns import text_length, value_bytes, widened
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.inputs.files import open_stretch, origin_of, position_of
+from gristmill.pipeline.inputs.files import open_stretch, origin_of
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.processes import peak_memory
 from gristmill.pipeline.recipe import registry
@@ -37,6 +38,7 @@ from gristmill.pipeline.store.partitions import (
     QUARANTINED,
     ROW,
     TEXT_BYTES,
+    DocumentsWriter,
     PartWriter,
     RejectsWriter,
     columns_of,
@@ -55,22 +57,20 @@ from gristmill.pipeline.store.records import Files, InputSpan, MapResult, MapTas
 from gristmill.pipeline.store.storage import Store, open_checked
 from gristmill.pipeline.tasks.bound_rule import (
     BROKE,
-    ENOUGH_TO_BLAME_THE_STAGE,
     KEPT,
     BoundRule,
     RuleOutcome,
-    outcome_in_task,
+    outcome_of,
 )
-from gristmill.pipeline.tasks.isolation import CrashPolicy
+from gristmill.pipeline.tasks.isolation import ENOUGH_TO_BLAME_THE_STAGE, CrashPolicy, answers_of
 from gristmill.stages.contract import check_same_types, check_table
 from gristmill.stages.documents import Reading, gather, rebatch
 from gristmill.stages.read.payload import MARKUP, rows_of_markup
 from gristmill.stages.stage import (
     Annotate,
+    Applied,
     CannotRun,
-    Made,
     Map,
-    NoSuchSignal,
     Reader,
     Rewrite,
     Rule,
@@ -80,89 +80,112 @@ from gristmill.stages.stage import (
     with_columns,
 )
 
-Value = TypeVar("Value", bound=np.generic)
-Answer: TypeAlias = tuple[pa.RecordBatch, Verdict, Made | None]
-
 
 def run_map_task(task: MapTask, crash: CrashPolicy | None = None) -> MapResult:
     """Carry a partition through the phases of a task, and store what they leave."""
+    crash, store = crash or CrashPolicy(), store_of(task)
+    begun = time.perf_counter()
     with part_writers() as writers:
-        return _MapTask(task, crash or CrashPolicy(), writers).run()
-
-
-class _MapTask:
-    def __init__(self, task: MapTask, crash: CrashPolicy, writers: list[PartWriter]) -> None:
-        self.task = task
-        self.crash = crash
-        self.store = store_of(task)
-        self.reading = None if task.reader is None else _Reading(task, task.reader, self.store, writers)
-        self.phases: list[_StagePhase | _RulePhase] = []
-        for phase in task.phases:
-            if phase.rules:
-                self.phases.append(_RulePhase(task, phase, self.store, crash, writers))
-            else:
-                reading = None if self.phases else self.reading
-                self.phases.append(_StagePhase(task, phase, self.store, crash, writers, reading))
-
-    def run(self) -> MapResult:
-        begun = time.perf_counter()
-        seconds = [0.0] * len(self.phases)
-        for number, batch in enumerate(self.batches()):
-            if self.crash.skips(number):
+        phases: list[_StagePhase | _RulePhase] = [
+            (_RulePhase if phase.rules else _StagePhase)(task, phase, store, crash, writers) for phase in task.phases
+        ]
+        for number, batch in enumerate(batches_of(task, store, phases)):
+            if crash.skips(number):
                 continue
-            for place, phase in enumerate(self.phases):
+            for phase in phases:
                 if len(batch):
                     start = time.perf_counter()
                     batch = phase.apply(batch, number)
-                    seconds[place] += time.perf_counter() - start
-        self.crash.end_search()
-        part, results = self.task.part, list[PhaseResult | None]()
-        for place, phase in enumerate(self.phases):
+                    phase.seconds += time.perf_counter() - start
+        crash.end_search()
+        part, results = task.part, list[PhaseResult | None]()
+        for phase in phases:
             if isinstance(phase, _RulePhase) and (part is None or not part.kept):
                 results.append(None)  # no document came to it
                 continue
             start = time.perf_counter()
-            result = phase.finish(part) if isinstance(phase, _StagePhase) else phase.finish(cast(Partition, part))
+            result = phase.finish(part)
             rests_on = "" if part is None else identity(part)
             part = result.part
-            seconds[place] += time.perf_counter() - start
-            results.append(replace(result, rests_on=rests_on, seconds=round(seconds[place], 4)))
-        if results[0] is not None:  # it reads
-            reading = time.perf_counter() - begun - sum(seconds[1:])
-            results[0] = replace(results[0], seconds=round(reading, 4))
-        return MapResult(phases=tuple(results))
+            phase.seconds += time.perf_counter() - start
+            results.append(replace(result, rests_on=rests_on, seconds=round(phase.seconds, 4)))
+    if results[0] is not None:  # it reads
+        reading = time.perf_counter() - begun - sum(phase.seconds for phase in phases[1:])
+        results[0] = replace(results[0], seconds=round(reading, 4))
+    return MapResult(phases=tuple(results))
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Batches of the reader, or of the stored partition with the columns that the phases read."""
-        if self.reading is not None:
-            return self.reading.batches()
-        part, phases = self.task.part, self.phases
-        if part is None:
-            return iter(())
-        numbered = isinstance(phases[0], _RulePhase) or phases[0].phase.beside
-        columns = None
-        if isinstance(phases[0], _RulePhase):
-            there = columns_of(self.store, part)
-            columns = phases[0].wanted(there)
-            if len(phases) > 1:
-                columns = list(dict.fromkeys([*(name for name in there if "@" not in name), *columns]))
-        return read_part(self.store, part, columns, numbered)
+
+def batches_of(task: MapTask, store: Store, phases: Sequence[_StagePhase | _RulePhase]) -> Iterator[pa.RecordBatch]:
+    """Batches of the reader, or of the stored partition with the columns that the phases read."""
+    first, part, columns = phases[0], task.part, None
+    if part is None:
+        return _Reading(task, store, first).batches()
+    if isinstance(first, _RulePhase):
+        there = columns_of(store, part)
+        columns = first.wanted(there)
+        if len(phases) > 1:
+            columns = list(dict.fromkeys([*(name for name in there if "@" not in name), *columns]))
+    return read_part(store, part, columns, numbered=isinstance(first, _RulePhase) or first.phase.beside)
+
+
+class _Phase:
+    """What the stages of a segment and its rules have in common."""
+
+    def __init__(
+        self, task: MapTask, phase: Phase, store: Store, crash: CrashPolicy, writers: list[PartWriter]
+    ) -> None:
+        self.task = task
+        self.phase = phase
+        self.store = store
+        self.crash = crash
+        self.file_name = f"{task.key}.{phase.task[:8]}"
+        self.base = f"partitions/{phase.segment}/{self.file_name}"
+        self.rejects = RejectsWriter(store, self.file_name, task.source, task.rejects, writers)
+        self.counts: dict[str, Counts] = {}  # of the reader and of each stage, in order
+        self.log: list[str] = []
+        self.left = 0  # documents that left it
+        self.text_bytes = 0  # of their texts
+        self.seconds = 0.0
+
+    def quarantine(self, called: str, row: pa.RecordBatch, error: str) -> None:
+        self.counts[called].quarantined += 1
+        self.log.append(
+            f"{called}: document {row.column('uid')[0].as_py():016x} ({row.column('url')[0].as_py()}) "
+            f"of {self.task.key}: {error}"
+        )
+        self.rejects.quarantined(called, row, error)
+
+    def check_some_lived(self, stage: Map, broken: int, batch: pa.RecordBatch) -> None:
+        """RunFailed where a stage broke on a whole batch."""
+        if broken == len(batch) >= ENOUGH_TO_BLAME_THE_STAGE:
+            raise RunFailed(
+                f"{registry.named(stage)}: all {broken} documents of a batch of {self.task.key} broke it; "
+                f"the last: {self.log[-1]}"
+            )
+
+    def result(self, part: Partition, files: Files) -> PhaseResult:
+        return PhaseResult(part=part, files=files, counts=self.counts, log=tuple(self.log), peak_memory=peak_memory())
+
+
+def of_all_rows(table: pa.Table, rows: int) -> pa.Table:
+    """A table of some rows of the stored documents, as one of all rows; null where it has none."""
+    place = np.full(rows, -1, dtype=np.int64)
+    place[table.column(ROW).to_numpy()] = np.arange(len(table))
+    return table.drop_columns([ROW]).combine_chunks().take(pa.array(place, mask=place < 0))
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
 class _Reading:
-    """What the reader makes of spans of files, and its account."""
+    """What the reader makes of spans of files, and its account, which is part of the first phase's."""
 
-    def __init__(self, task: MapTask, spec: StageSpec, store: Store, writers: list[PartWriter]) -> None:
+    def __init__(self, task: MapTask, store: Store, phase: _Phase) -> None:
         self.task = task
-        self.spec = spec
         self.source = task.source
-        self.count = Counts()
-        self.log: list[str] = []
-        file_name = f"{task.key}.{task.phases[0].task[:8]}"
-        self.rejects = RejectsWriter(store, file_name, self.source, task.rejects, writers)
+        self.count = phase.counts[task.source]
+        self.log = phase.log
+        self.rejects = phase.rejects
         self.forgotten = read_list(store, task.forgotten) if task.forgotten else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -180,9 +203,8 @@ class _Reading:
 
     def documents_read(self) -> Iterator[pa.RecordBatch]:
         """The documents of each reading of each span, with the account of records that gave none."""
-        reader = cast(Reader, registry.build(self.spec))
-        count = self.count
-        limit = self.task.limit
+        reader = cast(Reader, registry.build(cast(StageSpec, self.task.reader)))
+        count, limit = self.count, self.task.limit
         for span in self.task.files:
             origin = origin_of(self.source, span)
             try:
@@ -221,7 +243,8 @@ class _Reading:
                     self.rejects.unread(self.source, reading)
                     count.seconds += time.perf_counter() - start
                     yield documents
-                    at = position_of(file, span)
+                    # all of its span, of what is no file and cannot tell
+                    at = int(file.tell()) if hasattr(file, "tell") else span.start + span.bytes
                     stored = reading.stored if reading.stored is not None else max(0, at - begun)
                     begun = at
                     if limit is not None and count.kept >= limit:
@@ -247,71 +270,48 @@ class _Reading:
 # --- the stages of a segment ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A stage at work."""
-
-    stage: Map
-    called: str
-    count: Counts
-
-
-class _StagePhase:
+class _StagePhase(_Phase):
     """Measuring and rewriting stages, rules that decide at once, and sinks."""
 
     def __init__(
-        self,
-        task: MapTask,
-        phase: Phase,
-        store: Store,
-        crash: CrashPolicy,
-        writers: list[PartWriter],
-        reading: _Reading | None,
+        self, task: MapTask, phase: Phase, store: Store, crash: CrashPolicy, writers: list[PartWriter]
     ) -> None:
-        self.task = task
-        self.phase = phase
-        self.store = store
-        self.crash = crash
-        self.reading = reading
-        stages = [cast(Map, registry.build(spec)) for spec in phase.stages]
-        self.steps = [_Step(stage, stage.called, Counts()) for stage in stages]
-        self.log: list[str] = [] if reading is None else reading.log
-        self.file_name = file_name = f"{task.key}.{phase.task[:8]}"
-        self.rejects = (
-            RejectsWriter(store, file_name, task.source, task.rejects, writers) if reading is None else reading.rejects
-        )
-        self.documents = PartWriter(store, f"partitions/{phase.segment}/{file_name}.documents.parquet")
-        paths = {
-            step.called: f"{step.called}/{file_name}.parquet" for step in self.steps if isinstance(step.stage, Sink)
-        }
-        self.sinks = {name: PartWriter(store, path, staged(path)) for name, path in paths.items()}
+        super().__init__(task, phase, store, crash, writers)
+        self.stages: dict[str, Map] = {}
+        if task.part is None and phase is task.phases[0]:
+            self.counts[task.source] = Counts()
+        for spec in phase.stages:
+            stage = cast(Map, registry.build(spec))
+            self.stages[stage.called] = stage
+            self.counts[stage.called] = Counts()
+        self.documents = DocumentsWriter(store, f"{self.base}.documents.parquet", task.compress)
+        self.sinks: dict[str, PartWriter] = {}
+        for name, stage in self.stages.items():
+            if isinstance(stage, Sink):
+                path = f"{name}/{self.file_name}.parquet"
+                self.sinks[name] = PartWriter(store, path, staged(path))
         writers += [self.documents, *self.sinks.values()]
-        self.added = {name for step in self.steps for name in step.stage.added}
+        self.added = {name for stage in self.stages.values() for name in stage.added}
         self.slowest = Slowest()
-        self.text_bytes = 0
-        self.rows_left = 0
-        self.batch_number = 0
         self.bytes_held = self.text_held = 0  # of the batch at hand: all values, its texts
         self.measured: list[pa.Table] = []  # rows and signals, of a phase that leaves the documents as they are
         self.schemas: dict[str, pa.Schema] = {}  # of each stage's answer to its first batch, and of each sink's table
 
     def apply(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
-        self.batch_number = number
         beside = self.phase.beside
         batch = batch.select([n for n in batch.schema.names if "@" not in n or (beside and n == ROW)])
         given = set(batch.schema.names)
-        self.bytes_held, self.text_held = value_bytes(batch), 0 if self.steps else text_length(batch)
-        for step in self.steps:
-            if len(batch) == 0:
-                return batch
-            batch = self.through(step, batch)
-        self.rows_left += len(batch)
-        self.text_bytes += self.text_held
+        self.bytes_held, self.text_held = value_bytes(batch), 0 if self.stages else text_length(batch)
+        for called, stage in self.stages.items():
+            if len(batch):
+                batch = self.through(called, stage, batch, number)
+        self.left += len(batch)
         if len(batch) == 0:
             return batch
+        self.text_bytes += self.text_held
         if beside:
             new = [name for name in batch.schema.names if name == ROW or name in self.added or name not in given]
-            self.measured.append(pa.Table.from_batches([batch.select(["uid", *new])]))
+            self.measured.append(pa.Table.from_batches([batch.select(new)]))
         elif self.phase.documents:
             first = self.documents.rows
             batch = with_text_lengths(batch)
@@ -319,35 +319,25 @@ class _StagePhase:
             batch = batch.append_column(ROW, pa.array(np.arange(first, first + len(batch), dtype=np.int64)))
         return batch
 
-    def through(self, step: _Step, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def through(self, called: str, stage: Map, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
         """A batch through one stage; what it drops goes to the rejects."""
-        stage, called, count = step.stage, step.called, step.count
         start = time.perf_counter()
+        count = self.counts[called]
         count.docs_in += len(batch)
         count.bytes_in += self.bytes_held
-        batch = self.before(step, batch)
-        kept = []
-        for done, verdict, made in self.pieces(step, batch):
-            if made is not None:
-                count.made += len(made.batch)
-            elif verdict.kept.all():
-                kept.append(done)
-                continue
-            self.rejects.dropped(called, done, verdict)
-            for index, times in enumerate(
-                np.bincount(verdict.first[verdict.first >= 0], minlength=len(verdict.reasons)).tolist()
-            ):
-                if times:
-                    count.dropped[verdict.reasons[index]] += times
-            if made is None:
-                kept.append(done.filter(pa.array(verdict.kept)))
+        if isinstance(stage, Rewrite):
+            batch = self.with_versions(called, batch)
+        kept, broken = [batch.slice(0, 0)], 0
+        for answer in answers_of(stage, batch, self.crash, (number, called), self.schemas):
+            if answer.applied is None:
+                broken += 1
+                self.quarantine(called, answer.batch, answer.broke)
             else:
-                kept.append(made.between(done, verdict.kept))
-        if not kept:
-            batch = batch.slice(0, 0)
-        else:
-            batch = kept[0] if len(kept) == 1 else pa.concat_batches(kept)
-        batch = self.after(called, batch)
+                kept.append(self.kept_of(called, answer.batch, answer.applied))
+        self.check_some_lived(stage, broken, batch)
+        batch = kept[-1] if len(kept) <= 2 else pa.concat_batches(kept[1:])
+        if called in self.phase.texts_kept:
+            batch = without_same_texts(called, batch)
         count.kept += len(batch)
         self.bytes_held, self.text_held = value_bytes(batch), text_length(batch)
         count.bytes_out += self.bytes_held
@@ -356,168 +346,97 @@ class _StagePhase:
             count.absent.update({name: nulls for name in stage.added if (nulls := batch.column(name).null_count)})
         if isinstance(stage, Sink):
             hidden = [name for name in stage.without if name in batch.schema.names]
-            self.sinks[called].write(self.table(step, batch.drop_columns(hidden)))
+            self.sinks[called].write(self.table(called, stage, batch.drop_columns(hidden), number))
         count.seconds += time.perf_counter() - start
         return batch
 
-    def before(self, step: _Step, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def kept_of(self, called: str, given: pa.RecordBatch, applied: Applied) -> pa.RecordBatch:
+        """What stays of a stage's answer, and what it made besides."""
+        count, verdict, made = self.counts[called], applied.verdict, applied.made
+        if applied.seconds is not None:
+            self.slowest.look(called, given, applied.seconds)
+        count.noted.update(applied.noted)
+        if verdict.kept.all() and made is None:
+            return applied.batch
+        self.rejects.dropped(called, applied.batch, verdict)
+        count.dropped.update(verdict.reasons[index] for index in verdict.first[verdict.first >= 0].tolist())
+        if made is None:
+            return applied.batch.filter(pa.array(verdict.kept))
+        count.made += len(made.batch)
+        return made.between(applied.batch, verdict.kept)
+
+    def with_versions(self, called: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Keep what a rewrite is about to change and a rule of this segment looks at: the text, and signals that will
         be measured again."""
-        if not isinstance(step.stage, Rewrite):
-            return batch
-        called = step.called
-        again = set(self.phase.measured_again.get(called, ()))
+        again = self.phase.measured_again.get(called, ())
         batch = batch.rename_columns([f"{name}@{called}" if name in again else name for name in batch.schema.names])
         return (
             with_columns(batch, {f"text@{called}": batch.column("text")}) if called in self.phase.texts_kept else batch
         )
 
-    def after(self, called: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A text that was not changed is kept once."""
-        name = f"text@{called}"
-        if len(batch) == 0 or name not in batch.schema.names:
-            return batch
-        old, new = batch.column(name), batch.column("text")
-        same = pc.fill_null(pc.equal(old, new), False)
-        return with_columns(batch, {name: pc.if_else(same, pa.scalar(None, old.type), old)})
-
-    def table(self, step: _Step, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def table(self, called: str, sink: Sink, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
         """What a sink writes of a batch. No document is to blame if it cannot: the run stops."""
-        sink = cast(Sink, step.stage)
-        place = (self.batch_number, step.called)
-        self.crash.about_to(place, batch)
         try:
-            with self.crash.watching(sink.patience):
+            with self.crash.guard((number, called), batch, None, sink.patience):
                 table = sink.table(batch)
             check_table(batch, table)
-            check_same_types(self.schemas.setdefault(f"{step.called}: table", table.schema), table.schema)
+            check_same_types(self.schemas.setdefault(f"{called}: table", table.schema), table.schema)
         except STAGE_ERRORS as error:
             raise RunFailed(
                 f"{registry.named(sink)}: {error if isinstance(error, CannotRun) else error_detail(error)}"
             ) from error
         return table
 
-    def pieces(self, step: _Step, batch: pa.RecordBatch) -> Iterator[Answer]:
-        """The stage's answer on a batch, in as many pieces as it takes to leave out the documents that break it."""
-        before = step.count.quarantined
-        place = (self.batch_number, step.called)
-        for piece, row, condemned in self.crash.pieces(place, batch):
-            if condemned is not None:
-                self.quarantine(step, piece, condemned)
-            else:
-                yield from self.piece(step, piece, row)
-        broken = step.count.quarantined - before
-        if broken == len(batch) >= ENOUGH_TO_BLAME_THE_STAGE:
-            raise RunFailed(
-                f"{registry.named(step.stage)}: all {broken} documents of a batch of {self.task.key} broke it; "
-                f"the last: {self.log[-1]}"
-            )
-
-    def piece(self, step: _Step, batch: pa.RecordBatch, row: int | None) -> Iterator[Answer]:
-        stage, called = step.stage, step.called
-        self.crash.about_to((self.batch_number, called), batch, row)
-        try:
-            with self.crash.watching(stage.patience):
-                applied = stage.checked(batch)
-            check_same_types(self.schemas.setdefault(called, applied.batch.schema), applied.batch.schema)
-        except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
-            raise RunFailed(f"{registry.named(stage)}: {error}") from error
-        except STAGE_ERRORS as error:  # whatever a hostile document brings a stage to
-            if len(batch) == 1:
-                self.quarantine(step, batch, error_detail(error))
-                return
-            middle = len(batch) // 2
-            yield from self.piece(step, batch.slice(0, middle), None)
-            yield from self.piece(step, batch.slice(middle), None)
-        else:
-            if applied.seconds is not None:
-                self.slowest.look(called, batch, applied.seconds)
-            step.count.noted.update(applied.noted)
-            yield applied.batch, applied.verdict, applied.made
-
-    def quarantine(self, step: _Step, row: pa.RecordBatch, error: str) -> None:
-        step.count.quarantined += 1
-        self.log.append(
-            f"{step.called}: document {row.column('uid')[0].as_py():016x} ({row.column('url')[0].as_py()}) "
-            f"of {self.task.key}: {error}"
-        )
-        self.rejects.quarantined(step.called, row, error)
-
     def finish(self, part: Partition | None) -> PhaseResult:
-        files: Files = {}
-        documents = self.documents.close()
-        if documents is not None:
-            files["documents"] = documents
-        for name, sink in self.sinks.items():
-            facts = sink.close()
-            if facts is not None:
-                files[f"sink/{name}"] = facts
+        written = {"documents": self.documents.close()}
+        written |= {f"sink/{name}": sink.close() for name, sink in self.sinks.items()}
+        files: Files = {role: facts for role, facts in written.items() if facts is not None}
         files |= self.rejects.close()
-        counts = {} if self.reading is None else {self.task.source: self.reading.count}
-        counts |= {step.called: step.count for step in self.steps}
-        arrived = None if part is None else part.kept
-        written = self.documents.rows if self.phase.documents and not self.phase.beside else None
-        segment = self.phase.segment
-        check_chain(counts, list(counts), arrived, written, f"{segment}, part {self.task.key}")
+        rows = self.documents.rows if self.phase.documents and not self.phase.beside else None
+        what = f"{self.phase.segment}, part {self.task.key}"
+        check_chain(self.counts, list(self.counts), None if part is None else part.kept, rows, what)
         if self.phase.beside and part is not None:
-            after, beside = self.with_signals(part)
-            files |= beside
+            after = self.with_signals(part, files)
         else:
             origin = self.task.inputs if part is None else (InputSpan(node=part.node, key=part.key),)
             after = replace(
-                new_part(self.task.key, self.task.source, self.rows_left, self.text_bytes, documents, origin),
-                node=segment,
+                new_part(self.task.key, self.task.source, self.left, self.text_bytes, files.get("documents"), origin),
+                node=self.phase.segment,
                 sinks={name: files[f"sink/{name}"].path for name in self.sinks if f"sink/{name}" in files},
             )
-        return PhaseResult(
-            part=after,
-            files=files,
-            counts=counts,
-            log=tuple(self.log),
-            peak_memory=peak_memory(),
-            slowest=self.slowest.by_stage,
-        )
+        return replace(self.result(after, files), slowest=self.slowest.by_stage)
 
-    def with_signals(self, part: Partition) -> tuple[Partition, Files]:
+    def with_signals(self, part: Partition, files: Files) -> Partition:
         """The partition with the signals that were measured on it, and without the documents that broke a stage."""
-        files: Files = {}
-        base = f"partitions/{self.phase.segment}/{self.file_name}"
-        place = np.full(part.rows, -1, dtype=np.int64)
+        kept = np.zeros(part.rows, dtype=bool)
         if self.measured and part.documents is not None:
             table = widened(pa.concat_tables(self.measured)).combine_chunks()
-            place[table.column(ROW).to_numpy()] = np.arange(len(table))
-            scattered = table.drop_columns([ROW, "uid"]).take(pa.array(place, mask=place < 0))
+            kept[table.column(ROW).to_numpy()] = True
+            signals = of_all_rows(table, part.rows)
             with open_checked(self.store, part.documents) as file:
-                scattered = scattered.add_column(0, "uid", pq.read_table(file, columns=["uid"]).column("uid"))
-            signals = write_every_row(self.store, f"{base}.signals.parquet", scattered)
-            files["signals"] = signals
-            part = replace(part, signals=(*part.signals, signals))
-        if self.rows_left < part.kept:
-            quarantined = write_every_row(self.store, f"{base}.quarantined.parquet", pa.table({"kept": place >= 0}))
-            files["quarantined"] = quarantined
-            verdicts = (*part.verdicts, quarantined)
-            part = replace(part, verdicts=verdicts, kept=self.rows_left, text_bytes=self.text_bytes)
-        return part, files
+                signals = signals.add_column(0, "uid", pq.ParquetFile(file).read(columns=["uid"]).column("uid"))
+            files["signals"] = write_every_row(self.store, f"{self.base}.signals.parquet", signals)
+            part = replace(part, signals=(*part.signals, files["signals"]))
+        if self.left < part.kept:
+            path = f"{self.base}.quarantined.parquet"
+            files["quarantined"] = write_every_row(self.store, path, pa.table({"kept": kept}))
+            verdicts = (*part.verdicts, files["quarantined"])
+            part = replace(part, verdicts=verdicts, kept=self.left, text_bytes=self.text_bytes)
+        return part
+
+
+def without_same_texts(called: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A text that a rewrite did not change is kept once."""
+    name = f"text@{called}"
+    old, new = batch.column(name), batch.column("text")
+    same = pc.fill_null(pc.equal(old, new), False)
+    return with_columns(batch, {name: pc.if_else(same, pa.scalar(None, old.type), old)})
 
 
 # --- the rules of a segment -------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Judged:
-    """What the rules came to on a batch, by row."""
-
-    rows: NDArray[np.int64]  # in the stored documents
-    uid: NDArray[np.uint64]
-    kept: NDArray[np.bool_]
-    stage: NDArray[np.int16]  # the number of the rule that dropped it, or -1
-    reason: NDArray[np.object_]
-    detail: NDArray[np.object_]
-    poison: NDArray[np.bool_]  # killed a rule: no rule sees it again
-    failed: dict[str, NDArray[np.uint64]]  # by rule, a bit for each of its reasons that held
-
-
-class _RulePhase:
+class _RulePhase(_Phase):
     """The rules of a segment, from the signals that were measured on it.
 
     Every rule looks at every document that came in, so that all reasons are on record; a document goes by the first
@@ -527,20 +446,13 @@ class _RulePhase:
     def __init__(
         self, task: MapTask, phase: Phase, store: Store, crash: CrashPolicy, writers: list[PartWriter]
     ) -> None:
-        self.task = task
-        self.phase = phase
-        self.store = store
-        self.crash = crash
+        super().__init__(task, phase, store, crash, writers)
         self.rules = [BoundRule.of(spec) for spec in phase.rules]
-        self.names = [bound.rule.called for bound in self.rules]
-        self.file_name = f"{task.key}.{phase.task[:8]}"
-        self.rejects = RejectsWriter(store, self.file_name, task.source, task.rejects, writers)
-        self.counts = {name: Counts() for name in self.names}
-        self.reasons: dict[str, list[str]] = {name: [] for name in self.names}
-        self.judged: list[_Judged] = []
-        self.log: list[str] = []
-        self.alive = 0
-        self.text_bytes = 0
+        self.counts = {bound.rule.called: Counts() for bound in self.rules}
+        self.reasons: dict[str, list[str]] = {name: [] for name in self.counts}
+        self.verdicts: list[pa.Table] = []
+        self.poison: list[int] = []  # rows of the stored documents that killed a rule: no rule sees them again
+        self.held = False  # any reason, of any document
 
     def wanted(self, there: list[str]) -> list[str]:
         """Columns of a stored partition that the rules, the account and the rejects read."""
@@ -556,130 +468,96 @@ class _RulePhase:
     def apply(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
         names = batch.schema.names
         shown = batch.select([name for name in self.wanted(names) if name in names])
-        judged = self.no_verdicts(batch, number)
-        alive = np.ones(len(batch), dtype=bool)
         lengths = text_lengths(batch if TEXT_BYTES in names else with_text_lengths(batch))
-        for place, bound in enumerate(self.rules):
+        alive = np.ones(len(batch), dtype=bool)
+        why = {name: np.full(len(batch), None, dtype=object) for name in ("stage", "reason", "detail")}
+        failed: dict[str, NDArray[np.uint64]] = {}
+        for (called, count), bound in zip(self.counts.items(), self.rules, strict=True):
             start = time.perf_counter()
-            called, view = bound.rule.called, bound.view(shown)
-            outcome = outcome_in_task(bound.rule, view, self.crash, number)
-            count = self.counts[called]
+            view = bound.view(shown)
+            outcome = outcome_of(bound.rule, view, self.crash, (number, called))
             count.docs_in += int(alive.sum())
             if type(bound.rule).tally is not Rule.tally:
                 came = alive & (outcome.first != BROKE)
                 count.noted.update(bound.rule.tally(Signals(view), outcome.verdict, came))
             count.bytes_in += value_bytes(view.select([name for name in view.schema.names if name != "text"]))
-            self.note_all(called, outcome.verdict, judged)
+            failed[f"failed:{called}"] = self.reasons_as_bits(called, outcome.verdict)
             gone = alive & (outcome.first != KEPT)
             if gone.any():
-                self.send_off(place, view, outcome, gone, judged)
+                self.send_off(called, view, outcome, gone, why)
+                self.check_some_lived(bound.rule, int((gone & (outcome.first == BROKE)).sum()), view)
                 alive &= ~gone
             count.kept += int(alive.sum())
             count.text_bytes += int(lengths[alive].sum())
             count.seconds += time.perf_counter() - start
-        self.judged.append(judged)
-        self.alive += int(alive.sum())
+        texts = {name: pa.array(values, pa.string()) for name, values in why.items()}
+        facts = {ROW: batch.column(ROW), "uid": batch.column("uid"), "kept": alive}
+        self.verdicts.append(pa.table({**facts, **texts, **failed}))
+        rows = [row for spot, stage, row in self.crash.poison if spot == number and stage in self.counts]
+        self.poison += batch.column(ROW).take(pa.array(rows, pa.int64())).to_pylist()
+        self.left += int(alive.sum())
         self.text_bytes += int(lengths[alive].sum())
         return batch if alive.all() else batch.filter(pa.array(alive))
 
-    def no_verdicts(self, batch: pa.RecordBatch, number: int) -> _Judged:
-        length = len(batch)
-        poison = np.zeros(length, dtype=bool)
-        poison[[row for spot, stage, row in self.crash.poison if spot == number and stage in self.names]] = True
-        return _Judged(
-            batch.column(ROW).to_numpy(),
-            batch.column("uid").to_numpy(),
-            np.ones(length, dtype=bool),
-            np.full(length, -1, dtype=np.int16),
-            np.full(length, None, dtype=object),
-            np.full(length, None, dtype=object),
-            poison,
-            {name: np.zeros(length, dtype=np.uint64) for name in self.names},
-        )
-
-    def note_all(self, called: str, verdict: Verdict, judged: _Judged) -> None:
-        """Note every reason that held, as a bit of its own."""
-        names, bits = self.reasons[called], judged.failed[called]
+    def reasons_as_bits(self, called: str, verdict: Verdict) -> NDArray[np.uint64]:
+        """Every reason that held, as a bit of its own, the same in all batches."""
+        names, bits = self.reasons[called], np.zeros(len(verdict), dtype=np.uint64)
         for bit, reason in enumerate(verdict.reasons):
             if reason not in names:
                 names.append(reason)
-            held = (verdict.all >> np.uint64(bit)) & np.uint64(1)
-            bits |= held << np.uint64(names.index(reason))
+            bits |= verdict.held(bit).astype(np.uint64) << np.uint64(names.index(reason))
+        self.held |= bool(bits.any())
+        return bits
 
     def send_off(
-        self, place: int, view: pa.RecordBatch, outcome: RuleOutcome, gone: NDArray[np.bool_], judged: _Judged
+        self,
+        called: str,
+        view: pa.RecordBatch,
+        outcome: RuleOutcome,
+        gone: NDArray[np.bool_],
+        why: dict[str, NDArray[np.object_]],
     ) -> None:
         """Account for the documents of which this rule is the first to drop them."""
-        called = self.names[place]
-        count = self.counts[called]
         verdict = outcome.verdict
-        first_to_drop = Verdict.keep(len(view))  # the verdict on the documents that no earlier rule dropped
-        first_to_drop.reasons, first_to_drop.details = verdict.reasons, verdict.details
-        first_to_drop.all = verdict.all
-        first_to_drop.first = np.where(gone & (outcome.first >= 0), outcome.first, np.int16(-1))
         if "text" not in view.schema.names:
             view = with_columns(view, {"text": pa.nulls(len(view), pa.string())})
-        if (first_to_drop.first >= 0).any():
+        drops = gone & (outcome.first >= 0)
+        if drops.any():
+            first_to_drop = copy(verdict)
+            first_to_drop.first = np.where(drops, outcome.first, np.int16(KEPT))
             self.rejects.dropped(called, view, first_to_drop)
         for row in np.flatnonzero(gone).tolist():
             if outcome.first[row] == BROKE:
                 reason, detail = QUARANTINED, outcome.broke[row]
-                count.quarantined += 1
-                self.rejects.quarantined(called, view.slice(row, 1), detail)
-                self.log.append(
-                    f"{called}: document {int(judged.uid[row]):016x} ({view.column('url')[row].as_py()}): {detail}"
-                )
+                self.quarantine(called, view.slice(row, 1), detail)
             else:
                 reason, detail = verdict.reasons[outcome.first[row]], verdict.details.get(row, "")
-                count.dropped[reason] += 1
-            judged.reason[row], judged.detail[row] = reason, detail or None
-            judged.stage[row], judged.kept[row] = place, False
-        if count.quarantined == len(view) >= ENOUGH_TO_BLAME_THE_STAGE:
-            named = registry.named(self.rules[place].rule)
-            raise RunFailed(
-                f"{named}: all {len(view)} documents of a batch of {self.task.key} broke it; the last: {self.log[-1]}"
-            )
+                self.counts[called].dropped[reason] += 1
+            why["stage"][row], why["reason"][row], why["detail"][row] = called, reason, detail or None
 
-    def finish(self, part: Partition) -> PhaseResult:
-        segment = self.phase.segment
-        check_chain(self.counts, self.names, part.kept, self.alive, f"{segment}, rules on part {self.task.key}")
-        after = replace(part, kept=self.alive, text_bytes=self.text_bytes)
-        files: Files = {**self.rejects.close()}
-        if self.alive < part.kept or any(bits.any() for each in self.judged for bits in each.failed.values()):
-            path = f"partitions/{segment}/{self.file_name}.verdicts.parquet"
-            files["verdicts"] = write_every_row(self.store, path, self.verdicts(part))
+    def finish(self, part: Partition | None) -> PhaseResult:
+        part = cast(Partition, part)  # rules on nothing are not finished
+        what = f"{self.phase.segment}, rules on part {self.task.key}"
+        check_chain(self.counts, list(self.counts), part.kept, self.left, what)
+        after = replace(part, kept=self.left, text_bytes=self.text_bytes)
+        files = self.rejects.close()
+        if self.left < part.kept or self.held:
+            table = self.verdicts_of_all(part.rows)
+            files["verdicts"] = write_every_row(self.store, f"{self.base}.verdicts.parquet", table)
             after = replace(after, verdicts=(*part.verdicts, files["verdicts"]))
-        if any(each.poison.any() for each in self.judged):
-            path = f"partitions/{segment}/{self.file_name}.condemned.parquet"
-            kept = self.of_all_rows("poison", np.zeros(part.rows, dtype=bool))
-            files["condemned"] = write_every_row(self.store, path, pa.table({"kept": ~kept}))
-        return PhaseResult(part=after, files=files, counts=self.counts, log=tuple(self.log), peak_memory=peak_memory())
+        if self.poison:
+            kept = np.ones(part.rows, dtype=bool)
+            kept[self.poison] = False
+            path = f"{self.base}.condemned.parquet"
+            files["condemned"] = write_every_row(self.store, path, pa.table({"kept": kept}))
+        return self.result(after, files)
 
-    def verdicts(self, part: Partition) -> pa.Table:
+    def verdicts_of_all(self, rows: int) -> pa.Table:
         """One row a document: kept or not, by which stage and why; and for each rule a bit for each of its reasons that
         held. A row that was out before is kept by these rules."""
-        rows = part.rows
-        stage = self.of_all_rows("stage", np.full(rows, -1, dtype=np.int16))
-        named = pa.DictionaryArray.from_arrays(pa.array(stage, mask=stage < 0), pa.array(self.names)).cast(pa.string())
-        texts = {
-            name: pa.array(self.of_all_rows(name, np.full(rows, None, dtype=object)), pa.string())
-            for name in ("reason", "detail")
-        }
-        columns: dict[str, NDArray[np.generic] | pa.Array] = {
-            "uid": self.of_all_rows("uid", np.zeros(rows, dtype=np.uint64)),
-            "kept": self.of_all_rows("kept", np.ones(rows, dtype=bool)),
-            "stage": named,
-            **texts,
-        }
-        for name in self.names:
-            bits = np.zeros(rows, dtype=np.uint64)
-            for each in self.judged:
-                bits[each.rows] = each.failed[name]
-            columns[f"failed:{name}"] = bits
-        return pa.table(columns).replace_schema_metadata({"gristmill.reasons": json.dumps(self.reasons)})
-
-    def of_all_rows(self, name: str, values: NDArray[Value]) -> NDArray[Value]:
-        """The values of a field by row of the stored documents, over those given."""
-        for each in self.judged:
-            values[each.rows] = getattr(each, name)
-        return values
+        table = of_all_rows(pa.concat_tables(self.verdicts), rows)
+        for place, name in enumerate(table.column_names):
+            if name not in ("stage", "reason", "detail"):
+                values = pc.fill_null(table.column(name), True if name == "kept" else 0)
+                table = table.set_column(place, name, values)
+        return table.replace_schema_metadata({"gristmill.reasons": json.dumps(self.reasons)})

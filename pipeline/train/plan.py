@@ -4,24 +4,23 @@ line, field and a likely spelling."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gristmill.kernels.common.settings import Settings, nearest
+from gristmill.kernels.common.settings import Settings, did_you_mean
 from gristmill.pipeline.ablate.plan import NAME, Choices, Count, Mix, ShapeNumbers, TextSet
-from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import JSON, Also
-from gristmill.pipeline.recipe.yaml_settings import YamlFile, check_names
-from gristmill.stages.paths import located
+from gristmill.pipeline.recipe.plans import LoadedPlan, read_plan
+from gristmill.pipeline.recipe.yaml_settings import check_names
 
 if TYPE_CHECKING:
     from gristmill.trainer.run.cards import Cards
     from gristmill.trainer.run.planner import Layout, Task
     from gristmill.trainer.run.settings import Training
 
+EXAMPLE = "recipes/training/small_model.yaml"
 Order = Literal["shuffled", "as_written", "segments", "buckets"]
 
 
@@ -94,72 +93,50 @@ class TrainPlan(Settings):
     keep_checkpoints: Annotated[bool, Field(description="after the end too")] = False
 
 
-@dataclass(frozen=True)
-class LoadedPlan:
-    """A plan and where it lies; paths in it are relative to it."""
-
-    path: Path
-    plan: TrainPlan
-
-    @property
-    def folder(self) -> Path:
-        return self.path.resolve().parent
-
-    def place(self, path: str) -> Path:
-        return Path(located(path, self.folder))
-
-    def out(self, asked: Path | None) -> Path:
-        return asked or (self.place(self.plan.out) if self.plan.out else self.folder / "out" / self.plan.name)
-
-    def wrong(self, place: tuple[str, ...], what: str) -> RecipeError:
-        """What is wrong at a place in the plan, with its line."""
-        return YamlFile(self.path).wrong(place, what)
-
-    def training(self, row_length: int, on_gpu: bool) -> Training:
-        """The trainer's settings of these rows; RecipeError names what it would refuse."""
-        from gristmill.trainer.run.settings import Training
-
-        file, facts = YamlFile(self.path), dict(self.plan.training)
-        if self.plan.tokens is not None:
-            facts["updates"] = 1  # until rows_per_update is known to be one
-        check_names(file, Training, facts, "training")
-        rows = facts["rows_per_update"]
-        if self.plan.tokens is not None and type(rows) is int and rows > 0:
-            facts["updates"] = max(1, round(self.plan.tokens / (rows * row_length)))
-        facts.setdefault("precision", "bf16" if on_gpu else "float32")
-        try:
-            return Training.from_facts(facts)
-        except (ValueError, TypeError) as error:
-            place, what = _place_in(str(error), facts)
-            raise file.wrong(place, what) from error
-
-    def lay_out(self, task: Callable[[Cards], Task], ranks: int, only_planned: bool) -> tuple[Layout, int]:
-        """What `parallel: auto` chooses, and over how many ranks; RecipeError says why there is nothing to choose."""
-        from gristmill.trainer.run.cards import cards_from
-        from gristmill.trainer.run.planner import NoLayout, choose
-
-        file = YamlFile(self.path)
-        try:
-            cards = cards_from(self.plan.cards or {}, ranks)
-        except ValueError as error:
-            place, _, what = str(error).partition(": ")
-            raise file.wrong(tuple(place.split(".")), what) from error
-        if cards.count != ranks and not only_planned:
-            raise file.wrong(("cards",), f"count is {cards.count:,}, the run has {ranks:,}; --dry-run plans for others")
-        try:
-            return choose(task(cards)), cards.count
-        except NoLayout as error:
-            raise file.wrong(("parallel",), str(error)) from error
+Loaded = LoadedPlan[TrainPlan]
 
 
-def load(path: Path) -> LoadedPlan:
+def training_of(loaded: Loaded, row_length: int, on_gpu: bool) -> Training:
+    """The trainer's settings of these rows; RecipeError names what it would refuse."""
+    from gristmill.trainer.run.settings import Training
+
+    facts = dict(loaded.plan.training)
+    if loaded.plan.tokens is not None:
+        facts["updates"] = 1  # until rows_per_update is known to be one
+    check_names(loaded.source, Training, facts, "training")
+    rows = facts["rows_per_update"]
+    if loaded.plan.tokens is not None and type(rows) is int and rows > 0:
+        facts["updates"] = max(1, round(loaded.plan.tokens / (rows * row_length)))
+    facts.setdefault("precision", "bf16" if on_gpu else "float32")
+    try:
+        return Training.from_facts(facts)
+    except (ValueError, TypeError) as error:
+        place, what = _place_in(str(error), facts)
+        raise loaded.wrong(place, what) from error
+
+
+def lay_out(loaded: Loaded, task: Callable[[Cards], Task], ranks: int, only_planned: bool) -> tuple[Layout, int]:
+    """What `parallel: auto` chooses, and over how many ranks; RecipeError says why there is nothing to choose."""
+    from gristmill.trainer.run.cards import cards_from
+    from gristmill.trainer.run.planner import NoLayout, choose
+
+    try:
+        cards = cards_from(loaded.plan.cards or {}, ranks)
+    except ValueError as error:
+        place, _, what = str(error).partition(": ")
+        raise loaded.wrong(tuple(place.split(".")), what) from error
+    if cards.count != ranks and not only_planned:
+        raise loaded.wrong(("cards",), f"count is {cards.count:,}, the run has {ranks:,}; --dry-run plans for others")
+    try:
+        return choose(task(cards)), cards.count
+    except NoLayout as error:
+        raise loaded.wrong(("parallel",), str(error)) from error
+
+
+def load(path: Path) -> Loaded:
     """A checked plan; RecipeError says where it is wrong."""
-    if not path.exists():
-        raise RecipeError(f"{path}: no such plan; recipes/training/small_model.yaml is one to copy")
-    file = YamlFile(path)
-    if not isinstance(file.data, dict):
-        raise file.wrong((), "a plan is a mapping with name, sets, model and training")
-    plan: TrainPlan = file.settings(TrainPlan, file.data, ())
+    file, data = read_plan(path, EXAMPLE, "name, sets, model and training")
+    plan: TrainPlan = file.settings(TrainPlan, data, ())
     if not NAME.fullmatch(plan.name):
         raise file.wrong(("name",), f"letters, digits, '-', '_' and '.' were expected, not {plan.name!r}")
     if ("updates" in plan.training) == (plan.tokens is not None):
@@ -170,9 +147,7 @@ def load(path: Path) -> LoadedPlan:
         raise file.wrong(("training",), "either `tokens` or `training.updates` was expected: how long the run is")
     for name in plan.mix or {}:
         if name not in plan.sets:
-            near = nearest(name, plan.sets)
-            there = f"did you mean {near[0]}?" if near else f"there are {', '.join(plan.sets)}"
-            raise file.wrong(("mix", name), f"no set is called {name}; {there}")
+            raise file.wrong(("mix", name), f"no set is called {name}; {did_you_mean(name, plan.sets)}")
     if len(plan.mix or plan.sets) > 1 and plan.order != "shuffled":
         raise file.wrong(("order",), f"several sets are shuffled into each other; {plan.order} is for one")
     if "unlocking" in plan.training and (len(plan.mix or plan.sets) > 1 or "order" in plan.model_fields_set):
@@ -182,7 +157,7 @@ def load(path: Path) -> LoadedPlan:
     both = [name for name in plan.evaluate.choices if name in plan.evaluate.texts]
     if both:
         raise file.wrong(("evaluate", "choices", both[0]), "texts have this name already")
-    return LoadedPlan(path, plan)
+    return LoadedPlan(plan, file)
 
 
 def _place_in(message: str, facts: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:

@@ -21,9 +21,9 @@ from gristmill.pipeline.ablate.feeding import rows_and_order
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
-from gristmill.pipeline.recipe.yaml_settings import YamlFile, check_names
+from gristmill.pipeline.recipe.yaml_settings import check_names
 from gristmill.pipeline.store.storage import digest
-from gristmill.pipeline.train.plan import LoadedPlan
+from gristmill.pipeline.train.plan import Loaded, lay_out, training_of
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.orders import AsWritten, RowOrder, Shuffled, bucket_stretches, segment_stretches
 from gristmill.shards.reader import ShardSet, open_shards
@@ -56,7 +56,7 @@ Told = Callable[[Mapping[str, Any]], None]
 class Ready:
     """A plan whose sets, tokenizer and model fit each other."""
 
-    loaded: LoadedPlan
+    loaded: Loaded
     shards: dict[str, ShardSet]  # by name, those that the mix names
     shape: DecoderShape
     source: Path | None  # the folder of a model that the run goes on from
@@ -120,7 +120,7 @@ class Ready:
         return {name: self.tokens * share / max(1, whole[name]) for name, share in self.weights.items()}
 
 
-def prepare(loaded: LoadedPlan, on_gpu: bool, ranks: int = 1, only_planned: bool = False) -> Ready:
+def prepare(loaded: Loaded, on_gpu: bool, ranks: int = 1, only_planned: bool = False) -> Ready:
     """Everything that can be wrong is said before anything is trained. `only_planned`: for cards that may be
     elsewhere."""
     from gristmill.trainer.evaluation.multiple_choice import BadQuestions, read_questions
@@ -142,7 +142,7 @@ def prepare(loaded: LoadedPlan, on_gpu: bool, ranks: int = 1, only_planned: bool
                 raise loaded.wrong(("sets", name), f"another {what} than {first}'s; sets of a run share it")
     source = _source(loaded)
     shape = _shape(loaded, reference.meta, source)
-    ready = Ready(loaded, shards, shape, source, loaded.training(reference.meta.row_length, on_gpu), ranks)
+    ready = Ready(loaded, shards, shape, source, training_of(loaded, reference.meta.row_length, on_gpu), ranks)
     if plan.parallel == "auto":
         ready = _laid_out(ready, on_gpu, only_planned)
     try:
@@ -201,7 +201,7 @@ def _laid_out(ready: Ready, on_gpu: bool, only_planned: bool) -> Ready:
             on_gpu and has_fused_linears(torch.device("cuda")),
         )
 
-    layout, ranks = ready.loaded.lay_out(task, ready.ranks, only_planned)
+    layout, ranks = lay_out(ready.loaded, task, ready.ranks, only_planned)
     return replace(ready, training=layout.training, ranks=ranks, layout=layout)
 
 
@@ -342,7 +342,7 @@ def _rows(ready: Ready) -> tuple[Any, RowOrder]:
     return shards, AsWritten() if ready.loaded.plan.order == "as_written" else Shuffled()
 
 
-def _source(loaded: LoadedPlan) -> Path | None:
+def _source(loaded: Loaded) -> Path | None:
     """The folder of a model that is there: beside the plan, or fetched from the hub. None: a shape is named."""
     from gristmill.trainer.model.llama_config import LlamaError
     from gristmill.trainer.model.llama_files import model_folder
@@ -361,7 +361,7 @@ def _source(loaded: LoadedPlan) -> Path | None:
         raise loaded.wrong(("model",), str(error)) from error
 
 
-def _shape(loaded: LoadedPlan, meta: ShardMeta, source: Path | None) -> DecoderShape:
+def _shape(loaded: Loaded, meta: ShardMeta, source: Path | None) -> DecoderShape:
     from gristmill.trainer.model.llama_config import LlamaError, shape_of
     from gristmill.trainer.model.llama_files import read_json
     from gristmill.trainer.model.shapes import DecoderShape, shape_named
@@ -376,7 +376,7 @@ def _shape(loaded: LoadedPlan, meta: ShardMeta, source: Path | None) -> DecoderS
         if isinstance(asked, str):
             return shape_named(asked, vocabulary, context=meta.row_length)
         facts = {"vocabulary": vocabulary, "context": meta.row_length, **asked}
-        check_names(YamlFile(loaded.path), DecoderShape, facts, "model")
+        check_names(loaded.source, DecoderShape, facts, "model")
         return DecoderShape.from_facts(facts)
     except (LlamaError, OSError, TypeError, ValueError) as error:
         raise loaded.wrong(("model",), str(error)) from error

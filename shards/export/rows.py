@@ -64,6 +64,6 @@ def _joined(held: Sequence[Array]) -> Sequences:
 def _checked(rows: Rows) -> Rows:
     if (rows.seq_lens < 1).any() or (filled(rows.seq_lens, rows.first_piece) > rows.input_ids.shape[1]).any():
         raise BadShards(
-            f"lengths of documents that no row of {rows.input_ids.shape[1]:,} can have: `gristmill verify` tells where"
+            f"lengths of documents that no row of {rows.input_ids.shape[1]:,} can have: `gristmill maintain verify` tells where"
         )
     return rows

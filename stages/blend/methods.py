@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from gristmill.kernels.base.types import Floats
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.common.settings import Settings
 from gristmill.mixing.weights import log_linear, regmix, shares, tables
 from gristmill.mixing.weights.ablations import Ablations, Fit, LeftOut, Predict, leave_out, rank_correlation, trust
@@ -31,7 +32,6 @@ from gristmill.mixing.weights.unimax import unimax
 from gristmill.mixing.weights.utilimax import frontier
 from gristmill.mixing.weights.utility import NoisyTask, Utilities, noisy_tasks, scaled
 from gristmill.stages.one_of import name_of
-from gristmill.stages.paths import RecipePath
 
 Facts = dict[str, Any]
 Table = TypeVar("Table")

@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import TextColumn, text_array, text_column
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.duplicates.cuts import Spans, cut, widened
 from gristmill.kernels.duplicates.ngrams import (
     NgramScratch,
@@ -31,7 +32,6 @@ from gristmill.kernels.duplicates.ngrams import (
 from gristmill.kernels.words.tokens import Tokens, token_column
 from gristmill.stages.dedup.benchmark_index import BenchmarkAccount, BenchmarkIndex, WantedIndex, benchmark_index
 from gristmill.stages.dedup.benchmarks import Benchmark, files_of
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Applied, Map, Rewrite, Rule, Signals, Verdict, with_columns
 from gristmill.stages.text.signals import slices
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from gristmill.kernels.common.paths import PathRole
 from gristmill.kernels.common.settings import PLACEMENT
 from gristmill.stages.edits.passages import BYTES_A_TOKEN
 from gristmill.stages.figures import Block, FactList, Figures, Report, StageFigures, relative
 from gristmill.stages.judge.back_end import BackEnd
 from gristmill.stages.judge.cost import Cost, doubts
 from gristmill.stages.judge.llm_score import answers_in, opened
-from gristmill.stages.paths import PathRole
 from gristmill.stages.stage import CannotRun, Rewrite
 
 if TYPE_CHECKING:

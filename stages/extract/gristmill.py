@@ -327,15 +327,20 @@ def with_tables(page: Page, measured: MeasuredPage, probability: Array, kept: Ar
     table_of = tables_around(page.tag, page.parent)
     of_block = table_of[page.element]
     cells = np.flatnonzero(of_block >= 0)
-    tables, place, count = np.unique(of_block[cells], return_inverse=True, return_counts=True)
-    if not len(tables):
+    if not len(cells):
         return kept
+    sizes = np.bincount(of_block[cells], minlength=len(page.tag))
+    tables = np.flatnonzero(sizes)
+    count, place = sizes[tables], (np.cumsum(sizes > 0) - 1)[of_block[cells]]
 
     def sums(values: Array) -> Array:
         return np.bincount(place, weights=values, minlength=len(tables))
 
     chosen = sums(kept[cells])
-    whole = (chosen < count) & (count >= SMALLEST_TABLE) & ~np.isin(tables, table_of[page.parent[tables]])
+    whole = (chosen < count) & (count >= SMALLEST_TABLE)
+    if not whole.any():
+        return kept
+    whole &= ~np.isin(tables, table_of[page.parent[tables]])
     if not whole.any():
         return kept
     first = np.full(len(tables), len(kept))

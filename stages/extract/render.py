@@ -159,14 +159,15 @@ def _units(
 
 def _rows_of_tables(page: Page, blocks: Array, around: Array, nested: Array) -> dict[int, list[int]]:
     """The rows that are written as rows, with their cells."""
-    inside = np.flatnonzero(around[:, html_places.ROW] >= 0).tolist()
-    if not inside:
+    inside = around[:, html_places.ROW] >= 0
+    if not inside.any():
         return {}
-    lengths = (page.start[blocks + 1] - page.start[blocks]).tolist()
-    cells = []
-    for i in inside:
-        heading, _, table, row, cell, code, _, _ = around[i].tolist()
-        cells.append(CellBlock(table, row, cell, code >= 0 or heading > 0, lengths[i]))
+    held = blocks[inside]
+    lengths = (page.start[held + 1] - page.start[held]).tolist()
+    cells = [
+        CellBlock(table, row, cell, code >= 0 or heading > 0, length)
+        for (heading, _, table, row, cell, code, _, _), length in zip(around[inside].tolist(), lengths, strict=True)
+    ]
     return table_rows(page, cells, set(np.flatnonzero(nested).tolist()))
 
 

@@ -313,6 +313,7 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
     skipped = -1  # depth of an element that is not shown
     fresh, cell_at = True, -1  # whether a line has just ended; where the line's cell began
     inside_pre = 0
+    said: dict[str, tuple[bool, bool]] = {}  # by attributes: whether they hide, whether they are of numbers of lines
     for token in tokens_of(content):
         ends, tag, attrs, text = token.groups()
         if text is not None:
@@ -352,10 +353,13 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
             elif tag not in VOID and not attrs.endswith("/"):
                 if len(stack) > 200:
                     continue
+                if skipped < 0 and attrs and attrs not in said:
+                    said[attrs] = (HIDDEN.search(attrs) is not None, NUMBER_CLASS.search(attrs) is not None)
+                hides, numbers = said.get(attrs, (False, False))
                 if skipped < 0 and (
                     tag in UNSEEN
-                    or (attrs and HIDDEN.search(attrs) is not None)
-                    or (attrs and NUMBER_CLASS.search(attrs) is not None
+                    or hides
+                    or (numbers
                         and ((tag == "td" and "code" not in attrs and "class" in attrs)
                              or DIGITS_NEXT.match(content, token.end(), token.end() + 200) is not None))
                 ):  # fmt: skip

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from gristmill.kernels.common.device import on_device
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.common.settings import PLACEMENT, Settings
-from gristmill.stages.device import on_device
-from gristmill.stages.paths import RecipePath
 
 if TYPE_CHECKING:
     from gristmill.classifiers.llm.model import LanguageModel, Request

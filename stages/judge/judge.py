@@ -13,10 +13,10 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.types import Array
-from gristmill.stages.device import on_device
+from gristmill.kernels.common.device import on_device
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.judge.figures import score_figures
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, CannotRun, Limit, Rule, Signals, Verdict, above, below, numbers_in
 
 if TYPE_CHECKING:
@@ -25,14 +25,11 @@ if TYPE_CHECKING:
 
 # What stages never load that only share a module with those that ask a judge.
 ASKS_NO_JUDGE = ("gristmill.classifiers.judge", "torch")
-# What judges need to be trained, and of packages what only some kinds need to score.
-TO_TRAIN = frozenset({"fasttext", "floret", "scipy"})
-OF_KINDS = {"neural": frozenset({"flash_attn", "torch", "triton"}), "sklearn": frozenset({"sklearn", "skops"})}
 SHOWN_OF_CARD = ("kind", "heads", "training", "metrics", "versions", "attribution")
 
 
 class Judge(Annotate):
-    """Score texts with a judge that `gristmill train-judge` saved; each of its heads is a signal, but for heads of
+    """Score texts with a judge that `gristmill judge train` saved; each of its heads is a signal, but for heads of
     labels without an order, which `label` takes.
 
     A probability is that of the good label, of several classes it is the expected one, a regression is its value. A
@@ -56,7 +53,7 @@ class Judge(Annotate):
         Literal["auto", "float32", "bf16", "fp8", "int8", "sparse"],
         Field(
             description="of a neural judge; auto: bf16 on a GPU, on a CPU int8 if it was compressed so, else float32. "
-            "sparse: on a GPU, after `compress-judge --sparse`"
+            "sparse: on a GPU, after `judge compress --sparse`"
         ),
     ] = "auto"
 
@@ -71,7 +68,7 @@ class Judge(Annotate):
             raise ValueError(f"judge_path: {self.judge_path} is no folder of a judge ({error})") from error
         if not heads:
             raise ValueError(f"judge_path: {self.judge_path} gives labels, no scores; use the stage `label`")
-        if self.precision != "auto" and kind_of(self.judge_path) != "neural":
+        if self.precision != "auto" and not takes_a_gpu(self.judge_path):
             raise ValueError(f"precision: for neural judges; this one is of kind {kind_of(self.judge_path)}")
         return self
 
@@ -97,13 +94,13 @@ class Judge(Annotate):
 
     @property
     def gpu(self) -> bool:
-        return self.device != "cpu" and kind_of(self.judge_path) == "neural"
+        return self.device != "cpu" and takes_a_gpu(self.judge_path)
 
     def unreached(self, pdf: bool) -> tuple[str, ...]:
         return unreached_by(kind_of(self.judge_path))
 
     def prepare(self) -> None:
-        if kind_of(self.judge_path) != "neural":  # torch leaves threads behind
+        if not takes_a_gpu(self.judge_path):  # torch leaves threads behind
             loaded(self.judge_path, "cpu")
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -124,6 +121,15 @@ class KeepWhere(Rule):
     signal: Annotated[str, Field(description="its name")]
     at_least: Annotated[float | None, Field(description="the lowest that is kept")] = None
     at_most: Annotated[float | None, Field(description="the highest that is kept")] = None
+    alarm_above: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="share of a source that may go without an alarm; more, where the cut is meant to take more",
+            json_schema_extra={"placement": True},
+        ),
+    ] = 0.5
 
     @model_validator(mode="after")
     def _has_an_end(self) -> Self:
@@ -139,6 +145,10 @@ class KeepWhere(Rule):
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.signal,)
+
+    @property
+    def expect_drops(self) -> float:  # type: ignore[override]
+        return self.alarm_above
 
     @property
     def limits(self) -> tuple[Limit, ...]:  # type: ignore[override]
@@ -197,13 +207,21 @@ def _kind_and_heads(path: str, size: int, changed: int) -> tuple[str, tuple[tupl
     return str(card["kind"]), tuple((str(head["name"]), str(head.get("kind"))) for head in card["heads"])
 
 
+def takes_a_gpu(folder: str) -> bool:
+    """Does a judge of this kind score on a GPU, where there is one?"""
+    from gristmill.classifiers.judge import kind_class
+
+    return kind_class(kind_of(folder)).on_gpu
+
+
 def unreached_by(kind: str) -> tuple[str, ...]:
-    """What a judge of a kind never loads to score: the code of other kinds, and packages that they need."""
-    from gristmill.classifiers.judge import KINDS
+    """What a judge of a kind never loads to score: code and packages of other kinds, and what is for training."""
+    from gristmill.classifiers.judge import KINDS, kind_class
 
     others = {place.partition(":")[0] for name, place in KINDS.items() if name != kind}
-    packages = TO_TRAIN.union(*OF_KINDS.values()) - OF_KINDS.get(kind, frozenset())
-    return (*sorted(others), *sorted(packages))
+    classes = {name: kind_class(name) for name in KINDS}
+    needed = {name for judge in classes.values() for name in judge.packages | judge.to_train}
+    return tuple(sorted(others | needed - (classes[kind].packages if kind in classes else frozenset())))
 
 
 @lru_cache(8)

@@ -16,8 +16,9 @@ from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.types import Array, Mask
+from gristmill.kernels.common.device import on_device
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.words.tokens import shingle_column
-from gristmill.stages.device import on_device
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.judge.judge import (
@@ -27,9 +28,9 @@ from gristmill.stages.judge.judge import (
     kind_of,
     label_heads_of,
     loaded,
+    takes_a_gpu,
     unreached_by,
 )
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.rules.language import plain_language
 from gristmill.stages.stage import Annotate, CannotRun, Rule, Signals, Verdict
 from gristmill.stages.text.language import Language
@@ -44,7 +45,7 @@ FewestWords = Annotated[
 
 
 class Label(Annotate):
-    """Label texts with a judge of unordered labels that `gristmill train-judge` saved: its head's name is a string
+    """Label texts with a judge of unordered labels that `gristmill judge train` saved: its head's name is a string
     signal, and the name with `_chance` the probability.
 
     `unknown` are texts whose likeliest label is not likely enough, and, without a chance (null), those that are too
@@ -99,13 +100,13 @@ class Label(Annotate):
 
     @property
     def gpu(self) -> bool:
-        return self.device != "cpu" and kind_of(self.judge_path) == "neural"
+        return self.device != "cpu" and takes_a_gpu(self.judge_path)
 
     def unreached(self, pdf: bool) -> tuple[str, ...]:
         return unreached_by(kind_of(self.judge_path))
 
     def prepare(self) -> None:
-        if kind_of(self.judge_path) != "neural":  # torch leaves threads behind
+        if not takes_a_gpu(self.judge_path):  # torch leaves threads behind
             loaded(self.judge_path, "cpu")
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:

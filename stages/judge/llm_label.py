@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from gristmill.kernels.common.paths import PathRole
 from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.judge.label import UNKNOWN, FewestWords, long_enough
 from gristmill.stages.judge.llm_score import AsksModel, asked_figures
-from gristmill.stages.paths import PathRole
 
 if TYPE_CHECKING:
     from gristmill.classifiers.rating.taxonomy import ByTaxonomy

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from gristmill.kernels.common.paths import PathRole, RecipePath
 from gristmill.kernels.common.settings import PLACEMENT
 from gristmill.stages.contract import signals_of
 from gristmill.stages.figures import Block, FactList, Report, StageFigures
 from gristmill.stages.judge.back_end import BackEnd
 from gristmill.stages.judge.cost import Cost, doubts
 from gristmill.stages.judge.figures import score_figures
-from gristmill.stages.paths import PathRole, RecipePath
 from gristmill.stages.stage import Annotate, Applied, CannotRun, Verdict, with_columns
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class LlmScore(AsksModel):
 
     rubric: Annotated[str, Field(description="what to judge, in your words; each label's meaning too")] = ""
     description_file: Annotated[
-        RecipePath, Field(description="instead of a rubric: a description that `gristmill medu` wrote")
+        RecipePath, Field(description="instead of a rubric: a description that `gristmill judge rate` wrote")
     ] = ""
     labels: dict[str, float] = Field(
         default=MEDU_LABELS, description="of a rubric: the words that a mark may be, each with its number from 0 to 1"
@@ -216,7 +216,7 @@ class LlmScore(AsksModel):
             return ByRubric(self.rubric, self.labels, self.reading, self.max_tokens)
         description = (
             Path(self.description_file).read_text(encoding="utf-8").removesuffix("\n")
-        )  # as `medu` asked by it
+        )  # as `judge rate` asked by it
         return ByDescription(description, self.reading, self.max_tokens)
 
     def marks(self, batch: pa.RecordBatch, noted: Counter[str]) -> dict[str, pa.Array]:

@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from gristmill.kernels.common.device import on_device
+from gristmill.kernels.common.paths import PathRole
 from gristmill.kernels.common.settings import PLACEMENT
-from gristmill.stages.device import on_device
 from gristmill.stages.documents import PAGE, as_json, column_of
 from gristmill.stages.figures import FactList, Report, StageFigures
 from gristmill.stages.judge.back_end import BackEnd
 from gristmill.stages.judge.cost import doubts
 from gristmill.stages.judge.llm_score import answers_in
-from gristmill.stages.paths import PathRole
 from gristmill.stages.pdf.document import text_of
 from gristmill.stages.pdf.files import Limits, Opened, Unreadable, read_pdf, render_pages
 from gristmill.stages.read.payload import is_pdf

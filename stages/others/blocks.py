@@ -23,9 +23,9 @@ import numpy as np
 import xxhash
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.common.settings import nearest
 from gristmill.stages.checks import snake_case
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import CannotRun, Map, Verdict
 from gristmill.stages.state import GENERATORS, State, state_of
 

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Array, Hashes, Offsets
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.duplicates.minhash import bands_for
 from gristmill.kernels.words.tokens import shingle_sets
 from gristmill.stages.others.signatures import (
@@ -28,7 +29,6 @@ from gristmill.stages.others.signatures import (
     of_lean_minhashes,
     signatures_of,
 )
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import CannotRun, Rule, Signals, Verdict
 
 LEAN = "lean_minhash"  # the column of signatures
@@ -203,7 +203,7 @@ def bands_of(path: str, threshold: float) -> Bands:
             key = next((name for name in KEYS if name in names), None)
             if LEAN not in names or key is None:
                 raise CannotRun(f"{file}: it needs a column {LEAN} and one of {', '.join(KEYS)}")
-            table = pq.read_table(file, columns=[LEAN, key])
+            table = pq.ParquetFile(file).read(columns=[LEAN, key])
         except (pa.ArrowException, OSError) as error:
             raise CannotRun(f"{file}: not a Parquet file that can be read ({error})") from error
         rows += table[LEAN].cast(pa.binary()).to_pylist()

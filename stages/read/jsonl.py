@@ -17,8 +17,8 @@ from typing import BinaryIO, ClassVar
 
 from pydantic import Field
 
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.stages.documents import EMPTY, Collector, Reading
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.read.frames import FrameReader, frames_of, spans_of_frames
 from gristmill.stages.read.members import Chunks, Damaged, Unpacked, Window, WrongChecksum, codec_for, plain_chunks
 from gristmill.stages.read.other_formats import NO_ROWS, OTHERS, other_format

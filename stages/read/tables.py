@@ -39,7 +39,6 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
     content = pages.html if pages is not None else first_of(text_columns(fields["text"].columns), batch.num_rows)
     lengths = pc.fill_null(pc.binary_length(content), -1).to_numpy(zero_copy_only=False)
     large, missing = lengths > reader.max_record_bytes, lengths < 0
-    kept = pa.array(~(large | missing))
     urls, ids, dates = (
         first_of([strings(column) for column in fields[name].columns], batch.num_rows) for name in ("url", "id", "date")
     )
@@ -54,6 +53,10 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
     reading = account.take()
 
     rows = np.flatnonzero(~(large | missing)).tolist()
+
+    def kept(column: pa.Array) -> pa.Array:
+        return column if len(rows) == batch.num_rows else column.filter(pa.array(~(large | missing)))
+
     values = {
         "uid": pa.array(
             [uid_of(origin.source, origin.path, f"{group}:{first_row + row}") for row in rows], pa.uint64()
@@ -61,15 +64,15 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
         "source": pa.DictionaryArray.from_arrays(
             pa.array([0] * len(rows), pa.int32()), pa.array([origin.source], pa.string())
         ),
-        "id": ids.filter(kept),
-        "url": urls.filter(kept),
-        "date": dates.filter(kept),
-        "text": content.filter(kept) if pages is None else pa.nulls(len(rows), pa.string()),
-        "meta": metas(batch, [place for place in fields.values() if place.paths], reader.keep).filter(kept),
+        "id": kept(ids),
+        "url": kept(urls),
+        "date": kept(dates),
+        "text": kept(content) if pages is None else pa.nulls(len(rows), pa.string()),
+        "meta": kept(metas(batch, [place for place in fields.values() if place.paths], reader.keep)),
     }
     values["text"], reading.nuls = without_nuls(values["text"])
     if pages is not None:
-        values |= {"html": content.filter(kept).cast(PAGE.field("html").type), "charset": pages.charset.filter(kept)}
+        values |= {"html": kept(content).cast(PAGE.field("html").type), "charset": kept(pages.charset)}
     schema = BASE if pages is None else page_schema()
     reading.documents = pa.RecordBatch.from_arrays([values[f.name] for f in schema], schema=schema)
     return reading

@@ -50,7 +50,7 @@ from gristmill.stages.read.records import Broken, FileInflow, Inflow, Record, be
 from gristmill.stages.read.zipped import MAGIC, WRONG_SUM, BrokenZip, Entry, archives_in, opened, spans_of_zip
 from gristmill.stages.stage import Origin, Reader
 
-# What `warcinfo` records say of the crawler, which the public summary of a run names (gristmill summary).
+# What `warcinfo` records say of the crawler, which the public summary of a run names (gristmill report --for eu).
 CRAWLER = "crawler"
 OF_CRAWLERS = ("software", "http-header-user-agent", "robots", "ispartof")
 LONGEST_WARCINFO, LONGEST_TOLD, MOST_CRAWLERS = 1 << 16, 200, 16

@@ -19,10 +19,10 @@ from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.types import Array, Mask
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.urls.lists import DOMAIN, URL, look_up
 from gristmill.stages.dedup.dates import moment
 from gristmill.stages.figures import Report, StageFigures
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.rights.agents import LISTS, named_agents
 from gristmill.stages.rights.figures import cost_of_compliance
 from gristmill.stages.rights.policies import (

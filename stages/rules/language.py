@@ -16,7 +16,7 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.base.types import Array, Integers
-from gristmill.stages.paths import RecipePath
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.stages.stage import Bound, Limit, Mask, Rule, Signals, Verdict, below
 
 Score = Annotated[float, Field(ge=0, le=1)]

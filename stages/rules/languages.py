@@ -12,8 +12,8 @@ import numpy as np
 import yaml
 from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.stages.contract import signals_bounded
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.rules.language import key_for, what_is_wrong
 from gristmill.stages.stage import Bound, Limit, Mask, Rule, Signals
 

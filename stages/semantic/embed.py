@@ -11,11 +11,11 @@ from pydantic import Field, model_validator
 
 from gristmill.classifiers.embedding.embedder import ENCODER, Embedder, read_embedder
 from gristmill.classifiers.embedding.static import is_static
+from gristmill.kernels.common.device import on_device
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.common.settings import PLACEMENT
 from gristmill.kernels.vectors.int8 import WIDEST
-from gristmill.stages.device import on_device
 from gristmill.stages.judge.judge import unreached_by
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.semantic.vectors import vector_column
 from gristmill.stages.stage import Annotate, CannotRun
 

@@ -18,8 +18,8 @@ from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.lines.phrases import Trie, count_phrases, lower_case, phrase_within, trie
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Limit, Rule, Signals, above
 from gristmill.stages.text.stop_words import plain_name
 

@@ -15,10 +15,10 @@ from pydantic import Field, field_validator, model_validator
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.measures.diversity import DIVERSITY, DIVERSITY_COLUMNS, MTLD, RARE, Scratch, words_of
 from gristmill.kernels.measures.syllables import latin_letters, memory, syllables
 from gristmill.kernels.words.sentences import sentences
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Signals
 from gristmill.stages.text.common_words import common_words_of
 from gristmill.stages.text.signals import ratio, share, slices

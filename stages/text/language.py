@@ -18,8 +18,8 @@ from pydantic import Field, model_validator
 
 from gristmill.classifiers.fasttext.model import FastText, ModelFileError, load
 from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.measures.letters import letters_of, lines_of, share_lines
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Signals
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from pydantic import Field, field_validator, model_validator
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import SCRIPTS, properties, script
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.measures import text_counts as c
 from gristmill.kernels.measures.text_counts import (
     CHARACTER_COLUMNS,
@@ -50,7 +51,6 @@ from gristmill.kernels.words.words import (
     word_marks,
     word_scratch,
 )
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Signals
 from gristmill.stages.text.stop_words import STOP_WORDS, plain_name
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.urls.lists import (
     ALLOWED,
     DOMAIN,
@@ -30,7 +31,6 @@ from gristmill.kernels.urls.lists import (
     WORD,
     look_up,
 )  # fmt: skip
-from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Rule, Signals, Verdict
 from gristmill.stages.text.url_lists import WantedLists, mended_urls, url_lists
 

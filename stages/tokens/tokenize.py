@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.paths import PathRole
 from gristmill.kernels.common.settings import Bytes
 from gristmill.stages.checks import Complaint, RecipeContext
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow, Rows
-from gristmill.stages.paths import PathRole
 from gristmill.stages.sample import chances
 from gristmill.stages.stage import CannotRun, Global
 from gristmill.stages.tokens.encoding import Encoded, TextEncoder, encoder_of

@@ -44,7 +44,8 @@ from gristmill.classifiers.neural.error_compensation import (
     nearest_codes,
 )
 from gristmill.classifiers.neural.fast_linear import rounded_maps
-from gristmill.classifiers.neural.judge import Network, NeuralJudge, neural_judge, preprocessing_of
+from gristmill.classifiers.neural.judge import NeuralJudge, neural_judge, preprocessing_of
+from gristmill.classifiers.neural.network import Network
 from gristmill.classifiers.neural.training import NeuralRecipe, tokenised
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.mixing.weights.spearman import spearman
@@ -185,7 +186,7 @@ def test_a_compressed_judge_is_loaded_as_it_was_saved(how: Compression, order: f
         )
         assert order_kept is not None and order_kept > 0.99
     else:
-        with pytest.raises(JudgeError, match="compress-judge --sparse"):
+        with pytest.raises(JudgeError, match="judge compress --sparse"):
             again.at("cpu", "sparse")
 
 
@@ -251,7 +252,7 @@ def test_the_command_writes_a_judge_that_the_stage_scores_with(tmp_path: Path) -
     judge_of(3).save(tmp_path / "full")
     table = makings.labelled_table(100, 3).select(["text", "host"])
     pq.write_table(table, tmp_path / "texts.parquet")
-    words = ["compress-judge", tmp_path / "full", tmp_path / "texts.parquet", "--out", tmp_path / "small", "--group",
+    words = ["judge", "compress", tmp_path / "full", tmp_path / "texts.parquet", "--out", tmp_path / "small", "--group",
              "host", "--layers", 2, "--epochs", 1, "--device", "cpu", "--json"]  # fmt: skip
     done = CliRunner().invoke(app, list(map(str, words)))
     assert done.exit_code == 0, done.output

@@ -19,7 +19,7 @@ from gristmill.classifiers.fasttext.judge import FastTextRecipe, train_fasttext
 from gristmill.classifiers.judge import load_judge
 from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
 from gristmill.classifiers.teaching.agreement import agreement, classes_of
-from gristmill.classifiers.teaching.distil import DistilRecipe, distil, lesson_of, neural_student
+from gristmill.classifiers.teaching.distil import DistilRecipe, distil, lesson_of
 from gristmill.classifiers.teaching.passages import passages
 from gristmill.classifiers.teaching.seed_groups import hosts_of
 from gristmill.classifiers.training_sets import LabelledTexts, labelled_texts
@@ -289,7 +289,7 @@ def test_ranks_of_equal_values_are_shared():
 
 def test_a_neural_student_learns_values():
     pytest.importorskip("torch", reason="a neural judge needs torch")
-    from gristmill.classifiers.neural.training import NeuralRecipe
+    from gristmill.classifiers.neural.training import NeuralRecipe, one_head
     from gristmill.trainer.step.optim import AdamW
     from tests.classifiers import neural_makings as makings
 
@@ -297,7 +297,7 @@ def test_a_neural_student_learns_values():
     table = table.append_column("mark", table["educational_value"])
     recipe = NeuralRecipe(epochs=4, update_tokens=1024, step_tokens=1024, optimizer=AdamW(rate=3e-3))
     for head, form in ((makings.VALUE, "value"), (QUALITY, "value"), (QUALITY, "hard")):
-        student = neural_student(head, makings.tokenizer(), makings.small_shape(), recipe)
+        student = one_head(head, makings.tokenizer(), makings.small_shape(), recipe)
         balance = "weights" if form == "hard" else "none"
         made = distil(
             table, head, student, replace(FIVE, form=form, cuts=(2.0,), balance=balance), teacher="a rule", group="host"

@@ -174,7 +174,7 @@ def test_it_loads(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         around = {"name": "r", "sets": {"a": "a"}, "model": "1m", "tokens": 10**9, "training": {"rows_per_update": 8}}
         around["training"] |= data.pop("training", {})
         plan = trainings.load(save(tmp_path / "plan.yaml", yaml.safe_dump(around | data)))
-        assert plan.training(2048, on_gpu=True).updates > 0
+        assert trainings.training_of(plan, 2048, on_gpu=True).updates > 0
     elif kind in ("judge", "medu"):
         around = {"out": "o", "kind": "linear"} if kind == "judge" else {}
         if kind == "judge" and not {"labelled", "distil", "training_set"} & {*data}:
@@ -190,4 +190,4 @@ def test_it_loads(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "training").glob("*.yaml")), ids=lambda path: path.name)
 def test_a_shipped_plan_loads(path: Path) -> None:
-    assert trainings.load(path).training(2048, on_gpu=True).updates > 0
+    assert trainings.training_of(trainings.load(path), 2048, on_gpu=True).updates > 0

@@ -73,6 +73,22 @@ def test_a_stage_without_its_column_says_so(make: Any, stage: Any, lacks: str) -
         stage(make({"txt": TEXTS, "n": [0, 1, 2, 3]}))
 
 
+def test_a_null_text_that_a_stage_of_ones_own_does_not_take_is_named_in_one_line() -> None:
+    class Lines(Annotate):
+        adds = ("lines",)
+
+        def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+            return {"lines": pa.array([len(text.splitlines()) for text in batch.column("text").to_pylist()])}
+
+    frame = pandas.DataFrame({"text": ["one\ntwo", None, "three"]})
+    with pytest.raises(
+        ValueError, match=r"^lines: `text` is null in 1 of 3 rows .first: row 1.*never null.*drop them"
+    ) as told:
+        Lines()(frame)
+    assert isinstance(told.value.__cause__, AttributeError) and "\n" not in str(told.value)
+    assert Lines()(frame.dropna())["lines"].tolist() == [2, 1]
+
+
 def test_columns_that_a_message_lists_are_those_of_the_table() -> None:
     with pytest.raises(gristmill.stages.contract.NoSuchSignal, match=r"there are text\. Measure"):
         GopherQuality()(pandas.DataFrame({"text": TEXTS}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -45,8 +45,8 @@ def test_a_report_that_found_no_room_is_not_promised(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     class Failing(InlineExecutor):
-        def results(self) -> Iterator[tuple[Task, Result]]:
-            yield from super().results()
+        def results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+            yield from super().results(tasks)
             raise RunFailed("no more")
 
     jsonl(tmp_path / "docs.jsonl", texts(2))

@@ -27,7 +27,7 @@ def test_two_colons_in_a_name_are_part_of_it_wherever_a_path_is_taken(tmp_path: 
     commands = (
         ["run", str(recipe), "--out", str(out), "--workers", "1"],
         ["inspect", str(out)],
-        ["verify", str(out)],
+        ["maintain", "verify", str(out)],
         ["report", str(out)],
         ["export", str(out), str(tmp_path / "e::1"), "--to", "dolma"],
     )

@@ -55,7 +55,7 @@ stages: [gopher_quality, c4_lines, personal_data, minhash_dedup, tokenize: {voca
 """
 
 
-@pytest.mark.parametrize("command", [["--help"], ["schema"], ["plan", "r.yaml"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["--help"], ["maintain", "schema"], ["plan", "r.yaml"]], ids=" ".join)
 def test_a_recipe_is_read_without_an_engine(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.jsonl").write_text('{"text": "one"}\n')

@@ -177,8 +177,8 @@ def test_a_takedown_by_address_reaches_urls_metadata_masked_texts_and_the_sample
     assert places(needles, out, sample) == {}
     assert (len(kept(out)), len(kept(sample))) == (ROWS - 8, LIMIT - 8), "one of the eight was among the rejects"
     assert {f"https://x.org/qz{i}url" for i in (5, 9)} <= {row["url"] for row in kept(out)}, "joann@x.com, ann@x.com.au"
-    gristmill("verify", out)
-    gristmill("verify", sample)
+    gristmill("maintain", "verify", out)
+    gristmill("maintain", "verify", sample)
     left = [row["uid"] for row in kept(out)]
     files = {path: path.read_bytes() for folder in (out, sample) for path in folder.rglob("*") if path.is_file()}
     again = forget(out, *LISTED)
@@ -187,7 +187,7 @@ def test_a_takedown_by_address_reaches_urls_metadata_masked_texts_and_the_sample
     gristmill("run", out.parent / "r.yaml", "--out", out, "--workers", 1)
     assert sorted(row["uid"] for row in kept(out)) == sorted(left) and places(needles, out, sample) == {}
     assert "nothing was done" in gristmill("run", out.parent / "r.yaml", "--out", out, "--workers", 1)
-    gristmill("verify", out)
+    gristmill("maintain", "verify", out)
     recipe = out.parent / "r.yaml"
     recipe.write_text(recipe.read_text().replace("min_words: 9", "min_words: 8"))
     gristmill("run", recipe, "--out", out, "--workers", 1)
@@ -237,8 +237,8 @@ def test_a_takedown_that_is_killed_anywhere_ends_the_same_when_it_is_sent_again(
     gristmill("forget", out, "--list", listed)
     assert killed > 3
     assert places(theirs(sorted(ASKED)), out, sample) == {} and len(kept(out)) == ROWS - 8
-    gristmill("verify", out)
-    gristmill("verify", sample)
+    gristmill("maintain", "verify", out)
+    gristmill("maintain", "verify", sample)
 
 
 def test_a_sample_that_did_not_end_refuses_the_takedown_by_name(out: Path) -> None:
@@ -270,7 +270,7 @@ def test_tables_given_from_python_lose_the_rows_and_never_get_them_back(tmp_path
     assert places(needles, out, table.parent) == {}
     left = pq.read_table(table).to_pylist()
     assert [i for i, row in enumerate(left) if row["text"] is None] == [0, 1, 3] and left[2] == rows[2], "places stay"
-    gristmill("verify", out)
+    gristmill("maintain", "verify", out)
     after = run(rows)
     assert len(after) == ROWS - 3 and places(needles, out, table.parent) == {}
     shutil.rmtree(table.parent)
@@ -301,7 +301,7 @@ def test_a_page_of_a_fetched_crawl_leaves_the_cache_too(tmp_path: Path) -> None:
         assert receipt["found"]["files of crawls in the cache of `cc`"]["files"] == 2
         assert places(needles, cache, out) == {} and list((cache / "files").iterdir()), "others stay in the cache"
         assert any(str(cache) in place and "other machines" in place for place in receipt["not_reached"])
-        gristmill("verify", out)
+        gristmill("maintain", "verify", out)
         left = sorted(row["uid"] for row in kept(out))
         gristmill("run", tmp_path / "r.yaml", "--out", out, "--workers", 1)
         assert sorted(row["uid"] for row in kept(out)) == left and places(needles, out) == {}
@@ -317,12 +317,12 @@ def test_a_takedown_of_all_that_an_input_file_gave_leaves_a_whole_run(tmp_path: 
     gristmill("run", tmp_path / "r.yaml", "--out", tmp_path / "out", "--workers", 1)
     left = [row["url"] for row in kept(tmp_path / "out") if row["url"].startswith("https://b")]
     assert forget(tmp_path / "out", "a.example")["documents"] == 5
-    gristmill("verify", tmp_path / "out")
+    gristmill("maintain", "verify", tmp_path / "out")
     for _ in range(2):
         assert [row["url"] for row in kept(tmp_path / "out")] == left and len(left) == 5
         gristmill("run", tmp_path / "r.yaml", "--out", tmp_path / "out", "--workers", 1)
     assert forget(tmp_path / "out", "b.example")["documents"] == 5 and kept(tmp_path / "out") == []
-    gristmill("verify", tmp_path / "out")
+    gristmill("maintain", "verify", tmp_path / "out")
 
 
 def test_what_names_a_record_that_is_no_document_does_not_come_back(tmp_path: Path) -> None:
@@ -343,8 +343,8 @@ def test_what_names_a_record_that_is_no_document_does_not_come_back(tmp_path: Pa
     assert places(needles, out)
     forget(out, "https://gone.example/person0")
     assert places(needles, out) == {}
-    gristmill("verify", out)
+    gristmill("maintain", "verify", out)
     gristmill("run", tmp_path / "r.yaml", "--out", out, "--workers", 1)
     assert places(needles, out) == {}, "the part is read again, and its url stays hidden"
     assert places(["gone.example/person1"], out) and len(kept(out)) == 4
-    gristmill("verify", out)
+    gristmill("maintain", "verify", out)

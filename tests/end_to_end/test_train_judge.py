@@ -1,4 +1,4 @@
-"""`gristmill train-judge`: figures that cannot be had by knowing the held-out texts already."""
+"""`gristmill judge train`: figures that cannot be had by knowing the held-out texts already."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ PLAN = "kind: linear\nlabelled: {files: rows.jsonl, label: label, good: [good]}\
 def train(folder: Path, rows: list[dict[str, Any]]) -> Result:
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "plan.yaml").write_text(PLAN)
-    return CliRunner().invoke(app, ["train-judge", str(folder / "plan.yaml"), "--out", str(folder / "judge"), "--json"])
+    return CliRunner().invoke(
+        app, ["judge", "train", str(folder / "plan.yaml"), "--out", str(folder / "judge"), "--json"]
+    )
 
 
 def test_a_text_on_two_hosts_is_not_trained_on_and_held_out(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -35,8 +35,8 @@ def test_plan_and_tune_answer_where_a_run_was_killed(tmp_path: Path, monkeypatch
     recipe, out = save(tmp_path / "r.yaml", RECIPE), tmp_path / "out"
 
     class Dying(InlineExecutor):
-        def results(self) -> Iterator[tuple[Task, Result]]:
-            yield from islice(super().results(), 2)
+        def results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+            yield from islice(super().results(tasks), 2)
             raise Killed
 
     with monkeypatch.context() as patch:

@@ -50,7 +50,7 @@ def filled(folder: Path) -> Path:
 
 def test_a_folder_is_pushed_once_and_what_changed_again(tmp_path: Path, hub: Hub) -> None:
     folder = filled(tmp_path / "out")
-    first = gristmill(hub, tmp_path / "home", "push", folder, "me/corpus")
+    first = gristmill(hub, tmp_path / "home", "export", folder, "me/corpus", "--to", "hub")
     assert first.returncode == 0 and "4 files, 0.0 MB; 4 were sent in 1 commits, 0 were there" in said(first), said(
         first
     )
@@ -60,21 +60,24 @@ def test_a_folder_is_pushed_once_and_what_changed_again(tmp_path: Path, hub: Hub
     }
     assert hub.private["me/corpus"] and len(hub.objects) == 2
     (folder / "data/b.parquet").write_bytes(b"x" * 7000)
-    again = gristmill(hub, tmp_path / "home", "push", folder, "me/corpus")
+    again = gristmill(hub, tmp_path / "home", "export", folder, "me/corpus", "--to", "hub")
     assert "1 were sent in 1 commits, 3 were there" in said(again) and hub.commits[1:] == [["data/b.parquet"]]
     assert there["data/b.parquet"] == b"x" * 7000
 
 
 def test_a_hub_that_refuses_is_told_in_one_line(tmp_path: Path, hub: Hub) -> None:
     folder = filled(tmp_path / "out")
-    refused = gristmill(hub, tmp_path / "home", "push", folder, "me/corpus", HF_TOKEN="hf_wrong")
+    refused = gristmill(hub, tmp_path / "home", "export", folder, "me/corpus", "--to", "hub", HF_TOKEN="hf_wrong")
     assert refused.returncode == 1 and "me/corpus: the hub refuses it: " in said(refused) and not hub.sets
-    wrong = gristmill(hub, tmp_path / "home", "push", folder, "a/b/c/d")
+    wrong = gristmill(hub, tmp_path / "home", "export", folder, "a/b/c/d", "--to", "hub")
     assert wrong.returncode == 1 and "a/b/c/d: " in said(wrong)
     hub.refuse = [("/commit/", 400)]
-    cut = gristmill(hub, tmp_path / "home", "push", folder, "me/corpus", "--revision", "try")
+    cut = gristmill(hub, tmp_path / "home", "export", folder, "me/corpus", "--to", "hub", "--revision", "try")
     assert cut.returncode == 1 and not hub.commits
-    assert gristmill(hub, tmp_path / "home", "push", folder, "me/corpus", "--revision", "try").returncode == 0
+    assert (
+        gristmill(hub, tmp_path / "home", "export", folder, "me/corpus", "--to", "hub", "--revision", "try").returncode
+        == 0
+    )
     assert len(hub.sets["me/corpus"]["try"]) == 4 and not hub.sets["me/corpus"]["main"]
 
 
@@ -98,7 +101,7 @@ def test_a_run_reads_from_a_hub_and_is_pushed_to_one(tmp_path: Path, hub: Hub) -
     before = len(hub.log)
     again = gristmill(hub, tmp_path / "home", "run", recipe, "--out", tmp_path / "out", "--workers", "1")
     assert again.returncode == 0 and not [line for line in hub.log[before:] if "resolve" in line]  # known by its hash
-    pushed = gristmill(hub, tmp_path / "home", "push", tmp_path / "out", "me/kept", "--public")
+    pushed = gristmill(hub, tmp_path / "home", "export", tmp_path / "out", "me/kept", "--to", "hub", "--public")
     assert pushed.returncode == 0, said(pushed)
     there = hub.sets["me/kept"]["main"]
     assert sorted(path.partition("/")[0] for path in there) == ["README.md", *["write"] * (len(there) - 1)]

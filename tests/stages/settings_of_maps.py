@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.crawls.listing import crawl_of, unpacked
 from gristmill.pipeline.crawls.remote import stretches_of
-from gristmill.pipeline.inputs.files import files_at
+from gristmill.pipeline.inputs.files import list_at
 from gristmill.stages import Cc, TextSignals
 from gristmill.stages.others.indexes import shingles_of
 from gristmill.stages.others.signatures import datasketch_places, datatrove_places, lean_minhashes, signatures_of
@@ -38,7 +38,7 @@ WITHOUT_URL = [{"text": "one", "id": "7", "metadata": {"url": "https://a.example
 def files_found(lab: Lab, stage: Stage, given: Any) -> list[str]:
     assert isinstance(stage, Reader)
     return (
-        [file.path for file in files_at(stage.path, lab.folder, stage.suffixes, "a")]
+        [file.path for file in list_at(stage.path, lab.folder, stage.suffixes, "a").files]
         if isinstance(stage.path, str)
         else []
     )
@@ -636,7 +636,12 @@ RULES = [
     ),
     Subject(
         "KeepWhere",
-        {"signal": to("worse"), "at_least": to(0.9), "at_most": to(0.45)},
+        {
+            "signal": to("worse"),
+            "at_least": to(0.9),
+            "at_most": to(0.45),
+            "alarm_above": Elsewhere("tests/stages/judge/test_keep_where.py::test_the_alarm_says_who_expects_what"),
+        },
         given=signals(good=0.5, worse=0.2),
         base={"signal": "good", "at_least": 0.4},
     ),

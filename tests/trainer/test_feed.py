@@ -107,7 +107,7 @@ def test_threads_end_wherever_they_are_left(loader: Loader) -> None:
     [
         (
             lambda rows: rows._replace(input_ids=np.where(np.arange(16) == 3, 50, rows.input_ids).astype(np.uint16)),
-            r"row \d+ holds token 50, the vocabulary has 50: .*gristmill verify",
+            r"row \d+ holds token 50, the vocabulary has 50: .*gristmill maintain verify",
         ),
         (lambda rows: rows._replace(seq_lens=rows.seq_lens * 0), "has an empty piece"),
         (lambda rows: rows._replace(seq_lens=rows.seq_lens + 16), r"row \d+ counts [\d,]+ tokens in 16 places"),

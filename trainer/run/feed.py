@@ -190,7 +190,7 @@ def _copy_to_device(step: Step, device: torch.device, side: torch.cuda.Stream) -
 def check(batch: Batch, loader: Loader) -> None:
     """Checks what the index promises of the rows."""
     rows, meta, folder = batch.rows, loader.shards.meta, loader.shards.folder
-    advice = "the shards are damaged (`gristmill verify` says which); write them again"
+    advice = "the shards are damaged (`gristmill maintain verify` says which); write them again"
     largest = rows.input_ids.max(axis=1)
     if len(bad := np.flatnonzero(largest >= meta.vocab_size)):
         token = int(largest[bad[0]])

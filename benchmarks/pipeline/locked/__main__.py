@@ -12,7 +12,7 @@ of its groups in FILE and leaves the others. Groups:
     subjects   every stage by itself with each setting changed, from the tables of tests/stages
     door       `import gristmill`: recipes in code, tables, what a run says of itself, shards and judges
     keeps      each `keep`, then another threshold and another measure in the same folder; `--limit` and `--sample`
-    looks      what `plan`, `inspect`, `tune`, `find`, `summary`, `export`, `report`, `verify` and `init` say
+    looks      what `plan`, `inspect`, `tune`, `report`, `export`, `maintain verify` and `init` say
     months     three months that share saved indexes
     forgets    a takedown: receipts, what is left, `verify`, the next run
     failures   exit codes, mistakes, a failed run and how it goes on, `--strict`, `--budget`, damaged inputs

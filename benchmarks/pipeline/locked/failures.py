@@ -99,7 +99,7 @@ def mistakes(lock: Lock, recipe: Path) -> None:
     lock.command("no such stage", "inspect", done, "minhash", expected=None)
     lock.command("no such document", "inspect", done, "--uid", "0000000000000001", expected=2, complains=False)
     lock.command("no such threshold", "tune", done, "gopher_quality.min_wards=1", expected=None)
-    lock.command("no shards", "find", done, "--text", "anything at all", expected=None)
+    lock.command("no shards", "inspect", done, "--text", "anything at all", expected=None)
     lock.command("no such format", "export", done, str(lock.folder / "x"), "--to", "nothing", expected=None)
     lock.command("nothing to forget", "forget", done, expected=None)
 
@@ -112,13 +112,19 @@ def alarms_and_budgets(lock: Lock) -> None:
     lock.command("over budget", *run, "--budget", "0.000001", expected=4, says=False, complains=False)
     lock.command("strict", *run, "--strict", expected=3, says=False, complains=False)
     lock.look("with alarms", lock.folder / "out/alarms")
-    lock.command("verify", "verify", str(lock.folder / "out/alarms"), says=False)
+    lock.command("verify", "maintain", "verify", str(lock.folder / "out/alarms"), says=False)
     file = sorted((lock.folder / "out/alarms/write").glob("*.parquet"))[0]
     raw = bytearray(file.read_bytes())
     raw[len(raw) // 2] ^= 1
     file.write_bytes(raw)
     lock.command(
-        "verify a flipped bit", "verify", str(lock.folder / "out/alarms"), expected=1, says=False, complains=False
+        "verify a flipped bit",
+        "maintain",
+        "verify",
+        str(lock.folder / "out/alarms"),
+        expected=1,
+        says=False,
+        complains=False,
     )
 
 

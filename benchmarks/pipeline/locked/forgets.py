@@ -54,7 +54,7 @@ def take(lock: Lock) -> None:
         if name == "receipt":
             after(lock, "after", out)
     after(lock, "after copies", out)
-    lock.command("verify", "verify", str(out), says=False)
+    lock.command("verify", "maintain", "verify", str(out), says=False)
     left = {row["uid"] for row in kept(out)}
     lock.command("the next run", "run", str(recipe), "--out", str(out), "--workers", str(lock.workers), says=False)
     now = kept(out)

@@ -1,4 +1,4 @@
-"""What commands say of a run: `plan`, `inspect`, `tune`, `find`, `summary`, `export`, `report`, `verify`, `init`."""
+"""What commands say of a run: `plan`, `inspect`, `tune`, `report`, `export`, `maintain verify`, `init`."""
 
 from __future__ import annotations
 
@@ -87,18 +87,18 @@ def tuned(lock: Lock, out: Path) -> None:
 
 def found(lock: Lock, out: Path, text: str) -> None:
     passage = text[: min(80, len(text))]
-    lock.command("find", "find", str(out), "--text", passage, "--json")
-    lock.command("find again", "find", str(out), "--text", passage)
-    lock.command("find nothing", "find", str(out), "--text", "no page of all of them says this at all", expected=1)
+    lock.command("find", "inspect", str(out), "--text", passage, "--json")
+    lock.command("find again", "inspect", str(out), "--text", passage)
+    lock.command("find nothing", "inspect", str(out), "--text", "no page of all of them says this at all", expected=1)
 
 
 def told(lock: Lock, out: Path) -> None:
-    lock.command("summary", "summary", str(out), "--json", "--synthetic", "more")
+    lock.command("summary", "report", str(out), "--for", "eu", "--json", "--synthetic", "more")
     for path in [*sorted((out / "summary").iterdir()), out / "croissant.json"]:
         if path.suffix in (".json", ".md", ".html"):
             lock.note(f"summary/{path.name}", stable(path, lock.folder).decode())
-    lock.command("verify", "verify", str(out), says=False)
-    lock.command("verify shards", "verify", str(out / "shards/256"))
+    lock.command("verify", "maintain", "verify", str(out), says=False)
+    lock.command("verify shards", "maintain", "verify", str(out / "shards/256"))
 
 
 def exported(lock: Lock, out: Path) -> None:

@@ -11,21 +11,21 @@ import yaml
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.cli.start import Schema
+from gristmill.pipeline.cli.maintain_schema import Schema
 
 jsonschema = pytest.importorskip("jsonschema")
 RECIPES = Path(__file__).parents[3] / "recipes"
 PLANS = {
     "train": ["training/small_model.yaml"],
     "ablate": ["ablations/candidates.yaml"],
-    "train-judge": ["judges/quality.yaml", "judges/distilled.yaml"],
-    "medu": ["mixing/utilities.yaml"],
+    "judge-train": ["judges/quality.yaml", "judges/distilled.yaml"],
+    "judge-rate": ["mixing/utilities.yaml"],
     "recipe": ["fineweb.yaml", "dclm.yaml", "multilingual.yaml"],
 }
 
 
 def validator(of: str) -> Any:
-    printed = CliRunner().invoke(app, ["schema", of] if of != "recipe" else ["schema"])
+    printed = CliRunner().invoke(app, ["maintain", "schema", *([of] if of != "recipe" else [])])
     schema = json.loads(printed.output)
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
@@ -57,7 +57,12 @@ def test_a_schema_refuses_a_typo(of: str) -> None:
 
 @pytest.mark.parametrize(
     ("of", "place"),
-    [("train", ("evaluate",)), ("ablate", ("evaluate",)), ("train-judge", ("training_set",)), ("medu", ("model",))],
+    [
+        ("train", ("evaluate",)),
+        ("ablate", ("evaluate",)),
+        ("judge-train", ("training_set",)),
+        ("judge-rate", ("model",)),
+    ],
 )
 def test_a_schema_refuses_a_typo_further_in(of: str, place: tuple[str, ...]) -> None:
     plan = yaml.safe_load((RECIPES / PLANS[of][0]).read_text())

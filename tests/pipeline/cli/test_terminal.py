@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from gristmill.pipeline.cli import app as cli
-from gristmill.pipeline.cli.menu import MENU
+from gristmill.pipeline.cli.app import COMMANDS
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.look.run_folder import RunFolder
@@ -19,7 +18,7 @@ from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.tables import Grid, fitting, wrapped
+from gristmill.pipeline.tables import Grid, fitting
 from tests.pipeline.engine.here import work_here
 
 WIDE = 80
@@ -63,8 +62,8 @@ def too_wide(lines: list[str]) -> list[str]:
 
 
 # command, the least number of lines, and what must stand there whole
-COMMANDS: dict[str, tuple[list[str], int, tuple[str, ...]]] = {
-    "nothing": ([], 40, tuple(MENU)),
+SHOWN: dict[str, tuple[list[str], int, tuple[str, ...]]] = {
+    "nothing": ([], 30, tuple(path.split()[0] for path in COMMANDS)),
     "plan": (["plan", "demo.yaml", "--out", "out"], 8, STAGES),
     "plan of nothing": (["plan", "demo.yaml", "--out", "nothing"], 10, (*STAGES, "never run")),
     "run": (["run", "demo.yaml", "--out", "out"], 12, (*STAGES, "too_few_alphabetic_words")),
@@ -93,9 +92,9 @@ COMMANDS: dict[str, tuple[list[str], int, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", SHOWN)
 def test_no_line_is_wider_than_the_terminal(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments, least, whole = COMMANDS[name]
+    arguments, least, whole = SHOWN[name]
     lines = printed(arguments, capsys)
     assert len(lines) >= least, lines
     assert too_wide(lines) == []
@@ -104,13 +103,13 @@ def test_no_line_is_wider_than_the_terminal(place: Path, name: str, capsys: pyte
     assert not any("Traceback" in line for line in lines)
 
 
-@pytest.mark.parametrize("name", MENU)
-def test_help_pages_have_examples_and_fit(name: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed([name, "--help"], capsys)
-    assert too_wide(lines) == [] and lines[0].startswith(f"Usage: gristmill {name} [OPTIONS]")
-    examples = lines[lines.index("Examples") + 1 :]
+@pytest.mark.parametrize("path", COMMANDS)
+def test_help_pages_have_examples_and_fit(path: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed([*path.split(), "--help"], capsys)
+    assert too_wide(lines) == [] and lines[0].startswith(f"Usage: gristmill {path} [OPTIONS]")
+    assert not set("{}") & set(lines[0])
+    examples = lines[lines.index("Examples:") + 1 :]
     assert examples and all(line.startswith("  gristmill ") for line in examples)
-    assert any(line.split() == ["--help", "show", "this", "page"] for line in lines)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -157,16 +156,10 @@ def test_tables_fit_and_keep_numbers_and_names_whole(width: int) -> None:
     assert ("something" in "".join(lines)) == (width >= 60)
 
 
-def test_words_are_wrapped_at_blanks_and_paths_at_slashes() -> None:
-    from rich.text import Text
-
-    address = "https://example.org/a/long/path?with=a&query=of_words_that_stay"
-    lines = wrapped(Text(f"see {address}"), 30).plain.split("\n")
-    assert "".join(lines).replace(" ", "") == f"see{address}" and max(map(len, lines)) <= 31 and len(lines) > 2
-    assert all(not line.endswith("of_words") for line in lines)
+def test_a_list_shows_as_many_items_as_fit() -> None:
     assert fitting(["one 1", "two 2", "three 3"], 30) == "one 1, two 2, three 3"
-    assert fitting(["one 1", "two 2", "three 3"], 15) == "one 1, two 2, …"[:15]
-    assert fitting(["one 1", "two 2"], 8) == "one 1, …" and fitting([], 8) == "" and os.linesep
+    assert fitting(["one 1", "two 2", "three 3"], 15) == "one 1, two 2, …"
+    assert fitting(["one 1", "two 2"], 8) == "one 1, …" and fitting([], 8) == ""
 
 
 def test_control_characters_never_reach_the_terminal() -> None:

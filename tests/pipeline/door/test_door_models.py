@@ -67,7 +67,7 @@ def test_a_plan_in_a_file_is_the_same_judge(labelled: Path, tmp_path: Path) -> N
 
 
 def test_what_is_wrong_with_a_judge_is_said(labelled: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="no such setting"):
+    with pytest.raises(RecipeError, match="hold: no such field; did you mean hold_out"):
         gristmill.train_judge(plan_of(labelled, hold=0.3), tmp_path / "judge")
     with pytest.raises(RecipeError, match="`out` is missing"):
         gristmill.train_judge(plan_of(labelled))

@@ -12,7 +12,7 @@ from gristmill.pipeline.store.records import Result, Task
 
 def work_here(patch: pytest.MonkeyPatch, executor: type[InlineExecutor] = InlineExecutor) -> None:
     """Give runs an executor of this process in place of workers."""
-    patch.setattr("gristmill.pipeline.engine.executor.DaskExecutor", lambda store, *_: executor(store))
+    patch.setattr("gristmill.pipeline.run.run.DaskExecutor", lambda store, *_: executor(store))
 
 
 def interrupted_after(tasks: int, by: signal.Signals = signal.SIGINT) -> type[InlineExecutor]:

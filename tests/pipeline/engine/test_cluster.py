@@ -18,7 +18,6 @@ from gristmill.pipeline.engine.executor import DaskExecutor, InlineExecutor
 from gristmill.pipeline.engine.shared_folder import nonce_in
 from gristmill.pipeline.engine.worker import DIED, Terms, run_tasks
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.processes import cores_here, cpu_quota
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
@@ -30,34 +29,13 @@ from tests.pipeline.engine.elsewhere import Noting
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import lines, save, written
 
-
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({}, None),
-        ({"cpu.max": "max 100000\n"}, None),
-        ({"cpu.max": "250000 100000\n"}, 2.5),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.5),
-        ({"cpu.max": "odd"}, None),
-    ],
-)
-def test_a_container_has_as_many_cores_as_it_is_given_time_on(
-    tmp_path: Path, files: dict[str, str], cores: float | None
-) -> None:
-    (tmp_path / "cpu").mkdir()
-    for name, text in files.items():
-        save(tmp_path / name, text)
-    assert cpu_quota(tmp_path) == cores
-    assert 1 <= cores_here(tmp_path) <= (99 if cores is None else 3 if cores > 1 else 1)
+TASKS: Any = [SimpleNamespace(task="a")]
 
 
 def executor_at(folder: Path, where: Where, client: object) -> tuple[DaskExecutor, Noting]:
-    """An executor that has a task to run."""
     watcher = Noting()
     executor = DaskExecutor(Store(str(folder)), where, watcher, folder / "r.yaml")
     executor._client = client
-    executor.submit([{"task": "a"}])
     return executor, watcher
 
 
@@ -100,22 +78,21 @@ def test_a_scheduler_that_stays_away_is_named_and_not_the_folder(
     with pytest.raises(
         RunFailed, match=r"the scheduler at tcp://x:1 is lost \(Timed out\) and did not come back in 10"
     ):
-        list(executor.results())
+        list(executor.results(TASKS))
     assert len(asked) >= 5 and asked == sorted(asked, reverse=True) and asked[0] <= 600
     assert watcher.notes == [
         "the scheduler at tcp://x:1 is lost (Timed out); waiting up to 10 minutes for it to come back"
     ]
-    executor.submit([{"task": "a"}])
     monkeypatch.setattr(executor, "_send_and_take", failing(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
-        list(executor.results())
+        list(executor.results(TASKS))
 
 
 def test_a_scheduler_of_the_runs_own_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executor, _ = executor_at(tmp_path, Where(2), SimpleNamespace(status="closed"))
     monkeypatch.setattr(executor, "_send_and_take", failing(TimeoutError("Timed out")))
     with pytest.raises(RunFailed, match=r"the connection to the scheduler is lost \(Timed out\)"):
-        list(executor.results())
+        list(executor.results(TASKS))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -15,10 +14,9 @@ import pytest
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
-from gristmill.pipeline.engine import watch
+from gristmill.pipeline.engine import executor as executors
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.executor import DaskExecutor
-from gristmill.pipeline.engine.watch import SchedulerLost, check_connection
+from gristmill.pipeline.engine.executor import DaskExecutor, SchedulerLost, Sent, check_connection
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
@@ -67,8 +65,8 @@ def test_a_connection_that_ends_under_a_question_is_a_lost_scheduler(
 
     monkeypatch.setattr(executor, "_nonce", "seen")
     monkeypatch.setattr(executor, "_send_and_take", send)
-    executor.submit([Task(kind="partition", task=name, node="n", key=name, cost=1, out="") for name in "ab"])
-    assert [task.task for task, _ in executor.results()] == ["a", "b"]
+    tasks = [Task(kind="partition", task=name, node="n", key=name, cost=1, out="") for name in "ab"]
+    assert [task.task for task, _ in executor.results(tasks)] == ["a", "b"]
     assert sent[1:] == [("another, after: in <TCP (closed) ConnectionPool.ncores>", ["b"])]
 
 
@@ -110,7 +108,7 @@ def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch:
         work_here(patch)
         run(asked, str(tmp_path / "here"), Where(1), Quiet())
-    monkeypatch.setattr(watch, "CLOSELY", 1.0)
+    monkeypatch.setattr(executors, "CLOSELY", 1.0)
     with elsewhere() as machines:
         scheduler, first = machines.scheduler(), machines.worker()
 
@@ -122,12 +120,12 @@ def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatc
             machines.worker()
 
         def lose_patience() -> None:
-            monkeypatch.setattr(watch, "STALLED", 3.0)
+            monkeypatch.setattr(executors, "STALLED", 3.0)
 
         def kill_all() -> None:
             for process in machines.processes[1:]:
                 process.kill()
-            monkeypatch.setattr(watch, "STALLED", 120.0)  # a busy machine may keep a new worker from its heartbeat
+            monkeypatch.setattr(executors, "STALLED", 120.0)  # a busy machine may keep a new worker from its heartbeat
 
         def kill_scheduler_soon() -> None:  # not before it was heard that somebody is there
             ui.deeds.insert(0, (lambda: used(3), scheduler.kill))
@@ -179,39 +177,37 @@ class FakeClient:
 
 def test_long_tasks_are_told_from_stalled_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, notes = 1000.0, list[str]()
-    monkeypatch.setattr(watch.time, "monotonic", lambda: now)
+    monkeypatch.setattr(executors.time, "monotonic", lambda: now)
     client, trail = FakeClient(tmp_path), tmp_path / "t"
-    watching = watch.Watch(client, notes.append, "")  # type: ignore[arg-type]
-    sent = {"key": watch.Sent("segment, part x", trail, now)}
+    watching = executors.Watch(client, notes.append, "")  # type: ignore[arg-type]
+    sent = {"key": Sent("segment, part x", None, trail, now)}  # type: ignore[arg-type]
 
-    def wait(seconds: float, heartbeat: bool = False, moved: bool = False) -> None:
+    def wait(seconds: float, heartbeat: bool = True) -> None:
         nonlocal now
         for _ in range(int(seconds / 20)):
             now += 20
             if heartbeat:
                 client.workers["tcp://a:1"]["last_seen"] += 20
-            if moved:
-                trail.write_text("")
-                os.utime(trail, (now, now))
             watching.look(sent)
 
-    wait(800, heartbeat=True)
+    wait(800)
     assert not notes, "it stands in a queue"
-    wait(400, moved=True)
-    assert notes == ["segment, part x: sent 14 minutes ago, and still at work on a"], "its trail moves"
-    wait(400, heartbeat=True)
+    trail.write_text("")
+    wait(400)
+    assert notes == ["segment, part x: sent 14 minutes ago, and still at work on a"], "it has begun"
+    wait(400)
     assert not client.removed and len(notes) == 1, "its worker is heard of; told again after twice the time"
-    wait(200, heartbeat=True)
+    wait(200)
     assert len(notes) == 2
-    wait(140)
+    wait(140, heartbeat=False)
     assert client.removed[:1] == ["tcp://a:1"] and "stalled; nothing was heard of its worker tcp://a:1" in notes[-1]
 
 
 def test_that_no_worker_is_left_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, notes = 1000.0, list[str]()
-    monkeypatch.setattr(watch.time, "monotonic", lambda: now)
+    monkeypatch.setattr(executors.time, "monotonic", lambda: now)
     client = FakeClient(tmp_path)
-    watching = watch.Watch(client, notes.append, " at tcp://x:1")  # type: ignore[arg-type]
+    watching = executors.Watch(client, notes.append, " at tcp://x:1")  # type: ignore[arg-type]
     for workers in ({}, {}, {"a": {}, "b": {}}, {"a": {}}):
         client.workers, now = workers, now + 2
         watching.look({})

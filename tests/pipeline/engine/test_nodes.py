@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.pipeline.cli.upkeep import this_machine
+from gristmill.pipeline.cli.doctor import this_machine
 from gristmill.pipeline.engine import cluster
 from gristmill.pipeline.engine.cluster import Where, connected
 from gristmill.pipeline.processes import CORES, assign_cores, describe_nodes, nodes_here

@@ -367,6 +367,5 @@ def test_tasks_that_a_scheduler_cancels_again_and_again_end_the_run(tmp_path: Pa
     executor = DaskExecutor(Store(str(tmp_path)), Where(1), Quiet(), tmp_path)
     executor._client = SimpleNamespace(nthreads=lambda: {"w": 1}, map=map_, status="running")
     with pytest.raises(RunFailed, match="docs, part-1 was cancelled by the scheduler 5 times"):
-        executor.submit([Task(kind="partition", task="t", node="docs", key="part-1", cost=1, out="")])
-        list(executor.results())
+        list(executor.results([Task(kind="partition", task="t", node="docs", key="part-1", cost=1, out="")]))
     assert len(sent) == 5

@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gristmill.pipeline.look.run_folder import RunFolder
-from gristmill.pipeline.process_id import this_process
+from gristmill.pipeline.processes import this_process
 from gristmill.pipeline.progress import progress
 from gristmill.pipeline.progress.progress import SILENT, ProgressRecorder, Quiet, recording_progress, state_of
 from gristmill.pipeline.store.storage import Store
@@ -252,6 +253,10 @@ class Nothing(Quiet):
     def note(self, message: str) -> None: ...
 
 
+def two_workers() -> Any:
+    return SimpleNamespace(workers=2, dashboard=None, deaths=0, memory=lambda: None)
+
+
 def recording(store: Store) -> ProgressRecorder:
     return ProgressRecorder(Nothing(), "a run", [], lambda account: [])
 
@@ -265,7 +270,7 @@ def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(
     with recording_progress(recording(store), store) as face:
         time.sleep(0.3)
         assert not path.exists()  # nothing is at work yet
-        face.connected("http://127.0.0.1:1/status", 2)
+        face.executor = two_workers()
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             face.note("something")
@@ -278,14 +283,13 @@ def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(
     assert threading.active_count() < 20 and "progress" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_a_file_without_news_has_a_heartbeat_and_one_without_a_heartbeat_is_not_of_a_running_run(
+def test_a_file_that_is_not_written_any_more_is_not_of_a_running_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "EVERY", 0.05)
-    monkeypatch.setattr(progress, "HEARTBEAT", 0.1)
     store, path = Store(str(tmp_path)), tmp_path / progress.PATH
     with recording_progress(recording(store), store) as face:
-        face.connected(None, 2)
+        face.executor = two_workers()
         wait_until(path.exists)
         first = json.loads(path.read_bytes())
         wait_until(lambda: json.loads(path.read_bytes())["updated"] > first["updated"])
@@ -293,46 +297,13 @@ def test_a_file_without_news_has_a_heartbeat_and_one_without_a_heartbeat_is_not_
     assert state_of(first, first["updated"] + SILENT + 1) == "silent"
 
 
-def test_progress_that_cannot_be_told_is_said_once_and_told_again_when_it_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress, "EVERY", 0.02)
-    monkeypatch.setattr(progress, "HEARTBEAT", 0.02)
-    store, path, notes, broken = Store(str(tmp_path)), tmp_path / progress.PATH, list[str](), threading.Event()
-
-    class Kept(Quiet):
-        def note(self, message: str) -> None:
-            notes.append(message)
-
-    def alarms(account: Any) -> list[str]:
-        if broken.is_set():
-            raise ZeroDivisionError("no documents")
-        return []
-
-    def watcher(facts: Any) -> None:
-        raise RuntimeError("no metrics")
-
-    with recording_progress(ProgressRecorder(Kept(), "a run", [], alarms), store, watcher) as face:
-        face.connected(None, 2)
-        wait_until(lambda: len(notes) == 1)
-        broken.set()
-        wait_until(lambda: len(notes) == 2)
-        time.sleep(0.1)
-        frozen = json.loads(path.read_bytes())
-        assert frozen["notes"] == notes and len(notes) == 2, "each is said once, on the terminal and in the file"
-        assert "RuntimeError: no metrics" in notes[0] and "ZeroDivisionError: no documents" in notes[1]
-        assert state_of(frozen, frozen["updated"] + SILENT + 1) == "silent"
-        broken.clear()
-        wait_until(lambda: json.loads(path.read_bytes())["updated"] > frozen["updated"])
-    assert not path.exists()
-
-
-def test_an_alarm_that_fails_at_once_hides_nothing_else() -> None:
+def test_an_alarm_that_fails_hides_nothing_else() -> None:
     def alarms(account: Any) -> list[str]:
         raise ZeroDivisionError("no documents")
 
     facts = ProgressRecorder(Nothing(), "a run", [], alarms).facts()
-    assert (facts.name, facts.state, facts.alarms) == ("a run", "running", ()) and "no documents" in facts.notes[0]
+    assert (facts.name, facts.state) == ("a run", "running")
+    assert facts.alarms == ("alarms cannot be shown: ZeroDivisionError: no documents",)
 
 
 def wait_until(true: Callable[[], bool]) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
-from gristmill.pipeline.cli.upkeep import check_files
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.cli.maintain_verify import check_files
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.forget.receipt import in_words
@@ -259,6 +261,12 @@ def test_exports_and_the_index_of_passages_follow(out: Path) -> None:
     assert [hit.uid for hit in find_in_run(RunFolder(out), str(rows[0]["text"])[:22], 5)] == [f"{rows[0]['uid']:016x}"]
     assert list(find_in_run(RunFolder(out), "no document of this run holds these words at all", 5)) == []
     assert list((out / "index").glob("find-*/hashes-*.npy"))
+    shown = CliRunner().invoke(app, ["inspect", str(out), "--text", passage, "--json"])
+    assert shown.exit_code == 0 and json.loads(shown.stdout) == hit.plain()
+    save(out.parent / "passage.txt", passage)
+    shown = CliRunner().invoke(app, ["inspect", str(out), "--text-file", str(out.parent / "passage.txt")])
+    assert f"byte {hit.offset:,}" in shown.stdout and hit.uid in shown.stdout
+    assert CliRunner().invoke(app, ["inspect", str(out), "--text", "held by no document at all, ever"]).exit_code == 1
     seen = ask(out, f"{rows[0]['uid']:016x}", dry_run=True)
     assert sorted(seen["exports"]) == sorted(map(str, exports.values()))
     said = in_words(seen, done=False)

@@ -107,7 +107,7 @@ def test_what_is_said_of_a_file_does_not_depend_on_its_parts_or_their_order() ->
         random.Random(seed).shuffle(pieces)
         total = Faults()
         for piece in pieces:
-            total.add(read_as(Faults, json.loads(dumps(piece))))
+            total.update(read_as(Faults, json.loads(dumps(piece))))
         said.add((total.of_damage(), *total.of_remarks()))
     ((damage, *remarks),) = said
     assert damage.startswith("f1 (the whole file: what 19), f0 (63 records") and len(remarks) == 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from gristmill.pipeline.cli.upkeep import start_recipe
+from gristmill.pipeline.cli.init import start_recipe
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe.recipe import load

@@ -9,7 +9,7 @@ import os
 import random
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import zstandard
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.cli.upkeep import start_recipe
+from gristmill.pipeline.cli.init import start_recipe
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.errors import RecipeError, RunFailed
@@ -287,8 +287,8 @@ def test_a_file_that_changed_under_its_old_time_while_the_run_went_on_is_an_alar
     one, two = (lines(tmp_path / "in" / f"{name}.jsonl", ["one"]) for name in "ab")
 
     class Rewriting(InlineExecutor):
-        def results(self) -> Iterator[tuple[Task, Result]]:
-            yield from super().results()
+        def results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+            yield from super().results(tasks)
             rewritten(one, "new", in_place=True)
             two.chmod(0o600)
 

@@ -4,18 +4,18 @@ links too."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gristmill.pipeline.cli.upkeep import start_recipe
+from gristmill.pipeline.cli.init import start_recipe
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.inputs.files import REMEMBERED, files_at, find_files, list_at, not_in
+from gristmill.pipeline.inputs.files import REMEMBERED, find_files, list_at, not_in
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
@@ -47,7 +47,7 @@ def run_in(folder: Path) -> Path:
 def found(folder: Path, path: str) -> list[str]:
     return [
         str(Path(file.address).relative_to(folder))
-        for file in files_at(path, folder, (".parquet", ".jsonl"), "sources.a")
+        for file in list_at(path, folder, (".parquet", ".jsonl"), "sources.a").files
     ]
 
 
@@ -154,14 +154,14 @@ def test_a_file_that_changes_behind_its_link_is_read_again(tmp_path: Path) -> No
     (tmp_path / "in").mkdir()
     link = tmp_path / "in" / "x.jsonl"
     link.symlink_to(there)
-    before = files_at("in", tmp_path, (".jsonl",), "sources.a")
+    before = list_at("in", tmp_path, (".jsonl",), "sources.a").files
     os.utime(there, (1, 1))
-    after = files_at("in", tmp_path, (".jsonl",), "sources.a")
+    after = list_at("in", tmp_path, (".jsonl",), "sources.a").files
     link.unlink()
     link.symlink_to(lines(tmp_path / "elsewhere" / "y.jsonl", ["two"]))
     os.utime(tmp_path / "elsewhere" / "y.jsonl", (1, 1))
     os.utime(link, (2, 2), follow_symlinks=False)
-    turned = files_at("in", tmp_path, (".jsonl",), "sources.a")
+    turned = list_at("in", tmp_path, (".jsonl",), "sources.a").files
     assert len({file.stamp for files in (before, after, turned) for file in files}) == 3
     assert {file.size for files in (before, after, turned) for file in files} == {there.stat().st_size}
 
@@ -201,8 +201,8 @@ def test_files_that_change_while_a_run_goes_on_are_an_alarm(tmp_path: Path, monk
     asked = load(save(tmp_path / "r.yaml", "name: own\nsources:\n  a: {jsonl: {path: in}}\nstages: [write]\n"))
 
     class Rewriting(InlineExecutor):
-        def results(self) -> Iterator[tuple[Task, Result]]:
-            yield from super().results()
+        def results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+            yield from super().results(tasks)
             for name in "bcde":
                 lines(tmp_path / "in" / f"{name}.jsonl", ["one", "two", "three"])
 
@@ -224,7 +224,7 @@ def test_names_that_begin_with_a_dot_are_read_only_where_they_are_named(tmp_path
         (top / name).write_text("{}")
 
     def found(address: str) -> list[str]:
-        return [file.path for file in files_at(str(top / address), tmp_path, (".jsonl",), "a")]
+        return [file.path for file in list_at(str(top / address), tmp_path, (".jsonl",), "a").files]
 
     assert found("") == ["a.jsonl", "d/e.jsonl"] == found("**/*.jsonl")
     assert found("*.jsonl") == ["a.jsonl"] and found(".*.jsonl") == ["._a.jsonl", ".b.jsonl"]

@@ -20,7 +20,7 @@ from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.shuffle import shuffle
 from gristmill.pipeline.shuffle.spill import keep_table, one_batch, read_rows, write_rows
 from gristmill.pipeline.store.partitions import new_part, write_table
-from gristmill.pipeline.store.records import InputSpan, RoundTask, RowsHandle
+from gristmill.pipeline.store.records import InputSpan, RoundTask, StoredRows
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import go, lines, save, written
 
@@ -66,7 +66,7 @@ def test_rows_of_a_column_beyond_the_limit_come_back_whole(buckets: int, tmp_pat
         write_rows(store, "small.arrow", rows_of_text(10), "key", buckets),
     ]
     assert [file.rows for file in files] == [200, 10]
-    both = RowsHandle(tuple(files), "key")
+    both = StoredRows(tuple(files), by="key")
     whole = [read_rows(store, both, bucket, buckets) for bucket in range(buckets)]
     read = pa.concat_tables([rows for rows in whole if rows is not None])
     assert len(read) == 210 and read.schema.field("text").type == pa.large_string()
@@ -74,9 +74,9 @@ def test_rows_of_a_column_beyond_the_limit_come_back_whole(buckets: int, tmp_pat
     expected = sorted(table["text"].to_pylist() + rows_of_text(10)["text"].to_pylist())
     assert sorted(read["text"].to_pylist()) == expected
     kept = keep_table(store, "kept", table)
-    again = read_rows(store, RowsHandle((kept,)), None, 1)
+    again = read_rows(store, StoredRows((kept,)), None, 1)
     assert again is not None and again["text"].to_pylist() == table["text"].to_pylist()
-    small = read_rows(store, RowsHandle((files[1],)), None, 1)
+    small = read_rows(store, StoredRows((files[1],)), None, 1)
     assert small is not None and small.schema.field("text").type == pa.string()  # below the limit nothing changes
 
 

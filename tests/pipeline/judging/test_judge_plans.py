@@ -1,4 +1,4 @@
-"""`train-judge PLAN` and `medu PLAN`: the same as by options, and training sets, rounds, distillation and seeds, from a
+"""`judge train PLAN` and `judge rate PLAN`: training sets, rounds, distillation and seeds, from a
 plan to a judge's folder and its card."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def write(folder: Path, facts: dict[str, Any]) -> Path:
 
 
 def train(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    result = ask("train-judge", write(folder, facts), "--json")
+    result = ask("judge", "train", write(folder, facts), "--json")
     assert result.exit_code == 0, result.exception or result.output
     told: dict[str, Any] = json.loads(result.stdout)
     assert load_judge(folder / facts["out"]).card.metrics == told["metrics"]
@@ -56,7 +56,7 @@ def train(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
 def test_a_folder_that_cannot_be_written_is_told_before_training(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path, out = write(folder, SETS | {"out": "unwritten"}), tmp_path / "file" / "judge"
-    result = ask("train-judge", path, "--out", out)
+    result = ask("judge", "train", path, "--out", out)
     assert isinstance(result.exception, RunFailed) and "training a" not in result.output
     assert f"{tmp_path}/file: the output folder cannot be written" in str(result.exception)
 
@@ -68,19 +68,6 @@ def test_shipped_plans_are_read() -> None:
     assert quality.training_set is not None and quality.training_set.sources["liked"].at_least == 0.75
     assert distilled.distil is not None and distilled.distil.teacher == str(RECIPES / "judges" / "judges" / "neural")
     assert medu_plan.load(RECIPES / "mixing" / "utilities.yaml").plan.model.tensor_parallel == 8
-
-
-def test_options_say_the_plan_that_does_the_same(folder: Path, tmp_path: Path) -> None:
-    table = folder / "table.parquet"
-    words = ["--kind", "linear", "--good-label", "good", "--hold-out", 0.4, "--out", tmp_path / "by_options"]
-    by_options = ask("train-judge", table, *words)
-    assert by_options.exit_code == 0 and "go in the next version" in by_options.stderr
-    (line,) = [line for line in by_options.stderr.splitlines() if "PLAN.yaml" in line]
-    facts = yaml.safe_load(line[line.index("{") :])
-    assert facts["kind"] == "linear" and facts["labelled"] == {"files": [str(table)], "good": ["good"]}
-    train(tmp_path, facts | {"out": "by_plan"})
-    weights = [(tmp_path / name / "weights.safetensors").read_bytes() for name in ("by_options", "by_plan")]
-    assert weights[0] == weights[1]
 
 
 @pytest.mark.parametrize(
@@ -100,23 +87,22 @@ def test_options_say_the_plan_that_does_the_same(folder: Path, tmp_path: Path) -
 )
 def test_what_is_wrong_with_a_plan_is_said_with_its_line(folder: Path, change: dict[str, Any], message: str) -> None:
     path = write(folder, {name: value for name, value in (SETS | change).items() if value is not None})
-    assert message in fails("train-judge", path, "--out", folder / "never")
+    assert message in fails("judge", "train", path, "--out", folder / "never")
     assert not (folder / "never").exists()
 
 
 def test_a_plan_has_no_options_and_is_asked_for(folder: Path) -> None:
     path = write(folder, SETS)
-    assert "put --seed into it" in fails("train-judge", path, "--seed", 1)
-    assert "`out` is missing" in fails("train-judge", path)
-    assert "recipes/judges/quality.yaml" in fails("train-judge")
-    assert "recipes/mixing/utilities.yaml" in fails("medu", "--json")
-    assert "no such plan" in fails("train-judge", folder / "none.yaml")
+    assert "`out` is missing" in fails("judge", "train", path)
+    assert ask("judge", "train", path, "--seed", 1).exit_code == 2
+    assert "Missing argument 'PLAN'" in ask("judge", "rate").output
+    assert "no such plan" in fails("judge", "train", folder / "none.yaml")
 
 
 def test_a_dry_run_says_what_would_be_trained(folder: Path) -> None:
     llm = {"model": "m", "endpoint": "http://localhost:1/v1", "rubric": "How good is it?"}
     rounds = {"pool": "pool.jsonl", "rounds": 2, "candidates": 50, "verify": {"llm_score": llm}}
-    shown = ask("train-judge", write(folder, SETS | {"out": "dry", "iterate": rounds}), "--dry-run").stdout
+    shown = ask("judge", "train", write(folder, SETS | {"out": "dry", "iterate": rounds}), "--dry-run").stdout
     for words in ("bad 90, good 90", "at most 3", "2 of 50 candidates, of 120 texts", "at most 100 texts", "tokens of"):
         assert words in shown, words
     assert not (folder / "dry").exists()
@@ -168,7 +154,7 @@ def test_rounds_add_what_a_judge_or_a_language_model_verifies(folder: Path) -> N
             "labels": {"Good": 1, "Okay": 0.5, "Useless": 0},
         }
         asked = rounds | {"rounds": 1, "verify": {"llm_score": llm}}
-        result = ask("train-judge", write(folder, SETS | {"out": "asked", "iterate": asked}))
+        result = ask("judge", "train", write(folder, SETS | {"out": "asked", "iterate": asked}))
         assert result.exit_code == 0, result.exception
         assert sum(server.asked.values()) == 20
     assert "asking a language model about" in result.stderr and "Rounds" in result.stdout and "gain" in result.stdout
@@ -198,38 +184,27 @@ def test_scores_that_are_there_teach_too(folder: Path) -> None:
     as_table(folder / "edu.parquet", rows)
     distil = {"files": "edu.parquet", "scores": "edu", "high": 5, "form": "hard", "cuts": [3]}
     path = write(folder, {"out": "edu", "kind": "linear", "distil": distil, "hold_out": 0.4, "head": "educational"})
-    result = ask("train-judge", path)
+    result = ask("judge", "train", path)
     assert result.exit_code == 0, result.exception
     assert "rank correlation" in result.stdout and "AUC at a teacher's score of 3" in result.stdout
     card = load_judge(folder / "edu").card
     assert card.heads[0].name == "educational" and card.training["texts"] < 160
 
 
-def test_medu_by_a_plan_is_medu_by_options(tmp_path: Path) -> None:
-    medu_folder(tmp_path)
+def test_a_language_model_rates_sources_by_a_plan(tmp_path: Path) -> None:
+    facts = medu_folder(tmp_path) | {"sources": {"news": "news.jsonl"}, "prices": {"prompt": 1, "answer": 2}}
     as_lines(tmp_path / "news.jsonl", [{"text": f"because of {i}"} for i in range(4)])
-    facts: dict[str, Any] = {
-        "out": "m",
-        "documents": "mixed.parquet",
-        "sources": {"news": "news.jsonl"},
-        "tasks": {"quiz": "quiz.jsonl", "maths": "sums.txt"},
-        "most": 12,
-        "prices": {"prompt": 1, "answer": 2},
-    }
     with LanguageServer(answering) as server:
         path = write(tmp_path, facts | {"model": {"model": "m", "endpoint": server.url}})
-        shown = ask("medu", path, "--dry-run").stdout
+        shown = ask("judge", "rate", path, "--dry-run").stdout
         assert "source news" in shown and "cost" in shown and sum(server.asked.values()) == 0
-        result = ask("medu", path)
+        result = ask("judge", "rate", path)
         assert result.exit_code == 0, result.exception
         asked = sum(server.asked.values())
         assert asked == 2 + (12 + 12 + 4)  # both descriptions are the same here, so that half of the answers are kept
         assert f"{2 + 2 * (12 + 12 + 4)} answers" in shown
-        words = [tmp_path / "mixed.parquet", f"news={tmp_path / 'news.jsonl'}", "--task", tmp_path / "quiz.jsonl"]
-        words += ["--task", f"maths={tmp_path / 'sums.txt'}", "--most", 12, "--model", "m", "--endpoint", server.url]
-        again = ask("medu", *words, "--out", tmp_path / "m")
+        again = ask("judge", "rate", path)
         assert again.exit_code == 0 and sum(server.asked.values()) == asked  # the same questions
-    assert "go in the next version" in again.stderr and "tasks: {quiz:" in again.stderr
     assert utilities((tmp_path / "m/utilities.csv").read_text()).sources == ("books", "news", "shops")
     path.write_text(yaml.safe_dump(facts | {"model": {"model": "m", "engin": "vllm"}}))
-    assert "model.engin: no such field; did you mean engine?" in fails("medu", path)
+    assert "model.engin: no such field; did you mean engine?" in fails("judge", "rate", path)

@@ -1,4 +1,5 @@
-"""`train-judge`, `judge` and `medu` from files to files, what they say of wrong input, and what reports say of scores."""
+"""`judge train`, `judge score` and `judge rate` from files to files, what they say of wrong input, what
+reports say of scores."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 import zstandard
 from typer.testing import CliRunner, Result
 
 from gristmill.classifiers.judge import load_judge
 from gristmill.mixing.weights.tables import utilities
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.cli.old_options import named_in
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.judging.medu import Sampling, _file_names, development_sets, documents_of
 from gristmill.pipeline.look.run_folder import RunFolder
@@ -47,6 +48,17 @@ def fails(*words: object, given: str | None = None) -> str:
     assert isinstance(result.exception, RecipeError), result.output or result.exception
     assert result.exception.exit_code == 2
     return str(result.exception)
+
+
+def written(plan: Path, facts: dict[str, Any]) -> Path:
+    plan.write_text(yaml.safe_dump(json.loads(json.dumps(facts, default=str)), sort_keys=False))
+    return plan
+
+
+def train(out: Path, *options: str, **facts: object) -> Result:
+    """By a plan beside the judge, which is linear unless the facts say another kind."""
+    plan = written(out.parent / f"{out.name}.yaml", {"kind": "linear"} | facts)
+    return ask("judge", "train", plan, "--out", out, *options)
 
 
 def rows_of(words: list[str], label: str, count: int, seed: int) -> list[dict[str, Any]]:
@@ -83,7 +95,7 @@ def as_table(path: Path, rows: list[dict[str, Any]]) -> Path:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("judges")
     table = as_table(folder / "table.parquet", labelled_rows())
-    result = ask("train-judge", table, "--kind", "linear", "--out", folder / "linear", "--hold-out", 0.3)
+    result = train(folder / "linear", labelled={"files": table}, hold_out=0.3)
     assert result.exit_code == 0, result.exception
     return folder / "linear"
 
@@ -91,7 +103,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("suffix", ["t.parquet", "t.jsonl", "t.jsonl.gz", "t.csv"])
 def test_tables_of_any_kind_make_the_same_judge(suffix: str, trained: Path, tmp_path: Path) -> None:
     table = as_table(tmp_path / suffix, labelled_rows())
-    result = ask("train-judge", table, "--kind", "linear", "--out", tmp_path / "j", "--hold-out", 0.3, "--json")
+    result = train(tmp_path / "j", "--json", labelled={"files": table}, hold_out=0.3)
     assert result.exit_code == 0, result.exception
     told = json.loads(result.stdout)
     assert told["metrics"]["quality"]["auc"] > 0.95 and told["training"]["held_out"]["texts"] > 20
@@ -102,7 +114,7 @@ def test_tables_of_any_kind_make_the_same_judge(suffix: str, trained: Path, tmp_
 def test_what_was_held_out_is_said_and_no_host_is_on_both_sides(trained: Path, tmp_path: Path) -> None:
     card = load_judge(trained).card
     assert card.training["groups"] is not None and card.training["groups"] < 26
-    result = ask("train-judge", trained.parent / "table.parquet", "--kind", "linear", "--out", tmp_path / "j")
+    result = train(tmp_path / "j", labelled={"files": trained.parent / "table.parquet"})
     assert all(
         said in result.stdout
         for said in ("AUC", "calibration error", "held out whole by the host", "Calibration by tenths", "are good")
@@ -115,17 +127,8 @@ def test_two_sets_of_files_and_several_groups(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     for half in (0, 1):
         as_lines(tmp_path / f"bad/{half}.jsonl", [{"text": row["text"], "url": row["url"]} for row in bad[half::2]])
-    shape = [
-        "--good",
-        tmp_path / "good.parquet",
-        "--bad",
-        tmp_path / "bad",
-        "--kind",
-        "linear",
-        "--out",
-        tmp_path / "j",
-    ]
-    result = ask("train-judge", *shape, "--group", "work", "--group", "url", "--hold-out", 0.3, "--json")
+    sets = {"good": tmp_path / "good.parquet", "bad": tmp_path / "bad"}
+    result = train(tmp_path / "j", "--json", **sets, group=["work", "url"], hold_out=0.3)
     assert result.exit_code == 0, result.exception
     told = json.loads(result.stdout)
     assert told["heads"][0]["labels"] == ["bad", "good"] and told["grouped_by"] == "the host or value of work, url"
@@ -137,19 +140,8 @@ def test_fasttext_with_labels_of_your_own(tmp_path: Path) -> None:
         row | {"label": "menu"} for row in rows_of(BAD, "bad", 10, 3)
     ]
     table = as_table(tmp_path / "t.jsonl", rows)
-    shape = [
-        "train-judge",
-        table,
-        "--kind",
-        "fasttext",
-        "--epochs",
-        30,
-        "--head",
-        "bookish",
-        "--meaning",
-        "reads like a book",
-    ]
-    assert ask(*shape, "--good-label", "book", "--out", tmp_path / "j").exit_code == 0
+    shape = {"kind": {"fasttext": {"epochs": 30}}, "head": "bookish", "meaning": "reads like a book"}
+    assert train(tmp_path / "j", **shape, labelled={"files": table, "good": "book"}).exit_code == 0
     head = load_judge(tmp_path / "j").card.heads[0]
     assert (head.name, head.kind, head.labels, head.meaning) == (
         "bookish",
@@ -157,7 +149,8 @@ def test_fasttext_with_labels_of_your_own(tmp_path: Path) -> None:
         ("bad", "good"),
         "reads like a book",
     )
-    assert ask(*shape, "--classes", "menu,shop,book", "--out", tmp_path / "k").exit_code == 0
+    classes = ["menu", "shop", "book"]
+    assert train(tmp_path / "k", **shape, labelled={"files": table, "classes": classes}).exit_code == 0
     assert load_judge(tmp_path / "k").card.heads[0].labels == ("menu", "shop", "book")
 
 
@@ -165,7 +158,7 @@ def test_grades_are_classes_in_their_order(tmp_path: Path) -> None:
     words = {0: BAD, 1: BAD[:8] + GOOD[:8], 2: GOOD}
     rows = [row | {"label": grade} for grade, its in words.items() for row in rows_of(its, f"g{grade}", 60, grade)]
     table = as_table(tmp_path / "t.parquet", rows)
-    shown = ask("train-judge", table, "--kind", "linear", "--out", tmp_path / "j", "--hold-out", 0.3).stdout
+    shown = train(tmp_path / "j", labelled={"files": table}, hold_out=0.3).stdout
     head = load_judge(tmp_path / "j").card.heads[0]
     assert (head.kind, head.labels, head.high) == ("classes", ("0", "1", "2"), 2)
     assert all(said in shown for said in ("kappa by distance", "AUC of 2", "from 0 to 2"))
@@ -174,22 +167,23 @@ def test_grades_are_classes_in_their_order(tmp_path: Path) -> None:
 def test_a_pooled_judge_learns_labels_and_the_scores_of_another_judge(trained: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="training a pooled judge needs torch")
     table = as_table(tmp_path / "t.parquet", labelled_rows())
-    shape = ["--kind", "pooled", "--hold-out", 0.3, "--epochs", 10, "--device", "cpu"]
-    result = ask("train-judge", table, *shape, "--out", tmp_path / "j", "--json")
+    pooled = {"epochs": 10, "device": "cpu"}
+    result = train(tmp_path / "j", "--json", kind={"pooled": pooled}, labelled={"files": table}, hold_out=0.3)
     assert result.exit_code == 0, result.exception
     told = json.loads(result.stdout)
     assert told["kind"] == "pooled" and told["metrics"]["quality"]["auc"] > 0.95
-    assert ask("judge", trained, table, "--out", tmp_path / "scores.parquet").exit_code == 0
+    assert ask("judge", "score", trained, table, "--out", tmp_path / "scores.parquet").exit_code == 0
     scores = pq.read_table(tmp_path / "scores.parquet")["quality"].cast(pa.float64()).to_pylist()
     rows = [row | {"score": score} for row, score in zip(labelled_rows(), scores, strict=True)]
     marked = as_table(tmp_path / "marked.parquet", rows)
-    result = ask("train-judge", marked, *shape, "--label", "score", "--most-bytes", 300, "--out", tmp_path / "k")
+    labelled = {"files": marked, "label": "score"}
+    result = train(tmp_path / "k", kind={"pooled": pooled | {"most_bytes": 300}}, labelled=labelled, hold_out=0.3)
     assert result.exit_code == 0, result.exception
     assert "rank correlation" in result.stdout
     card = load_judge(tmp_path / "k").card
     assert card.heads[0].kind == "regression" and card.preprocessing["most_bytes"] == 300
     assert card.metrics["quality"]["spearman"] > 0.4 and card.metrics["quality"]["texts"] > 20
-    shown = ask("judge", tmp_path / "k", "--explain", given="because theory explains light. buy cart").stdout
+    shown = ask("judge", "score", tmp_path / "k", "--explain", given="because theory explains light. buy cart").stdout
     assert "raised by" in shown and "because" in shown
 
 
@@ -210,51 +204,45 @@ def test_a_neural_judge_on_an_encoder_of_yours(tmp_path: Path) -> None:
     (tmp_path / "encoder/tokenizer.json").write_text(tokenizer_json())
     rows = [row for row in labelled_table(200).to_pylist() if row["quality"]]
     table = as_table(tmp_path / "t.parquet", [{"text": row["text"], "label": row["quality"]} for row in rows])
-    shape = ["train-judge", table, "--kind", "neural", "--device", "cpu", "--epochs", 1, "--out", tmp_path / "j"]
-    assert "kind.neural.encoder: is missing" in fails(*shape)
-    result = ask(*shape, "--encoder", tmp_path / "encoder", "--json")
+    neural: dict[str, object] = {"device": "cpu", "epochs": 1}
+    refused = train(tmp_path / "j", kind={"neural": neural}, labelled={"files": table}).exception
+    assert isinstance(refused, RecipeError) and "kind.neural.encoder" in str(refused) and "missing" in str(refused)
+    neural["encoder"] = tmp_path / "encoder"
+    result = train(tmp_path / "j", "--json", kind={"neural": neural}, labelled={"files": table})
     assert result.exit_code == 0, result.exception
     assert json.loads(result.stdout)["metrics"]["quality"]["texts"] > 5
-    assert "cannot say which words" in ask("judge", tmp_path / "j", "--explain", given="a lens").stdout
+    assert "cannot say which words" in ask("judge", "score", tmp_path / "j", "--explain", given="a lens").stdout
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("labelled", "facts", "said"),
     [
-        (
-            ["t.jsonl", "--kind", "forest"],
-            "kind: no such kind of judge; there are fasttext, linear, pooled, neural",
-        ),
-        (["nowhere.parquet"], "no such file"),
-        (["t.jsonl", "--label", "lable"], "no column 'lable'; did you mean label?"),
-        (["t.jsonl", "--text", "body"], "no column 'body'. There are: text, label, url, id"),
-        (["t.jsonl", "--group", "host"], "group: no column 'host'"),
-        (["t.jsonl", "--good-label", "god"], "no row has the label 'god'; did you mean good?"),
-        (["t.jsonl", "--classes", "bad"], "labelled.classes: names 1 of 2 labels"),
-        (["t.jsonl", "--label", "id"], "which labels are good?"),
-        (["t.jsonl", "--label", "url"], "which labels are good? Name them as `good`"),
-        (["t.jsonl", "--good", "good"], "is 'good' a label of the table? --good-label good"),
-        (["--good", "t.jsonl"], "`good` and `bad` are given together"),
-        (["t.jsonl", "--preset", "dclm"], "kind.linear.preset: there is no such setting here"),
-        (["t.jsonl", "--threads", "2"], "kind.linear.threads: there is no such setting here"),
-        (["t.jsonl", "--epochs", "2"], "kind.linear.epochs: there is no such setting here"),
-        (["t.jsonl", "--most-bytes", "9"], "kind.linear.most_bytes: there is no such setting here"),
-        (["t.jsonl", "--kind", "fasttext", "--tokens", "256"], "kind.fasttext.tokens: there is no such setting here"),
-        (["t.jsonl", "--kind", "fasttext", "--preset", "x"], "kind.fasttext.preset: Input should be 'dclm'"),
-        (["t.jsonl", "--head", "Big Head"], "a name is lower-case letters"),
-        (["t.jsonl", "--out", "full"], "already and not empty"),
-        (["broken.jsonl"], "broken.jsonl:2: no JSON"),
-        (["one.jsonl"], "every row has the label 'good'"),
-        (["odd.parquet", "--label", "grade", "--good-label", "1"], "2 rows have no label"),
-        (["odd.parquet", "--label", "lists"], "labelled.label: labels are texts or numbers, not list"),
-        (["odd.parquet", "--label", "kind", "--group", "lists"], "group: groups are texts or numbers, not list"),
-        (["odd.parquet", "--label", "kind", "--weight", "words"], "weight: words: weights are numbers, not string"),
-        (["odd.parquet", "--label", "kind", "--weight", "grade"], "weight: grade: has weights that are not above 0"),
-        (["t.bin"], "its name ends in none of"),
+        ({}, {"kind": "forest"}, "kind: no such kind of judge; there are fasttext, linear, pooled, neural"),
+        ({"files": "nowhere.parquet"}, {}, "no such file"),
+        ({"label": "lable"}, {}, "no column 'lable'; did you mean label?"),
+        ({}, {"text": "body"}, "no column 'body'. There are: text, label, url, id"),
+        ({}, {"group": "host"}, "group: no column 'host'"),
+        ({"good": "god"}, {}, "no row has the label 'god'; did you mean good?"),
+        ({"classes": ["bad"]}, {}, "labelled.classes: names 1 of 2 labels"),
+        ({"label": "id"}, {}, "which labels are good?"),
+        ({"label": "url"}, {}, "which labels are good? Name them as `good`"),
+        ({}, {"kind": {"linear": {"preset": "dclm"}}}, "kind.linear.preset: no such field"),
+        ({}, {"kind": {"fasttext": {"tokens": 256}}}, "kind.fasttext.tokens: no such field"),
+        ({}, {"kind": {"fasttext": {"preset": "x"}}}, "kind.fasttext.preset: "),
+        ({}, {"head": "Big Head"}, "a name is lower-case letters"),
+        ({}, {"out": "full"}, "already and not empty"),
+        ({"files": "broken.jsonl"}, {}, "broken.jsonl:2: no JSON"),
+        ({"files": "one.jsonl"}, {}, "every row has the label 'good'"),
+        ({"files": "odd.parquet", "label": "grade", "good": "1"}, {}, "2 rows have no label"),
+        ({"files": "odd.parquet", "label": "lists"}, {}, "labelled.label: labels are texts or numbers, not list"),
+        ({"files": "odd.parquet", "label": "kind"}, {"group": "lists"}, "group: groups are texts or numbers, not list"),
+        ({"files": "odd.parquet", "label": "kind"}, {"weight": "words"}, "weight: words: weights are numbers, not"),
+        ({"files": "odd.parquet", "label": "kind"}, {"weight": "grade"}, "weight: grade: has weights that are not"),
+        ({"files": "t.bin"}, {}, "its name ends in none of"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_said(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    labelled: dict[str, Any], facts: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = labelled_rows()
@@ -271,9 +259,8 @@ def test_what_is_wrong_with_a_table_is_said(
     save(Path("t.bin"), "x")
     Path("full").mkdir()
     save(Path("full/x"), "x")
-    defaults = [] if "--kind" in words else ["--kind", "linear"]
-    defaults += [] if "--out" in words else ["--out", "j"]
-    assert said in fails("train-judge", *words, *defaults)
+    plan = {"out": "j", "kind": "linear", "labelled": {"files": "t.jsonl"} | labelled} | facts
+    assert said in fails("judge", "train", written(Path("plan.yaml"), plan))
     assert not Path("j").exists()
 
 
@@ -285,6 +272,7 @@ def test_scores_are_those_of_the_judge_in_order_whatever_the_files(trained: Path
     out = tmp_path / "scores.parquet"
     result = ask(
         "judge",
+        "score",
         trained,
         tmp_path / "a.parquet",
         tmp_path / "b.jsonl.gz",
@@ -310,42 +298,46 @@ def test_scores_are_those_of_the_judge_in_order_whatever_the_files(trained: Path
 
 
 def test_one_text_from_standard_input_with_its_words(trained: Path) -> None:
-    shown = ask("judge", trained, "--explain", given="because theory explains light. buy cart").stdout
+    shown = ask("judge", "score", trained, "--explain", given="because theory explains light. buy cart").stdout
     assert "raised by" in shown and "lowered by" in shown and "because" in shown and "cart" in shown
-    assert "standard input holds no text" in fails("judge", trained, given=" ")
+    assert "a linear judge, made with scikit-learn" in ask("judge", "score", trained, given=" ").stdout
+    assert json.loads(ask("judge", "score", trained, "--json", given="").stdout)["kind"] == "linear"
 
 
 def test_crawled_text_cannot_steer_the_terminal(trained: Path, tmp_path: Path) -> None:
     as_lines(
         tmp_path / "t.jsonl", [{"text": f"{HOSTILE} light because", "url": f"javascript:{HOSTILE}"}, {"text": "buy"}]
     )
-    shown = ask("judge", trained, tmp_path / "t.jsonl", "--explain").stdout
+    shown = ask("judge", "score", trained, tmp_path / "t.jsonl", "--explain").stdout
     assert "\x1b" not in shown and "[bold]" in shown
 
 
 def test_what_is_wrong_with_a_judge_is_said(trained: Path, tmp_path: Path) -> None:
     text = save(tmp_path / "t.txt", "light")
-    assert "no folder of a judge" in fails("judge", tmp_path / "none", text)
-    assert "no such file" in fails("judge", trained, tmp_path / "none.parquet")
+    assert "no folder of a judge" in fails("judge", "score", tmp_path / "none", text)
+    assert "no such file" in fails("judge", "score", trained, tmp_path / "none.parquet")
     as_lines(tmp_path / "t.jsonl", [{"body": "x"}])
-    assert "no column 'text'. There are: body. --text names it" in fails(
-        "judge", trained, tmp_path / "t.jsonl", "--out", tmp_path / "s.parquet"
+    assert "--text: t.jsonl: no column 'text'. There are: body" in fails(
+        "judge", "score", trained, tmp_path / "t.jsonl", "--out", tmp_path / "s.parquet"
     )
-    assert "no folder" in fails("judge", trained, text, "--out", tmp_path / "deep/s.parquet")
+    assert "no folder" in fails("judge", "score", trained, text, "--out", tmp_path / "deep/s.parquet")
     broken = tmp_path / "broken"
     broken.mkdir()
     for path in trained.iterdir():
         (broken / path.name).write_bytes(path.read_bytes() + (b"x" if path.suffix == ".safetensors" else b""))
-    assert "is not the file that was saved" in fails("judge", broken, text)
+    assert "is not the file that was saved" in fails("judge", "score", broken, text)
     (broken / "judge.json").write_text("{")
-    assert "not JSON" in fails("judge", broken, text)
+    assert "not JSON" in fails("judge", "score", broken, text)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "t.jsonl", "t.txt"]
 
 
 def test_wrong_arguments_end_with_2_and_help_is_fast(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gristmill.pipeline.cli.app"]
-    wrong = subprocess.run([*command, "judge", str(tmp_path), "x.txt"], capture_output=True, text=True, check=False)
-    assert wrong.returncode == 2 and "no folder of a judge" in wrong.stderr and "Traceback" not in wrong.stderr
+    wrong = subprocess.run(
+        [*command, "judge", "score", str(tmp_path), "x.txt"], capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 2 and "Traceback" not in wrong.stderr
+    assert "no folder of a judge" in " ".join(wrong.stderr.split())
     code = "import sys, gristmill.pipeline.cli.app; print([m for m in ('numpy', 'pyarrow', 'torch', 'dask', 'gristmill.classifiers.judge') if m in sys.modules])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
@@ -389,7 +381,8 @@ def test_examples_of_plain_text_are_the_same_however_it_is_written(tmp_path: Pat
     assert development_sets({"rows": [str(tmp_path / "rows.jsonl")]}) == {"rows": ["one\n\nexample"]}
 
 
-def medu_folder(folder: Path) -> list[object]:
+def medu_folder(folder: Path) -> dict[str, Any]:
+    """Files, and a plan that reads them."""
     as_table(
         folder / "mixed.parquet",
         [{"text": f"because {i}", "source": "books"} for i in range(20)]
@@ -397,46 +390,30 @@ def medu_folder(folder: Path) -> list[object]:
     )
     as_lines(folder / "quiz.jsonl", [{"question": f"Why {i}?", "answer": "So."} for i in range(6)])
     save(folder / "sums.txt", "1 + 1?\n2\n\n2 + 2?\n4\n")
-    tasks = ["--task", folder / "quiz.jsonl", "--task", f"maths={folder / 'sums.txt'}"]
-    return [
-        "medu",
-        folder / "mixed.parquet",
-        f"news={folder / 'quiz.jsonl'}",
-        "--text",
-        "text",
-        *tasks,
-        "--model",
-        "m",
-        "--most",
-        12,
-    ]
+    return {
+        "out": "m",
+        "documents": "mixed.parquet",
+        "sources": {"news": "quiz.jsonl"},
+        "tasks": {"quiz": "quiz.jsonl", "maths": "sums.txt"},
+        "model": {"model": "m"},
+        "most": 12,
+    }
 
 
 def test_sources_get_utilities_that_mixers_read_and_nothing_is_asked_twice(tmp_path: Path) -> None:
-    words = medu_folder(tmp_path)
+    facts = medu_folder(tmp_path) | {"reading": "both", "prices": {"prompt": 1, "answer": 2}}
     as_lines(tmp_path / "quiz.jsonl", [{"text": f"because of {i}"} for i in range(4)])
     with LanguageServer(answering) as server:
-        shape = [
-            *words,
-            "--endpoint",
-            server.url,
-            "--out",
-            tmp_path / "m",
-            "--reading",
-            "both",
-            "--price-prompt",
-            1,
-            "--price-answer",
-            2,
-        ]
-        result = ask(*shape)
+        facts["model"]["endpoint"] = server.url
+        plan = written(tmp_path / "plan.yaml", facts)
+        result = ask("judge", "rate", plan)
         assert result.exit_code == 0, result.exception
         table = utilities((tmp_path / "m/utilities.csv").read_text())
         assert table.sources == ("books", "news", "shops") and table.tasks == ("quiz", "maths")
         assert table.values_NT[:, 0].tolist() == [0.75, 0.75, 0.0]
         assert "Both readings" in result.stdout and "cost" in result.stdout
         asked = sum(server.asked.values())
-        assert ask(*shape).exit_code == 0 and sum(server.asked.values()) == asked
+        assert ask("judge", "rate", plan).exit_code == 0 and sum(server.asked.values()) == asked
     marks = pq.read_table(tmp_path / "m/marks.parquet").to_pylist()
     assert len(marks) == (12 + 12 + 4) * 2 * 2 and {row["label"] for row in marks} == {"Good", "Useless"}
     told = json.loads((tmp_path / "m/account.json").read_text())
@@ -480,8 +457,8 @@ def test_a_folder_of_a_partitioned_table_is_a_path(tmp_path: Path, monkeypatch: 
     for folder in ("lang=en", "de"):
         Path(folder).mkdir()
         as_lines(Path(folder, "a.jsonl"), [{"text": f"{folder} {i}", "source": "web"} for i in range(3)])
-    for named, source in (("lang=en", "web"), ("lang=en/*.jsonl", "web"), ("lang=de", "lang")):
-        assert {one.source for one in documents_of([named_in(named)], Sampling())} == {source}
+    for named, source in (("", "web"), ("lang", "lang")):
+        assert {one.source for one in documents_of([(named, "lang=en/*.jsonl")], Sampling())} == {source}
 
 
 def test_examples_of_nothing_are_none(tmp_path: Path) -> None:
@@ -500,24 +477,15 @@ def test_each_task_has_a_file_of_its_own() -> None:
 
 
 def test_a_run_that_failed_half_way_goes_on(tmp_path: Path) -> None:
-    words = [
-        *medu_folder(tmp_path)[:2],
-        "--task",
-        tmp_path / "quiz.jsonl",
-        "--model",
-        "m",
-        "--most",
-        12,
-        "--out",
-        tmp_path / "m",
-    ]
+    facts = medu_folder(tmp_path) | {"sources": {}, "tasks": {"quiz": "quiz.jsonl"}}
     with LanguageServer(
         answering, mood=lambda prompt, before: "404" if "buy 1" in prompt and before == 0 else ""
     ) as server:
-        shape = [*words, "--endpoint", server.url, "--connections", 1]
-        first = ask(*shape)
+        facts["model"] |= {"endpoint": server.url, "connections": 1}
+        plan = written(tmp_path / "plan.yaml", facts)
+        first = ask("judge", "rate", plan)
         assert isinstance(first.exception, RunFailed) and "run the same command to resume" in str(first.exception)
-        while (again := ask(*shape)).exit_code:
+        while (again := ask("judge", "rate", plan)).exit_code:
             assert isinstance(again.exception, RunFailed)
         assert max(server.delivered.values()) == 1 and sum(server.delivered.values()) == 1 + 12 + 12
     assert utilities((tmp_path / "m/utilities.csv").read_text()).values_NT.tolist() == [
@@ -529,24 +497,27 @@ def test_a_run_that_failed_half_way_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"--reading": "twice"}, "reading: Input should be 'at_once', 'reasoned' or 'both'"),
-        ({"--price-prompt": "1"}, "prices.answer: is missing"),
-        ({"--by": "origin"}, "no column 'origin' says which source a document is of"),
-        ({"--engine": "magic"}, "model.engine: Input should be"),
+        ({"reading": "twice"}, "reading: "),
+        ({"prices": {"prompt": 1}}, "prices.answer"),
+        ({"by": "origin"}, "no column 'origin' says which source a document is of"),
+        ({"model": {"engine": "magic"}}, "model.engine: "),
         (
-            {"--endpoint": "http://localhost:1/v1", "--tensor-parallel": "2"},
+            {"model": {"endpoint": "http://localhost:1/v1", "tensor_parallel": 2}},
             "`tensor_parallel` is for vllm in this process",
         ),
-        ({"--engine": "transformers", "--quantization": "fp8"}, "`quantization` is for vllm in this process"),
-        ({"--key-variable": "KEY"}, "`key_variable` is for an endpoint"),
-        ({"--task": "none.jsonl"}, "no such file"),
-        ({"--text": "body"}, "no column 'body'"),
+        (
+            {"model": {"engine": "transformers", "quantization": "fp8"}},
+            "`quantization` is for vllm in this process",
+        ),
+        ({"model": {"key_variable": "KEY"}}, "`key_variable` is for an endpoint"),
+        ({"tasks": {"none": "none.jsonl"}}, "no such file"),
+        ({"text": "body"}, "no column 'body'"),
     ],
 )
-def test_what_is_wrong_with_medu_is_said(change: dict[str, str], said: str, tmp_path: Path) -> None:
-    medu_folder(tmp_path)
-    words = {"--task": str(tmp_path / "quiz.jsonl"), "--model": "m", "--out": str(tmp_path / "m")} | change
-    assert said in fails("medu", tmp_path / "mixed.parquet", *(word for pair in words.items() for word in pair))
+def test_what_is_wrong_with_a_rating_is_said(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    facts = medu_folder(tmp_path)
+    facts |= {"sources": {}} | change | {"model": {"model": "m"} | change.get("model", {})}
+    assert said in fails("judge", "rate", written(tmp_path / "plan.yaml", facts))
 
 
 # --- reports ---------------------------------------------------------------------------------------------------------
@@ -624,3 +595,32 @@ def test_a_large_run_is_looked_at_in_part_with_every_source(monkeypatch: pytest.
 def test_a_signal_of_one_value_or_none_has_a_report() -> None:
     assert scores._range(pa.array([3.0, 3.0]).to_numpy()) == (2.5, 3.5)
     assert scores._range(pa.array([0.0, 1.0]).to_numpy()) == (0.0, 1.0)
+
+
+def test_rows_without_an_address_are_held_out_by_work_or_a_column_that_looks_like_a_group_is_named(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        {"text": text, "label": label, "book": f"{label} {i // 6}", "id": f"{label} {i}"}
+        for label, words in (("good", GOOD), ("bad", BAD))
+        for i, text in enumerate(texts_of(words, 60, 5))
+    ]
+    plan = {"kind": "linear", "hold_out": 0.3, "out": "j"}
+
+    def told(name: str, rows: list[dict[str, Any]], **changes: Any) -> Result:
+        as_table(tmp_path / f"{name}.parquet", rows)
+        facts = plan | {"labelled": {"files": f"{name}.parquet", "good": "good"}, "out": name} | changes
+        result = ask("train-judge", save(tmp_path / f"{name}.yaml", json.dumps(facts)))
+        assert result.exit_code == 0, result.exception
+        return result
+
+    warned = told("alone", rows)
+    assert "120 of 120 texts have no url or work" in warned.stderr and "the column 'book' looks like" in warned.stderr
+    assert "AUC of length alone" in warned.stdout
+    assert "warning" not in told("named", rows, group="book").stderr
+    by_work = told("works", [{"work": row["book"], **row} for row in rows])
+    assert "warning" not in by_work.stderr and "held out whole by the host or value of work" in by_work.stdout
+    metrics = load_judge(tmp_path / "works").card.metrics["quality"]
+    assert 0.5 <= metrics["auc_of_length"] <= 1
+    modes = {path.stat().st_mode for path in (tmp_path / "works").iterdir()}
+    assert modes == {(tmp_path / "works.yaml").stat().st_mode}

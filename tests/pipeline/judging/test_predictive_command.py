@@ -1,4 +1,4 @@
-"""`gristmill predictive`: from a table of losses and one of scores to a judge that finds the planted kind of text."""
+"""`gristmill judge from-losses`: from losses and scores to a judge that finds the planted kind of text."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def write_tables(folder: Path, **more: Any) -> tuple[str, str]:
 
 
 def ask(*words: str) -> Result:
-    return CliRunner().invoke(app, ["predictive", *words])
+    return CliRunner().invoke(app, ["judge", "from-losses", *words])
 
 
 @pytest.mark.parametrize(("estimator", "by"), [("correlation", None), ("match", None), ("correlation", "kind")])

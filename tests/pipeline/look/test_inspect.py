@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import gristmill
 from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_json, as_percent, as_seconds, as_share, plain
 from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.history import (
@@ -139,6 +140,21 @@ def test_a_duplicate_names_the_url_of_the_one_that_stayed(out: str) -> None:
     assert f"kept {FIRST:016x} ({WEB_URL})" in shown(render_history(story))
 
 
+def test_many_urls_are_asked_for_at_once(out: str) -> None:
+    other = str(history(out, SAME[1]).url)
+    asked = ["inspect", out, "--url", WEB_URL, "--url", other]
+    shown_both = CliRunner().invoke(app, asked).stdout
+    assert shown_both.index(WEB_URL) < shown_both.index(other)
+    stories = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert [story["url"] for story in stories] == [WEB_URL, other]
+    assert json.loads(CliRunner().invoke(app, [*asked[:4], "--json"]).stdout) == stories[0]
+    missing = CliRunner().invoke(app, [*asked, "--url", "https://nowhere.example", "--json"])
+    assert isinstance(missing.exception, RecipeError) and "https://nowhere.example" in str(missing.exception)
+    assert json.loads(missing.stdout) == stories
+    both = CliRunner().invoke(app, [*asked, "--id", "x"]).exception
+    assert isinstance(both, RecipeError) and "give one of them" in str(both)
+
+
 @pytest.mark.parametrize("whom", [["--url", WEB_URL], ["--uid", f"{FIRST:016x}"]])
 def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path, whom: list[str]) -> None:
     folder = make(tmp_path / "out")
@@ -150,7 +166,9 @@ def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path,
         text=True,
     )
     assert (
-        said.returncode == 1 and "gristmill clean --partitions" in said.stderr and "documents.parquet" in said.stderr
+        said.returncode == 1
+        and "gristmill maintain clean --partitions" in said.stderr
+        and "documents.parquet" in said.stderr
     ), said.stderr
 
 
@@ -311,13 +329,13 @@ def test_json_that_nests_without_end_is_said_to_be_torn(tmp_path: Path) -> None:
 def test_clean_names_what_it_would_remove_and_what_then_no_longer_works(tmp_path: Path) -> None:
     folder = make(tmp_path / "out")
     there = {path for path in folder.rglob("*") if path.is_file()}
-    said = CliRunner().invoke(app, ["clean", str(folder), "--partitions", "--rejects", "--dry-run"])
+    said = CliRunner().invoke(app, ["maintain", "clean", str(folder), "--partitions", "--rejects", "--dry-run"])
     assert said.exit_code == 0 and {path for path in folder.rglob("*") if path.is_file()} <= there | {folder / ".lock"}
     assert "partitions/extract: 9 files, " in said.output and "stages/extract/rejects: 1 file, " in said.output, (
         said.output
     )
     assert "would remove" in said.output and "`tune` does not work" in said.output
-    assert "`tune` does not work" not in CliRunner().invoke(app, ["clean", str(folder)]).output
+    assert "`tune` does not work" not in CliRunner().invoke(app, ["maintain", "clean", str(folder)]).output
 
 
 def test_a_share_is_all_although_its_parts_do_not_add_up_to_the_last_digit() -> None:

@@ -116,7 +116,7 @@ def test_what_an_earlier_version_wrote_goes(run: Path) -> None:
 
 def test_verify_and_export_on_the_command_line(run: Path, tmp_path: Path) -> None:
     ask = CliRunner().invoke
-    fine = ask(app, ["verify", str(run)])
+    fine = ask(app, ["maintain", "verify", str(run)])
     assert fine.exit_code == 0 and fine.output.count("all as written") == 3
     done = ask(app, ["export", str(run), str(tmp_path / "m"), "--to", "megatron", "--row-length", "64"])
     assert done.exit_code == 0 and (tmp_path / "m" / "tokens.bin").stat().st_size > 30_000
@@ -124,14 +124,14 @@ def test_verify_and_export_on_the_command_line(run: Path, tmp_path: Path) -> Non
     assert "did you mean megatron" in str(
         ask(app, ["export", str(run / "shards" / "64"), str(tmp_path / "n"), "--to", "megatrom"]).exception
     )
-    assert "no token shards are here" in str(ask(app, ["verify", str(tmp_path)]).exception)
+    assert "no token shards are here" in str(ask(app, ["maintain", "verify", str(tmp_path)]).exception)
     shard = next((run / "shards" / "64").glob("*.arrow"))
     content = shard.read_bytes()
     try:
         shard.write_bytes(content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
-        broken = ask(app, ["verify", str(run / "shards" / "64")])
+        broken = ask(app, ["maintain", "verify", str(run / "shards" / "64")])
         assert isinstance(broken.exception, RunFailed) and shard.name in broken.output.replace("\n", "")
-        broken = ask(app, ["verify", str(run)])
+        broken = ask(app, ["maintain", "verify", str(run)])
         assert str(broken.exception) == "1 fault", "the set does not say again what was said of the file"
     finally:
         shard.write_bytes(content)
@@ -142,7 +142,7 @@ def test_results_that_go_from_a_run_or_come_to_it_are_missed_and_named(run: Path
         broken = tmp_path / "broken"
         shutil.copytree(run, broken)
         change(broken)
-        said = CliRunner().invoke(app, ["verify", str(broken)])
+        said = CliRunner().invoke(app, ["maintain", "verify", str(broken)])
         assert isinstance(said.exception, RunFailed), said.output
         shutil.rmtree(broken)
         return said.output
@@ -172,7 +172,7 @@ def test_a_run_in_an_object_store_is_verified_and_not_exported(run: Path, tmp_pa
     far = fsspec.filesystem("memory")
     far.put(str(run), "/verified", recursive=True)
     ask = CliRunner().invoke
-    fine = ask(app, ["verify", "memory://verified"])
+    fine = ask(app, ["maintain", "verify", "memory://verified"])
     assert fine.exit_code == 0 and fine.output.index("with --read") < fine.output.index("written lengths")
     out = ask(app, ["export", "memory://verified", str(tmp_path / "m"), "--to", "mds"])
     assert "are read from a local folder" in str(out.exception)
@@ -180,7 +180,7 @@ def test_a_run_in_an_object_store_is_verified_and_not_exported(run: Path, tmp_pa
     assert "exports are written to a local folder" in str(away.exception)
     shard = next(path for path in far.find("/verified/shards/64") if path.endswith(".arrow"))
     far.pipe(shard, far.cat(shard)[:-8])
-    assert isinstance(ask(app, ["verify", "memory://verified"]).exception, RunFailed)
+    assert isinstance(ask(app, ["maintain", "verify", "memory://verified"]).exception, RunFailed)
     far.rm("/verified", recursive=True)
 
 
@@ -188,11 +188,11 @@ def test_of_a_run_in_an_object_store_every_byte_is_checked_where_asked(run: Path
     far = fsspec.filesystem("memory")
     far.put(str(run), "/read", recursive=True)
     ask = CliRunner().invoke
-    fine = ask(app, ["verify", "memory://read", "--read"])
+    fine = ask(app, ["maintain", "verify", "memory://read", "--read"])
     assert fine.exit_code == 0 and fine.output.count("all as written") == 3, fine.output
-    alone = ask(app, ["verify", "memory://read/shards/64", "--read"])
+    alone = ask(app, ["maintain", "verify", "memory://read/shards/64", "--read"])
     assert alone.exit_code == 0 and alone.output.count("all as written") == 1
-    alone = ask(app, ["verify", "memory://read/shards/64"])
+    alone = ask(app, ["maintain", "verify", "memory://read/shards/64"])
     assert alone.exit_code == 0 and alone.output.count("all there, of the written lengths") == 1
     shards = [name for name in sorted(far.find("/read/shards/64")) if name.endswith(".arrow")]
     texts = next(name for name in sorted(far.find("/read/partitions")) if name.endswith(".documents.parquet"))
@@ -200,10 +200,10 @@ def test_of_a_run_in_an_object_store_every_byte_is_checked_where_asked(run: Path
         content = far.cat(name)
         far.pipe(name, content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
     far.mv(shards[0], "/read/shards/64/more.arrow")
-    broken = ask(app, ["verify", "memory://read"])
+    broken = ask(app, ["maintain", "verify", "memory://read"])
     assert isinstance(broken.exception, RunFailed)
     assert "missing, the index says" in broken.output and "more.arrow: lies among the shards" in broken.output
-    broken = ask(app, ["verify", "memory://read", "--read"])
+    broken = ask(app, ["maintain", "verify", "memory://read", "--read"])
     assert isinstance(broken.exception, RunFailed)
     for said in (
         f"{texts.removeprefix('/read/')}: its content is not what was written",
@@ -212,7 +212,7 @@ def test_of_a_run_in_an_object_store_every_byte_is_checked_where_asked(run: Path
     ):
         assert said in broken.output, broken.output
     far.mv("/read/shards/64/more.arrow", shards[0])
-    broken = ask(app, ["verify", "memory://read/shards/64", "--read"])
+    broken = ask(app, ["maintain", "verify", "memory://read/shards/64", "--read"])
     assert "the file was changed after it was written" in broken.output, broken.output
     far.rm("/read", recursive=True)
 

@@ -213,7 +213,7 @@ def test_a_folder_whose_run_json_is_torn(gristmill: Gristmill, tmp_path: Path) -
     (tmp_path / "out" / "run.json").write_text('{"name": "ti')
     for args in (
         ("run", recipe(tmp_path), "--out", tmp_path / "out"),
-        ("clean", tmp_path / "out"),
+        ("maintain", "clean", tmp_path / "out"),
         ("report", tmp_path / "out"),
         ("inspect", tmp_path / "out"),
     ):
@@ -385,9 +385,9 @@ def test_a_cluster_file_that_is_wrong(gristmill: Gristmill, tmp_path: Path, text
 
 
 def test_no_run_to_look_at(gristmill: Gristmill, tmp_path: Path) -> None:
-    for command in ("inspect", "report", "clean"):
-        gristmill(command, tmp_path).one_line(2, str(tmp_path), "run")
-        gristmill(command, tmp_path / "absent").one_line(2, str(tmp_path / "absent"), "run")
+    for command in (["inspect"], ["report"], ["maintain", "clean"]):
+        gristmill(*command, tmp_path).one_line(2, str(tmp_path), "run")
+        gristmill(*command, tmp_path / "absent").one_line(2, str(tmp_path / "absent"), "run")
     assert list(tmp_path.iterdir()) == []
 
 

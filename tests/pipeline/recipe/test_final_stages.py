@@ -175,15 +175,15 @@ def test_the_card_tells_the_way_of_these_shards_and_shards_outlive_their_stage(
         "early is no longer in the recipe; its results in early/",
         "pack is no longer in the recipe; its results in shards/",
     ]
-    assert f"`gristmill clean {out} --unused` removes them" in summary.alarms[1]
+    assert f"`gristmill maintain clean {out} --unused` removes them" in summary.alarms[1]
 
     ask = CliRunner().invoke
     assert (
         f"would remove {len(kept)} files"
-        in ask(app, ["clean", str(out), "--unused", "--no-shuffle", "--dry-run"]).output
+        in ask(app, ["maintain", "clean", str(out), "--unused", "--no-shuffle", "--dry-run"]).output
         and shards.exists()
     )
-    assert f"removed {len(kept)} files" in ask(app, ["clean", str(out), "--unused", "--no-shuffle"]).output
+    assert f"removed {len(kept)} files" in ask(app, ["maintain", "clean", str(out), "--unused", "--no-shuffle"]).output
     assert not list(shards.rglob("*.arrow")) and list((out / "write").rglob("*.parquet"))
     summary, anew = go(recipe_of(tmp_path, without, SOURCES), out)
     assert summary.alarms == [] and not anew

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.pipeline.cli.app import out_of
+from gristmill.pipeline.cli.options import out_of
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.run.dry_run import foresee

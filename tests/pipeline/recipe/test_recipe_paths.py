@@ -16,13 +16,13 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from gristmill.kernels.common.paths import PathRole
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.files import find_files
 from gristmill.pipeline.recipe import fingerprint, recipe as recipes, registry
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.shuffle.saved_index import saved_at
 from gristmill.stages.one_of import choices_in
-from gristmill.stages.paths import PathRole
 from gristmill.stages.stage import Stage
 from gristmill.stages.tokens.training import SPECIALS, trained
 from tests.pipeline.runs import go, lines, save, sentences
@@ -319,24 +319,24 @@ def test_plan_sees_a_tokenizer_that_changed_and_run_takes_it(
 
 
 def test_a_users_stage_may_name_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the type, or, as ever, by a setting that ends in _file, _files or _path."""
+    """By the type of a setting, alone or in a list."""
     save(
         tmp_path / "mine.py",
-        "from gristmill.stages.paths import RecipePath\nfrom gristmill.stages.stage import Rule, Verdict\n\nclass Mine(Rule):\n    words: RecipePath\n    more_file: str\n"
+        "from gristmill.kernels.common.paths import RecipePath\nfrom gristmill.stages.stage import Rule, Verdict\n\nclass Mine(Rule):\n    words: RecipePath\n    more: list[RecipePath]\n"
         "    def verdict(self, signals):\n        return Verdict.keep(len(signals))\n",
     )
     put(tmp_path / "a.txt", "1")
     put(tmp_path / "b.txt", "1")
     (tmp_path / "shell").mkdir()
     monkeypatch.chdir(tmp_path / "shell")
-    recipe = recipe_with(tmp_path, "'mine.py:Mine': {words: a.txt, more_file: b.txt}")
+    recipe = recipe_with(tmp_path, "'mine.py:Mine': {words: a.txt, more: [b.txt]}")
     prints = []
     for name in (None, "a.txt", "b.txt"):
         if name:
             put(tmp_path / name, "22")
         step = step_of(recipe)
         assert isinstance(step.stage, Stage) and step.stage.model_dump() == {
-            "name": None, "words": str(tmp_path / "a.txt"), "more_file": str(tmp_path / "b.txt"),
+            "name": None, "words": str(tmp_path / "a.txt"), "more": [str(tmp_path / "b.txt")],
         }  # fmt: skip
         prints.append(fingerprint.identity_of(step.stage, step.spec).fingerprint)
     assert len(set(prints)) == 3

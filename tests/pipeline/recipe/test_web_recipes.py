@@ -14,8 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.cli.start import LIKE
-from gristmill.pipeline.cli.upkeep import OF_SOURCES, start_recipe
+from gristmill.pipeline.cli.init import LIKE, OF_SOURCES, start_recipe
 from gristmill.pipeline.demo.crawl import compress, response, write_crawl
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe import recipe as recipes
@@ -70,7 +69,7 @@ def judge_of(kind: str, folder: Path) -> Path:
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     plan = folder / "judge.yaml"
     plan.write_text("out: judge\nkind: linear\nlabelled: {files: table.jsonl}\nhold_out: 0.2\n")
-    made = CliRunner().invoke(app, ["train-judge", str(plan)])
+    made = CliRunner().invoke(app, ["judge", "train", str(plan)])
     assert made.exit_code == 0, made.output
     return folder / "judge"
 

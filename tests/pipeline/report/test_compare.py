@@ -288,7 +288,7 @@ def test_a_share_of_rejects_is_compared_as_a_share(tmp_path: Path) -> None:
 
 def test_a_cleaned_run_is_followed_by_what_it_wrote(runs: tuple[Path, Path], tmp_path: Path) -> None:
     shutil.copytree(runs[1], tmp_path / "b")
-    result = CliRunner().invoke(app, ["clean", str(tmp_path / "b"), "--partitions"])
+    result = CliRunner().invoke(app, ["maintain", "clean", str(tmp_path / "b"), "--partitions"])
     assert result.exit_code == 0 and not list((tmp_path / "b/partitions").glob("*/*.documents.parquet"))
     found = compare(RunFolder(runs[0]), RunFolder(tmp_path / "b"))
     assert found.documents is not None, found.unlike

@@ -71,7 +71,16 @@ def test_histograms_of_several_segments_are_one_with_exact_counts(segments: list
         counts = np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1).tolist()
         low, high = float(values.min()), float(values.max())
         signals.append(
-            {"edges": edges, "counts": counts, "places": [], "decades": decades, "knee": None, "low": low, "high": high}
+            {
+                "edges": edges,
+                "counts": counts,
+                "places": [],
+                "decades": decades,
+                "whole": whole,
+                "knee": None,
+                "low": low,
+                "high": high,
+            }
         )
     one = merged(signals)
     everything = np.concatenate(segments) / (1 if whole else 7)
@@ -82,7 +91,8 @@ def test_histograms_of_several_segments_are_one_with_exact_counts(segments: list
 
 def test_of_segments_behind_each_other_one_is_counted() -> None:
     def survey(sources: list[str], documents: int) -> Any:
-        signal = {"edges": [0.0, 9.0], "counts": [0, documents, 0], "low": 0.0, "high": 5.0, "decades": False}
+        signal = {"edges": [0.0, 9.0], "counts": [0, documents, 0], "low": 0.0, "high": 5.0}
+        signal |= {"decades": False, "whole": True}
         return {"sources": sources, "signals": {"words": signal}}
 
     def counted(*surveys: Any) -> int:
@@ -360,6 +370,29 @@ def test_bars_are_about_equally_wide_however_steps_lie(survey: dict[str, Any]) -
     starts = bar_starts(places)
     wide = [places[b] - places[a] for a, b in pairwise(starts)]
     assert max(wide[1:-3]) < 1.3 * min(wide[1:-3]) and len(starts) < 40
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_documents_at_an_upper_limit_are_drawn_as_those_that_stay(count: int) -> None:
+    values = np.array([0] * 1948 + [count] * 3 + [count + 1] * 5, np.float64)
+    edges, decades = edges_of(values, [float(count)], whole=True)
+    signal: SignalCounts = {
+        "edges": edges,
+        "counts": np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1).tolist(),
+        "places": places_of(edges, decades),
+        "decades": decades,
+        "whole": True,
+        "knee": None,
+        "low": 0.0,
+        "high": float(count + 1),
+    }
+    cut = {"side": "high", "value": float(count), "at": edges.index(count), "signal": "braces"}
+    chart = chart_of("braces", signal, [cut], "0-0")  # type: ignore[list-item]
+    [mark] = chart.thresholds
+    stays = [k for k, edge in enumerate(chart.edges) if chart.counts[k] and edge <= count]
+    goes = [k for k, edge in enumerate(chart.edges) if chart.counts[k] and edge > count]
+    assert [sum(chart.counts[k] for k in stays), sum(chart.counts[k] for k in goes)] == [1951, 5]
+    assert all(chart.places[k + 1] <= mark.place for k in stays) and all(chart.places[k] >= mark.place for k in goes)
 
 
 def test_a_signal_that_is_the_same_in_all_documents_is_words() -> None:

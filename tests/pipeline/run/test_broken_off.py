@@ -15,14 +15,13 @@ import pytest
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.cli.upkeep import clean_up
+from gristmill.pipeline.cli.maintain_clean import clean_up
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.executor import DaskExecutor
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.overview import overview
 from gristmill.pipeline.look.run_folder import RunFolder
-from gristmill.pipeline.process_id import this_process
-from gristmill.pipeline.processes import single_interrupt
+from gristmill.pipeline.processes import single_interrupt, this_process
 from gristmill.pipeline.progress.progress import PATH, Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
@@ -84,7 +83,9 @@ def test_a_failed_run_says_why_and_shows_what_there_is(folder: Path) -> None:
     )
     record = run_json(folder / "out")
     assert record["status"] == "failed" and "no document is left to pack" in record["error"]
-    assert CliRunner().invoke(app, ["verify", str(folder / "out")]).exit_code == 0  # the record is as it was written
+    assert (
+        CliRunner().invoke(app, ["maintain", "verify", str(folder / "out")]).exit_code == 0
+    )  # the record is as it was written
     counts = {its["name"]: (its["docs_in"], its["kept"]) for its in record["stages"]}
     assert counts["notes"] == (40, 40) and counts["gopher_quality"] == (40, 0) and "pack" not in counts
     page = (folder / "out/report.html").read_text()
@@ -270,7 +271,7 @@ def test_a_global_stage_that_was_begun_is_said_to_be(folder: Path, monkeypatch: 
     work_here(monkeypatch, interrupted_after(3))  # the segment, its rules, and the first round
     with pytest.raises(KeyboardInterrupt):
         go(recipe(folder, 2), out)
-    assert why(2)["exact_dedup"] == "begun, not finished"
+    assert why(2)["exact_dedup"] == "never finished"
     work_here(monkeypatch)
     go(recipe(folder, 2), out)
     assert set(why(2).values()) == {"up to date"}
@@ -280,10 +281,8 @@ def test_a_global_stage_that_was_begun_is_said_to_be(folder: Path, monkeypatch: 
     go(recipe(folder, 2), out)
     clean_up(str(out), shuffle=True, partitions=False, rejects=False, unused=False, dry_run=False)
     said = why(2)
-    assert (
-        said["notes"] == "up to date"
-        and said["exact_dedup"] == said["pack"] == "what its rounds handed on is gone (cleaned?): they are done again"
-    )
+    assert said["notes"] == "up to date" and said["exact_dedup"] == "its files are gone (cleaned?)"
+    assert said["tokenize"].startswith("known once exact_dedup")
     _, anew = go(recipe(folder, 2), out)
     assert {node for node, _ in anew} == {"exact_dedup", "tokenize", "pack"} and set(why(2).values()) == {"up to date"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from gristmill.pipeline.cli.upkeep import check_files
+from gristmill.pipeline.cli.maintain_verify import check_files
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.store.storage import Store

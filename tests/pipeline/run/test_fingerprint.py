@@ -54,8 +54,6 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.ablate.plan",  # the same
     "gristmill.pipeline.store.forgotten",  # a takedown drops the results of parts that its list names
     "gristmill.pipeline.tasks.rewrites",  # what stays of documents whose texts go
-    "gristmill.pipeline.tasks.isolation",  # which documents are looked at alone, and what killed a process before
-    "gristmill.pipeline.store.checksums",  # what is read is what was written, or nothing is read
     "gristmill.pipeline.engine.engine",  # sends tasks, takes results
     "gristmill.pipeline.errors",
     "gristmill.pipeline.recipe.fingerprint",
@@ -230,7 +228,7 @@ def test_what_the_engine_takes_from_lower_floors_is_hashed_with_it_or_with_any_s
     assert with_pack <= set(fingerprint.code_of_module("gristmill.stages.tokens.pack"))
     assert below and below - listed - with_pack <= set(fingerprint.code_of_module("gristmill.stages.stage")) | {
         "gristmill.stages",
-        "gristmill.stages.paths",
+        "gristmill.kernels.common.paths",
     }  # where a saved index lies
     assert "gristmill.stages.local_flow" not in fingerprint.code_of_module("gristmill.stages.stage")
 
@@ -254,7 +252,7 @@ ALWAYS = {
 # Optional packages that stages import somewhere, with all that do. A new one belongs here, and in `unreached` of each
 # stage whose settings may do without it.
 TO_ASK = {"PIL", "torch", "transformers", "vllm"}  # language models
-TO_JUDGE = {"fasttext", "flash_attn", "floret", "scipy", "sklearn", "skops", "torch", "triton"}
+TO_JUDGE = {"fasttext", "flash_attn", "floret", "huggingface_hub", "scipy", "sklearn", "skops", "torch", "triton"}
 OPTIONAL = {
     "DatasketchIndex": {"datatrove"},
     "Datatrove": {"datatrove"},

@@ -11,7 +11,7 @@ import pytest
 
 from gristmill.pipeline.cli import app as cli
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.inputs.portion import Portion, listed_inputs, part_sizes
+from gristmill.pipeline.inputs.portion import Portion, find_inputs, part_sizes
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.estimate import Forecast, Shape, Work, forecast, makespan
@@ -57,7 +57,12 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, RunRecord, 
         work_here(patch)
         part = run(recipe, str(folder / "part"), Where(1), Counting(), Portion(share=0.05)).record
         whole = run(recipe, str(folder / "whole"), Where(1), Counting()).record
-    return recipe, timed(part), timed(whole), part_sizes(listed_inputs(recipe, Store(str(folder / "part"))))
+    return (
+        recipe,
+        timed(part),
+        timed(whole),
+        part_sizes(find_inputs(recipe, Store(str(folder / "part")), Portion(), contents=False)),
+    )
 
 
 def test_a_twentieth_tells_of_the_whole_within_its_interval(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gristmill.pipeline.cli.upkeep import check_files
+from gristmill.pipeline.cli.maintain_verify import check_files
 from gristmill.pipeline.errors import RecipeError, in_words
 from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.run_folder import RunFolder
@@ -19,6 +19,8 @@ from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.plan.signals import pieces
 from gristmill.pipeline.recipe.recipe import Step, load
+from gristmill.pipeline.run import map_tasks
+from gristmill.pipeline.run.run import Execution
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages import Extract, GopherQuality, KeepWhere, TextSignals, Write
 from gristmill.stages.stage import Annotate
@@ -80,19 +82,51 @@ def test_only_what_was_asked_for_is_left(folder: Path) -> None:
     for path in (folder / "out-signals/partitions").rglob("*.signals.parquet"):
         assert {"text", "html"}.isdisjoint(name.split("@")[0] for name in pq.read_schema(path).names)
     sizes = {k: json.loads((folder / f"out-{k}/run.json").read_text()) for k in ("all", "signals", "nothing")}
-    assert sizes["nothing"]["bytes_written"]["intermediates"] < sizes["all"]["bytes_written"]["intermediates"]
     assert sizes["all"]["disk_bytes"] > sizes["signals"]["disk_bytes"] > sizes["nothing"]["disk_bytes"] > 0
 
 
-def test_results_have_the_same_names_whatever_is_kept(tmp_path: Path) -> None:
-    """Behind a global stage names follow what is stored between, which `keep` must not change."""
+def test_results_have_the_same_names_whatever_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a global stage names follow what is stored between. Neither `keep` nor the size of the inputs, which say
+    whether that is compressed, may change them."""
     lines(tmp_path / "a.jsonl", [f"text {number % 40} of some words" for number in range(60)])
-    results = {}
+    results, stored = {}, {}
     for keep in ("all", "signals", "nothing"):
-        text = f"name: r\nkeep: {keep}\nsources: {{a: {{jsonl: {{path: a.jsonl}}}}}}\nstages: [exact_dedup, write]\n"
-        go(save(tmp_path / "r.yaml", text), tmp_path / keep)
-        results[keep] = tree(tmp_path / keep, "write")
-    assert results["all"] == results["signals"] == results["nothing"] != {}
+        for little in (0, map_tasks.LITTLE_INPUT):
+            monkeypatch.setattr(map_tasks, "LITTLE_INPUT", little)
+            out = tmp_path / f"{keep}-{little}"
+            text = f"name: r\nkeep: {keep}\nsources: {{a: {{jsonl: {{path: a.jsonl}}}}}}\nstages: [exact_dedup, write]"
+            go(save(tmp_path / "r.yaml", text), out)
+            results[out.name] = tree(out, "write")
+            stored[keep, little > 0] = json.loads((out / "run.json").read_text())["bytes_written"]["intermediates"]
+    assert all(found == results["all-0"] != {} for found in results.values())
+    assert stored["nothing", True] > stored["nothing", False] == stored["all", True] == stored["all", False]
+
+
+def test_documents_of_a_run_that_was_broken_off_are_compressed_once_they_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines(tmp_path / "a.jsonl", [f"text {number % 40} of some words" for number in range(60)])
+
+    def compressions() -> set[str]:
+        [path] = (tmp_path / "out").rglob("*.documents.parquet")
+        group = pq.read_metadata(path).row_group(0)
+        return {group.column(number).compression for number in range(group.num_columns)}
+
+    def go_on(keep: str) -> None:
+        text = f"name: r\nkeep: {keep}\nsources: {{a: {{jsonl: {{path: a.jsonl}}}}}}\nstages: [exact_dedup, write]"
+        go(save(tmp_path / "r.yaml", text), tmp_path / "out")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Execution, "work_global", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            go_on("nothing")
+    assert compressions() == {"UNCOMPRESSED"}
+    go_on("all")
+    assert compressions() == {"ZSTD"}
+
+
+def broken_off(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("keep", ["signals", "nothing"])

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.process_id import this_process
+from gristmill.pipeline.processes import this_process
 from gristmill.pipeline.progress import terminal
 from gristmill.pipeline.progress.progress import NodeProgress, Progress, Quiet, Speed, WorkerMemory
 from gristmill.pipeline.progress.terminal import Lines, LiveView, ui_for

@@ -128,7 +128,7 @@ def test_saved_indexes_are_never_lost_by_accident(tmp_path: Path) -> None:
     go(saves, tmp_path / "out")
     index = tmp_path / "index" / "bands" / "index.json"
     whole = index.read_bytes()
-    assert json.loads(whole)["of"] == "r/minhash_dedup"
+    assert (json.loads(whole)["run"]["name"], json.loads(whole)["run"]["stage"]) == ("r", "minhash_dedup")
     run(recipes.load(saves), str(tmp_path / "out-sample"), Where(1), Counting(), Portion(documents=10))
     assert index.read_bytes() == whole and list(
         (tmp_path / "out-sample" / "index" / "minhash_dedup").glob("*/index.json")

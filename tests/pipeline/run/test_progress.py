@@ -33,13 +33,6 @@ def test_a_document_is_read_once_however_many_segments_it_passes(
     assert "21 documents read" in view.view().plain
 
 
-def test_workers_that_are_stopped_are_told_of_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = io.StringIO()
-    LiveView(Console(file=screen)).stopping()
-    Events().stopping()
-    assert screen.getvalue() == "stopping the workers\n" and capsys.readouterr().err == '{"event": "stopping"}\n'
-
-
 def test_a_log_hears_of_a_long_run_once_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.pipeline.cli.app import guess_of
+from gristmill.pipeline.cli.run import guess_of
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import OverBudget, RecipeError

@@ -24,7 +24,6 @@ from gristmill.pipeline.store.records import (
     Result,
     RoundKind,
     RoundTask,
-    RowsResult,
     Task,
 )
 from gristmill.pipeline.store.storage import Store
@@ -54,7 +53,7 @@ def task(node: str, kind: str = "partition", cost: int = 100, round: int = 0) ->
 
 
 def result_of(kind: str, seconds: float) -> Result:
-    return MapResult(phases=(), seconds=seconds) if kind == "partition" else RowsResult(rows=0, seconds=seconds)
+    return MapResult(phases=(), seconds=seconds) if kind == "partition" else Result(seconds=seconds)
 
 
 class Clock(ProgressRecorder):

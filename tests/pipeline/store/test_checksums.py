@@ -20,11 +20,10 @@ from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.shuffle.saved_index import read_index, write_index
-from gristmill.pipeline.shuffle.spill import read_rows, write_rows
-from gristmill.pipeline.store import checksums
+from gristmill.pipeline.shuffle.spill import CHECKSUM, batch_checksum, checked_batch, read_rows, write_rows
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
-from gristmill.pipeline.store.records import EarlierRun, RowsHandle, RowsResult, SavedIndex
+from gristmill.pipeline.store.records import EarlierRun, Result, SavedIndex, StoredRows
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.crawls import inside, jsonl
 from tests.pipeline.runs import go, tree
@@ -89,7 +88,7 @@ def flip(file: Path, at: int, bit: int = 0) -> None:
 def test_rows_are_read_as_they_were_written(table: pa.Table, buckets: int) -> None:
     store = Store(f"memory://{uuid.uuid4().hex}")
     facts = write_rows(store, "rows.arrow", table, "by", buckets)
-    parts = [read_rows(store, RowsHandle((facts,), "by"), bucket, buckets) for bucket in range(buckets)]
+    parts = [read_rows(store, StoredRows((facts,), by="by"), bucket, buckets) for bucket in range(buckets)]
     assert sum(0 if part is None else len(part) for part in parts) == len(table)
 
 
@@ -100,7 +99,7 @@ def test_a_flipped_bit_in_rows_is_noticed_wherever_it_is(tmp_path: Path, bucket:
         {"home": pa.array([1, 2**63, 5, 2**63 + 9], pa.uint64()), "text": ["mill", "stone", None, "wheel"]}
     )
     facts = write_rows(store, "rows.arrow", table, "home", 2)
-    rows = RowsHandle((facts,), "home")
+    rows = StoredRows((facts,), by="home")
     whole, good = read_rows(store, rows, bucket, 2), (tmp_path / "rows.arrow").read_bytes()
     noticed = 0
     for place in range(len(good)):
@@ -117,15 +116,12 @@ def test_a_flipped_bit_in_rows_is_noticed_wherever_it_is(tmp_path: Path, bucket:
 def test_a_batch_in_the_place_of_another_is_damage(tmp_path: Path) -> None:
     file = io.BytesIO()
     batches = [pa.record_batch({"n": pa.array([n], pa.int64())}) for n in range(2)]
-    schema = batches[0].schema.serialize()
     with pa.ipc.new_file(file, batches[0].schema) as writer:
         for place, batch in enumerate(reversed(batches)):
-            writer.write_batch(
-                batch, custom_metadata={checksums.IN_BATCH: checksums.batch_checksum(batch, schema, 1 - place, 2)}
-            )
+            writer.write_batch(batch, custom_metadata={CHECKSUM: batch_checksum(batch, 1 - place, 2)})
     reader = pa.ipc.open_file(io.BytesIO(file.getvalue()))
     with pytest.raises(DamagedFile):
-        checksums.checked_batch(reader, schema, 0, "rows.arrow")
+        checked_batch(reader, 0, "rows.arrow")
 
 
 def test_one_flipped_bit_of_any_file_is_mended_by_the_next_run(finished: Path, tmp_path: Path) -> None:
@@ -163,12 +159,12 @@ def test_plan_and_verify_name_what_was_damaged(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, out = copied(finished, tmp_path)
-    assert inside(monkeypatch, capsys, "verify", out).code == 0
+    assert inside(monkeypatch, capsys, "maintain", "verify", out).code == 0
     file = sorted((out / "write").glob("*.parquet"))[0]
     stamp = file.stat()
     flip(file, 40)
     os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # as a disk would leave it
-    told = inside(monkeypatch, capsys, "verify", out)
+    told = inside(monkeypatch, capsys, "maintain", "verify", out)
     assert told.code == 1 and f"write/{file.name}: its content is not what was written" in told.out.replace("\n", "")
     planned = inside(monkeypatch, capsys, "plan", path, "--out", out, "--json")
     assert planned.code == 0 and "damaged?" in planned.out
@@ -195,16 +191,16 @@ def test_what_verify_finds_behind_a_stamp_that_stayed_is_made_anew_by_the_next_r
         rot(out, file)
     assert go(path, out)[0].worked == 0, "a run trusts stamps"
     with one_run_at_a_time(Store(str(out))):
-        told = inside(monkeypatch, capsys, "verify", out)
+        told = inside(monkeypatch, capsys, "maintain", "verify", out)
     assert told.code == 1 and told.out.count("its content is not what was written") == 2
     assert "remove what is not as written, and run the recipe again to repair them" in " ".join(told.out.split())
     assert go(path, out)[0].worked == 0, "verify could not write to the journal"
-    told = inside(monkeypatch, capsys, "verify", out)
+    told = inside(monkeypatch, capsys, "maintain", "verify", out)
     assert told.code == 1 and "2 faults; run the recipe again to repair them" in " ".join(told.out.split())
     go(path, out)
     after = tree(out)
     assert len(after) > 15 and after == before
-    assert inside(monkeypatch, capsys, "verify", out).code == 0
+    assert inside(monkeypatch, capsys, "maintain", "verify", out).code == 0
 
 
 def test_a_file_that_goes_bad_while_its_stamp_stays_is_made_anew_when_a_task_reads_it(
@@ -244,7 +240,7 @@ def test_every_flip_in_a_journal_leaves_the_other_lines(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     journal = Journal(store)
     for task in range(3):
-        journal.add(f"task-{task}", RowsResult(rows=100 + task))
+        journal.add(f"task-{task}", Result(log=(f"line {task}",)))
     journal.flush()
     file = tmp_path / "journal/tasks.jsonl"
     good, whole = file.read_bytes(), journal.done
@@ -258,7 +254,7 @@ def test_every_flip_in_a_journal_leaves_the_other_lines(tmp_path: Path) -> None:
 def test_a_damaged_index_is_refused_with_a_remedy(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     assert read_index(store) is None
-    write_index(store, SavedIndex("recipe/stage", {}, "home", 4, (), EarlierRun("recipe", "stage", "f", 0, 0)))
+    write_index(store, SavedIndex({}, "home", 4, (), EarlierRun("recipe", "stage", "f", 0, 0)))
     index = read_index(store)
     assert index is not None and index.buckets == 4
     (tmp_path / "index.json").write_text((tmp_path / "index.json").read_text().replace('"buckets": 4', '"buckets": 5'))

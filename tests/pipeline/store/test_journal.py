@@ -26,16 +26,13 @@ from gristmill.pipeline.store.journal import (
     Journal,
     LayoutIs,
     RunEnded,
-    StageBegun,
-    StageEnded,
-    StageState,
     StampsSeen,
     TaskDone,
     entry_in,
     line_of,
 )
 from gristmill.pipeline.store.partitions import new_part
-from gristmill.pipeline.store.records import FileRef, InputSpan, PhaseResult, Result, RowsResult
+from gristmill.pipeline.store.records import FileRef, InputSpan, PhaseResult, Result, VerdictsResult
 from gristmill.pipeline.store.storage import Store
 
 
@@ -82,9 +79,9 @@ def test_each_kind_of_entry_is_read_as_it_was_written(tmp_path: Path) -> None:
     count.faults.of("a.warc").remarks.add("odd")
     phase = PhaseResult(part=part, counts={"s": count}, slowest={"s": (SlowDocument("1", None, "s", 3, 0.5),)})
     entries: list[Entry] = [
-        LayoutIs(LAYOUT), TaskDone("t", RowsResult(rows=3), {"a": ([1, 2], "b")}), TaskDone("p", phase), DocumentsCounted("t", 7), StageBegun("s"),
-        StageEnded("s", (part,), {"f": facts}, {}), FileWritten(facts), StampsSeen({"a": ([1], "c")}), StampsSeen({}), FilesRetired(()),
-        FilesRetired(("a",)), RunEnded(("write/a",), 1),
+        LayoutIs(LAYOUT), TaskDone("t", Result(seconds=3.0), {"a": ([1, 2], "b")}), TaskDone("p", phase), DocumentsCounted("t", 7),
+        TaskDone("s", VerdictsResult(parts=(part,), files={"f": facts}, counts={})), FileWritten(facts), StampsSeen({"a": ([1], "c")}), StampsSeen({}), FilesRetired(()),
+        FilesRetired(("a",)), RunEnded(("write/a",)),
     ]  # fmt: skip
     assert {type(entry) for entry in entries} == set(KINDS.values())
     for entry in entries:
@@ -96,11 +93,11 @@ def test_each_kind_of_entry_is_read_as_it_was_written(tmp_path: Path) -> None:
 )
 def test_a_line_without_its_checksum_holds_nothing(line: bytes, tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
-    (tmp_path / JOURNAL).write_bytes(line + b"\n" + line_of(TaskDone("kept", RowsResult(rows=1))))
+    (tmp_path / JOURNAL).write_bytes(line + b"\n" + line_of(TaskDone("kept", Result(seconds=1.0))))
     journal = Journal(Store(str(tmp_path)))
     assert (journal.damaged_lines, dict(journal.done), journal.documents_of("t")) == (
         1,
-        {"kept": RowsResult(rows=1)},
+        {"kept": Result(seconds=1.0)},
         None,
     )
 
@@ -127,27 +124,16 @@ def test_a_journal_of_another_version_is_refused_in_one_line(facts: dict[str, An
         Journal(Store(str(tmp_path)))
 
 
-def test_a_global_stage_is_known_by_what_is_left_of_it(tmp_path: Path) -> None:
+def test_what_is_done_is_known_as_long_as_all_of_its_files_are_there(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     journal = Journal(store)
-    for path in ("stages/s/verdicts.parquet", "shuffle/s/rows.arrow"):
-        journal.keep(path, path.encode())
-    verdicts, rows = ({path: facts} for path, facts in sorted(journal.files.items(), reverse=True))
-    part = new_part("a", "s", 0, 0, None, [])
-    assert journal.stage("t") == StageState(None, begun=False, ended=False)
-    journal.begin_stage("t")
-    assert journal.stage("t") == StageState(None, begun=True, ended=False)
-    journal.end_stage("t", [part], verdicts, rows)
+    files = {}
+    for path in ("partitions/s/a.verdicts.parquet", "shuffle/s/rows.arrow"):
+        files[path] = FileRef(path, len(path), store.write(path, path.encode()))
+    journal.add("stage", VerdictsResult(parts=(new_part("a", "s", 0, 0, None, []),), files=files, counts={}))
     journal.flush()
     whole = store.stamps("")
-
-    def left(*without: str) -> StageState:
+    for gone in (set(), {"partitions/s/a.verdicts.parquet"}, {"shuffle/s/rows.arrow"}):
         again = Journal(store, looks_only=True)
-        again.check({path: stamp for path, stamp in whole.items() if path not in without})
-        assert again.gone == ({"t": False} if next(iter(verdicts)) in without else {})
-        return again.stage("t")
-
-    assert left() == StageState((part,), begun=True, ended=True)
-    assert left(*rows) == StageState((part,), begun=False, ended=False)
-    assert left(*verdicts) == StageState(None, begun=True, ended=True)
-    assert left(*rows, *verdicts) == StageState(None, begun=False, ended=False)
+        again.check({path: stamp for path, stamp in whole.items() if path not in gone})
+        assert ("stage" in again.done) == (not gone) and again.gone == ({"stage": False} if gone else {})

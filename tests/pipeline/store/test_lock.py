@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+from functools import cache
 
 import psutil
 import pytest
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store import lock
-from gristmill.pipeline.store.lock import Lease, one_run_at_a_time
+from gristmill.pipeline.store.lock import HeldLease, one_run_at_a_time
 from gristmill.pipeline.store.records import Task
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.store.object_store import Proxy
@@ -63,18 +64,19 @@ def test_a_lease_of_another_machine_ends_unless_it_is_renewed(proxied: Proxy, mo
     monkeypatch.setattr(lock, "LEASE", 2.0)
     monkeypatch.setattr(lock, "RENEWAL", 0.2)
     store = Store("s3://mill/out")
-    gone = Lease(store)
+    gone = HeldLease(store)
     gone.facts |= {"machine": "another", "host": "far"}
     assert gone.take()
     with pytest.raises(RunFailed, match=r"\(far, process .*free in [12] s"):
-        Lease(store).take()
+        HeldLease(store).take()
     time.sleep(3.5)  # times of objects are whole seconds
     with one_run_at_a_time(store):
         time.sleep(3.5)
-        other = Lease(store)
+        other = HeldLease(store)
         with pytest.raises(RunFailed, match="another run is at work"):
             other.take()
-        assert not gone._renew(), "one that wakes up again finds its lease lost"
+        with pytest.raises(RunFailed, match="another run has taken over here"):
+            gone.refresh()
 
 
 def test_a_clock_that_is_set_costs_nobody_the_lock(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,11 +90,11 @@ def test_a_clock_that_is_set_costs_nobody_the_lock(proxied: Proxy, monkeypatch: 
 
 def test_a_process_of_another_container_is_not_taken_for_dead(proxied: Proxy) -> None:
     store = Store("s3://mill/out")
-    holder = Lease(store)
+    holder = HeldLease(store)
     holder.facts |= {"pid": 2**22 + 1, "machine": holder.facts["machine"].replace("pid:[", "pid:[1")}
     assert holder.take()
     with pytest.raises(RunFailed, match=r"free in (59|60) s"):
-        Lease(store).take()
+        HeldLease(store).take()
 
 
 def test_a_run_that_slept_past_its_lease_writes_only_if_nobody_has_taken_over(
@@ -105,7 +107,7 @@ def test_a_run_that_slept_past_its_lease_writes_only_if_nobody_has_taken_over(
         store.write("run.json", b"{}")
         slept[0] += 1000
         proxied.refuse = lambda method, path: (403, "AccessDenied") if method == "PUT" else None
-        with pytest.raises(RunFailed, match=r"last renewed 1,?000 s ago and cannot be now"):
+        with pytest.raises(RunFailed, match="its lock cannot be renewed"):
             store.write("run.json", b"late")
         proxied.refuse = lambda method, path: None
         Store("s3://mill/out").write(".lock", b'{"token": "of another"}')
@@ -141,6 +143,7 @@ def test_a_worker_writes_as_long_as_its_driver_renews_the_lease(
     monkeypatch.setattr(lock, "RENEWAL", 0.2)
     store = Store("s3://mill/out")
     with one_run_at_a_time(store):
+        monkeypatch.setattr(lock, "_leases", cache(dict))  # as in another process
         worker = lock.store_of(
             Task(kind="partition", task="t", node="n", key="k", cost=0, out=store.address, lease=str(store.lease_token))
         )
@@ -158,7 +161,7 @@ def test_a_worker_that_served_an_earlier_run_of_a_folder_serves_the_next(
     store, clock, passed = Store("s3://mill/out"), lock.clock, [0.0]
     monkeypatch.setattr(lock, "clock", lambda: clock() + passed[0])
     for number in range(2):
-        driver = Lease(store)
+        driver = HeldLease(store)
         assert driver.take()
         worker = lock.store_of(
             Task(kind="partition", task="t", node="n", key="k", cost=0, out=store.address, lease=driver.token)
@@ -169,6 +172,22 @@ def test_a_worker_that_served_an_earlier_run_of_a_folder_serves_the_next(
     assert sorted(store.files("")) == ["part-0", "part-1"]
 
 
+def test_a_worker_whose_driver_does_not_renew_the_lease_writes_nothing(
+    proxied: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "LEASE", 2.0)
+    store = Store("s3://mill/out")
+    driver = HeldLease(store)
+    assert driver.take()
+    worker = lock.store_of(
+        Task(kind="partition", task="t", node="n", key="k", cost=0, out=store.address, lease=driver.token)
+    )
+    time.sleep(3.0)
+    with pytest.raises(RunFailed, match=r"last renewed \d s ago; another run may take over"):
+        worker.write("part-0", b"late")
+    assert not store.exists("part-0")
+
+
 def test_a_run_whose_lease_was_taken_over_ends(proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "RENEWAL", 0.2)
     store = Store("s3://mill/out")
@@ -176,21 +195,23 @@ def test_a_run_whose_lease_was_taken_over_ends(proxied: Proxy, monkeypatch: pyte
         store.write(".lock", b'{"token": "of another"}')
         for _ in range(200):
             time.sleep(0.05)
+            store.check_lease()
     assert json.loads(store.read(".lock")) == {"token": "of another"}, "its lock is left alone"
 
 
 def test_an_answer_that_is_lost_on_its_way_costs_nobody_the_lock(proxied: Proxy) -> None:
-    lease = Lease(Store("s3://mill/out"))
+    lease = HeldLease(Store("s3://mill/out"))
     proxied.first = ["lost"]
     assert lease.take()
     proxied.first = ["lost"]
-    assert lease._renew() and lease._renew()
+    lease.refresh()
+    lease.refresh()
     assert proxied.met["lost"] == 2
 
 
 def test_a_lease_whose_reading_is_cut_off_is_read_again(proxied: Proxy) -> None:
     store = Store("s3://mill/out")
-    driver = Lease(store)
+    driver = HeldLease(store)
     assert driver.take()
     worker = lock.store_of(
         Task(kind="partition", task="t", node="n", key="k", cost=0, out=store.address, lease=driver.token)

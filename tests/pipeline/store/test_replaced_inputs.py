@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,11 +30,11 @@ def test_an_object_that_was_replaced_is_not_read_under_the_name_of_the_one_befor
     recipe, out = save(tmp_path / "r.yaml", RECIPE), tmp_path / "out"
 
     class Replacing(InlineExecutor):
-        def results(self) -> Iterator[tuple[Task, Result]]:
+        def results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
             """The object is listed by now, and read by a process that did not list it."""
             S3FileSystem.clear_instance_cache()
             store.put_object(Bucket="mill", Key="replaced/x.jsonl", Body=after)
-            yield from super().results()
+            yield from super().results(tasks)
 
     with monkeypatch.context() as patch, pytest.raises(RunFailed, match=r"x\.jsonl: the object was replaced since"):
         work_here(patch, Replacing)

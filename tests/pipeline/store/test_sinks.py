@@ -114,12 +114,3 @@ def test_a_sink_holds_what_is_wanted_on_any_file_system(
     assert sorted(store.files("")) == sorted(["write/README", f"write/{stays}", f"write/{new}"])
     assert store.read(f"write/{new}") == b"new" and store.read(f"write/{stays}") == stays.encode()
     assert not partitions.publish(store, "write", {f"write/{stays}", f"write/{new}"})
-
-
-def test_folders_that_were_half_exchanged_get_their_names_back(tmp_path: Path) -> None:
-    """A kill between the two renames, on a file system that cannot exchange folders in one step."""
-    store = Store(str(tmp_path))
-    name = "a-023456789abc.00000000.parquet"
-    store.write(f".write.old/{name}", b"old")
-    assert not partitions.publish(store, "write", {f"write/{name}"})
-    assert store.read(f"write/{name}") == b"old" and [*store.files("")] == [f"write/{name}"]

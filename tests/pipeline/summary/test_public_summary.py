@@ -207,12 +207,12 @@ def test_the_card_of_an_export_has_the_summary(ran: Path, tmp_path: Path) -> Non
 
 
 def test_the_command_prints_points_and_files(ran: Path) -> None:
-    said = CliRunner().invoke(app, ["summary", str(ran), "--for", "eu", "--synthetic", "made"])
+    said = CliRunner().invoke(app, ["report", str(ran), "--for", "eu", "--synthetic", "made"])
     assert said.exit_code == 0 and said.output.count("wrote: ") == 5
     synthetic = told(ran, "synthetic")
     assert any("declares synthetic: made." in note for note in synthetic["notes"])
     assert synthetic["facts"]["documents"] == sum(each["source"] == "made" for each in documents(ran)) > 0
-    as_json = CliRunner().invoke(app, ["summary", str(ran), "--json"])
+    as_json = CliRunner().invoke(app, ["report", str(ran), "--for", "eu", "--json"])
     assert json.loads(as_json.stdout) == json.loads((ran / "summary" / "eu.json").read_text())
 
 

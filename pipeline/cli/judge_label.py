@@ -1,4 +1,4 @@
-"""The command that has a language model label texts by a taxonomy, as a table to train judges on."""
+"""`gristmill judge label`: have a language model label texts by a taxonomy, as a table to train judges on."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Annotated
 
 import typer
 
-from gristmill.pipeline.cli.judging import AsJson, TextColumn, counting, one_of
+from gristmill.pipeline.cli.command import JUDGES, Command
+from gristmill.pipeline.cli.options import AsJson, Seed, TextColumn, one_of
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.screen import console, escape
+from gristmill.pipeline.screen import console, counting, escape
 
 
 def label(
     texts: Annotated[
-        list[str], typer.Argument(help="Parquet, JSON lines, CSV or text files, folders, globs", show_default=False)
+        list[str],
+        typer.Argument(help="Parquet, JSON lines, CSV or text files, folders, globs", show_default=False),
     ],
     taxonomy: Annotated[
         str, typer.Option("--taxonomy", help="topic or format (24 labels each), or a YAML file of your own")
@@ -26,7 +28,9 @@ def label(
         str, typer.Option("--endpoint", help="an OpenAI-compatible server: http://host:port/v1", show_default=False)
     ] = "",
     engine: Annotated[str, typer.Option("--engine", help="without an endpoint: vllm or transformers")] = "vllm",
-    form: Annotated[str, typer.Option("--form", help="chat, thinking, completions or tokens, as of medu")] = "chat",
+    form: Annotated[
+        str, typer.Option("--form", help="chat, thinking, completions or tokens, as of judge rate")
+    ] = "chat",
     key_variable: Annotated[
         str, typer.Option("--key-variable", help="environment variable with the endpoint's key", show_default=False)
     ] = "",
@@ -51,7 +55,7 @@ def label(
     most_failures: Annotated[
         float, typer.Option("--most-failures", min=0, max=1, help="highest share of unreadable answers")
     ] = 0.02,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is drawn at random")] = 0,
+    seed: Seed = 0,
     price_prompt: Annotated[
         float | None, typer.Option("--price-prompt", help="price of a million prompt tokens")
     ] = None,
@@ -61,7 +65,10 @@ def label(
     estimate: Annotated[bool, typer.Option("--estimate", help="only say what it would cost")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have a language model label texts by a taxonomy, for train-judge."""
+    """Have a language model label texts by a taxonomy.
+
+    As a table to train a judge on.
+    """
     one_of("--reading", reading, ("at_once", "reasoned"))
     if (price_prompt is None) != (price_answer is None):
         raise RecipeError("give both prices, --price-prompt and --price-answer, or none")
@@ -73,10 +80,10 @@ def label(
     from gristmill.classifiers.llm.account import Prices
     from gristmill.classifiers.llm.model import LanguageModelError
     from gristmill.classifiers.rating.taxonomy import ByTaxonomy, TaxonomyError, taxonomy_of
+    from gristmill.pipeline.inputs.columns import files_of
     from gristmill.pipeline.judging import labelling
-    from gristmill.pipeline.judging.medu import Watched
+    from gristmill.pipeline.judging.asking import Watched
     from gristmill.pipeline.judging.show_judge import show_labels
-    from gristmill.pipeline.judging.tables import files_of
     from gristmill.stages.judge.back_end import BackEnd
 
     try:
@@ -121,3 +128,6 @@ def label(
     else:
         show_labels(console(), findings.facts)
         console().print(f"labels: {escape(str(Path(out) / 'labels.parquet'))}", soft_wrap=True)
+
+
+COMMAND = Command(label, JUDGES, ("judge label t.parquet --taxonomy topic --model m --out labels",))

@@ -2,20 +2,17 @@
 
 A pack is a zstd tar of numba's cache files, named by a hash of the processor, the versions and the sources of all
 kernels (`kind`). It is code, and numba's index files are pickle: whoever can write a pack can run anything where it is
-used. So it is only fetched from the run's own output folder or from a file that the user names, and nothing in it is
-read before its sha256 is the one that came by another way: with the driver's task, or from the user.
+used. So it is only read from a file that the user names, and nothing in it is read before its sha256 is the one that
+came by another way: from the user.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import platform
 import re
 import tarfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -25,22 +22,9 @@ import gristmill.kernels
 from gristmill.kernels.base.code_cache import KERNELS, PACKS, cache_folder, folder_name
 from gristmill.kernels.common.files import whole_folder
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.store.journal import FOLDER
-from gristmill.pipeline.store.storage import Store
 
 MEMBER = re.compile(r"kernels-[0-9a-f]{16}/[\w.<>-]+\.nb[ic]|table-[\w.-]+\.npy")
 MOST_BYTES = 1 << 30  # unpacked
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A driver's pack, as each message to workers of other machines names it."""
-
-    address: str  # of the run's folder
-    path: str
-    kind: str
-    sha256: str
-    made_in: str  # the cache that it was made from, whose workers need none
 
 
 def folders() -> list[str]:
@@ -104,34 +88,3 @@ def unpack(content: bytes, sha256: str) -> int:
         if not folder.is_dir():  # else another process was first
             raise
     return sum(1 for _ in folder.glob("*/*"))
-
-
-def here() -> str:
-    return f"{platform.node()} {cache_folder()}"
-
-
-@contextlib.contextmanager
-def offer_in(store: Store) -> Iterator[Offer]:
-    """The driver's half: what it has compiled is in the run's folder for the time of a block."""
-    content, path = packed(), f"{FOLDER}/{file_name()}"
-    store.write(path, content)
-    sha256 = hashlib.sha256(content).hexdigest()
-    try:
-        yield Offer(store.anywhere, path, kind(), sha256, here())
-    finally:
-        store.remove([path])
-
-
-@cache  # once in a process
-def take(offer: Offer) -> str | None:
-    """The worker's half, before its first task: fetch what it lacks. Returns what to note if that failed; the worker
-    compiles then."""
-    if offer.made_in == here() or (cache_folder() / PACKS / offer.sha256[:16]).is_dir():
-        return None
-    if offer.kind != kind():
-        return None  # another processor or version
-    try:
-        unpack(Store(offer.address).read(offer.path), offer.sha256)
-    except (OSError, RunFailed, zstandard.ZstdError, tarfile.TarError) as error:
-        return f"the worker on {platform.node()} compiles its own kernels: {error}"
-    return None

@@ -1,4 +1,4 @@
-"""A worker that is given a pack of compiled kernels compiles nothing; a pack that is not the announced one is refused."""
+"""A process that is given a pack of compiled kernels compiles nothing; a pack that is not the announced one is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,9 @@ import llvmlite.binding
 import pytest
 import zstandard
 
-from gristmill.kernels.base import code_cache, portable
-from gristmill.pipeline.engine import kernel_packs
-from gristmill.pipeline.engine.cluster import Where
+from gristmill.kernels.base import portable
+from gristmill.pipeline.cli import kernel_packs
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.recipe import recipe as recipes
-from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store.storage import Store
-from tests.pipeline.engine.elsewhere import Noting, elsewhere
-from tests.pipeline.runs import lines, save
 
 ROOT = Path(__file__).resolve().parents[3]
 FLOORS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages", "pipeline")
@@ -41,7 +34,7 @@ class Listener(event.Listener):
     def on_end(self, happening): pass
 event.register("numba:compile", Listener())
 from gristmill import stages
-from gristmill.pipeline.engine import kernel_packs
+from gristmill.pipeline.cli import kernel_packs
 if len(sys.argv) > 2:
     kernel_packs.unpack(Path(sys.argv[1]).read_bytes(), sys.argv[2])
 stages.Boilerplate().prepare()
@@ -64,19 +57,6 @@ if content:
     sys.argv += [str(portable.file()), __import__("hashlib").sha256(content).hexdigest()]
 else:
     sys.argv.append("own.tar.zst")
-"""
-
-COUNTING = """
-from pathlib import Path
-from numba.core import event
-def say(line):
-    with Path({path!r}).open("a") as file:
-        print(line, file=file)
-class Listener(event.Listener):
-    def on_start(self, happening): say(happening.data["dispatcher"].py_func.__qualname__)
-    def on_end(self, happening): pass
-event.register("numba:compile", Listener())
-say("begun")
 """
 
 
@@ -128,7 +108,7 @@ def test_kernels_that_came_with_the_package_leave_nothing_to_compile(tmp_path: P
 def test_portable_kernels_are_for_processors_that_run_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(portable, "FOLDER", tmp_path)
     portable.file().write_bytes(b"kernels")
-    monkeypatch.delitem(sys.modules, "numba")
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
     monkeypatch.setattr(os, "environ", {})
     monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: dict.fromkeys(portable.FEATURES[1:], True))
     assert portable.choose() is None and not os.environ
@@ -150,7 +130,6 @@ def pack_of(*names: str) -> tuple[bytes, str]:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(kernel_packs, "cache_folder", lambda: tmp_path / "cache")
-    kernel_packs.take.cache_clear()
     (tmp_path / "cache").mkdir()
     return tmp_path / "cache"
 
@@ -173,38 +152,3 @@ def test_a_pack_with_anything_else_in_it_is_refused(cache: Path, name: str) -> N
     with pytest.raises(RunFailed, match="holds something else"):
         kernel_packs.unpack(*pack_of(GOOD, name))
     assert [path for path in cache.parent.rglob("*") if path.is_file()] == []
-
-
-def test_a_worker_takes_what_its_driver_offers(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content, sha256 = pack_of(GOOD)
-    monkeypatch.setattr(kernel_packs, "packed", lambda: content)
-    with kernel_packs.offer_in(Store(str(tmp_path / "out"))) as offer:
-        assert offer.sha256 == sha256 and offer.kind == kernel_packs.kind()
-        assert kernel_packs.take(offer) is None and not list(cache.rglob("*.nbi")), "it is the driver's own cache"
-        far = replace(offer, made_in="far")
-        assert kernel_packs.take(replace(far, kind="another")) is None and not list(cache.rglob("*.nbi"))
-        problem = kernel_packs.take(replace(far, sha256="0" * 64))
-        assert problem is not None and "sha256 differs" in problem and not list(cache.rglob("*.nbi"))
-        assert kernel_packs.take(far) is None and len(list(cache.rglob("*.nbi"))) == 1
-    assert not list((tmp_path / "out").rglob("*.zst"))
-    problem = kernel_packs.take(replace(far, sha256="1" * 64))
-    assert problem is not None and "compiles its own" in problem
-
-
-@pytest.mark.slow
-def test_workers_of_a_scheduler_fetch_what_the_driver_has_compiled(tmp_path: Path) -> None:
-    lines(tmp_path / "in/a.jsonl", ["A line of text.", "Another line of text."])
-    recipe = save(tmp_path / "r.yaml", "name: r\nsources: {a: {jsonl: {path: in}}}\nstages: [boilerplate, write]\n")
-    counted = tmp_path / "compiled.txt"
-    preload = save(tmp_path / "counting.py", COUNTING.format(path=str(counted)))
-    ui = Noting()
-    with elsewhere(GRISTMILL_CACHE=str(tmp_path / "theirs")) as machines:
-        machines.scheduler()
-        machines.worker("--preload", str(preload))
-        summary = run(recipes.load(recipe), str(tmp_path / "out"), Where(scheduler=machines.address), ui)
-    assert summary.record.done and set(counted.read_text().split()) == {"begun"}
-    theirs = tmp_path / "theirs/gristmill"
-    [pack] = (theirs / code_cache.PACKS).iterdir()
-    used = {path.name for path in theirs.glob("kernels-*/boilerplate*.nb*")}
-    assert len(used) == 2 and used <= {path.name for path in pack.rglob("*.nb*")}
-    assert not [note for note in ui.notes if "own kernels" in note] and not list((tmp_path / "out").rglob("*.zst"))

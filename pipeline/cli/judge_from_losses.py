@@ -1,4 +1,4 @@
-"""`gristmill predictive`: from losses of several models and their scores to a judge."""
+"""`gristmill judge from-losses`: from losses of several models and their scores to a judge."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import Annotated
 
 import typer
 
-from gristmill.pipeline.cli.judging import AsJson, TextColumn, one_of
+from gristmill.pipeline.cli.command import JUDGES, Command
+from gristmill.pipeline.cli.options import AsJson, Seed, TextColumn, one_of
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
 ESTIMATORS = ("correlation", "match")
 
 
-def predictive(
+def from_losses(
     documents: Annotated[
         list[str],
-        typer.Argument(help="texts with a column loss:MODEL for each model (bits per byte)", show_default=False),
+        typer.Argument(
+            help="texts with a column loss:MODEL for each model (bits per byte)",
+            show_default=False,
+        ),
     ],
     scores: Annotated[
         str, typer.Option("--scores", help="a CSV: model,TASK,... with a line a model; higher is better")
@@ -37,23 +41,25 @@ def predictive(
     hold_out: Annotated[
         float, typer.Option("--hold-out", min=0, max=0.9, help="share of hosts held out for evaluation; 0: none")
     ] = 0.1,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is drawn at random")] = 0,
+    seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a judge on the documents on which better models have lower losses."""
+    """Train a judge from the losses of several models.
+
+    It learns the documents on which better models have lower losses.
+    """
     one_of("--estimator", estimator, ESTIMATORS)
-    one_of("--kind", kind, ("fasttext", "linear"))
 
     from gristmill.classifiers.card import JudgeError
-    from gristmill.pipeline.judging import predictive as work, train as judging
+    from gristmill.pipeline.judging import predictive, train as judging
     from gristmill.pipeline.judging.show_judge import show_figures
 
     folder = judging.room_for(out)
     screen = console(stderr=True)
     try:
-        chosen = work.choose(documents, scores, work.Selection(estimator, share, by, seed), text)
+        chosen = predictive.choose(documents, scores, predictive.Selection(estimator, share, by, seed), text)
         judging.check_writable(folder)
-        trained = work.train(
+        trained = predictive.train(
             chosen, kind, hold_out, seed, folder, lambda line: screen.print(escape(line), soft_wrap=True)
         )
     except JudgeError as error:
@@ -71,3 +77,6 @@ def predictive(
     if facts["found_by_chosen"] < 0.6 or facts["found_by_chosen"] < facts["found_by_all"]:
         console().print("do not trust this selection: it predicts models left out no better than all documents do")
     console().print(f"judge: {escape(str(folder))}", soft_wrap=True)
+
+
+COMMAND = Command(from_losses, JUDGES, ("judge from-losses losses.parquet --scores s.csv --out judges/new",))

@@ -1,4 +1,4 @@
-"""`warm`: kernels compiled before they are needed, and handed on in one file."""
+"""`gristmill maintain warm`: kernels compiled before they are needed, and handed on in one file."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from gristmill.pipeline.cli.command import UPKEEP, Command
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.screen import console, escape
@@ -24,24 +25,27 @@ URL_RULES, LIST = "url_rules", "blocked_domains_file"  # it must name a list
 
 def warm(
     recipe: Annotated[
-        Path | None, typer.Argument(help="compile what this recipe needs; without one, everything", show_default=False)
+        Path | None,
+        typer.Argument(help="compile what this recipe needs; without one, everything", show_default=False),
     ] = None,
     to: Annotated[Path | None, typer.Option("--to", help="pack what is compiled, into this folder or file")] = None,
     from_: Annotated[
         Path | None, typer.Option("--from", help="unpack this pack first; it is code, so give its --sha256")
     ] = None,
-    sha256: Annotated[str | None, typer.Option("--sha256", help="of that pack, as `warm --to` prints it")] = None,
+    sha256: Annotated[
+        str | None, typer.Option("--sha256", help="of that pack, as `maintain warm --to` prints it")
+    ] = None,
     portable: Annotated[
         bool, typer.Option("--portable", help="for any processor of the last ten years, as a wheel has them")
     ] = False,
 ) -> None:
-    """Compile kernels before they are needed; pack them for machines of the same kind."""
+    """Compile kernels ahead, or pack them for other machines."""
     from gristmill.kernels.base import portable as portable_kernels
     from gristmill.kernels.common.files import write_whole
 
     if portable:
         os.environ.update(portable_kernels.ENVIRONMENT)  # numba is not here yet
-    from gristmill.pipeline.engine.kernel_packs import file_name, packed, unpack
+    from gristmill.pipeline.cli.kernel_packs import file_name, packed, unpack
 
     if (from_ is None) != (sha256 is None):
         raise RecipeError("--from and --sha256 go together: a pack is code, and is used only if it is the one you mean")
@@ -113,3 +117,6 @@ def compile_one(spec: StageSpec) -> None:
             made_up.flush()
             spec = {"stage": URL_RULES, "settings": {LIST: made_up.name}, "code": None}
         registry.prepare(registry.build(spec))
+
+
+COMMAND = Command(warm, UPKEEP, ("maintain warm", "maintain warm recipe.yaml --to packs/"))

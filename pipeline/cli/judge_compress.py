@@ -1,4 +1,4 @@
-"""The command that makes a neural judge smaller and faster."""
+"""`gristmill judge compress`: make a neural judge smaller and faster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gristmill.pipeline.cli.judging import DEVICES, AsJson, TextColumn, judge_error, one_of
+from gristmill.pipeline.cli.command import JUDGES, Command
+from gristmill.pipeline.cli.judge_score import DEVICES, judge_error
+from gristmill.pipeline.cli.options import AsJson, Device, Seed, TextColumn, one_of
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
@@ -15,12 +17,13 @@ WEIGHTS = ("float32", "int8", "int4")
 DROP_BY = ("loss", "similarity")
 
 
-def compress_judge(
+def compress(
     folder: Annotated[str, typer.Argument(help="a neural judge's folder", show_default=False)],
     texts: Annotated[
         list[str],
         typer.Argument(
-            help="texts like those it will score, without labels: Parquet, JSON lines or CSV", show_default=False
+            help="texts like those it will score, without labels: Parquet, JSON lines or CSV",
+            show_default=False,
         ),
     ],
     out: Annotated[str, typer.Option("--out", help="a new folder for the compressed judge")],
@@ -43,19 +46,22 @@ def compress_judge(
     hold_out: Annotated[
         float, typer.Option("--hold-out", min=0, max=0.9, help="share of groups on which the cost is measured; 0: none")
     ] = 0.2,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is drawn at random")] = 0,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda")] = "auto",
+    seed: Seed = 0,
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Make a neural judge smaller and faster, and report how well it keeps the order of the full judge's scores."""
+    """Make a neural judge smaller and faster.
+
+    Reports how well it keeps the order of the full judge's scores.
+    """
     one_of("--weights", weights, WEIGHTS)
     one_of("--drop-by", drop_by, DROP_BY)
     one_of("--device", device, DEVICES)
 
     from gristmill.classifiers.card import JudgeError
+    from gristmill.kernels.common.device import on_device
     from gristmill.pipeline.judging.compress import compressed
     from gristmill.pipeline.judging.train import room_for
-    from gristmill.stages.device import on_device
 
     where, screen = room_for(out), console(stderr=True)
     settings: dict[str, Any] = {
@@ -86,3 +92,6 @@ def compress_judge(
 
 def as_figure(value: float | None) -> str:
     return "unknown (all scores are equal)" if value is None else f"{value:.4f}"
+
+
+COMMAND = Command(compress, JUDGES, ("judge compress judges/grade pages.parquet --out judges/small",))

@@ -1,0 +1,129 @@
+"""`gristmill doctor`: what this machine can run."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gristmill.pipeline.cli.command import START, Command
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.screen import console, say
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from gristmill.pipeline.tables import Grid
+
+OPTIONAL = {
+    "trafilatura": ("extract: {engine: trafilatura}", "gristmill[trafilatura]"),
+    "datatrove": ("blocks of DataTrove", "gristmill[datatrove]"),
+    "nemo_curator": ("filters of NeMo Curator", "nemo_curator"),
+    "uvicorn": ("exploring a run in the browser", "gristmill[explore]"),
+    "s3fs": ("s3:// addresses", "gristmill[cluster]"),
+    "gcsfs": ("gs:// addresses", "gristmill[cluster]"),
+    "huggingface_hub": ("hf:// addresses", "gristmill[cluster]"),
+    "dask_jobqueue": ("--cluster slurm.yaml", "gristmill[cluster]"),
+    "scipy": ("verdicts of ablations", "gristmill[gpu]"),
+    "bokeh": ("Dask's dashboard while a run works", "gristmill[dashboard]"),
+    "torch": ("neural judges and training", "gristmill[gpu]"),
+    "pynvml": ("the energy of GPUs", "gristmill[gpu]"),
+    "flash_attn": ("the fastest training on Hopper GPUs", "gristmill[hopper]"),
+    "vllm": ("scoring by a language model", "gristmill[llm]"),
+}
+OF_GPUS = ("pynvml", "flash_attn")
+# Packages that some blocks need beside their library, which imports without them.
+BESIDE = {"datatrove": ("spacy", "tldextract", "fasteners", "ahocorasick", "ftfy")}
+
+
+def doctor() -> None:
+    """Show what this machine can run, and what to do next."""
+    show = console()
+    show.print(examine())
+    for step in next_steps(Path()):
+        say(show, step)
+
+
+def examine() -> Group:
+    """What this machine has, and what is missing for what."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from gristmill.pipeline.recipe import registry
+    from gristmill.pipeline.tables import Grid
+
+    optional = Grid("What it can do", ("", ""), words=2)
+    gpus = gpu_names()
+    for module, (what, extra) in OPTIONAL.items():
+        missing = [each for each in (module, *BESIDE.get(module, ())) if importlib.util.find_spec(each) is None]
+        some = f"some need {', '.join(missing)}: " if missing and module not in missing else ""
+        ready = "ready" if gpus or module not in OF_GPUS else "no GPU here"
+        optional.add_row(what, f"{some}pip install '{extra}'" if missing else ready, style="yellow" if missing else "")
+    stages = Grid("Stages", ("",), words=1)
+    stages.add_row(", ".join(registry.built_in()))
+    return Group(this_machine(gpus), Text(), optional, Text(), stages, Text())
+
+
+def this_machine(gpus: Sequence[str]) -> Grid:
+    import psutil
+
+    from gristmill.pipeline.processes import cores_here, describe_nodes, nodes_here
+    from gristmill.pipeline.recipe import registry
+    from gristmill.pipeline.tables import Grid
+
+    table = Grid("This machine", ("", ""), words=2)
+    table.add_row("gristmill", version("gristmill"))
+    table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
+    table.add_row("cores", f"{cores_here()} usable")
+    table.add_row("memory nodes", describe_nodes(nodes_here()))
+    memory = psutil.virtual_memory()
+    table.add_row("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB")
+    disk = shutil.disk_usage(Path.cwd())
+    table.add_row("disk here", f"{disk.free / 1e9:,.1f} GB free")
+    table.add_row("gpus", ", ".join(gpus) or "none that the driver names (nvidia-smi)")
+    table.add_row("stages of packages", ", ".join(registry.installed()) or "none")
+    return table
+
+
+def gpu_names() -> list[str]:
+    """From the driver, for torch takes seconds to ask."""
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return answer.stdout.split("\n")[:-1] if answer.returncode == 0 else []
+
+
+def next_steps(folder: Path) -> list[str]:
+    """What a person would do here, by what lies in the folder."""
+    recipes = sorted(path for path in folder.glob("*.y*ml") if is_recipe(path))
+    runs = sorted(path.parent for path in folder.glob("out/*/run.json"))
+    if runs:
+        return [f"next: gristmill inspect {shlex.quote(str(runs[0]))}"]
+    if recipes:
+        return [f"next: gristmill run {shlex.quote(str(recipes[0]))} --limit 1000"]
+    return ["next: gristmill demo, or gristmill init FOLDER for files of your own"]
+
+
+def is_recipe(path: Path) -> bool:
+    """Whether a YAML file has the sections of a recipe; files of other tools have `stages:` too."""
+    from gristmill.pipeline.recipe.yaml_lines import load_with_lines
+
+    if not path.is_file():
+        return False
+    try:
+        data, _ = load_with_lines(path)
+    except RecipeError:
+        return False
+    return isinstance(data, dict) and isinstance(data.get("stages"), list) and isinstance(data.get("sources"), dict)
+
+
+COMMAND = Command(doctor, START, ("doctor",))

@@ -1,0 +1,100 @@
+"""`gristmill judge score`: score texts with a judge."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from gristmill.pipeline.cli.command import JUDGES, Command
+from gristmill.pipeline.cli.options import AsJson, Device, TextColumn, one_of
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.screen import console, counting, escape
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def score(
+    folder: Annotated[str, typer.Argument(help="the judge's folder", show_default=False)],
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Parquet, JSON lines, CSV or text files; none: the text from standard input, else the judge's card",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", help="a Parquet file with every score, and its file, row and URL")
+    ] = None,
+    text: TextColumn = "text",
+    explain: Annotated[bool, typer.Option("--explain", help="show the words that moved each score most")] = False,
+    show: Annotated[
+        int, typer.Option("--show", min=0, max=100, help="how many of the best and worst texts to show")
+    ] = 3,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Score texts with a judge.
+
+    Shows quantiles, the best and the worst; with --out, writes every score into a file.
+    """
+    one_of("--device", device, DEVICES)
+
+    from gristmill.classifiers.card import JudgeError
+    from gristmill.pipeline.judging import show_judge
+
+    try:
+        from gristmill.classifiers.judge import load_judge
+
+        loaded = load_judge(folder, device_for(folder, device))
+    except (JudgeError, KeyError, FileNotFoundError, NotADirectoryError) as error:
+        raise RecipeError(judge_error(folder, error)) from error
+    try:
+        if not texts:
+            one = "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
+            if not one.strip():
+                if as_json:
+                    print(json.dumps(loaded.card.as_json()))
+                else:
+                    show_judge.show_card(console(), loaded.card)
+                return
+            found = show_judge.of_one_text(loaded, one, explain)
+        else:
+            from gristmill.pipeline.inputs.columns import files_of
+            from gristmill.pipeline.judging.scoring import score_files
+
+            files = files_of(texts, "texts")
+            with counting("texts scored") as seen:
+                found = show_judge.of_files(loaded, score_files(loaded, files, text, out, show, seen), explain)
+    except JudgeError as error:
+        raise RecipeError(str(error)) from error
+    if as_json:
+        print(json.dumps(found.plain()))
+    else:
+        found.show(console())
+        if out:
+            console().print(f"scores: {escape(out)}", soft_wrap=True)
+
+
+def device_for(folder: str, device: str) -> str:
+    """Torch is asked for a GPU only where the judge takes one."""
+    from gristmill.kernels.common.device import on_device
+    from gristmill.stages.judge.judge import takes_a_gpu
+
+    try:
+        return on_device(device) if takes_a_gpu(folder) else "cpu"
+    except (KeyError, TypeError, ValueError):  # whoever loads it says what is wrong
+        return "cpu"
+
+
+def judge_error(folder: str, error: Exception) -> str:
+    if isinstance(error, FileNotFoundError | NotADirectoryError | KeyError):
+        return f"{folder}: no folder of a judge (there is no judge.json that says what it is)"
+    return str(error)
+
+
+COMMAND = Command(
+    score, JUDGES, ("judge score judges/mine texts.parquet", "judge score judges/mine --explain < page.txt")
+)
