@@ -141,7 +141,7 @@ def test_a_duplicate_names_the_url_of_the_one_that_stayed(out: str) -> None:
 
 
 def test_many_urls_are_asked_for_at_once(out: str) -> None:
-    other = str(history(out, SAME[1]).url)
+    other = str(history(RunFolder(out), SAME[1]).url)
     asked = ["inspect", out, "--url", WEB_URL, "--url", other]
     shown_both = CliRunner().invoke(app, asked).stdout
     assert shown_both.index(WEB_URL) < shown_both.index(other)
