@@ -230,8 +230,8 @@ class Map(Stage):
         return back(pa.Table.from_batches(out))
 
     def _told_of_nulls(self, batch: pa.RecordBatch) -> Applied:
-        """The stage's answer on rows of a caller's table. If it fails and texts are null, which documents of a run never
-        are, the error says so."""
+        """The stage's answer on rows of a caller's table. If it fails and texts are null, which documents of a run
+        never are, the error says so."""
         try:
             return self.checked(batch)
         except Exception as error:  # a stage of one's own may raise anything

@@ -587,8 +587,8 @@ def merged(signals: Sequence[SignalCounts]) -> SignalCounts:
 
 
 def places_of_cut(signal: SignalCounts, side: Literal["low", "high"]) -> list[float]:
-    """Where a threshold is drawn, by its place among the edges. Documents at an upper limit stay: where each whole number
-    has a bar of its own, the line goes behind that of the limit."""
+    """Where a threshold is drawn, by its place among the edges. Documents at an upper limit stay: where each whole
+    number has a bar of its own, the line goes behind that of the limit."""
     edges, places = signal["edges"], signal["places"]
     if side == "low" or not signal["whole"]:
         return places
