@@ -60,7 +60,7 @@ class Engine:
         try:
             self.journal.flush()
             if isinstance(error, KeyboardInterrupt) and self.executor.started:
-                self.ui.note("stopping the workers")
+                self.ui.stopping()
         finally:
             self.executor.close()
 

@@ -46,6 +46,7 @@ EVERY = 1.0  # seconds between looks at how many workers there are
 CLOSELY = 15.0  # seconds between looks at tasks that take long
 LONG = 600.0  # seconds over one task that are worth a word; then twice as many
 STALLED = 120.0  # a compiler may hold a worker's heartbeat back for half of it
+ENDING = 15.0  # seconds for the nanny of a stalled worker to end its process; it starts another
 GROUP_BYTES = 32 << 20
 GROUP_TASKS = 256
 TRIES = 5  # of a group that is lost for no reason that is known
@@ -476,8 +477,9 @@ class Watch:
     """What the driver sees of its workers while it waits for results: how many there are, and which tasks stall.
 
     A task is merely long while its worker is heard of. It stalls when there was no heartbeat for `STALLED` seconds: the
-    machine froze, or is cut off. Its worker is then removed, which is a death as any other. Dask has such a limit too
-    (`worker-ttl`), by the clocks of the machines; this one goes by the driver's alone, as those of others may be wrong.
+    machine froze, or is cut off, or a stage holds the interpreter. Its worker is then killed by its nanny, or removed
+    where that does not answer either, which is a death as any other. Dask has such a limit too (`worker-ttl`), by the
+    clocks of the machines; this one goes by the driver's alone, as those of others may be wrong.
     """
 
     def __init__(self, client: Client, note: Callable[[str], None], at: str) -> None:
@@ -519,7 +521,10 @@ class Watch:
                     f"{at_work[0].group}: stalled; nothing was heard of its worker {one_line(address)} for "
                     f"{STALLED:.0f} s; it is done again elsewhere"
                 )
-                self.client.sync(self.client.scheduler.unregister, address=address, stimulus_id="stalled")
+                self.client.sync(
+                    self.client.scheduler.restart_workers,
+                    workers=[address], timeout=ENDING, wait_for_workers=False, on_error="return", stimulus_id="stalled",
+                )  # fmt: skip
                 continue
             for each in at_work:
                 begun = each.breadcrumb is not None and each.breadcrumb.exists()

@@ -58,6 +58,9 @@ class UI:
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         """A task has its result; `anew` is False where the journal had it."""
 
+    def stopping(self) -> None:
+        """Somebody has interrupted the run, and its workers are about to be stopped, which takes a moment."""
+
     def note(self, message: str) -> None: ...
 
 
@@ -308,6 +311,9 @@ class ProgressRecorder(UI):
                 documents = self._latest.documents + next((count.docs_in for count in counts.values()), 0)
                 self._latest = replace(self._latest, documents=documents, bytes=self._latest.bytes + task.cost)
         self.ui.finished(task, result, anew)
+
+    def stopping(self) -> None:
+        self.ui.stopping()
 
     def note(self, message: str) -> None:
         with self._lock:

@@ -96,6 +96,9 @@ class LiveView(Quiet):
         width, height = self.console.size
         return view(self.facts(), time.time(), width, height, self.console.options.ascii_only)
 
+    def stopping(self) -> None:
+        self.note("stopping the workers")
+
     def note(self, message: str) -> None:
         self.console.print(plain(message), markup=False, style="yellow")
 

@@ -132,7 +132,8 @@ HIDDEN = re.compile(
     r"|\shidden(?:[\s=]|$)|onclick\s*=\s*[\"']?copycode"
 )
 DIGITS_NEXT = re.compile(r"\s*(?:<(?!/)[^<>]*>\s*){0,3}\d*\s*<")
-ONLY_NUMBERS = re.compile(r"(?:\s*\d{1,6}[.:|]?\s*)+")
+# Possessive: numbers of a table, which end in a word, would be parted in all ways.
+ONLY_NUMBERS = re.compile(r"(?:\s*+\d{1,6}+[.:|]?+\s*+)++")
 BLOCKS = frozenset(
     ["div", "li", "p", "tr", "ol", "ul", "table", "tbody", "pre", "dd", "dt", "section", "h1", "h2", "h3", "h4"]
 )

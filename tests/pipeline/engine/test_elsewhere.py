@@ -159,7 +159,7 @@ class FakeClient:
 
     def __init__(self, trail: Path) -> None:
         self.workers: dict[str, dict[str, Any]] = {"tcp://a:1": {"last_seen": 1.0, "host": "a"}}
-        self.scheduler = SimpleNamespace(unregister=None)
+        self.scheduler = SimpleNamespace(restart_workers=None)
         self.removed: list[str] = []
 
     def nthreads(self) -> dict[str, int]:
@@ -171,8 +171,8 @@ class FakeClient:
     def processing(self) -> dict[str, tuple[str, ...]]:
         return dict.fromkeys(self.workers, ("key", "of another client"))
 
-    def sync(self, remove: None, address: str, stimulus_id: str) -> None:
-        self.removed.append(address)
+    def sync(self, restart: None, workers: list[str], **how: object) -> None:
+        self.removed += workers
 
 
 def test_long_tasks_are_told_from_stalled_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

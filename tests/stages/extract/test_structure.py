@@ -111,6 +111,13 @@ def test_the_lines_of_crayon_are_code_without_their_numbers():
     )
 
 
+@pytest.mark.parametrize("numbers", ["1  2\n" * 20_000, "7" * 50_000, "1. " * 20_000])
+def test_numbers_that_end_in_a_word_are_not_parted_in_all_ways(numbers):
+    start = time.process_time()
+    assert "end" in written(f"<pre><div>{numbers}end</div></pre><p>{'Words of a page. ' * 20}")
+    assert time.process_time() - start < 5
+
+
 @pytest.mark.parametrize(("tag", "name"), [("span", "mw-editsection"), ("a", "headerlink"), ("span", "editsection")])
 def test_what_stands_beside_a_heading_to_edit_or_link_it_is_left_out(tag, name):
     assert written(f"<h2>Rows<{tag} class='{name}' href=#x>[edit]¶</{tag}></h2><p>a") == "## Rows\n\na"
