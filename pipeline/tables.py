@@ -116,8 +116,7 @@ class Grid:
             justify: Justify = "left" if self.is_words(c) else "right"
             table.add_column(Text(self.columns[c]), justify=justify, overflow="fold", width=width)
         for row, style in zip(self.rows, self.styles, strict=True):
-            cells = {c: Text(fitting(v, widths[c])) if isinstance(v := row[c], list) else v for c in widths}
-            table.add_row(*cells.values(), style=style)
+            table.add_row(*(shown(row[c], width) for c, width in widths.items()), style=style)
         return table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -135,6 +134,11 @@ class Grid:
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return self.table(options.max_width).__rich_measure__(console, options)
+
+
+def shown(value: Cell, width: int) -> Text:
+    """A list is one line, however narrow."""
+    return Text(fitting(value, width), no_wrap=True, overflow="ellipsis") if isinstance(value, list) else value
 
 
 def fitting(items: Sequence[str], width: int) -> str:
