@@ -75,6 +75,14 @@ class NotJson(RunFailed, ValueError):
         super().__init__(f"{path}: not JSON ({error}); was it cut off, or written by another program?")
 
 
+class OtherShape(RunFailed, ValueError):
+    """A JSON file of a run that holds something else than the file of its name."""
+
+    def __init__(self, path: str, error: Exception) -> None:
+        what = f"{type(error).__name__}: {error}"
+        super().__init__(f"{path}: not as Gristmill writes it ({what}); was it written by another program?")
+
+
 class Alarmed(GristmillError):
     """Done, but with alarms, under --strict."""
 

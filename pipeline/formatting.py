@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import difflib
+import json
 import re
 from collections.abc import Mapping, Sequence
 
 from gristmill.stages.formatting import as_bytes, as_number, as_percent, as_share, as_short, one_line, plain
 
 __all__ = [
-    "as_amount", "as_bytes", "as_energy", "as_hex", "as_money", "as_number", "as_percent", "as_rate", "as_requests",
-    "as_seconds", "as_share", "as_short", "as_tokens", "for_machines", "nearest", "one_line", "plain", "uids_meant",
+    "as_amount", "as_bytes", "as_energy", "as_hex", "as_json", "as_money", "as_number", "as_percent", "as_rate", "as_requests",
+    "as_seconds", "as_share", "as_short", "as_tokens", "by_size", "for_machines", "nearest", "one_line", "plain", "uids_meant",
 ]  # fmt: skip
 HEX = re.compile("[0-9a-f]+")
 
@@ -19,6 +20,16 @@ HEX = re.compile("[0-9a-f]+")
 def for_machines(value: object) -> str:
     """Values that JSON has no kind for: bytes in base64 (packed numbers, such as token ids), all else as `str`."""
     return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else str(value)
+
+
+def as_json(data: object) -> str:
+    """For `--json`. Every control character is escaped, so that it is safe to print too."""
+    return json.dumps(data, default=for_machines).replace("\x7f", "\\u007f")
+
+
+def by_size(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The largest first, then by name."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -6,17 +6,18 @@ longest word: rich breaks names. Heads of several words are set on several lines
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from gristmill.stages.figures import Block, FactList, Figures, Plane, Warnings
 from gristmill.stages.formatting import one_line
 
 GAP = 2  # blanks between columns
@@ -44,6 +45,20 @@ class Grid:
     rows: list[list[Cell]] = field(default_factory=list)
     styles: list[str] = field(default_factory=list)
     note: str = ""  # below the table
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        words: int | Collection[int] = 1,
+        spared: Sequence[int] = (),
+    ) -> Grid:
+        table = cls(title, columns, words, spared)
+        for row in rows:
+            table.add_row(*row)
+        return table
 
     def add_row(self, *values: object, style: str = "") -> None:
         self.rows.append([value if isinstance(value, Text | list) else cell(value) for value in values])
@@ -76,17 +91,19 @@ class Grid:
         return widths
 
     def widest(self, column: int) -> int:
-        return max((cell_len(", ".join(v)) if isinstance(v, list) else v.cell_len for v in self.of(column)), default=0)
+        return max(
+            (cell_len(", ".join(v)) if isinstance(v, list) else v.cell_len for v in self.cells_of(column)), default=0
+        )
 
     def least(self, column: int) -> int:
         """How narrow a column may become: numbers not at all, words to the longest of them."""
         head = max((cell_len(word) for word in self.columns[column].split()), default=0)
         if not self.is_words(column):
             return max(head, self.widest(column))
-        words = (v[:1] if isinstance(v, list) else v.plain.split() for v in self.of(column))
+        words = (v[:1] if isinstance(v, list) else v.plain.split() for v in self.cells_of(column))
         return max(head, *(min(cell_len(word), LONGEST_WORD) for some in words for word in some), 0)
 
-    def of(self, column: int) -> list[Cell]:
+    def cells_of(self, column: int) -> list[Cell]:
         return [row[column] for row in self.rows]
 
     def table(self, room: int) -> Table:
@@ -131,3 +148,24 @@ def fitting(items: Sequence[str], width: int) -> str:
         if cell_len(line) <= width:
             return line
     return items[0] if items else ""
+
+
+# --- what stages show of themselves (stages/figures.py) ---------------------------------------------------------------
+
+
+def render_block(block: Block) -> list[RenderableType]:
+    """A block in a terminal; nothing of those that are for a page alone."""
+    if isinstance(block, FactList):
+        title = [Text(one_line(block.title), style="bold")] if block.title else []
+        pairs = Table.grid(padding=(0, 2))
+        for name, value in block.pairs:
+            pairs.add_row(Text(one_line(name), style="dim"), cell(value))
+        return [*title, pairs]
+    if isinstance(block, Warnings):
+        return [Text(f"warning: {one_line(line)}", style="bold red") for line in block.lines]
+    if not isinstance(block, Figures | Plane):
+        return []
+    figures = block.table if isinstance(block, Plane) else block
+    note = [Text(figures.note, style="dim")] if figures.note else []
+    heading = Text(one_line(figures.title), style="bold")  # not the grid's own, which is no wider than the table
+    return [heading, Grid.of("", figures.head, figures.rows, figures.words), *note]

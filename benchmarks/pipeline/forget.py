@@ -27,6 +27,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.look.find import find_in_run
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.token_sets import exported
 from gristmill.shards.export.export import Options
 from tests.pipeline.forget.forgetting import (
@@ -91,9 +92,9 @@ def main() -> None:
         theirs -= windows(row["text"] for row in texts_of(out) if row["uid"] not in uids)
         places_before = places(all_contents(folder), theirs)
         passages = [str(row["text"])[30:110] for row in before[:FOUND]]
-        list(find_in_run(str(out), passages[0], 1))
+        list(find_in_run(RunFolder(out), passages[0], 1))
         begin = time.perf_counter()
-        hits = [{hit.uid for hit in find_in_run(str(out), passage, 10)} for passage in passages]
+        hits = [{hit.uid for hit in find_in_run(RunFolder(out), passage, 10)} for passage in passages]
         seconds = time.perf_counter() - begin
         right = sum(f"{row['uid']:016x}" in some for row, some in zip(before, hits, strict=False))
         say("find", passages=FOUND, found=right, seconds_each=round(seconds / FOUND, 4))

@@ -180,17 +180,17 @@ def measure(folder: Path, device: str, made: Path, copies: int, workers: int) ->
     "gpu_memory"]).group_by("process").aggregate(
         [("batches_on_gpu", "max"), ("gpu_memory", "max")]
     ).to_pylist()}  # fmt: skip
-    stage = next(entry for entry in summary.record["stages"] if entry["name"] == "minhash_dedup")
+    stage = next(entry for entry in summary.record.stages if entry.name == "minhash_dedup")
     hashes = {file.name: file.read_bytes() for file in sorted((out / "shuffle" / "minhash_dedup").glob("*-sign-*"))}
     shutil.rmtree(out)
     return {
         "run_seconds": seconds,
-        "text_bytes": summary.record["stages"][0]["text_bytes"],
+        "text_bytes": summary.record.stages[0].count.text_bytes,
         "round_seconds": clock.signed - clock.begun,
         "worker_seconds": clock.sign_seconds,
         "batches": clock.batches,
         "kept": len(rows),
-        "dropped": sum(stage["dropped"].values()),
+        "dropped": stage.count.lost,
         "documents": rows.drop_columns(["process", "batches_on_gpu", "gpu_memory"]),
         "band_hashes": hashes,
         "batches_on_gpu": sum(row["batches_on_gpu_max"] for row in seen.values()),

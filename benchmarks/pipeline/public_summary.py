@@ -26,6 +26,7 @@ import mlcroissant
 import pyarrow.parquet as pq
 from publicsuffixlist import PublicSuffixList
 
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.summary.files import write_summary
 
 Counted = dict[str, Any]
@@ -92,7 +93,7 @@ def main() -> None:
     for folder in sys.argv[1:]:
         out = Path(folder)
         begun = time.perf_counter()
-        write_summary(folder, "eu")
+        write_summary(RunFolder(folder), "eu")
         seconds = time.perf_counter() - begun
         wanted, found = counted(out), stated(json.loads((out / "summary" / "eu.json").read_text()))
         differences = [name for name in wanted if wanted[name] != found[name]] + in_word(out, wanted)

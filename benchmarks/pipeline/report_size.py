@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data.rejects import run_samples, task_of_samples
@@ -153,7 +154,7 @@ def entry(name: str, kind: str, about: str, settings: dict[str, Any], sources: d
     whole = Counts()
     for its in sources.values():
         whole.add(its)
-    plain = {source: its.in_record() for source, its in sources.items()}
+    plain = {source: its.in_record().to_json() for source, its in sources.items()}
     return {
         "name": name,
         "stage": name,
@@ -162,7 +163,7 @@ def entry(name: str, kind: str, about: str, settings: dict[str, Any], sources: d
         "settings": settings,
         "peak_memory": 0,
         "sources": plain,
-    } | whole.in_record()
+    } | whole.in_record().to_json()
 
 
 def opened(path: Path, chromium: str, times: int = 5) -> list[float]:
@@ -196,7 +197,7 @@ def main() -> None:
         start = time.perf_counter()
         survey_segments(store)
         looked = time.perf_counter()
-        text = build_report(store.address).encode("utf-8", "replace")
+        text = build_report(RunFolder(store.address)).encode("utf-8", "replace")
         store.write("report.html", text)
         ended = time.perf_counter()
         base = {

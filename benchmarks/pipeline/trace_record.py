@@ -128,9 +128,9 @@ def traced_run(folder: Path, title: str, recipe: str = "pages") -> Trace:
             summary = run(loaded, str(folder / "out"), Where(0), Quieter())
         finally:
             sys.setprofile(None)
-    kept = [stage["kept"] for stage in summary.record["stages"]]
+    kept = [stage.count.kept for stage in summary.record.stages]
     if not kept or kept[-1] != 1:
-        raise SystemExit(f"the page did not come through: {summary.record['stages']}")
+        raise SystemExit(f"the page did not come through: {summary.record.stages}")
     return trace
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +41,18 @@ def columns(schema: pa.Schema) -> str:
     from reference import table
 
     return table(("column", "type"), ((f"`{field.name}`", f"`{field.type}`") for field in schema))
+
+
+def keys_of_fields(record: type[Any], *, without: str = "", rare: Collection[str] = ()) -> str:
+    """The keys of a file that a dataclass is written to."""
+    from reference import table
+
+    rows = (
+        (f"`{name}`", f"`{kind}`", "where it applies" if name in rare else "always")
+        for name, kind in record.__annotations__.items()
+        if name != without
+    )
+    return table(("key", "type", "is there"), rows)
 
 
 def keys_of(*records: type[Any]) -> str:
@@ -80,8 +93,10 @@ def files_page() -> str:
         " ([signals](signals.md)).\n\n" + columns(documents.BASE),
         "## Columns of write\n\nFirst these, then signals.\n\n" + columns(write.COLUMNS),
         "## Columns of rejects\n\n" + columns(partitions.SCHEMA),
-        "## run.json\n\n" + keys_of(run_records.RunRecord),
-        "### A stage in run.json\n\n" + keys_of(counts.CountsRecord, run_records.StageRecord),
+        "## run.json\n\n" + keys_of_fields(run_records.RunRecord),
+        "### A stage in run.json\n\nBeside its counts, which stand here and, of each source, in `sources`.\n\n"
+        + keys_of_fields(run_records.StageRecord, without="count", rare={"earlier_runs"}),
+        "### Counts in run.json\n\n" + keys_of_fields(counts.DocumentCounts, rare=counts.RARE),
         "## Columns of token shards\n\nOf rows of 2,048 tokens of a vocabulary of 32,768.\n\n"
         + columns(shard_format.schema_of(meta, ["a"])),
         "## A shard in index.json\n\n" + keys_of(shard_index.ShardEntry),

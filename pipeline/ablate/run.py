@@ -122,10 +122,11 @@ def run(
 
 def _keep(store: Store, record: AblationRecord) -> None:
     """The record, and the page that shows it."""
+    from gristmill.pipeline.look.run_folder import RunFolder
     from gristmill.pipeline.report.ablation import build_page
 
     store.write_json(RECORD, record)
-    store.write("ablation.html", build_page(store.address).encode("utf-8", "replace"))
+    store.write("ablation.html", build_page(RunFolder(store.address)).encode("utf-8", "replace"))
 
 
 def _worked(team: Team, jobs: Iterable[Job], face: AblationUi) -> dict[str, JobResult]:

@@ -98,12 +98,13 @@ def estimate(
 
 def finished(folder: str, recipe: Recipe) -> RunRecord:
     """The record of a run on a part of what this recipe reads."""
+    from gristmill.pipeline.store.run_records import read_record
     from gristmill.pipeline.store.storage import Store
 
-    record: RunRecord | None = Store(folder).read_json("run.json")
-    if not record or record.get("status") != "done":
+    record = read_record(Store(folder))
+    if not record or not record.done:
         raise RecipeError(f"--from {folder}: it holds no finished run (run.json)")
-    if record["name"] != recipe.name or record["recipe"].get("stages") != recipe.resolved().get("stages"):
+    if record.name != recipe.name or record.recipe.get("stages") != recipe.resolved().get("stages"):
         raise RecipeError(f"--from {folder}: that run is of another recipe, or of other stages of {recipe.name}")
     return record
 

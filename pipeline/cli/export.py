@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from gristmill.pipeline.cli.command import HAND_ON, Command
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, escape
-
-if TYPE_CHECKING:
-    from gristmill.pipeline.store.run_records import RunRecord
 
 HUB = "hub"
 MESSAGE = "Data made with Gristmill"
@@ -126,40 +123,38 @@ def push(folder: Path, repo: str, revision: str | None, public: bool, message: s
 
 def documents_of(folder: Path) -> dict[str, Any]:
     """The files of each sink, and a card with which a hub's viewer opens them."""
+    from gristmill.pipeline.store.run_records import read_record
     from gristmill.pipeline.store.storage import Store
     from gristmill.shards.card import StageFacts, dataset_card, with_configs
 
-    record: RunRecord | None = Store(str(folder)).read_json("run.json")
-    if not record or record.get("status") != "done":
+    record = read_record(Store(str(folder)))
+    if not record or not record.done:
         raise RecipeError(f"{folder}: this run is not finished")
-    sinks = [stage for stage in record["stages"] if stage["kind"] == "sink" and (folder / stage["name"]).is_dir()]
+    sinks = [stage.name for stage in record.sinks if (folder / stage.name).is_dir()]
     files: dict[str, Any] = {
-        f"{stage['name']}/{path.name}": path
-        for stage in sinks
-        for path in sorted((folder / stage["name"]).glob("*.parquet"))
+        f"{sink}/{path.name}": path for sink in sinks for path in sorted((folder / sink).glob("*.parquet"))
     }
     if not files:
         raise RecipeError(f"{folder}: this run wrote no documents; token shards go by `gristmill export --to hf` first")
     configs: list[dict[str, Any]] = [
-        {"config_name": stage["name"], "data_files": [{"split": "train", "path": f"{stage['name']}/*.parquet"}]}
-        for stage in sinks
+        {"config_name": sink, "data_files": [{"split": "train", "path": f"{sink}/*.parquet"}]} for sink in sinks
     ]
     configs[0]["default"] = True
-    kept = record["stages"][-1]["sources"]
+    kept = record.stages[-1].sources
     card = dataset_card(
         {
-            "title": record["name"],
+            "title": record.name,
             "summary": "Documents for pretraining, made with Gristmill.",
-            "sources": [{"name": name, "documents": count["kept"]} for name, count in kept.items()],
+            "sources": [{"name": name, "documents": count.kept} for name, count in kept.items()],
             "stages": [
                 StageFacts(
-                    name=stage["name"],
-                    docs_in=stage["docs_in"],
-                    kept=stage["kept"],
-                    dropped=stage["dropped"],
-                    quarantined=stage["quarantined"],
+                    name=stage.name,
+                    docs_in=stage.count.docs_in,
+                    kept=stage.count.kept,
+                    dropped=dict(stage.count.dropped),
+                    quarantined=stage.count.quarantined,
                 )
-                for stage in record["stages"]
+                for stage in record.stages
             ],
         }
     )

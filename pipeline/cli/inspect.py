@@ -17,6 +17,8 @@ from gristmill.pipeline.screen import console, escape, say
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from gristmill.pipeline.look.run_folder import RunFolder
+
 SHOWN = 200  # characters of a passage that is found
 
 
@@ -54,30 +56,33 @@ def inspect(
 
     With --text: which documents of the token shards hold a passage, and which records they came from.
     """
-    from gristmill.pipeline.look import overview, run_folder as inspecting
+    from gristmill.pipeline.look import overview
+    from gristmill.pipeline.look.run_folder import NotFound, RunFolder
+    from gristmill.pipeline.look.stage_view import render_stage, stage_view
 
     if [uid, url or None, id, text, text_file].count(None) < 4:
         raise RecipeError("--uid, --url, --id, --text and --text-file each name what to show: give one of them")
+    folder = RunFolder(out)
     try:
         passage = text_of(text_file) if text_file is not None else text
         if passage is not None:
-            show_passages(out, passage, limit, as_json)
+            show_passages(folder, passage, limit, as_json)
         elif uid is not None or url or id is not None:
-            show_histories(out, uid, url or (), id, as_json)
+            show_histories(folder, uid, url or (), id, as_json)
         elif stage is not None:
-            view = inspecting.stage_view(out, stage, reason, limit)
-            show(view.as_data(), inspecting.render_stage(view), as_json)
+            view = stage_view(folder, stage, reason, limit)
+            show(view.as_data(), render_stage(view), as_json)
         else:
-            seen = overview.overview(out)
+            seen = overview.overview(folder)
             show(overview.plain(seen), overview.render(seen), as_json)
-    except inspecting.NotFound as error:
+    except NotFound as error:
         raise RecipeError(str(error)) from error
     except ValueError as error:  # a file of the run that is torn
         raise RunFailed(str(error)) from error
 
 
 def show(data: object, view: RenderableType, as_json: bool) -> None:
-    from gristmill.pipeline.look.run_folder import as_json as in_json
+    from gristmill.pipeline.formatting import as_json as in_json
 
     if as_json:
         print(in_json(data))
@@ -85,20 +90,21 @@ def show(data: object, view: RenderableType, as_json: bool) -> None:
         console().print(view)
 
 
-def show_histories(out: str, uid: str | None, urls: Sequence[str], id: str | None, as_json: bool) -> None:
+def show_histories(folder: RunFolder, uid: str | None, urls: Sequence[str], id: str | None, as_json: bool) -> None:
     """Of one document; or of each URL, as an array in JSON. URLs that are not there are named at the end."""
+    from gristmill.pipeline.formatting import as_json as in_json
     from gristmill.pipeline.look.history import history
-    from gristmill.pipeline.look.run_folder import NotFound, as_json as in_json
+    from gristmill.pipeline.look.run_folder import NotFound
     from gristmill.pipeline.look.show_history import render_history
 
     if len(urls) < 2:
-        story = history(out, uid=uid, url=urls[0] if urls else None, id=id)
+        story = history(folder, uid=uid, url=urls[0] if urls else None, id=id)
         show(asdict(story), render_history(story), as_json)
         return
     stories, missing, screen = [], [], console()
     for url in dict.fromkeys(urls):
         try:
-            stories.append(history(out, url=url))
+            stories.append(history(folder, url=url))
         except NotFound as error:
             missing.append(str(error))
             continue
@@ -112,12 +118,12 @@ def show_histories(out: str, uid: str | None, urls: Sequence[str], id: str | Non
         raise RecipeError("\n".join(missing))
 
 
-def show_passages(out: str, passage: str, most: int, as_json: bool) -> None:
+def show_passages(folder: RunFolder, passage: str, most: int, as_json: bool) -> None:
     """Documents of token shards that hold it, and the record that each came from."""
     from gristmill.pipeline.look.find import find_in_run
 
     log, screen, count = console(stderr=True), console(), 0
-    for found in find_in_run(out, passage, most, lambda message: log.print(f"[dim]{escape(message)}[/dim]")):
+    for found in find_in_run(folder, passage, most, lambda message: log.print(f"[dim]{escape(message)}[/dim]")):
         count += 1
         if as_json:
             print(json.dumps(found.plain()))

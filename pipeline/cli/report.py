@@ -50,8 +50,7 @@ def report(
     Of an ablation ablation.html; of two runs also compare.html. With --for, write the public summary of
     training content.
     """
-    from gristmill.pipeline.look.run_folder import NotFound
-    from gristmill.pipeline.store.storage import Store
+    from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 
     if law is None and (documents or synthetic):
         raise RecipeError("--documents and --synthetic are for the public summary: gristmill report OUT --for eu")
@@ -66,15 +65,15 @@ def report(
         if other is not None:
             compare(out, other, to, as_json)
             return
-        store = Store(out)
-        if store.read_json("run.json") is not None:
+        folder = RunFolder(out)
+        if folder.has("run.json"):
             from gristmill.pipeline.report.build import build_report
 
-            write(store, "report.html", build_report(out))
-        elif store.exists("ablation.json"):
+            write(folder.store, "report.html", build_report(folder))
+        elif folder.has("ablation.json"):
             from gristmill.pipeline.report.ablation import build_page
 
-            write(store, "ablation.html", build_page(out))
+            write(folder.store, "ablation.html", build_page(folder))
         else:
             raise RecipeError(f"{out}: no run is here (there is no run.json), and no ablation (no ablation.json)")
     except NotFound as error:
@@ -86,16 +85,17 @@ def report(
 def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
     from gristmill.pipeline.compare.compare import compare, plain
     from gristmill.pipeline.compare.sections import page_of, render
-    from gristmill.pipeline.store.storage import Store
+    from gristmill.pipeline.look.run_folder import RunFolder
 
-    comparison = compare(out, other)
+    folders = RunFolder(out), RunFolder(other)
+    comparison = compare(*folders)
     if as_json:
         print(json.dumps(plain(comparison)))
     else:
         console().print(render(comparison))
     page = page_of(comparison).encode("utf-8", "replace")
     if to is None:
-        Store(other).write("compare.html", page)
+        folders[1].store.write("compare.html", page)
     else:
         Path(to).write_bytes(page)
     if not as_json:
@@ -104,11 +104,12 @@ def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
 
 
 def summarize(out: str, law: str, documents: str | None, synthetic: Sequence[str], as_json: bool) -> None:
-    from gristmill.pipeline.look.run_folder import as_json as in_json
+    from gristmill.pipeline.formatting import as_json as in_json
+    from gristmill.pipeline.look.run_folder import RunFolder
     from gristmill.pipeline.summary.files import write_summary
     from gristmill.pipeline.summary.page import render
 
-    made, paths = write_summary(out, law, documents, synthetic)
+    made, paths = write_summary(RunFolder(out), law, documents, synthetic)
     if as_json:
         print(in_json(made.plain()))
         return

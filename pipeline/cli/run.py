@@ -129,13 +129,13 @@ def run_command(
         raise RunFailed(in_words(error, folder)) from error
     guess = None if portion.whole else estimate(summary.record, where.count)
     if as_json:
-        print(json.dumps(summary.record | ({"estimate": guess.as_json()} if guess else {})))
+        print(json.dumps(summary.record.to_json() | ({"estimate": guess.as_json()} if guess else {})))
     else:
         show = console()
         show.print(final_table(summary.record))
         for alarm in summary.alarms:
             say(show, alarm, "yellow", "alarm")
-        for note in notes_beside(summary.alarms, summary.record["inputs"]):
+        for note in notes_beside(summary.alarms, summary.record.inputs):
             say(show, note, "dim", "note")
         if guess:
             show.print(escape(guess.in_words()))
@@ -158,27 +158,27 @@ def run_command(
 def guess_of(folder: str, where: Where) -> Estimate | None:
     """From the run on a part of the input that lies beside a run's folder, if there is one."""
     from gristmill.pipeline.run.estimate import estimate
-    from gristmill.pipeline.store.run_records import RunRecord
+    from gristmill.pipeline.store.run_records import RunRecord, read_if_whole
     from gristmill.pipeline.store.storage import Store
 
-    record: RunRecord | None = Store(folder).sample.read_json_if_whole("run.json")
-    return estimate(record, where.count) if record and record.get("status") == "done" else None
+    record = read_if_whole(Store(folder).sample, "run.json", RunRecord)
+    return estimate(record, where.count) if record and record.done else None
 
 
 def show_so_far(folder: str) -> None:
     """The stages that a failed run finished, and its alarms, which often say why."""
     from gristmill.pipeline.progress.terminal import final_table
-    from gristmill.pipeline.store.run_records import RunRecord
+    from gristmill.pipeline.store.run_records import read_record
     from gristmill.pipeline.store.storage import Store
 
     try:
-        record: RunRecord | None = Store(folder).read_json("run.json")
+        record = read_record(Store(folder))
     except OSError:  # a folder that cannot be read is why it failed
         return
-    if record and record.get("status") == "failed" and record["stages"]:
+    if record and record.status == "failed" and record.stages:
         screen = console(stderr=True)
         screen.print(final_table(record))
-        for alarm in record["alarms"]:
+        for alarm in record.alarms:
             say(screen, alarm, "yellow", "alarm")
         if Store(folder).exists("report.html"):
             screen.print(f"report so far: {escape(address(folder))}", soft_wrap=True)

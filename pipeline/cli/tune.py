@@ -34,8 +34,9 @@ def tune(
     From stored signals, without a run, in seconds.
     """
     from gristmill.pipeline.look import tune as tuning
+    from gristmill.pipeline.look.run_folder import RunFolder
 
-    answer = tuning.tune(out, settings, samples, where=where)
+    answer = tuning.tune(RunFolder(out), settings, samples, where=where)
     if as_json:
         print(tuning.as_json(answer))
     else:

@@ -20,7 +20,7 @@ from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look import recipe_differences as recipes
 from gristmill.pipeline.look.funnel import SourceLevel
 from gristmill.pipeline.look.recipe_differences import Difference, StagePair
-from gristmill.pipeline.look.run_folder import NotFound
+from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.look.volume import READ, Volume
 from gristmill.pipeline.store.partitions import TOP
 
@@ -76,10 +76,10 @@ class Comparison:
     costs: list[CostPair]
 
 
-def compare(a: str, b: str) -> Comparison:
-    both = ComparedRun.open("A", a), ComparedRun.open("B", b)
+def compare(a: RunFolder, b: RunFolder) -> Comparison:
+    both = ComparedRun("A", a), ComparedRun("B", b)
     runs = both[0].run, both[1].run
-    pairs = recipes.stage_pairs(*runs, (both[0].record, both[1].record))
+    pairs = recipes.stage_pairs(*runs)
     versions = recipes.differences(runs[0].versions, runs[1].versions)
     unlike = [*caveats(both), *(["The versions of packages differ (below)."] if versions else []), *changed_files(both)]
     documents: JoinedDocuments | None = None
@@ -112,7 +112,7 @@ def caveats(runs: Sequence[ComparedRun]) -> list[str]:
             names = f"source{'s' if len(only) > 1 else ''} {', '.join(only)}"
             notes.append(f"Only {one.letter} has the {names}: {counted(read)} that {other.letter} never read.")
     for source in sorted(runs[0].sources & runs[1].sources):
-        entries = [(run.record.get("inputs") or {}).get(source, {}) for run in runs]
+        entries = [run.run.inputs.get(source) or {} for run in runs]
         sizes = [(entry.get("files"), entry.get("bytes")) for entry in entries]
         if sizes[0] != sizes[1]:
             a, b = (f"{as_number(files)} files of {as_number(size)} bytes" for files, size in sizes)
@@ -143,9 +143,9 @@ def changed_files(runs: Sequence[ComparedRun]) -> list[str]:
 
 def follow(runs: Sequence[ComparedRun]) -> JoinedDocuments:
     """The join, checked against what both runs counted."""
-    share = min(run.share_of_rejects for run in runs)
+    share = min(run.run.share_of_rejects for run in runs)
     if share <= 0:
-        letter = next(run.letter for run in runs if run.share_of_rejects <= 0)
+        letter = next(run.letter for run in runs if run.run.share_of_rejects <= 0)
         raise CannotJoin(f"{letter} kept no rejects (rejects: {{keep: 0}}).")
     limit = int(share * 2.0**64)  # uids below it lie in the rejects of both runs if they were dropped
     join = joined(runs, limit)
@@ -161,7 +161,7 @@ def check(run: ComparedRun, join: Joined, side: int) -> None:
     for (_, *both), count in join.counts.items():
         if both[side].kept or both[side].gone:
             there[both[side].kept] += count
-    gone = sum(stage.count.lost + stage.count.quarantined for stage in run.run.stages if stage.kind != "read")
+    gone = sum(stage.count.gone for stage in run.run.stages if stage.kind != "read")
     kept = run.overview.totals.kept
     if (there[True], there[False]) != (kept, gone):
         raise CannotJoin(

@@ -22,11 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.kernels.base.types import Array, Hashes, Integers
-from gristmill.pipeline.look.overview import Overview, overview_of, reports_of
-from gristmill.pipeline.look.records import ReadRunRecord
-from gristmill.pipeline.look.run_folder import Folder, RecordedRun, record_in
-from gristmill.pipeline.look.segments import segments_of, sinks_of
+from gristmill.pipeline.look.overview import Overview, overview
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.store.partitions import TOP
+from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.stages.blend.copies import COPIES
 
 PILE = 1 << 20  # documents in a pile
@@ -69,35 +68,30 @@ class ComparedRun:
     """One of two runs."""
 
     letter: str
-    out: str
-    folder: Folder
-    record: ReadRunRecord
-    overview: Overview
+    folder: RunFolder
 
-    @classmethod
-    def open(cls, letter: str, out: str) -> ComparedRun:
-        folder = Folder.open(out)
-        record = record_in(folder)
-        return cls(letter, out, folder, record, overview_of(record, reports_of(folder, record)))
+    @cached_property
+    def overview(self) -> Overview:
+        return overview(self.folder)
 
     @property
-    def run(self) -> RecordedRun:
-        return self.overview.run
+    def out(self) -> str:
+        return self.folder.out
+
+    @property
+    def run(self) -> RunRecord:
+        return self.folder.record
 
     @property
     def sources(self) -> set[str]:
         return {reader.name for reader in self.run.readers}
 
-    @property
-    def share_of_rejects(self) -> float:
-        return float((self.run.recipe.get("rejects") or {}).get("keep", 1.0))
-
     @cached_property
     def drawing(self) -> set[str]:
         """The mix of the run with all stages after it; none without a mix, which is the stage that leaves `copies`."""
-        entries = [entry for entry in self.record.get("stages") or [] if entry.get("kind") != "read"]
-        mixes = [place for place, entry in enumerate(entries) if COPIES in (entry.get("adds") or ())]
-        return {str(entry["name"]) for entry in entries[mixes[0] :]} if mixes else set()
+        stages = [stage for stage in self.run.stages if stage.kind != "read"]
+        mixes = [place for place, stage in enumerate(stages) if COPIES in stage.adds]
+        return {stage.name for stage in stages[mixes[0] :]} if mixes else set()
 
     def before_mix(self, fate: Fate) -> Fate:
         """What had become of a document when the mix drew."""
@@ -105,31 +99,30 @@ class ComparedRun:
 
     @cached_property
     def rejects(self) -> list[FileOf]:
-        folders = [(stage.name, f"stages/{stage.name}/rejects") for stage in self.run.stages]
-        return [(stage, f"{path}/{file}") for stage, path in folders for file in self.folder.names(path)]
+        return [(file.stage, file.path) for file in self.folder.rejects()]
 
     @cached_property
     def arrived(self) -> list[FileOf]:
         """Files that hold every document which reached the last stages (with what was dropped beside them still in),
         one file for each of their parts; where those were cleaned away, what a sink wrote of the same parts."""
-        segments = segments_of(self.folder, self.run)
-        fed = {name for segment in segments for name in segment.get("feeds") or []}
-        parts = {(segment["segment"], part["key"]): part for segment in segments for part in segment["parts"]}
+        segments = self.folder.segments
+        fed = {name for segment in segments for name in segment.feeds}
+        parts = {(segment.segment, part.key): part for segment in segments for part in segment.parts}
         paths = []
-        for segment in (segment for segment in segments if segment["segment"] not in fed):
-            for part in (part for part in segment["parts"] if part["rows"]):
-                home = parts.get((part.get("from") or segment["segment"], part["key"]), part)
-                beside = [other for other in parts.values() if other["key"] == part["key"]]
-                files = [home["files"]["documents"]] if "documents" in home["files"] else []
-                files += [path for other in (home, *reversed(beside)) for path in sinks_of(other)]
+        for segment in (segment for segment in segments if segment.segment not in fed):
+            for part in (part for part in segment.parts if part.rows):
+                home = parts.get((part.owner or segment.segment, part.key), part)
+                beside = [other for other in parts.values() if other.key == part.key]
+                files = [home.files["documents"]] if "documents" in home.files else []
+                files += [path for other in (home, *reversed(beside)) for path in other.sinks]
                 path = next((path for path in files if self.folder.has(path)), None)
                 if path is None:
-                    raise CannotJoin(f"the documents of part {part['key']} are gone (was the run cleaned?)")
-                paths.append((str(part["source"]), path))
+                    raise CannotJoin(f"the documents of part {part.key} are gone (was the run cleaned?)")
+                paths.append((part.source, path))
         return paths
 
     def batches(self, path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with self.folder.fs.open(self.folder.full(path), "rb") as file:
+        with self.folder.open(path) as file:
             yield from pq.ParquetFile(file, pre_buffer=False).iter_batches(batch_size=BATCH, columns=columns)
 
 

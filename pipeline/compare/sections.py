@@ -30,10 +30,10 @@ from gristmill.pipeline.formatting import (
     one_line,
 )
 from gristmill.pipeline.look.recipe_differences import Difference
-from gristmill.pipeline.look.run_folder import render_block
 from gristmill.pipeline.report.charts import BarPiece, key_of, row_bar
 from gristmill.pipeline.report.sections import environment
 from gristmill.pipeline.report.stacked import Group, stacked
+from gristmill.pipeline.tables import render_block
 
 LONG = 6  # entries of a list that are shown as they are
 PRINTED = 5  # ways whose documents are printed, folded or not

@@ -140,7 +140,7 @@ def fill(rows: dict[int, Row], wanted: set[int], run: ComparedRun, files: Sequen
     """What these files hold of documents and is not known yet. uids are read of every file, the rest only of groups of
     rows that have one."""
     for path in (path for _, path in files if wanted):
-        with run.folder.fs.open(run.folder.full(path), "rb") as file:
+        with run.folder.open(path) as file:
             parquet = pq.ParquetFile(file, pre_buffer=False)
             columns = ["uid", *(name for name in SHOWN if name in parquet.schema_arrow.names)]
             for group in range(parquet.num_row_groups):

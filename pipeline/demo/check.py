@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -11,7 +12,7 @@ from typing import TypedDict
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.demo.crawl import Truth
-from gristmill.pipeline.store.run_records import StageRecord
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 
 LEAST_RATE = 0.9
 RULES = ("keep_languages", "gopher_repetition", "gopher_quality")
@@ -39,12 +40,18 @@ class Finding:
 
 def check(out: Path, truth: Truth) -> list[Finding]:
     """Everything that was looked at, agreeing or not; the run is right where all are `ok`."""
-    stages: list[StageRecord] = json.loads((out / "run.json").read_text(encoding="utf-8"))["stages"]
+    record = RunRecord.from_json(json.loads((out / "run.json").read_text(encoding="utf-8")))
+    stages = record.stages
     kept = rows_of(sorted((out / "write").glob("*.parquet")), ["url", "text", "uid"])
-    readers = {stage["name"] for stage in stages if stage["kind"] == "read"}
+    readers = {reader.name for reader in record.readers}
     rejects = rows_of(sorted((out / "stages").glob("*/rejects/*.parquet")), ["url", "stage"])
     rejected = [row for row in rejects if row["stage"] not in readers]
-    return [*_reading(stages, truth), *_counts(stages, kept), *_pages(kept, rejected, truth), *_texts(kept, truth)]
+    return [
+        *_reading(record.readers, truth),
+        *_counts(stages, kept),
+        *_pages(kept, rejected, truth),
+        *_texts(kept, truth),
+    ]
 
 
 def rows_of(paths: list[Path], columns: list[str]) -> list[DocumentRow]:
@@ -59,15 +66,14 @@ def none(what: str, offenders: list[str]) -> Finding:
     return equal(what, 0, len(offenders), ", ".join(offenders[:3]))
 
 
-def _reading(stages: list[StageRecord], truth: Truth) -> list[Finding]:
-    readers = [stage for stage in stages if stage["kind"] == "read"]
+def _reading(readers: Sequence[StageRecord], truth: Truth) -> list[Finding]:
     skipped: Counter[str] = Counter()
-    for stage in readers:
-        skipped.update(stage["dropped"])
+    for reader in readers:
+        skipped.update(reader.count.dropped)
     return [
-        equal("records read", truth.records, sum(stage["docs_in"] for stage in readers)),
-        equal("pages handed over by the reader", len(truth.documents), sum(stage["kept"] for stage in readers)),
-        equal("damaged records", truth.damaged, sum(stage["quarantined"] for stage in readers)),
+        equal("records read", truth.records, sum(reader.count.docs_in for reader in readers)),
+        equal("pages handed over by the reader", len(truth.documents), sum(reader.count.kept for reader in readers)),
+        equal("damaged records", truth.damaged, sum(reader.count.quarantined for reader in readers)),
         *(
             equal(f"skipped: {reason}", truth.skipped.get(reason, 0), skipped[reason])
             for reason in sorted({*truth.skipped, *skipped})
@@ -75,15 +81,15 @@ def _reading(stages: list[StageRecord], truth: Truth) -> list[Finding]:
     ]
 
 
-def _counts(stages: list[StageRecord], kept: list[DocumentRow]) -> list[Finding]:
+def _counts(stages: Sequence[StageRecord], kept: list[DocumentRow]) -> list[Finding]:
     """Conservation: what goes into a stage comes out of it, or is on record."""
     findings = []
     for stage in stages:
-        accounted = stage["kept"] + sum(stage["dropped"].values()) + stage["quarantined"]
-        came = stage["docs_in"] + stage.get("made", 0)
-        findings.append(equal(f"{stage['name']}: kept + dropped + quarantined", came, accounted))
-    writing = next(stage for stage in stages if stage["kind"] == "sink")
-    findings.append(equal("documents written, as counted", writing["kept"], len(kept)))
+        accounted = stage.count.kept + stage.count.gone
+        came = stage.count.docs_in + stage.count.made
+        findings.append(equal(f"{stage.name}: kept + dropped + quarantined", came, accounted))
+    writing = next(stage for stage in stages if stage.kind == "sink")
+    findings.append(equal("documents written, as counted", writing.count.kept, len(kept)))
     return findings
 
 

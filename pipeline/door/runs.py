@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 
@@ -18,19 +17,16 @@ from gristmill.pipeline.door.views import View, render_signal
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import nearest, one_line
-from gristmill.pipeline.look import overview, run_folder, tune as tuning
+from gristmill.pipeline.look import overview, stage_view, tune as tuning
 from gristmill.pipeline.look.history import history
-from gristmill.pipeline.look.records import ReadRunRecord
-from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
+from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.look.show_history import render_history
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.progress.terminal import LiveView
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Recipe
-from gristmill.pipeline.report_data.histograms import SurveyRecord, cuts_of, merged_signal
+from gristmill.pipeline.report_data.histograms import cuts_of, merged_signal
 from gristmill.pipeline.run import run as runs
-
-BATCH = 1024
 
 
 class Run:
@@ -38,43 +34,46 @@ class Run:
 
     def __init__(self, out: str) -> None:
         self.out = out
-        self._folder = Folder.open(out)
-        run_folder.record_in(self._folder)  # raises where there is no run
+        _ = self._folder.record  # raises where there is no run
 
     @property
-    def record(self) -> ReadRunRecord:
+    def _folder(self) -> RunFolder:
+        """As it is now."""
+        return RunFolder(self.out)
+
+    @property
+    def record(self) -> dict[str, Any]:
         """run.json."""
-        return run_folder.record_in(self._folder)
+        return self._folder.record.to_json()
 
     @property
     def alarms(self) -> list[str]:
-        return RecordedRun.of(self.record).alarms
+        return list(self._folder.record.alarms)
 
     @property
     def funnel(self) -> View:
         """Documents, text and tokens that are left after each stage, times, drops and alarms."""
-        seen = overview.overview(self.out)
+        seen = overview.overview(self._folder)
         return View(overview.plain(seen), overview.render(seen))
 
     def stage(self, name: str, reason: str | None = None, limit: int = 10) -> View:
         """What a stage dropped and why, with samples."""
-        view = run_folder.stage_view(self.out, name, reason, limit)
-        return View(view.as_data(), run_folder.render_stage(view))
+        view = stage_view.stage_view(self._folder, name, reason, limit)
+        return View(view.as_data(), stage_view.render_stage(view))
 
     def history(self, uid: str | int | None = None, url: str | None = None, id: str | None = None) -> View:
         """All that happened to a document."""
-        story = history(self.out, uid=uid, url=url, id=id)
+        story = history(self._folder, uid=uid, url=url, id=id)
         return View(asdict(story), render_history(story))
 
     def tune(self, *settings: str, samples: int = 5, where: str = "") -> View:
         """What other thresholds would keep and drop, from stored signals: `run.tune("gopher_quality.min_words=80")`."""
-        answer = tuning.tune(self.out, list(settings), samples, where=where)
+        answer = tuning.tune(self._folder, list(settings), samples, where=where)
         return View(answer, tuning.render(answer))
 
     def signal(self, name: str) -> View:
         """How a signal is distributed over the documents that rules saw, in all segments, and where rules cut it."""
-        segments = [f"partitions/{segment}/survey.json" for segment in self._folder.names("partitions")]
-        surveys = [self._folder.json_as(path, SurveyRecord) for path in segments if self._folder.has(path)]
+        surveys = self._folder.surveys
         known = sorted({known for survey in surveys for known in survey["signals"]})
         if name not in known:
             raise NotFound(f"this run has no histogram of {one_line(name)!r}{nearest(name, known)}")
@@ -83,39 +82,33 @@ class Run:
 
     def kept(self, sink: str | None = None, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """The documents that a sink (`write` unless named) has written, one after the other."""
-        sinks = [stage.name for stage in RecordedRun.of(self.record).stages if stage.kind == "sink"]
-        name = sink or next((name for name in sinks if self._files(name)), "write")
+        folder = self._folder
+        sinks = [stage.name for stage in folder.record.sinks]
+        files = {name: parquet_in(folder, name) for name in sinks}
+        name = sink or next((name for name in sinks if files[name]), "write")
         if name not in sinks:
             raise RecipeError(f"no stage {one_line(name)!r} of this run writes documents{nearest(name, sinks)}")
-        for batch in self._batches(self._files(name), columns):
+        for batch in folder.batches(files[name], columns):
             yield from batch.to_pylist()
 
     def dropped(self, stage: str, reason: str | None = None) -> Iterator[dict[str, Any]]:
         """The documents that a stage dropped, with `reason` and `detail`; as many as the recipe's `rejects` keep."""
-        RecordedRun.of(self.record).stage(stage)  # raises where there is none
+        folder = self._folder
+        paths = [file.path for file in folder.rejects([folder.stage(stage).name])]
         where = None if reason is None else pc.field("reason") == reason
-        for batch in self._batches(self._files(f"stages/{stage}/rejects"), None, where):
+        for batch in folder.batches(paths, where=where):
             yield from batch.to_pylist()
 
-    def _files(self, path: str) -> list[str]:
-        return [f"{path}/{name}" for name in self._folder.names(path) if name.endswith(".parquet")]
-
-    def _batches(
-        self, paths: Sequence[str], columns: Sequence[str] | None, where: pc.Expression | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        import pyarrow.dataset as pads  # with pandas
-
-        for path in paths:
-            dataset = pads.dataset(self._folder.full(path), filesystem=self._folder.fs, format="parquet")
-            names = None if columns is None else list(columns)
-            yield from dataset.scanner(columns=names, filter=where, batch_size=BATCH).to_batches()
-
     def __repr__(self) -> str:
-        record = RecordedRun.of(self.record)
-        return f"Run({self.out!r}, {record.status or 'going on'})"
+        return f"Run({self.out!r}, {self._folder.record.status or 'going on'})"
 
     def _repr_html_(self) -> str:
         return self.funnel._repr_html_()
+
+
+def parquet_in(folder: RunFolder, path: str) -> list[str]:
+    """Also what sinks of an unfinished run wrote, which no manifest names yet."""
+    return [f"{path}/{name}" for name in folder.names(path) if name.endswith(".parquet")]
 
 
 def run(

@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 
 from gristmill.pipeline.formatting import as_number, as_short
-from gristmill.pipeline.look.run_folder import grid
 from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts
+from gristmill.pipeline.tables import Grid
 
 WIDTH = 110  # characters of a notebook's cell
 ROWS, BAR = 20, 40  # of a histogram, and characters of its longest bar
@@ -79,4 +79,4 @@ def render_signal(name: str, signal: SignalCounts, cuts: Sequence[CutCounts]) ->
             continue
         rows.append((as_short(low), as_number(count), f"{bar}{'  ← ' if marks else ''}{', '.join(marks)}"))
     rows = rows[:-1] if rows and rows[-1][0] == "…" else rows
-    return grid(name, ("from", "documents", ""), iter(rows), words={2})
+    return Grid.of(name, ("from", "documents", ""), iter(rows), words={2})

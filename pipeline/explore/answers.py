@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from starlette.responses import Response
 
 PAGE_POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; frame-src 'self'; "
+    "default-src 'none'; style-src 'self'; img-src data:; frame-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 # Crawled markup: no script, no request, no form, no origin.

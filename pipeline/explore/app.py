@@ -1,8 +1,7 @@
-"""Which page answers which address. What an address names is looked up in the snapshot's lists."""
+"""Which page answers which address. What an address names is looked up in the folder's lists."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -13,14 +12,13 @@ from starlette.routing import Route
 
 from gristmill.pipeline.explore import pages
 from gristmill.pipeline.explore.answers import (
-    DATA_POLICY,
     FRAME_POLICY,
     REPORT_POLICY,
     elsewhere,
     respond,
 )
+from gristmill.pipeline.explore.current_run import CurrentRun
 from gristmill.pipeline.explore.document import PIECE, FoundDocument, StillSearching, TextCache, TextPiece, find
-from gristmill.pipeline.explore.live import live_of
 from gristmill.pipeline.explore.matches import first_match
 from gristmill.pipeline.explore.originals import Originals, inert
 from gristmill.pipeline.explore.query import (
@@ -37,10 +35,10 @@ from gristmill.pipeline.explore.query import (
 )
 from gristmill.pipeline.explore.reading_turns import Busy, Turn, Turns
 from gristmill.pipeline.explore.search import READ_ERRORS, Searcher
-from gristmill.pipeline.explore.snapshot import READ_WRONG, Snapshot, Snapshots
-from gristmill.pipeline.formatting import for_machines, uids_meant
+from gristmill.pipeline.formatting import uids_meant
 from gristmill.pipeline.inputs.files import NoOriginal
-from gristmill.pipeline.look.run_folder import NotFound
+from gristmill.pipeline.look.run_folder import NotFound, RunFolder
+from gristmill.pipeline.store.run_records import OTHER_SHAPE
 
 SEARCHING = 4.0  # seconds of one search
 FINDING = 6.0  # seconds in which a document is found
@@ -48,16 +46,15 @@ READING_AGAIN = 30.0  # seconds of reading an input file for an original
 LARGEST_REPORT = 64 << 20
 
 Fields = Mapping[str, str]
-Answer = Callable[[Snapshot, Fields, Request], Response]
+Answer = Callable[[RunFolder, Fields, Request], Response]
 
 
 class Explorer:
     """Answers for one run's folder. It reads the folder and never writes."""
 
     def __init__(self, out: str) -> None:
-        self.out = out
-        self.snapshots = Snapshots(out)
-        self.searcher = Searcher(self.snapshots)
+        self.run = CurrentRun(out)
+        self.searcher = Searcher(self.run)
         self.turns = Turns()
         self.texts = TextCache()
         self.originals = Originals()
@@ -75,45 +72,39 @@ class Explorer:
         }
         self.routes = [
             *(Route(path, partial(self._answer_or_problem, answer)) for path, answer in answers.items()),
-            Route("/live.json", self.live),
             Route("/style.css", lambda request: respond(pages.style(), kind="text/css; charset=utf-8")),
-            Route("/script.js", lambda request: respond(pages.script(), kind="text/javascript; charset=utf-8")),
         ]
 
     def _answer_or_problem(self, answer: Answer, request: Request) -> Response:
-        snapshot = self.snapshots.now()
+        folder = self.run.now()
         try:
-            return answer(snapshot, fields_of(request.scope["query_string"].decode("latin-1")), request)
+            return answer(folder, fields_of(request.scope["query_string"].decode("latin-1")), request)
         except BadRequest as error:
-            return respond(pages.problem(snapshot, "Not understood", str(error)), 400)
+            return respond(pages.problem(folder, "Not understood", str(error)), 400)
         except (NotFound, NoOriginal) as error:
-            return respond(pages.problem(snapshot, "Not found", str(error)), 404)
+            return respond(pages.problem(folder, "Not found", str(error)), 404)
         except Busy as error:
-            return respond(pages.problem(snapshot, "Busy", str(error)), 503)
-        except (*READ_ERRORS, *READ_WRONG) as error:
-            return respond(pages.problem(snapshot, "Cannot be read", f"{type(error).__name__}: {error}"[:600]), 500)
+            return respond(pages.problem(folder, "Busy", str(error)), 503)
+        except (*READ_ERRORS, *OTHER_SHAPE) as error:
+            return respond(pages.problem(folder, "Cannot be read", f"{type(error).__name__}: {error}"[:600]), 500)
 
     def nothing(self, request: Request, error: Exception) -> Response:
-        return respond(pages.problem(self.snapshots.now(), "No such page", "There is nothing at this address."), 404)
+        return respond(pages.problem(self.run.now(), "No such page", "There is nothing at this address."), 404)
 
-    def live(self, request: Request) -> Response:
-        view = json.dumps(live_of(self.out), default=for_machines)
-        return respond(view, kind="application/json; charset=utf-8", policy=DATA_POLICY)
+    def overview(self, folder: RunFolder, asked: Fields, _: Request) -> Response:
+        return respond(pages.overview(folder))
 
-    def overview(self, snapshot: Snapshot, asked: Fields, _: Request) -> Response:
-        return respond(pages.overview(snapshot, live_of(self.out) if snapshot.live is not None else {"state": "done"}))
-
-    def listing(self, kind: Kind, snapshot: Snapshot, asked: Fields, _: Request) -> Response:
-        query = query_of(kind, asked, snapshot)
+    def listing(self, kind: Kind, folder: RunFolder, asked: Fields, _: Request) -> Response:
+        query = query_of(kind, asked, folder)
         number = number_of(asked, "page", 1, 1)
         start = number_of(asked, "at", 0, 0) if query.filtered else (number - 1) * PAGE
         with self.turns.turn(SEARCHING) as turn:
-            found = self.searcher.search(snapshot, query, turn, start)
+            found = self.searcher.search(folder, query, turn, start)
         if number > 1 and not query.filtered and found.total is not None and start >= found.total:
             raise NotFound(f"there is no page {number:,}: the last is {max(1, -(-found.total // PAGE)):,}")
-        return respond(pages.listing(snapshot, query, found, start, number))
+        return respond(pages.listing(folder, query, found, start, number))
 
-    def find(self, snapshot: Snapshot, asked: Fields, _: Request) -> Response:
+    def find(self, folder: RunFolder, asked: Fields, _: Request) -> Response:
         """One box for everything: a uid, an address, or words."""
         wanted = asked.get("q", "")
         if UID.fullmatch(wanted):
@@ -122,104 +113,102 @@ class Explorer:
             return elsewhere(f"/document/{uids[0]:016x}")
         if "://" in wanted or wanted.startswith("www.") or ADDRESS.fullmatch(wanted):
             return elsewhere(Query("documents", url=wanted).link())
-        return elsewhere(query_of("documents", {"words": wanted}, snapshot).link())
+        return elsewhere(query_of("documents", {"words": wanted}, folder).link())
 
-    def document(self, snapshot: Snapshot, asked: Fields, request: Request) -> Response:
+    def document(self, folder: RunFolder, asked: Fields, request: Request) -> Response:
         version, words = number_of(asked, "version", 0, LAST), words_of(asked.get("words", ""))
         with self.turns.turn(FINDING) as turn:
-            found = self._found(snapshot, request, asked, turn)
+            found = self._found(folder, request, asked, turn)
             if isinstance(found, StillSearching):
-                return respond(pages.not_yet(snapshot, request.path_params["uid"], found.parts, found.of))
+                return respond(pages.not_yet(folder, request.path_params["uid"], found.parts, found.of))
             number = min(version, len(found.versions) - 1)
-            piece = self._piece(snapshot, found, number, number_of(asked, "from", 0, 0))
+            piece = self._piece(folder, found, number, number_of(asked, "from", 0, 0))
             if words and "from" not in asked and piece is not None:
-                number, piece = self._with_match(snapshot, found, number, piece, words)
-            return respond(pages.document(snapshot, found, number, piece, words))
+                number, piece = self._with_match(folder, found, number, piece, words)
+            return respond(pages.document(folder, found, number, piece, words))
 
-    def original(self, snapshot: Snapshot, asked: Fields, request: Request) -> Response:
+    def original(self, folder: RunFolder, asked: Fields, request: Request) -> Response:
         """The page as it was crawled, in a frame, beside what was extracted."""
         why_not, original = "", None
         with self.turns.turn(READING_AGAIN) as turn:
-            found = self._surely_found(snapshot, request, asked, turn)
+            found = self._surely_found(folder, request, asked, turn)
             try:
-                original = self.originals.find(snapshot, found.story, turn)
+                original = self.originals.find(folder, found.story, turn)
             except NoOriginal as error:
                 why_not = str(error)
             first = found.versions[0] if found.versions else None  # as extraction left it, before anything was repaired
-            piece = self._piece(snapshot, found, 0, number_of(asked, "from", 0, 0)) or TextPiece("", 0, 0)
-        return respond(pages.original(snapshot, found, original, why_not, piece, first), 200 if original else 404)
+            piece = self._piece(folder, found, 0, number_of(asked, "from", 0, 0)) or TextPiece("", 0, 0)
+        return respond(pages.original(folder, found, original, why_not, piece, first), 200 if original else 404)
 
-    def frame(self, snapshot: Snapshot, asked: Fields, request: Request) -> Response:
+    def frame(self, folder: RunFolder, asked: Fields, request: Request) -> Response:
         with self.turns.turn(READING_AGAIN) as turn:
-            found = self._surely_found(snapshot, request, asked, turn)
-            return respond(inert(self.originals.find(snapshot, found.story, turn).markup), policy=FRAME_POLICY)
+            found = self._surely_found(folder, request, asked, turn)
+            return respond(inert(self.originals.find(folder, found.story, turn).markup), policy=FRAME_POLICY)
 
-    def markup(self, snapshot: Snapshot, asked: Fields, request: Request) -> Response:
+    def markup(self, folder: RunFolder, asked: Fields, request: Request) -> Response:
         start = number_of(asked, "from", 0, 0)
         with self.turns.turn(READING_AGAIN) as turn:
-            found = self._surely_found(snapshot, request, asked, turn)
-            text = self.originals.find(snapshot, found.story, turn).markup
+            found = self._surely_found(folder, request, asked, turn)
+            text = self.originals.find(folder, found.story, turn).markup
         start = min(start, len(text))
-        return respond(pages.markup(snapshot, found, TextPiece(text[start : start + PIECE], start, len(text))))
+        return respond(pages.markup(folder, found, TextPiece(text[start : start + PIECE], start, len(text))))
 
-    def reject(self, snapshot: Snapshot, asked: Fields, _: Request) -> Response:
+    def reject(self, folder: RunFolder, asked: Fields, _: Request) -> Response:
         """A record that never became a document: by stage, file and row, as a list named it."""
         stage = asked.get("stage", "")
-        query = query_of("rejects", {"stage": stage} if stage else {}, snapshot)
+        query = query_of("rejects", {"stage": stage} if stage else {}, folder)
         file = next(
-            (file for file in self.searcher.files(snapshot, query) if stage and file.name == asked.get("file")), None
+            (file for file in self.searcher.files(folder, query) if stage and file.name == asked.get("file")), None
         )
         row = number_of(asked, "row", 0, 0)
-        if file is None or row >= self.snapshots.length(snapshot, file):
+        if file is None or row >= self.run.length(folder, file):
             raise NotFound("no such record among the rejects of this run")
-        record = snapshot.folder.row(file.path, row)
+        record = folder.row(file.path, row)
         text, start = str(record.get("text") or ""), number_of(asked, "from", 0, 0)
         start = min(start, len(text))
         piece = TextPiece(text[start : start + PIECE], start, len(text))
         words = words_of(asked.get("words", ""))
         link = replace(query, words=words).link(file=file.name, row=row).replace("/rejects", "/reject", 1)
-        return respond(
-            pages.reject(snapshot, file.stage, record, piece, pages.pieces(piece, f"{link}&from=", ""), words)
-        )
+        return respond(pages.reject(folder, file.stage, record, piece, pages.pieces(piece, f"{link}&from=", ""), words))
 
-    def report(self, snapshot: Snapshot, asked: Fields, _: Request) -> Response:
+    def report(self, folder: RunFolder, asked: Fields, _: Request) -> Response:
         """report.html of the run, in an origin of its own."""
-        if not snapshot.folder.has("report.html"):
+        if not folder.has("report.html"):
             raise NotFound("this run has no report.html yet")
-        with snapshot.folder.fs.open(snapshot.folder.full("report.html"), "rb") as file:
+        with folder.open("report.html") as file:
             return respond(file.read(LARGEST_REPORT), policy=REPORT_POLICY)
 
-    def _found(self, snapshot: Snapshot, request: Request, asked: Fields, turn: Turn) -> FoundDocument | StillSearching:
+    def _found(self, folder: RunFolder, request: Request, asked: Fields, turn: Turn) -> FoundDocument | StillSearching:
         uid = request.path_params["uid"]
         if not UID.fullmatch(uid):
             raise NotFound("a document's address ends in its uid, 16 hex digits")
         part = number_of(asked, "part", 0, -1)
-        return find(snapshot, uids_meant(uid), part if part >= 0 else None, number_of(asked, "skip", 0, 0), turn)
+        return find(folder, uids_meant(uid), part if part >= 0 else None, number_of(asked, "skip", 0, 0), turn)
 
-    def _surely_found(self, snapshot: Snapshot, request: Request, asked: Fields, turn: Turn) -> FoundDocument:
-        found = self._found(snapshot, request, asked, turn)
+    def _surely_found(self, folder: RunFolder, request: Request, asked: Fields, turn: Turn) -> FoundDocument:
+        found = self._found(folder, request, asked, turn)
         if isinstance(found, StillSearching):
             raise NotFound(f"time was up after {found.parts:,} of {found.of:,} parts; open the document first")
         return found
 
     def _with_match(
-        self, snapshot: Snapshot, found: FoundDocument, number: int, piece: TextPiece, words: tuple[str, ...]
+        self, folder: RunFolder, found: FoundDocument, number: int, piece: TextPiece, words: tuple[str, ...]
     ) -> tuple[int, TextPiece]:
         """The stretch in which the words first stand: of the version asked for, or else of the first, in which lists
         look for them."""
         for candidate in dict.fromkeys([number, 0]) if found.versions else []:
-            at = first_match(self.texts.whole(snapshot, found.versions[candidate]), words)
+            at = first_match(self.texts.whole(folder, found.versions[candidate]), words)
             if at is not None:
                 return candidate, self.texts.piece(
-                    snapshot, found.versions[candidate], 0 if at < PIECE - BEFORE else at - BEFORE
+                    folder, found.versions[candidate], 0 if at < PIECE - BEFORE else at - BEFORE
                 )
         return number, piece
 
-    def _piece(self, snapshot: Snapshot, found: FoundDocument, number: int, start: int) -> TextPiece | None:
+    def _piece(self, folder: RunFolder, found: FoundDocument, number: int, start: int) -> TextPiece | None:
         """A stretch of the text that a segment left; of what is in rejects alone, the beginning that its story
         holds."""
         if 0 <= number < len(found.versions):
-            return self.texts.piece(snapshot, found.versions[number], start)
+            return self.texts.piece(folder, found.versions[number], start)
         text = found.story.text
         return TextPiece(text[start:], min(start, len(text)), len(text)) if text else None
 

@@ -6,18 +6,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.explore.reading_turns import Turn
 from gristmill.pipeline.explore.search import READ_ERRORS, unread
-from gristmill.pipeline.explore.snapshot import File, Snapshot
 from gristmill.pipeline.formatting import as_hex
 from gristmill.pipeline.look.history import Story, follow, refused, rejected
-from gristmill.pipeline.look.records import RejectRow
-from gristmill.pipeline.look.run_folder import NotFound
+from gristmill.pipeline.look.run_folder import NotFound, RunFile, RunFolder, has_uid
+from gristmill.pipeline.store.run_records import RejectRow
 
 PIECE = 20_000  # characters of a text on a page
 ROWS = 64  # of a row group at a time, on the way to one text
@@ -64,75 +60,67 @@ class StillSearching:
 
 
 def find(
-    snapshot: Snapshot, uids: Sequence[int], part: int | None, skip: int, turn: Turn
+    folder: RunFolder, uids: Sequence[int], part: int | None, skip: int, turn: Turn
 ) -> FoundDocument | StillSearching:
     """The document that has one of these uids (`uids_meant`). `part` says where a list saw it; `skip`, how many parts
     an earlier search went through."""
     troubles: list[str] = []
-    files = snapshot.documents
+    files = folder.documents
     if part is not None and part < len(files):
         for uid in uids:
-            if holds(snapshot, files[part], uid, troubles):
-                return told(snapshot, uid, part, troubles)
+            if holds(folder, files[part], uid, troubles):
+                return told(folder, uid, part, troubles)
     for number in range(skip, len(files)):
         if turn.over:
             return StillSearching(number, len(files))
         for uid in uids:
-            if holds(snapshot, files[number], uid, troubles):
-                return told(snapshot, uid, number, troubles)
+            if holds(folder, files[number], uid, troubles):
+                return told(folder, uid, number, troubles)
     for uid in uids:
-        for stage, row in reject_rows(snapshot, uid, turn, troubles):
-            return FoundDocument(refused(stage, row, snapshot.run), None, troubles=troubles)
+        for stage, row in reject_rows(folder, uid, turn, troubles):
+            return FoundDocument(refused(stage, row, folder.record), None, troubles=troubles)
     named = " or ".join(str(as_hex(uid)) for uid in uids)
     raise NotFound(f"no document {named} in this run, and nothing that its stages rejected has that uid")
 
 
-def rows_of(snapshot: Snapshot, file: File, uid: int) -> list[int]:
-    """The rows of a file that have a uid: one, or none."""
-    uids = snapshot.folder.column(file.path, ["uid"]).column(0).to_numpy()
-    return [int(row) for row in np.flatnonzero(uids == np.uint64(uid))[:1]]
-
-
-def holds(snapshot: Snapshot, file: File, uid: int, troubles: list[str]) -> bool:
+def holds(folder: RunFolder, file: RunFile, uid: int, troubles: list[str]) -> bool:
     try:
-        return bool(rows_of(snapshot, file, uid))
+        return folder.row_with(file.path, uid) is not None
     except (*READ_ERRORS, IndexError) as error:
         troubles.append(unread(file, error))
         return False
 
 
-def reject_rows(snapshot: Snapshot, uid: int, turn: Turn, troubles: list[str]) -> list[tuple[str, RejectRow]]:
+def reject_rows(folder: RunFolder, uid: int, turn: Turn, troubles: list[str]) -> list[tuple[str, RejectRow]]:
     """A document that broke the stage which read it lies in rejects alone."""
-    for file in snapshot.rejects(snapshot.stage_names):
+    for file in folder.rejects(folder.stage_names):
         if turn.over:
             raise NotFound(
                 f"{as_hex(uid)} is in no part of this run; time was up before all rejects were looked through"
             )
-        if holds(snapshot, file, uid, troubles):
-            rows = snapshot.folder.rows(file.path, RejectRow, pc.field("uid") == pa.scalar(uid, pa.uint64()), 1)
-            return [(file.stage, row) for row in rows]
+        if holds(folder, file, uid, troubles):
+            return list(folder.reject_rows([file], has_uid(uid), limit=1))
     return []
 
 
-def told(snapshot: Snapshot, uid: int, number: int, troubles: list[str]) -> FoundDocument:
+def told(folder: RunFolder, uid: int, number: int, troubles: list[str]) -> FoundDocument:
     """The story of a document of one part; where a file of it cannot be read, as much as its part and the rejects
     say."""
-    file = snapshot.documents[number]
+    file = folder.documents[number]
     try:
-        story = follow(snapshot.folder, snapshot.run, snapshot.segments, uid, file.key)
+        story = follow(folder, uid, file.key)
     except (NotFound, *READ_ERRORS, TypeError, IndexError) as error:
         troubles.append(f"its story is not whole: {type(error).__name__}: {error}"[:400])
         story = Story(as_hex(uid), file.source)
-        for stage, row in rejected(
-            snapshot.folder, snapshot.run, pc.field("uid") == pa.scalar(uid, pa.uint64()), file.key
-        ):
-            story = refused(stage, row, snapshot.run)
+        for stage, row in rejected(folder, uid, file.key):
+            story = refused(stage, row, folder.record)
     versions = [
         Version(passage.segment, passage.file, passage.row)
         for passage in story.passages
         if passage.file.endswith(".documents.parquet")
     ]
-    versions = versions or [Version(file.stage, file.path, row) for row in rows_of(snapshot, file, uid)]
+    row_in_part = folder.row_with(file.path, uid) if not versions else None
+    versions += [Version(file.stage, file.path, row_in_part)] if row_in_part is not None else []
     return FoundDocument(story, number, versions, troubles)
 
 
@@ -144,24 +132,24 @@ class TextCache:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int], str] = OrderedDict()
 
-    def piece(self, snapshot: Snapshot, version: Version, start: int) -> TextPiece:
-        text = self.whole(snapshot, version)
+    def piece(self, folder: RunFolder, version: Version, start: int) -> TextPiece:
+        text = self.whole(folder, version)
         start = min(start, len(text))
         return TextPiece(text[start : start + PIECE], start, len(text))
 
-    def whole(self, snapshot: Snapshot, version: Version) -> str:
+    def whole(self, folder: RunFolder, version: Version) -> str:
         text = self._kept.get((version.path, version.row))
         if text is None:
-            text = text_of(snapshot, version.path, version.row)
+            text = text_of(folder, version.path, version.row)
             self._kept[version.path, version.row] = text
             for old in list(self._kept)[: -self.KEPT]:
                 self._kept.pop(old, None)
         return text
 
 
-def text_of(snapshot: Snapshot, path: str, row: int) -> str:
+def text_of(folder: RunFolder, path: str, row: int) -> str:
     """The text in a row of a file; only its row group's texts are read, and few at a time."""
-    with snapshot.folder.fs.open(snapshot.folder.full(path), "rb") as opened:
+    with folder.open(path) as opened:
         parquet = pq.ParquetFile(opened, pre_buffer=False)
         if "text" not in parquet.schema_arrow.names:
             return ""

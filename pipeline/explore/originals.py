@@ -11,16 +11,14 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
 
 from gristmill.pipeline.explore.reading_turns import Turn
-from gristmill.pipeline.explore.snapshot import Snapshot
 from gristmill.pipeline.inputs.files import REMEMBERED, NoOriginal, addresses_of, open_input, reader_of, remembered_in
 from gristmill.pipeline.look.history import FileSpan, Story
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.stages.read.charset import decode_page
 from gristmill.stages.read.payload import is_pdf
 from gristmill.stages.stage import Origin, Reader
@@ -78,11 +76,11 @@ class Originals:
         self._kept: OrderedDict[str, Original] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, snapshot: Snapshot, story: Story, turn: Turn) -> Original:
+    def find(self, folder: RunFolder, story: Story, turn: Turn) -> Original:
         with self._lock:
             original = self._kept.get(story.uid or "")
         if original is None:
-            original = read_again(snapshot, story, turn)
+            original = read_again(folder, story, turn)
             with self._lock:
                 self._kept[story.uid or ""] = original
                 while len(self._kept) > FEW or (
@@ -92,17 +90,17 @@ class Originals:
         return original
 
 
-def read_again(snapshot: Snapshot, story: Story, turn: Turn) -> Original:
+def read_again(folder: RunFolder, story: Story, turn: Turn) -> Original:
     """The page of a document out of the file that it was read from."""
     if story.uid is None or story.source is None or not story.read_from:
         raise NoOriginal("the run does not say which file it was read from")
-    reader = reader_of(cast(Mapping[str, Any], snapshot.record), story.source)
+    reader = reader_of(folder.record.recipe, story.source)
     if not reader.gives_pages:
         raise NoOriginal(f"the source {story.source} has texts, not pages: what was read is the text itself")
     wanted = np.uint64(int(story.uid, 16))
     missing: list[str] = []
     try:
-        remembered = remembered_in(snapshot.folder.read(REMEMBERED))
+        remembered = remembered_in(folder.read(REMEMBERED))
     except LookupError as error:
         raise NoOriginal("the journal does not say where the input files are") from error
     for span in story.read_from:

@@ -13,19 +13,18 @@ from urllib.parse import urlencode
 from jinja2 import Environment
 
 from gristmill.pipeline.explore.document import PIECE, FoundDocument, TextPiece, Version
-from gristmill.pipeline.explore.live import ProgressView
 from gristmill.pipeline.explore.matches import marked
 from gristmill.pipeline.explore.originals import Original
 from gristmill.pipeline.explore.query import ADDRESS, PAGE, Query, as_typed
 from gristmill.pipeline.explore.search import Hit, SearchPage
-from gristmill.pipeline.explore.snapshot import Snapshot
-from gristmill.pipeline.formatting import as_hex, one_line
-from gristmill.pipeline.look.overview import overview_of, reports_of
-from gristmill.pipeline.look.run_folder import DocumentCounts, by_size
+from gristmill.pipeline.formatting import as_hex, by_size, one_line
+from gristmill.pipeline.look.overview import overview as overview_of
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.show_history import span_text
 from gristmill.pipeline.report.sections import environment as as_in_reports
 from gristmill.pipeline.report_data.documents import Row
 from gristmill.pipeline.report_data.rejects import telling_digits
+from gristmill.pipeline.store.counts import DocumentCounts
 
 HERE = Path(__file__).parent
 PALETTE = HERE.parent / "report" / "style.css"
@@ -45,24 +44,28 @@ def style() -> str:
     return PALETTE.read_text(encoding="utf-8") + (HERE / "templates" / "explore.css").read_text(encoding="utf-8")
 
 
-@cache
-def script() -> str:
-    return (HERE / "templates" / "live.js").read_text(encoding="utf-8")
-
-
-def rendered(template: str, snapshot: Snapshot, here: str, title: str, values: Mapping[str, object]) -> str:
+def rendered(template: str, folder: RunFolder, here: str, title: str, values: Mapping[str, object]) -> str:
     common = {
-        "snapshot": snapshot,
-        "run": snapshot.run,
+        "folder": folder,
+        "run": folder.record,
         "here": here,
         "title": title,
-        "has_report": snapshot.folder.has("report.html"),
+        "has_report": folder.has("report.html"),
     }
     return environment().get_template(template).render(common | dict(values))
 
 
-def problem(snapshot: Snapshot, title: str, message: str) -> str:
-    return rendered("problem.html", snapshot, "", title, {"message": message})
+def problem(folder: RunFolder, title: str, message: str) -> str:
+    return rendered("problem.html", folder, "", title, {"message": message})
+
+
+STATES = {
+    "running": "is running. What it has done so far is shown; its terminal and Dask’s dashboard show how it goes on",
+    "silent": "has given no sign of life for minutes: it is suspended, or cut off from this folder",
+    "stopped": "stopped without a message: its process is gone. Run the same command to resume",
+    "failed": "failed. Run the same command to resume",
+    "interrupted": "was interrupted. Run the same command to resume",
+}
 
 
 @dataclass(frozen=True)
@@ -79,15 +82,15 @@ class StageLine:
     gone_width: float
 
 
-def overview(snapshot: Snapshot, live: ProgressView) -> str:
-    seen = overview_of(snapshot.record, reports_of(snapshot.folder, snapshot.record))
-    widest = max((stage.count.docs_in for stage in snapshot.run.stages), default=0) or 1
+def overview(folder: RunFolder) -> str:
+    seen = overview_of(folder)
+    widest = max((stage.count.docs_in for stage in folder.record.stages), default=0) or 1
     lines = []
-    for stage in snapshot.run.stages:
+    for stage in folder.record.stages:
         count = stage.count
         reasons = by_size(stage.drops)
         named = [(reason, n, Query("rejects", stage=stage.name, reason=reason).link()) for reason, n in reasons]
-        widths = (100 * count.kept / widest, 100 * (count.lost + count.quarantined) / widest)
+        widths = (100 * count.kept / widest, 100 * count.gone / widest)
         lines.append(
             StageLine(
                 stage.name,
@@ -99,9 +102,8 @@ def overview(snapshot: Snapshot, live: ProgressView) -> str:
                 *map(rounded, widths),
             )
         )
-    return rendered(
-        "overview.html", snapshot, "overview", "Overview", {"totals": seen.totals, "stages": lines, "live": live}
-    )
+    values = {"totals": seen.totals, "stages": lines, "state": STATES.get(folder.state, "")}
+    return rendered("overview.html", folder, "overview", "Overview", values)
 
 
 def rounded(value: float) -> float:
@@ -116,10 +118,10 @@ class ListLine:
     link: str
 
 
-def listing(snapshot: Snapshot, query: Query, found: SearchPage, start: int, page: int) -> str:
+def listing(folder: RunFolder, query: Query, found: SearchPage, start: int, page: int) -> str:
     lines = [ListLine(hit, link_of(query, hit)) for hit in found.hits]
     pages = -(-found.total // PAGE) if found.total is not None and not query.filtered else None
-    reasons = sorted({reason for stage in snapshot.run.stages for reason in [*stage.count.dropped, stage.troubled]})
+    reasons = sorted({reason for stage in folder.record.stages for reason in [*stage.count.dropped, stage.troubled]})
     onward = (
         None
         if found.ended or not (found.hits or found.out_of_time)
@@ -137,7 +139,7 @@ def listing(snapshot: Snapshot, query: Query, found: SearchPage, start: int, pag
         "onward": onward,
     }
     values |= {"reasons": reasons, "words": as_typed(query.words), "elsewhere": elsewhere(query)}
-    return rendered("list.html", snapshot, query.kind, query.kind.capitalize(), values)
+    return rendered("list.html", folder, query.kind, query.kind.capitalize(), values)
 
 
 def link_of(query: Query, hit: Hit) -> str:
@@ -213,7 +215,7 @@ def value_of(value: object) -> str:
 
 
 def document(
-    snapshot: Snapshot, found: FoundDocument, version: int, piece: TextPiece | None, words: tuple[str, ...]
+    folder: RunFolder, found: FoundDocument, version: int, piece: TextPiece | None, words: tuple[str, ...]
 ) -> str:
     story = found.story
     base = f"/document/{story.uid}"
@@ -231,7 +233,7 @@ def document(
     values |= {"words": words, "original": f"{base}/original?{part}".rstrip("?&") if story.read_from else None}
     values |= {"read_from": [span_text(span) for span in story.read_from[:8]]}
     values |= {"pieces": pieces(piece, f"{base}?{part}version={version}&from=", "#text") if piece else []}
-    return rendered("document.html", snapshot, "documents", story.uid or "a record", values)
+    return rendered("document.html", folder, "documents", story.uid or "a record", values)
 
 
 def pieces(piece: TextPiece, link: str, fragment: str) -> list[tuple[str, str]]:
@@ -247,7 +249,7 @@ def pieces(piece: TextPiece, link: str, fragment: str) -> list[tuple[str, str]]:
 
 
 def original(
-    snapshot: Snapshot,
+    folder: RunFolder,
     found: FoundDocument,
     page: Original | None,
     why_not: str,
@@ -258,11 +260,11 @@ def original(
     part = f"?part={found.part}" if found.part is not None else ""
     values = {"story": story, "page": page, "why_not": why_not, "piece": piece, "version": version, "part": part}
     return rendered(
-        "original.html", snapshot, "documents", f"{story.uid}: original", values | {"base": f"/document/{story.uid}"}
+        "original.html", folder, "documents", f"{story.uid}: original", values | {"base": f"/document/{story.uid}"}
     )
 
 
-def markup(snapshot: Snapshot, found: FoundDocument, piece: TextPiece) -> str:
+def markup(folder: RunFolder, found: FoundDocument, piece: TextPiece) -> str:
     base = f"/document/{found.story.uid}"
     part = f"part={found.part}&" if found.part is not None else ""
     values = {
@@ -272,15 +274,15 @@ def markup(snapshot: Snapshot, found: FoundDocument, piece: TextPiece) -> str:
         "part": part,
         "pieces": pieces(piece, f"{base}/markup?{part}from=", ""),
     }
-    return rendered("markup.html", snapshot, "documents", f"{found.story.uid}: markup", values)
+    return rendered("markup.html", folder, "documents", f"{found.story.uid}: markup", values)
 
 
-def not_yet(snapshot: Snapshot, uid: str, parts: int, of: int) -> str:
-    return rendered("not_yet.html", snapshot, "documents", uid, {"uid": uid, "parts": parts, "of": of})
+def not_yet(folder: RunFolder, uid: str, parts: int, of: int) -> str:
+    return rendered("not_yet.html", folder, "documents", uid, {"uid": uid, "parts": parts, "of": of})
 
 
 def reject(
-    snapshot: Snapshot,
+    folder: RunFolder,
     stage: str,
     row: Row,
     piece: TextPiece,
@@ -295,7 +297,7 @@ def reject(
         "words": words,
         "uid": hex_of(row),
     }
-    return rendered("reject.html", snapshot, "rejects", f"Rejected by {stage}", values)
+    return rendered("reject.html", folder, "rejects", f"Rejected by {stage}", values)
 
 
 def hex_of(row: Row) -> str | None:

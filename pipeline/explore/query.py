@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
-from gristmill.pipeline.explore.snapshot import Snapshot
 from gristmill.pipeline.formatting import nearest
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.where import conditions_of
 
 PAGE = 50  # documents on a page
@@ -87,10 +87,13 @@ def number_of(asked: Mapping[str, str], name: str, least: int, usual: int) -> in
     return int(text)
 
 
-def query_of(kind: Kind, asked: Mapping[str, str], snapshot: Snapshot) -> Query:
+def query_of(kind: Kind, asked: Mapping[str, str], folder: RunFolder) -> Query:
     """The query that a request means; sources and stages are those of the run."""
     source, stage, outcome = (asked.get(name, "") for name in ("source", "stage", "outcome"))
-    for name, value, names in (("source", source, snapshot.source_names), ("stage", stage, snapshot.stage_names)):
+    for name, value, names in (
+        ("source", source, [reader.name for reader in folder.record.readers]),
+        ("stage", stage, folder.stage_names),
+    ):
         if value and value not in names:
             raise BadRequest(f"no {name} {value!r} in this run{nearest(value, names)}")
     where = asked.get("where", "")

@@ -19,11 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gristmill.pipeline.explore.current_run import CurrentRun
 from gristmill.pipeline.explore.matches import Stretch, excerpt
 from gristmill.pipeline.explore.query import PAGE, Query
 from gristmill.pipeline.explore.reading_turns import Turn
-from gristmill.pipeline.explore.snapshot import File, Snapshot, Snapshots
 from gristmill.pipeline.formatting import as_hex
+from gristmill.pipeline.look.run_folder import RunFile, RunFolder
 from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.report_data.rejects import reasons_by_uid
 
@@ -79,24 +80,24 @@ class SearchPage:
 class Searcher:
     """Looks through a run's files for a query."""
 
-    def __init__(self, snapshots: Snapshots) -> None:
-        self.snapshots = snapshots
+    def __init__(self, run: CurrentRun) -> None:
+        self.run = run
         self._fates: OrderedDict[str, RejectFates] = OrderedDict()
         self._cells: OrderedDict[tuple[str, str], npt.NDArray[np.uint64]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def files(self, snapshot: Snapshot, query: Query) -> list[File]:
+    def files(self, folder: RunFolder, query: Query) -> list[RunFile]:
         if query.kind == "documents":
-            return snapshot.documents
-        return snapshot.rejects([query.stage] if query.stage else snapshot.stage_names)
+            return folder.documents
+        return folder.rejects([query.stage] if query.stage else folder.stage_names)
 
-    def search(self, snapshot: Snapshot, query: Query, turn: Turn, start: int) -> SearchPage:
+    def search(self, folder: RunFolder, query: Query, turn: Turn, start: int) -> SearchPage:
         page = SearchPage(after=start)
-        files = self.files(snapshot, query)
+        files = self.files(folder, query)
         place = 0
         for number, file in enumerate(files):
             try:
-                rows = self.snapshots.length(snapshot, file)
+                rows = self.run.length(folder, file)
             except READ_ERRORS as error:
                 page.troubles.append(unread(file, error))
                 continue
@@ -104,41 +105,41 @@ class Searcher:
                 page.out_of_time = True
                 break
             if place + rows > start and len(page.hits) < PAGE:
-                self._search_file(snapshot, query, turn, page, number, file, place)
+                self._search_file(folder, query, turn, page, number, file, place)
                 if page.out_of_time or len(page.hits) >= PAGE:
                     break
                 page.after = place + rows
             place += rows
-        page.total = self._total(snapshot, files, turn)
-        self._show_texts(snapshot, query, files, page, turn)
-        give_numbers(snapshot, page.hits, turn)
+        page.total = self._total(folder, files, turn)
+        self._show_texts(folder, query, files, page, turn)
+        give_numbers(folder, page.hits, turn)
         return page
 
-    def _total(self, snapshot: Snapshot, files: list[File], turn: Turn) -> int | None:
+    def _total(self, folder: RunFolder, files: list[RunFile], turn: Turn) -> int | None:
         total = 0
         for file in files:
-            if turn.over and file.path not in self.snapshots._lengths:
+            if turn.over and file.path not in self.run.lengths:
                 return None
             try:
-                total += self.snapshots.length(snapshot, file)
+                total += self.run.length(folder, file)
             except READ_ERRORS:
                 continue
         return total
 
     def _search_file(
-        self, snapshot: Snapshot, query: Query, turn: Turn, page: SearchPage, number: int, file: File, place: int
+        self, folder: RunFolder, query: Query, turn: Turn, page: SearchPage, number: int, file: RunFile, place: int
     ) -> None:
         """One file from `found.after` on; leaves there where it stopped."""
         try:
-            fates = self.fates(snapshot, file) if query.kind == "documents" else None
-            cell = self.cell(snapshot, file.key, query.where, page) if query.where else None
-            for row, batch in batches(snapshot, file, query, max(0, page.after - place)):
+            fates = self.fates(folder, file) if query.kind == "documents" else None
+            cell = self.cell(folder, file.key, query.where, page) if query.where else None
+            for row, batch in batches(folder, file, query, max(0, page.after - place)):
                 mask = chosen(batch, query, fates)
                 if cell is not None:
                     mask &= np.isin(column(batch, "uid", pa.uint64()).fill_null(0).to_numpy(), cell)
                 for at in np.flatnonzero(mask).tolist():
                     page.hits.append(hit_of(batch, at, number, row + at, file, fates))
-                    page.hits[-1].part = number if fates is not None else snapshot.part_of.get(file.key)
+                    page.hits[-1].part = number if fates is not None else folder.part_of.get(file.key)
                     if len(page.hits) == PAGE:
                         page.looked += at + 1
                         page.after = place + row + at + 1
@@ -151,27 +152,27 @@ class Searcher:
         except READ_ERRORS as error:
             page.troubles.append(unread(file, error))
 
-    def fates(self, snapshot: Snapshot, file: File) -> RejectFates:
+    def fates(self, folder: RunFolder, file: RunFile) -> RejectFates:
         """What became of the documents of a part that lie in rejects: uid, stage and reason of each."""
-        beside = snapshot.rejects_of_part(file.key)
+        beside = folder.rejects_of_part(file.key)
         name = "\n".join(reject.path for reject in beside)
         with self._lock:
             fates = self._fates.get(name)
         if fates is None:
-            fates = fates_of(snapshot, beside)
+            fates = fates_of(folder, beside)
             with self._lock:
                 self._fates[name] = fates
                 while len(self._fates) > REMEMBERED:
                     self._fates.popitem(last=False)
         return fates
 
-    def cell(self, snapshot: Snapshot, key: str, where: str, page: SearchPage) -> npt.NDArray[np.uint64]:
+    def cell(self, folder: RunFolder, key: str, where: str, page: SearchPage) -> npt.NDArray[np.uint64]:
         """Uids of a part's documents that have all the values; none where a signal is in none of its files."""
-        name = ("\n".join(snapshot.signal_files.get(key, [])), where)
+        name = ("\n".join(folder.signal_files.get(key, [])), where)
         with self._lock:
             uids = self._cells.get(name)
         if uids is None:
-            uids, lacking = uids_where(snapshot, key, conditions_of(where))
+            uids, lacking = uids_where(folder, key, conditions_of(where))
             if lacking:
                 trouble = f"some documents have no signal {', '.join(lacking)}"
                 page.troubles += [trouble] if trouble not in page.troubles else []
@@ -181,26 +182,26 @@ class Searcher:
                     self._cells.popitem(last=False)
         return uids
 
-    def _show_texts(self, snapshot: Snapshot, query: Query, files: list[File], page: SearchPage, turn: Turn) -> None:
+    def _show_texts(self, folder: RunFolder, query: Query, files: list[RunFile], page: SearchPage, turn: Turn) -> None:
         """What was looked for in each text that was found, or its first words, as long as there is time."""
         by_file: dict[int, list[Hit]] = {}
         for hit in page.hits:
             by_file.setdefault(hit.file, []).append(hit)
         for number, hits in by_file.items():
             try:
-                for hit, text in texts_at(snapshot, files[number].path, hits, turn):
+                for hit, text in texts_at(folder, files[number].path, hits, turn):
                     around = excerpt(text, query.words) if query.words and not turn.over else None
                     hit.shown, hit.characters = around or [(text[:BEGINNING], False)], len(text)
             except READ_ERRORS as error:
                 page.troubles.append(unread(files[number], error))
 
 
-def uids_where(snapshot: Snapshot, key: str, conditions: Mapping[str, str]) -> tuple[npt.NDArray[np.uint64], list[str]]:
+def uids_where(folder: RunFolder, key: str, conditions: Mapping[str, str]) -> tuple[npt.NDArray[np.uint64], list[str]]:
     """Each signal is read from the last file that has it; those that no file has are named."""
     found: npt.NDArray[np.uint64] | None = None
     lacking = dict(conditions)
-    for path in reversed(snapshot.signal_files.get(key, [])):
-        with snapshot.folder_open(path) as opened:
+    for path in reversed(folder.signal_files.get(key, [])):
+        with folder.open(path) as opened:
             parquet = pq.ParquetFile(opened, pre_buffer=False)
             here = {name: lacking.pop(name) for name in list(lacking) if name in parquet.schema_arrow.names}
             if here:
@@ -212,27 +213,27 @@ def uids_where(snapshot: Snapshot, key: str, conditions: Mapping[str, str]) -> t
     return (np.zeros(0, np.uint64) if found is None or lacking else found), list(lacking)
 
 
-def give_numbers(snapshot: Snapshot, hits: list[Hit], turn: Turn) -> None:
+def give_numbers(folder: RunFolder, hits: list[Hit], turn: Turn) -> None:
     """For what rules took by stored signals: the number of the reason by which it went, as long as there is time."""
     wanted: dict[tuple[str, int], dict[int, Hit]] = {}  # by stage and part
     for hit in hits:
-        if hit.uid is not None and hit.part is not None and hit.stage in snapshot.rules:
+        if hit.uid is not None and hit.part is not None and hit.stage in folder.rules_by_name:
             wanted.setdefault((str(hit.stage), hit.part), {})[int(hit.uid, 16)] = hit
     for (stage, number), by_uid in wanted.items():
-        key = snapshot.documents[number].key
-        for deciding, part in snapshot.rules[stage]:
+        key = folder.documents[number].key
+        for deciding, part in folder.rules_by_name[stage]:
             if part.key == key and not turn.over:
-                for uid, reasons in reasons_by_uid(snapshot.folder_open, [deciding], part, list(by_uid)):
+                for uid, reasons in reasons_by_uid(folder.open, [deciding], part, list(by_uid)):
                     by_uid[uid].numbers = next(
                         (held.words for held in reasons.held if held.reason == by_uid[uid].reason), ""
                     )
 
 
-def unread(file: File, error: Exception) -> str:
+def unread(file: RunFile, error: Exception) -> str:
     return f"{file.path}: cannot be read: {type(error).__name__}: {error}"[:400]
 
 
-def batches(snapshot: Snapshot, file: File, query: Query, start: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def batches(folder: RunFolder, file: RunFile, query: Query, start: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Batches of a file from a row on, each with its first row; text only where words are looked for."""
     wanted = [
         "uid",
@@ -241,7 +242,7 @@ def batches(snapshot: Snapshot, file: File, query: Query, start: int) -> Iterato
         *(["reason", "detail"] if query.kind == "rejects" else []),
         *(["text"] if query.words else []),
     ]
-    with snapshot.folder.fs.open(snapshot.folder.full(file.path), "rb") as opened:
+    with folder.open(file.path) as opened:
         parquet = pq.ParquetFile(opened, pre_buffer=False)
         columns = [name for name in wanted if name in parquet.schema_arrow.names]
         row = 0
@@ -305,7 +306,7 @@ def codes_of(batch: pa.RecordBatch, fates: RejectFates) -> npt.NDArray[np.int32]
     return np.where(known[at] == uid, fates.code[at], -1).astype(np.int32)
 
 
-def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: File, fates: RejectFates | None) -> Hit:
+def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: RunFile, fates: RejectFates | None) -> Hit:
     values = {name: batch.column(name)[at].as_py() for name in batch.schema.names if name != "text"}
     hit = Hit(
         number,
@@ -325,13 +326,13 @@ def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: File, fa
     return hit
 
 
-def fates_of(snapshot: Snapshot, files: list[File]) -> RejectFates:
+def fates_of(folder: RunFolder, files: list[RunFile]) -> RejectFates:
     """The first stage that took a document is the one that it went by."""
     reasons_taken: dict[tuple[str, str], int] = {}
     uids, codes = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
     for file in files:
         try:
-            table = snapshot.folder.column(file.path, ["uid", "reason"])
+            table = folder.column(file.path, ["uid", "reason"])
         except READ_ERRORS:
             continue  # the list of rejects says so
         table = table.filter(pc.is_valid(table.column("uid")))
@@ -351,9 +352,9 @@ def fates_of(snapshot: Snapshot, files: list[File]) -> RejectFates:
     return RejectFates(uid[order], code[order], list(reasons_taken))
 
 
-def texts_at(snapshot: Snapshot, path: str, hits: list[Hit], turn: Turn) -> Iterator[tuple[Hit, str]]:
+def texts_at(folder: RunFolder, path: str, hits: list[Hit], turn: Turn) -> Iterator[tuple[Hit, str]]:
     """The texts of rows of a file; of a row group the column of texts is read once."""
-    with snapshot.folder.fs.open(snapshot.folder.full(path), "rb") as opened:
+    with folder.open(path) as opened:
         parquet = pq.ParquetFile(opened, pre_buffer=False)
         if "text" not in parquet.schema_arrow.names:
             return

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from gristmill.pipeline.figures.metrics import figures_of, kept_figures, recipe_name_of, token_counts_of
+from gristmill.pipeline.figures.metrics import figures_of, kept_figures, token_counts_of
 from gristmill.stages.figures import Block, FactList, Figures, Plane, Point, Warnings
 
 __all__ = [
-    "Block", "FactList", "Figures", "Plane", "Point", "Warnings", "figures_of", "kept_figures", "recipe_name_of",
-    "token_counts_of",
+    "Block", "FactList", "Figures", "Plane", "Point", "Warnings", "figures_of", "kept_figures", "token_counts_of",
 ]  # fmt: skip

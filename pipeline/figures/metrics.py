@@ -6,7 +6,6 @@ its code may be gone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -38,11 +37,6 @@ def token_counts_of(stage: str, report: Report) -> TokenCounts | None:
         return TokenCounts(**report[TOKEN_COUNTS])
     kind = _stage_that_told(stage, report)
     return kind.token_counts(report) if kind is not None else None
-
-
-def recipe_name_of(entry: Mapping[str, Any]) -> str:
-    """The name in recipes of a stage in run.json, where it may have a name of its own too."""
-    return str(entry.get("stage") or entry.get("name") or "")
 
 
 def kept_figures(kind: type[Stage], report: Report) -> dict[str, Any]:

@@ -34,7 +34,6 @@ from gristmill.pipeline.inputs.files import (
     open_input,
     reader_of,
     remembered_in,
-    sources_of,
     sum_of,
     with_contents,
 )
@@ -57,9 +56,9 @@ ANSWERS = "answers-*.jsonl"
 
 def readers_of(record: RunRecord) -> Iterator[tuple[str, Reader]]:
     """The sources of a run with their readers, as far as they come with Gristmill."""
-    for source in sources_of(record):
+    for source in record.sources:
         try:
-            yield source, reader_of(record, source)
+            yield source, reader_of(record.recipe, source)
         except NoOriginal:
             continue
 
@@ -184,14 +183,14 @@ class Asking(NamedTuple):
 def asking_stages(record: RunRecord) -> list[Asking]:
     """As run.json has them. One that can no longer be built (its description is gone) is left out."""
     stages: list[Asking] = []
-    for entry in record["stages"]:
-        folder = entry["settings"].get("cache_path")
-        if folder and entry["stage"] in registry.names():
+    for entry in record.stages:
+        folder = entry.settings.get("cache_path")
+        if folder and entry.stage in registry.names():
             try:
-                stage = registry.build({"stage": entry["stage"], "settings": entry["settings"], "code": None})
+                stage = registry.build({"stage": entry.stage, "settings": dict(entry.settings), "code": None})
             except (SettingsError, ValueError):
                 continue
-            stages.append(Asking(entry["name"], str(folder), cast(BackEnd, stage)))
+            stages.append(Asking(entry.name, str(folder), cast(BackEnd, stage)))
     return stages
 
 
@@ -215,9 +214,9 @@ def parts_read(journal: Journal) -> Iterator[tuple[str, list[InputSpan]]]:
 
 def is_masked(record: RunRecord, wanted: Forgotten) -> bool:
     """May a stage have masked what a list asks for?"""
-    for entry in record["stages"]:
-        settings = entry["settings"]
-        if entry["stage"] == PersonalData.recipe_name():
+    for entry in record.stages:
+        settings = entry.settings
+        if entry.stage == PersonalData.recipe_name():
             texts = any(len(wanted.keys[kind]) for kind in ("sha256", "xxh3"))
             emails = len(wanted.keys["email"]) and "email" in cast(list[str], settings["kinds"])
             urls = settings.get("url") and any(len(wanted.keys[kind]) for kind in ("url", "host"))
@@ -233,13 +232,13 @@ def search_inputs(
     stretches = dict.fromkeys(
         (span.source, span.path, span.start, span.end) for _, spans in parts_read(journal) for span in spans
     )
-    here = [stretch for stretch in stretches if stretch[0] in sources_of(record)]
+    here = [stretch for stretch in stretches if stretch[0] in record.sources]
     note(f"reading the inputs again, for what is masked in the run: {len(here):,} stretches of files")
     remembered, unchanged = inputs_of(store), dict[str, bool]()
     found, unread = [np.zeros(0, np.uint64)], set[str]()
     for source, path, start, end in here:
         try:
-            reader = reader_of(record, source)
+            reader = reader_of(record.recipe, source)
             address, size = original_of(reader, path, remembered)
             if address not in unchanged:
                 unchanged[address] = is_unchanged(store, source, address, path, remembered[address])

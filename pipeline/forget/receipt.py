@@ -9,7 +9,7 @@ from typing import Any
 
 from gristmill.pipeline.forget.outside import asking_stages, copies_kept, inputs_of, tables_folder
 from gristmill.pipeline.forget.search import Files, string_columns
-from gristmill.pipeline.inputs.files import NoOriginal, is_below, reader_of, sources_of
+from gristmill.pipeline.inputs.files import NoOriginal, is_below, reader_of
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.storage import Store
 
@@ -36,7 +36,7 @@ def place_of(path: str) -> str:
 def out_of_reach(store: Store, files: Files, record: RunRecord) -> list[str]:
     """What this cannot take documents out of."""
     tokenizers = [folder for folder in files.sets if store.exists(f"{folder}/tokenizer/tokenizer.json")]
-    judges = {entry["name"]: entry["settings"].get("model") for entry in record["stages"] if entry["stage"] in JUDGES}
+    judges = {entry.name: entry.settings.get("model") for entry in record.stages if entry.stage in JUDGES}
     mute = [path for path, schema in files.tables.items() if not string_columns(schema)]
     reached = [
         f"the tokenizer of {', '.join(tokenizers)}: if it was trained on these documents, its pieces reflect them;"
@@ -75,9 +75,9 @@ def out_of_reach(store: Store, files: Files, record: RunRecord) -> list[str]:
 
 def inputs(store: Store, record: RunRecord) -> Iterator[tuple[str, str]]:
     """Sources and where their files are; not those in OUT-tables, which are edited."""
-    for source in sources_of(record):
+    for source in record.sources:
         try:
-            roots = reader_of(record, source).roots
+            roots = reader_of(record.recipe, source).roots
         except NoOriginal:
             roots = ()
         files = sorted(address for address in inputs_of(store) if any(is_below(address, root) for root in roots))

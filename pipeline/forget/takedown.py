@@ -35,13 +35,14 @@ from gristmill.pipeline.forget.receipt import in_words, out_of_reach, place_of
 from gristmill.pipeline.forget.request import Request
 from gristmill.pipeline.forget.search import Copy, Document, Found, Search, files_of, hexed, key_of_part
 from gristmill.pipeline.look.exports import export_again, exports_of
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.shuffle.saved_index import forget_in_index, rows_in_index, saved_by
 from gristmill.pipeline.store.forgotten import KINDS, LIST, WORK, Forgotten, read_list
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.records import FileRef, Partition, PhaseResult, Result, VerdictsResult
-from gristmill.pipeline.store.run_records import RunRecord
+from gristmill.pipeline.store.run_records import RunRecord, read_record
 from gristmill.pipeline.store.storage import Store, digest, hash_of_content
 from gristmill.shards.forget import forget_in_set, held_in_set, put_in_place
 from gristmill.shards.index import NAME, read_index
@@ -132,12 +133,12 @@ def finished_run(store: Store) -> RunRecord:
         raise RecipeError(
             f"{store.address}: `forget` works on local folders; copy the run here, and back when it is done"
         )
-    record: RunRecord | None = store.read_json("run.json")
+    record = read_record(store)
     if record is None:
         sample = store.sample
         hint = f"; {sample.address} has one, of a part of the inputs" if sample.exists("run.json") else ""
         raise RecipeError(f"{store.address}: no run is here (there is no run.json){hint}")
-    if record.get("status") != "done":
+    if not record.done:
         raise RecipeError(f"{store.address}: this run has not come to its end; run its recipe again first")
     return record
 
@@ -179,7 +180,7 @@ class Takedown:
         self.journal = Journal(store, looks_only=True)
         self.exports = exports_of(store)
         self.files = files_of(store, [export["below"] for export in self.exports if export["below"]])
-        deduplicating = {entry["name"] for entry in self.record["stages"] if entry["kind"] == "global"}
+        deduplicating = {stage.name for stage in self.record.stages if stage.kind == "global"}
         self.search = Search(store, self.files, deduplicating)
         self.indexes = [Store(str(Path(store.root, folder))) for folder in [*self.files.indexes, *saved_by(store)]]
         self.before = read_list(store)
@@ -189,7 +190,7 @@ class Takedown:
     def decide(self, request: Request, asked: str, how: Options) -> tuple[Work, list[Change]]:
         """What a request comes to. Nothing is changed."""
         wanted = request.forgotten
-        unread = [REMOVED] if any(SINCE in alarm for alarm in self.record.get("alarms", [])) else []
+        unread = [REMOVED] if any(SINCE in alarm for alarm in self.record.alarms) else []
         uids = self.present(np.union1d(self.search.meant(wanted), self.in_inputs(wanted, how, unread)))
         copies, returning = self.search.copies_of(uids), self.search.dropped_for(uids)
         fates = self.search.find(np.array(sorted(copies), np.uint64)).documents
@@ -378,7 +379,7 @@ class Takedown:
         self.note(f"{len(changes):,} changes")
         for change in changes:
             change.carry_out()
-        store.write("report.html", build_report(store.address).encode("utf-8", "replace"))
+        store.write("report.html", build_report(RunFolder(store.address)).encode("utf-8", "replace"))
         self.invalidate(work)
         for export in self.exports:  # some take the dataset card along
             if export["destination"] in work.receipt["exports"]:

@@ -594,16 +594,9 @@ class NoOriginal(LookupError):
     """An original cannot be read; the message says why."""
 
 
-def sources_of(record: Mapping[str, Any]) -> list[str]:
-    """Names of a run's sources."""
-    recipe = record.get("recipe")
-    return list(recipe.get("sources") or {}) if isinstance(recipe, dict) else []
-
-
-def reader_of(record: Mapping[str, Any], source: str) -> Reader:
-    """The reader of a source, as run.json has it; only readers that come with Gristmill."""
-    recipe = record.get("recipe") or {}
-    settings = (recipe.get("sources") or {}).get(source) if isinstance(recipe, dict) else None
+def reader_of(recipe: Mapping[str, Any], source: str) -> Reader:
+    """The reader of a source, from the recipe as run.json has it; only readers that come with Gristmill."""
+    settings = (recipe.get("sources") or {}).get(source)
     named = [name for name in settings or {} if name in registry.names()]
     readers = [name for name in named if issubclass(registry.find(name), Reader)]
     if not isinstance(settings, dict) or len(readers) != 1:

@@ -21,7 +21,7 @@ from gristmill.pipeline.inputs.files import by_ending, changed_since, endings_in
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.store.counts import LONGEST_PATH, NAMED, few, files, shortened
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.run_records import FetchRecord, InputRecord, Manifest
+from gristmill.pipeline.store.run_records import FetchRecord, InputRecord, SegmentManifest, read_if_whole
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.read.rows import RowReader, missing_field
 
@@ -92,9 +92,9 @@ def gone_since(inputs: Mapping[str, Inputs], store: Store, journal: Journal) -> 
     for name, taken in inputs.items():
         path = f"partitions/{name}/manifest.json"
         # a damaged manifest is written anew
-        manifest: Manifest | None = store.read_json_if_whole(path) if journal.is_as_written(path) else None
-        parts = manifest["parts"] if manifest else []
-        before = {span["path"] for part in parts for span in part["inputs"] if "path" in span}
+        manifest = read_if_whole(store, path, SegmentManifest) if journal.is_as_written(path) else None
+        parts = manifest.parts if manifest else []
+        before = {span.path for part in parts for span in part.inputs if span.path}
         gone[name] = sorted(before - {file.path for file in taken.files})
     return gone
 

@@ -18,7 +18,6 @@ from gristmill.classifiers.judge import Judge
 from gristmill.pipeline.formatting import as_number, as_percent, as_short, one_line
 from gristmill.pipeline.judging.scoring import HeadScores, ScoredText
 from gristmill.pipeline.judging.show_training import as_figure, asked, counted, say, show_training
-from gristmill.pipeline.look.run_folder import grid
 from gristmill.pipeline.tables import Grid
 
 EXCERPT = 200
@@ -69,7 +68,7 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
         rows += [("kappa", as_figure(metrics["kappa"]))] if head.multiclass and "kappa" in metrics else []
         if head.kind != "labels":
             rows += [(f"AUC of {label}", as_figure(value)) for label, value in of_classes(metrics)]
-        screen.print(grid("Held-out figures", ("", ""), iter(rows)))
+        screen.print(Grid.of("Held-out figures", ("", ""), iter(rows)))
         if (metrics.get("auc_of_length") or 0) > TELLING:
             say(
                 screen,
@@ -106,7 +105,7 @@ def by_label(metrics: Mapping[str, Any], head: Head) -> Grid:
     title = "By label" + (
         f": the commonest {MOST_SHOWN} of {len(head.labels)}" if len(head.labels) > MOST_SHOWN else ""
     )
-    return grid(title, ("label", "texts", "F1", "AUC", "most taken for"), iter(rows))
+    return Grid.of(title, ("label", "texts", "F1", "AUC", "most taken for"), iter(rows))
 
 
 def title_of(head: Head) -> Text:
@@ -126,7 +125,7 @@ def show_source(screen: Console, training: Mapping[str, Any]) -> None:
 def shares(counts: Mapping[str, Any], texts: int, title: str) -> Grid:
     """Texts by label."""
     rows = ((label, as_number(int(count)), as_percent(count / max(texts, 1))) for label, count in counts.items())
-    return grid(title, ("label", "texts", "share"), rows)
+    return Grid.of(title, ("label", "texts", "share"), rows)
 
 
 def show_labels(screen: Console, facts: Mapping[str, Any]) -> None:
@@ -161,7 +160,7 @@ def calibration(reliability: Sequence[Mapping[str, Any]], truth: str) -> Grid:
     rows = (
         (row["decile"], as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"])) for row in reliability
     )
-    return grid("Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(truth)}"), rows)
+    return Grid.of("Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(truth)}"), rows)
 
 
 def of_classes(metrics: Mapping[str, object]) -> list[tuple[str, object]]:
@@ -233,7 +232,7 @@ class JudgeFindings:
                 screen.print(shares(shown, findings.texts, "Texts by label"))
             rows_of = [("mean", findings.mean), *((f"{share}%", value) for share, value in findings.quantiles)]
             screen.print(Text(f"{as_number(findings.texts)} texts: the mean score, and what so many do not exceed"))
-            screen.print(grid("Scores", ("texts", "score"), ((name, as_short(value)) for name, value in rows_of)))
+            screen.print(Grid.of("Scores", ("texts", "score"), ((name, as_short(value)) for name, value in rows_of)))
             for title, rows in (
                 zip(("The surest", "The least sure"), (findings.best, findings.worst), strict=True)
                 if findings.labels

@@ -18,7 +18,6 @@ from gristmill.classifiers.card import Head
 from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, as_seconds, one_line
 from gristmill.pipeline.judging.lessons import LABEL, TEXT
 from gristmill.pipeline.judging.train import Ready, held_out_count
-from gristmill.pipeline.look.run_folder import grid
 from gristmill.pipeline.tables import Grid
 
 MOST_LABELS = 10
@@ -120,7 +119,7 @@ def _sources(built: Mapping[str, Any]) -> Grid:
         (name, as_number(counts["rows"]), as_number(counts["kept"]), counted(counts["dropped"]))
         for name, counts in built["sources"].items()
     ]
-    return grid("Sources", ("source", "texts", "kept", "not kept"), iter(rows), words={0, 3})
+    return Grid.of("Sources", ("source", "texts", "kept", "not kept"), iter(rows), words={0, 3})
 
 
 def counted(counts: Mapping[str, int]) -> str:
@@ -139,14 +138,14 @@ def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> Grid:
         return str(line["round"]), gate, gain, test, as_number(line.get("texts")), added or "–", kept
 
     names = ("round", f"{metric}, gate", "gain", f"{metric}, test", "texts", "added", "kept")
-    return grid("Rounds", names, map(row, rounds))
+    return Grid.of("Rounds", names, map(row, rounds))
 
 
 def _agreement(metrics: Mapping[str, Any], agreed: Mapping[str, Any]) -> Grid:
     rows = [(f"AUC at a teacher's score of {each['cut']:g}", each["auc"]) for each in agreed["auc_at"]]
     rows += [("kappa", agreed.get("kappa")), ("kappa by distance", agreed.get("kappa_weighted"))]
     rows += [("kappa once calibrated", (metrics.get("calibrated") or {}).get("kappa"))]
-    return grid("Student and teacher", ("", ""), ((name, as_figure(value)) for name, value in rows))
+    return Grid.of("Student and teacher", ("", ""), ((name, as_figure(value)) for name, value in rows))
 
 
 def _seeds(spread: Mapping[str, Any]) -> Grid:
@@ -157,4 +156,4 @@ def _seeds(spread: Mapping[str, Any]) -> Grid:
             show = as_percent if name in ("same_best_tenth", "same_label") else as_figure
             title = PAIRS.get(name if name in spread["pairs"] else "", name.replace("_", " "))
             rows.append((title, *(show(value) for value in (float(np.mean(known)), min(known), max(known)))))
-    return grid("Over seeds", ("", "mean", "lowest", "highest"), iter(rows))
+    return Grid.of("Over seeds", ("", "mean", "lowest", "highest"), iter(rows))

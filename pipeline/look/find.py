@@ -14,7 +14,7 @@ from typing import Any
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look.history import FileSpan, history
-from gristmill.pipeline.look.run_folder import NotFound
+from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.look.token_sets import sets_in
 from gristmill.pipeline.store.storage import Store
 from gristmill.shards.format import BadShards
@@ -54,15 +54,15 @@ class Found:
 
 
 def find_in_run(
-    out: str, passage: str, most: int, note: Callable[[str], None] = lambda message: None
+    run: RunFolder, passage: str, most: int, note: Callable[[str], None] = lambda message: None
 ) -> Iterator[Found]:
     """Documents of the shards of a run, set by set. The index of a set is made where there is none of just these
     shards."""
     if not folded(passage):
         raise RecipeError("--text: there is nothing to look for")
-    store = Store(out)
+    store = run.store
     try:
-        for folder in [found.resolve() for found in sets_in(out)]:
+        for folder in [found.resolve() for found in sets_in(run.out)]:
             shards = open_shards(folder)
             root = Path(store.root).resolve()
             name = folder.relative_to(root).as_posix() if folder != root else folder.name
@@ -73,12 +73,12 @@ def find_in_run(
                 note(f"{name}: an index is made, once for these shards")
                 make_index(shards, index)
             for hit in find(shards, index, passage, most):
-                yield told(store, out, name, hit, len(folded(passage)))
+                yield told(run, name, hit, len(folded(passage)))
     except BadShards as error:
         raise RunFailed(str(error)) from error
 
 
-def told(store: Store, out: str, name: str, hit: Hit, length: int) -> Found:
+def told(run: RunFolder, name: str, hit: Hit, length: int) -> Found:
     ends = hit.begins + length
     found = Found(
         name,
@@ -90,11 +90,11 @@ def told(store: Store, out: str, name: str, hit: Hit, length: int) -> Found:
         hit.text[ends : ends + AROUND],
     )
     with suppress(NotFound, OSError):
-        story = history(out, hit.uid)
+        story = history(run, hit.uid)
         found.url, found.id = story.url, story.id
         found.files = [span.path for span in story.read_from]
         for span in story.read_from:
-            offset = offset_of(store, span, hit.uid)
+            offset = offset_of(run.store, span, hit.uid)
             if offset is not None:
                 found.files, found.offset = [span.path], offset
                 break

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gristmill.pipeline.look.run_folder import DocumentCounts, RecordedRun, StageCount
 from gristmill.pipeline.look.volume import READ, Volume, Volumes
+from gristmill.pipeline.store.counts import DocumentCounts
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Funnel:
         return self.steps[-1].left if self.steps else {}
 
     @classmethod
-    def of(cls, run: RecordedRun, volumes: Volumes) -> Funnel:
+    def of(cls, run: RunRecord, volumes: Volumes) -> Funnel:
         left = {reader.name: reader.count.kept for reader in run.readers}
         steps = []
         if run.readers:
@@ -82,17 +83,15 @@ class Funnel:
             passed = list(levels_of(stage.name, stage.sources, volume))
             left |= {level.source: level.left for level in passed}
             kept = sum(left.values()) if passed else stage.count.kept
-            gone = stage.count.lost + stage.count.quarantined
-            steps.append(FunnelStep(stage.name, kept, gone, passed, dict(left), volume))
+            steps.append(FunnelStep(stage.name, kept, stage.count.gone, passed, dict(left), volume))
         return cls(steps)
 
 
 def levels_of(stage: str, counts: Mapping[str, DocumentCounts], volumes: Mapping[str, Volume]) -> Iterable[SourceLevel]:
     for source, count in counts.items():
         volume = volumes.get(source, Volume())
-        gone = count.lost + count.quarantined
-        yield SourceLevel(stage, source, count.kept, gone, volume.text_bytes, volume.tokens, volume.counted)
+        yield SourceLevel(stage, source, count.kept, count.gone, volume.text_bytes, volume.tokens, volume.counted)
 
 
-def by_source(reader: StageCount) -> Mapping[str, DocumentCounts]:
+def by_source(reader: StageRecord) -> Mapping[str, DocumentCounts]:
     return reader.sources or {reader.name: reader.count}

@@ -7,28 +7,18 @@ the parts that come from one where the document was found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.pipeline.formatting import as_hex, one_line, uids_meant
-from gristmill.pipeline.look.records import (
-    DroppedRow,
-    PartFiles,
-    ReadRunRecord,
-    RejectRow,
-    SegmentManifest,
-    UidRow,
-    VerdictRow,
-)
-from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
-from gristmill.pipeline.look.segments import PartName, parents, row_of, segments_of, sinks_of, url_of
+from gristmill.pipeline.look.run_folder import NotFound, RunFolder, has_uid
 from gristmill.pipeline.look.why import why_it_went
 from gristmill.pipeline.report_data.documents import Row, Value
 from gristmill.pipeline.report_data.rejects import Held
+from gristmill.pipeline.store.records import InputSpan
+from gristmill.pipeline.store.run_records import PartFiles, PartName, RejectRow, RunRecord, SegmentManifest
 from gristmill.stages.documents import BASE, PAGE, uid_of
 
 PREVIEW = 600  # characters of text, as in samples
@@ -122,24 +112,21 @@ class Story:
         )
 
 
-def history(out: str, uid: int | str | None = None, url: str | None = None, id: str | None = None) -> Story:
+def history(folder: RunFolder, uid: int | str | None = None, url: str | None = None, id: str | None = None) -> Story:
     """The story of the document with this uid, or of the first with this URL or with this id of its source (the others
     are named in `same_url` and `same_id`)."""
     if sum(given is not None for given in (uid, url, id)) != 1:
         raise ValueError("history wants a uid, a URL or an id, one of them")
-    folder = Folder.open(out)
-    run = RecordedRun.of(folder.json_as("run.json", ReadRunRecord))
-    segments = segments_of(folder, run)
     if uid is not None:
-        return of_uid(folder, run, segments, uid)
+        return of_uid(folder, uid)
     column, value = ("url", url) if url is not None else ("id", id or "")
-    uids = with_value(folder, run, segments, column, value)
+    uids = with_value(folder, column, value)
     if uids:
-        story = follow(folder, run, segments, uids[0])
+        story = follow(folder, uids[0])
         setattr(story, f"same_{column}", [f"{other:016x}" for other in uids[1:]])
         return story
-    for stage, row in rejected(folder, run, pc.field(column) == value, column=column):
-        return refused(stage, row, run)
+    for stage, row in folder.reject_rows(folder.rejects(), pc.field(column) == value, column):
+        return refused(stage, row, folder.record)
     name = "URL" if column == "url" else "id"
     raise NotFound(f"no document or skipped record of this run has the {name} {one_line(value)}")
 
@@ -147,53 +134,32 @@ def history(out: str, uid: int | str | None = None, url: str | None = None, id: 
 # --- finding it -------------------------------------------------------------------------------------------------------
 
 
-def with_value(
-    folder: Folder, run: RecordedRun, segments: Sequence[SegmentManifest], column: str, value: str
-) -> list[int]:
+def with_value(folder: RunFolder, column: str, value: str) -> list[int]:
     """uids of the documents that have it in this column, those that were dropped too."""
     where = pc.field(column) == value
     uids: dict[int, None] = {}
-    for segment in segments:
-        for part in segment["parts"]:
-            files = [part["files"]["documents"]] if "documents" in part["files"] else sinks_of(part)[:1]
-            for path in files if not parents(part) else []:
-                if {"uid", column} <= folder.columns(path):
-                    uids |= dict.fromkeys(row["uid"] for row in folder.rows(path, UidRow, where))
+    for file in folder.documents:
+        if {"uid", column} <= folder.columns(file.path):
+            uids |= dict.fromkeys(row["uid"] for row in folder.rows(file.path, ["uid"], where))
     # What is dropped before documents are kept for later stages lies in the rejects alone.
-    found = rejected(folder, run, where, column=column)
-    return list(uids | dict.fromkeys(row["uid"] for _, row in found if row["uid"] is not None))
+    found = folder.reject_rows(folder.rejects(), where, column)
+    return list(uids | dict.fromkeys(row.uid for _, row in found if row.uid is not None))
 
 
-def rejected(
-    folder: Folder, run: RecordedRun, where: pc.Expression, key: str | None = None, column: str = "uid"
-) -> Iterator[tuple[str, RejectRow]]:
-    """Rejects that satisfy a filter of a column, by stage; with a key, those of one part."""
-    for stage in run.stages:
-        for name in folder.names(f"stages/{stage.name}/rejects"):
-            if key is not None and not name.startswith(f"{key}."):
-                continue
-            path = f"stages/{stage.name}/rejects/{name}"
-            if column in folder.columns(path):
-                for row in folder.rows(path, RejectRow, where):
-                    yield stage.name, row
-
-
-def refused(stage: str, row: RejectRow, run: RecordedRun) -> Story:
+def refused(stage: str, row: RejectRow, run: RunRecord) -> Story:
     """The story of a record that lies in rejects alone."""
-    text = row.get("text") or ""
-    story = Story(
-        as_hex(row["uid"]), row["source"], row.get("id"), row["url"], text=text[:PREVIEW], characters=len(text)
-    )
-    trouble = row["reason"] in ("damaged", "quarantined")
-    plainly = "skipped" if run.stage(stage).kind == "read" else "dropped"
-    story.verdicts.append(Judgement(stage, row["reason"] if trouble else plainly, row["reason"], row["detail"]))
+    text = row.text or ""
+    story = Story(as_hex(row.uid), row.source, row.id, row.url, text=text[:PREVIEW], characters=len(text))
+    trouble = row.reason in ("damaged", "quarantined")
+    plainly = "skipped" if stage in [reader.name for reader in run.readers] else "dropped"
+    story.verdicts.append(Judgement(stage, row.reason if trouble else plainly, row.reason, row.detail))
     return story
 
 
 # --- following one document -------------------------------------------------------------------------------------------
 
 
-def of_uid(folder: Folder, run: RecordedRun, segments: Sequence[SegmentManifest], uid: int | str) -> Story:
+def of_uid(folder: RunFolder, uid: int | str) -> Story:
     """The story of a document by its uid, as a number or as people write it."""
     readings = [uid] if isinstance(uid, int) else uids_meant(uid)
     stories, missing = (
@@ -202,7 +168,7 @@ def of_uid(folder: Folder, run: RecordedRun, segments: Sequence[SegmentManifest]
     )
     for reading in readings:
         try:
-            stories.append(follow(folder, run, segments, reading))
+            stories.append(follow(folder, reading))
         except NotFound as error:
             missing.append(str(error))
     if len(stories) > 1:
@@ -213,58 +179,61 @@ def of_uid(folder: Folder, run: RecordedRun, segments: Sequence[SegmentManifest]
     return stories[0]
 
 
-def follow(
-    folder: Folder, run: RecordedRun, segments: Sequence[SegmentManifest], uid: int, key: str | None = None
-) -> Story:
+def follow(folder: RunFolder, uid: int, key: str | None = None) -> Story:
     """The story of a document; whoever knows the part in which it was read names it, and no other is searched."""
     story = Story(as_hex(uid))
     rows: dict[PartName, int] = {}  # the document's row, by segment and part
-    for segment in segments:
+    for segment in folder.segments:
         if story.verdicts and story.verdicts[-1].verdict != "kept":
             break  # a global stage still has a row for it, beside those that it judged
-        for part in segment["parts"]:
-            above = parents(part)
-            if (above and not above & rows.keys()) or (key is not None and part["key"] != key):
+        for part in segment.parts:
+            above = part.parents
+            if (above and not above & rows.keys()) or (key is not None and part.key != key):
                 continue
-            home = part.get("from") or segment["segment"]
+            home = part.owner or segment.segment
             # A global stage that changes texts writes its parts again.
-            rewritten = "documents" in part["files"] or home == segment["segment"]
-            row = row_of(folder, part, uid) if rewritten else rows.get((home, part["key"]))
+            rewritten = "documents" in part.files or home == segment.segment
+            row = folder.row_of(part, uid) if rewritten else rows.get((home, part.key))
             if row is None:
-                rows.pop((home, part["key"]), None)  # rows of later stages lie beside what was rewritten
+                rows.pop((home, part.key), None)  # rows of later stages lie beside what was rewritten
                 continue
-            rows[segment["segment"], part["key"]] = rows[home, part["key"]] = row
-            pass_through(folder, run, segment, part, row, story)
-            if part.get("from"):  # a global stage
-                story.clusters += cluster_of(folder, segments, segment, story)
+            rows[segment.segment, part.key] = rows[home, part.key] = row
+            pass_through(folder, segment, part, row, story)
+            if part.owner:  # a global stage
+                story.clusters += cluster_of(folder, segment, story)
             break
-    for stage, reject in rejected(folder, run, pc.field("uid") == pa.scalar(uid, pa.uint64()), key):
+    for stage, reject in rejected(folder, uid, key):
         if not story.passages:
-            story = refused(stage, reject, run)
+            story = refused(stage, reject, folder.record)
         elif story.verdicts[-1].verdict == "kept":  # quarantined: it is in no file of the segment that failed on it
-            story.verdicts += refused(stage, reject, run).verdicts
+            story.verdicts += refused(stage, reject, folder.record).verdicts
     if not story.verdicts:
         raise NotFound(
-            f"no document {as_hex(uid)} in this run: not in its {len(segments)} segments, and not in what its stages rejected"
+            f"no document {as_hex(uid)} in this run: not in its {len(folder.segments)} segments, and not in what its"
+            " stages rejected"
         )
     return story
 
 
-def pass_through(
-    folder: Folder, run: RecordedRun, segment: SegmentManifest, part: PartFiles, row: int, story: Story
-) -> None:
+def rejected(folder: RunFolder, uid: int, key: str | None) -> Iterator[tuple[str, RejectRow]]:
+    """Rejects of a document, by stage; with a key, those of one part."""
+    files = folder.rejects() if key is None else folder.rejects_of_part(key)
+    return folder.reject_rows(files, has_uid(uid))
+
+
+def pass_through(folder: RunFolder, segment: SegmentManifest, part: PartFiles, row: int, story: Story) -> None:
     """Add to a story what one part knows of the document in its row."""
-    files = part["files"]
+    files = part.files
     document = folder.row(files["documents"], row) if "documents" in files else {}
     if not story.passages and not files.keys() & {"documents", "verdicts"}:
         # What it wrote has the columns of those who read it, so that nothing there is a signal.
         document = {
             name: value
-            for path in sinks_of(part)[:1]
+            for path in part.sinks[:1]
             for name, value in folder.row(path, row).items()
             if name in NOT_SIGNALS
         }
-    verdict: VerdictRow = verdict_of(folder.row(files["verdicts"], row)) if "verdicts" in files else {"kept": True}
+    verdict: Row = folder.row(files["verdicts"], row) if "verdicts" in files else {"kept": True}
     if document:
         text = text_in(document, "text") or ""
         story.text, story.characters = text[:PREVIEW], len(text)
@@ -275,14 +244,14 @@ def pass_through(
     shown = {name: as_signal(name, value) for name, value in columns.items() if is_signal(name)}
     signals = {name: value for name, value in shown.items() if name not in before or before[name] != value}
     file = files.get("documents") or files.get("verdicts") or ""
-    story.passages.append(Passage(segment["segment"], part["key"], file, row, signals))
+    story.passages.append(Passage(segment.segment, part.key, file, row, signals))
     if not story.verdicts and story.source is not None:
         story.read_from = spans_of(part, story)
         story.verdicts.append(Judgement(story.source, "kept"))
-    story.verdicts += judgements(run, segment, verdict)
+    story.verdicts += judgements(folder.record, segment, verdict)
     if not verdict["kept"]:
-        story.why = why_it_went(folder, segment["segment"], part["key"], files["verdicts"], row)
-    story.written += [*written(folder, run, segment, part, story)]
+        story.why = why_it_went(folder, segment.segment, part.key, files["verdicts"], row)
+    story.written += [*written(folder, segment, part, story)]
 
 
 def is_signal(column: str) -> bool:
@@ -300,60 +269,41 @@ def text_in(row: Row, name: str) -> str | None:
     return value if isinstance(value, str) else None if value is None else str(value)
 
 
-def verdict_of(row: Row) -> VerdictRow:
-    return {
-        "kept": bool(row["kept"]),
-        "stage": str(row.get("stage")),
-        "reason": text_in(row, "reason"),
-        "detail": text_in(row, "detail"),
-    }
-
-
 def spans_of(part: PartFiles, story: Story) -> list[FileSpan]:
     """The file it was read from: the one whose path gives the uid, else every file of its source in the part."""
-    files = [file for file in part.get("inputs") or [] if "path" in file and file["source"] == story.source]
-    proven = [
-        file for file in files if story.id and as_hex(uid_of(file["source"], file["path"], story.id)) == story.uid
-    ]
+    files: list[InputSpan] = [span for span in part.inputs if span.path and span.source == story.source]
+    proven = [file for file in files if story.id and as_hex(uid_of(file.source, file.path, story.id)) == story.uid]
     chosen = proven or files
-    return [
-        FileSpan(file["source"], file["path"], int(file.get("start") or 0), file.get("end"), len(chosen) == 1)
-        for file in chosen
-    ]
+    return [FileSpan(file.source, file.path, file.start, file.end, len(chosen) == 1) for file in chosen]
 
 
-def judgements(run: RecordedRun, segment: SegmentManifest, verdict: VerdictRow) -> list[Judgement]:
+def judgements(run: RunRecord, segment: SegmentManifest, verdict: Row) -> list[Judgement]:
     """One for each stage of a segment, up to the one that dropped the document."""
     readers = {stage.name for stage in run.readers}
     passed: list[Judgement] = []
-    for stage in (name for name in segment["stages"] if name not in readers):
-        if not verdict["kept"] and stage == verdict["stage"]:
+    by = None if verdict["kept"] else str(verdict.get("stage"))
+    for stage in (name for name in segment.stages if name not in readers):
+        if stage == by:
             break
         passed.append(Judgement(stage, "kept"))
-    if not verdict["kept"]:
-        kind = "quarantined" if verdict["reason"] == "quarantined" else "dropped"
-        passed.append(Judgement(verdict["stage"], kind, verdict["reason"], verdict["detail"]))
+    if by is not None:
+        reason, detail = text_in(verdict, "reason"), text_in(verdict, "detail")
+        passed.append(Judgement(by, "quarantined" if reason == "quarantined" else "dropped", reason, detail))
     return passed
 
 
-def written(
-    folder: Folder, run: RecordedRun, segment: SegmentManifest, part: PartFiles, story: Story
-) -> Iterator[Written]:
+def written(folder: RunFolder, segment: SegmentManifest, part: PartFiles, story: Story) -> Iterator[Written]:
     """Files of sinks in this segment that the document reached, and its row there."""
     passed = {verdict.stage for verdict in story.verdicts if verdict.verdict == "kept"}
-    for sink in (name for name in segment["stages"] if run.stage(name).kind == "sink" and name in passed):
-        file = part["files"].get(f"sink/{sink}")
-        if file is None:
-            continue
-        uids = folder.column(file, ["uid"]).column(0).to_numpy()
-        rows = np.flatnonzero(uids == np.uint64(int(story.uid or "0", 16)))
-        if len(rows):
-            yield Written(sink, file, int(rows[0]))
+    sinks = {stage.name for stage in folder.record.sinks} & passed
+    for sink in (name for name in segment.stages if name in sinks):
+        file = part.files.get(f"sink/{sink}")
+        row = None if file is None else folder.row_with(file, int(story.uid or "0", 16))
+        if file is not None and row is not None:
+            yield Written(sink, file, row)
 
 
-def cluster_of(
-    folder: Folder, segments: Sequence[SegmentManifest], segment: SegmentManifest, story: Story
-) -> list[Cluster]:
+def cluster_of(folder: RunFolder, segment: SegmentManifest, story: Story) -> list[Cluster]:
     """The documents that went with this one, where a detail names the one that stayed by its uid in hex."""
     last = story.verdicts[-1]
     named = [word.strip(".,;:()[]") for word in (last.detail or "").split()]
@@ -366,17 +316,17 @@ def cluster_of(
         return []
     dropped: list[str] = []
     reason = ""
-    for part in segment["parts"]:
-        if "verdicts" not in part["files"]:
+    for part in segment.parts:
+        if "verdicts" not in part.files:
             continue
         naming = pc.match_substring(pc.field("detail"), kept)
-        for row in folder.rows(part["files"]["verdicts"], DroppedRow, naming):
+        for row in folder.rows(part.files["verdicts"], ["uid", "reason"], naming):
             dropped.append(f"{row['uid']:016x}")
             reason = row["reason"]
     if not dropped:
         return []
-    url = story.url if kept == story.uid else url_of(folder, segments, segment, int(kept, 16))
-    return [Cluster(segment["segment"], reason, kept, len(dropped) + 1, sorted(dropped)[:SHOWN], url)]
+    url = story.url if kept == story.uid else folder.url_of(segment, int(kept, 16))
+    return [Cluster(segment.segment, reason, kept, len(dropped) + 1, sorted(dropped)[:SHOWN], url)]
 
 
 def is_hex(word: str) -> bool:

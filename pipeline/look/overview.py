@@ -24,13 +24,20 @@ from gristmill.pipeline.formatting import (
     as_seconds,
     as_share,
     as_tokens,
+    by_size,
     one_line,
 )
 from gristmill.pipeline.look.funnel import Funnel, SourceLevel
 from gristmill.pipeline.look.published import Beside, beside_published
-from gristmill.pipeline.look.records import ReadRunRecord
-from gristmill.pipeline.look.run_folder import Folder, RecordedRun, StageCount, by_size, grid, record_in
-from gristmill.pipeline.look.volume import Told, Volume, volumes
+from gristmill.pipeline.look.run_folder import RunFolder, Told
+from gristmill.pipeline.look.stage_view import as_data
+from gristmill.pipeline.look.volume import Volume, volumes
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord
+from gristmill.pipeline.tables import Grid
+
+OF_RUN = (
+    "name", "status", "error", "started", "finished", "seconds", "alarms", "gristmill", "versions", "machine", "recipe"
+)  # for `--json`  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,67 +80,57 @@ class StageCost:
 class Overview:
     """run.json, and what follows from it."""
 
-    run: RecordedRun
+    run: RunRecord
     totals: Totals
     funnel: Funnel
     costs: list[StageCost]
     published: list[Beside]  # what the recipe's publisher reports, and this run
 
 
-def overview(out: str) -> Overview:
+def overview(folder: RunFolder) -> Overview:
     """The run as a whole."""
-    folder = Folder.open(out)
-    record = record_in(folder)
-    return overview_of(record, reports_of(folder, record))
+    return overview_of(folder.record, folder.reports("global"))
 
 
-def reports_of(folder: Folder, record: ReadRunRecord, kind: str | None = "global") -> dict[str, Told]:
-    """report.json of stages by name: of this kind (global ones alone count tokens), or of all. A failed run has
-    fewer."""
-    entries = [entry for entry in record.get("stages") or [] if kind is None or entry.get("kind") == kind]
-    paths = {str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in entries}
-    return {name: folder.json(path) for name, path in paths.items() if folder.has(path)}
-
-
-def overview_of(record: ReadRunRecord, reports: Mapping[str, Told]) -> Overview:
-    run = RecordedRun.of(record)
-    volume = volumes(record.get("stages") or [], reports)
+def overview_of(run: RunRecord, reports: Mapping[str, Told]) -> Overview:
+    volume = volumes(run.stages, reports)
     funnel = Funnel.of(run, volume)
-    price = record.get("cost")
     last = funnel.steps[-1].volume if funnel.steps else Volume()
     memory = [stage.peak_memory for stage in run.stages if stage.peak_memory]
     totals = Totals(
         records=sum(reader.count.docs_in for reader in run.readers),
         documents=sum(reader.count.kept for reader in run.readers),
         kept=sum(funnel.left.values()),
-        bytes_read=sum(reader.bytes_in or 0 for reader in run.readers),
-        worker_seconds=round(sum(stage.seconds or 0.0 for stage in run.stages), 4),
+        bytes_read=sum(reader.count.bytes_in for reader in run.readers),
+        worker_seconds=round(sum(stage.count.seconds for stage in run.stages), 4),
         peak_memory=max(memory, default=None),
-        disk_bytes=record.get("disk_bytes"),
-        bytes_written=record.get("bytes_written"),
+        disk_bytes=run.disk_bytes,
+        bytes_written=run.bytes_written or None,
         text_bytes=last.text_bytes,
         tokens=last.tokens,
         tokens_counted=last.counted,
-        joules=record.get("joules"),
-        requests=record.get("requests"),
-        cost=price.get("amount") if price else None,
-        currency=price.get("currency") if price else None,
+        joules=run.joules,
+        requests=run.requests,
+        cost=run.cost.amount if run.cost else None,
+        currency=run.cost.currency if run.cost else None,
     )
-    return Overview(run, totals, funnel, [cost(stage) for stage in run.stages], beside_published(record, volume))
+    return Overview(run, totals, funnel, [cost(stage) for stage in run.stages], beside_published(run, volume))
 
 
-def cost(stage: StageCount) -> StageCost:
+def cost(stage: StageRecord) -> StageCost:
     def each_second(amount: int | None) -> float | None:
-        return amount / stage.seconds if amount and stage.seconds else None
+        return amount / count.seconds if amount and count.seconds else None
 
-    speed = each_second(stage.count.docs_in)
-    rates = (stage.bytes_in, each_second(stage.bytes_in), stage.bytes_out, stage.peak_memory, stage.cost)
-    return StageCost(stage.name, stage.count.docs_in, stage.seconds, speed, *rates)
+    count = stage.count
+    rates = (count.bytes_in, each_second(count.bytes_in), count.bytes_out, stage.peak_memory, stage.cost)
+    return StageCost(stage.name, count.docs_in, count.seconds, each_second(count.docs_in), *rates)
 
 
 def plain(seen: Overview) -> Mapping[str, object]:
     """For `--json`: what run.json says, with totals, funnel and costs beside it."""
-    return dataclasses.asdict(seen.run) | {
+    run = {name: getattr(seen.run, name) for name in OF_RUN}
+    return run | {
+        "stages": [as_data(stage) for stage in seen.run.stages],
         "totals": dataclasses.asdict(seen.totals),
         "funnel": [dataclasses.asdict(level) for level in seen.funnel.levels],
         "costs": [dataclasses.asdict(cost) for cost in seen.costs],
@@ -170,19 +167,19 @@ def render(seen: Overview) -> RenderableType:
     amount += "" if not totals.requests else f"; requests: {as_requests(totals.requests)}"
     amount += "" if totals.cost is None else f"; {as_money(totals.cost, totals.currency)}"
     heads = ("stage", "kind", "in", "kept", "dropped", "quarantined", "gone", "text", "tokens")
-    tables = [grid("Stages", heads, (counts_of(stage, seen.funnel.levels) for stage in run.stages), 2, (1, 8))]
+    tables = [Grid.of("Stages", heads, (counts_of(stage, seen.funnel.levels) for stage in run.stages), 2, (1, 8))]
     if len(run.readers) > 1:
-        tables.append(grid("Left of each source", *by_sources(seen)))
+        tables.append(Grid.of("Left of each source", *by_sources(seen)))
     if seen.published:
         rows = (
             (b.what, b.measure, b.in_words(b.published), b.in_words(b.ours), "far off" if b.far else "")
             for b in seen.published
         )
-        tables.append(grid("Published", ("step", "figure", "published", "this run", ""), rows, 2))
+        tables.append(Grid.of("Published", ("step", "figure", "published", "this run", ""), rows, 2))
     priced = totals.cost is not None
     head_of_time = ("stage", "seconds", "docs/s", "read", "read/s", "memory", *(["cost"] if priced else []))
-    tables.append(grid("Time", head_of_time, (cost_of(cost)[: len(head_of_time)] for cost in seen.costs)))
-    tables.append(grid("Drops", ("stage", "reason", "documents", "of its input"), drops_of(run), 2))
+    tables.append(Grid.of("Time", head_of_time, (cost_of(cost)[: len(head_of_time)] for cost in seen.costs)))
+    tables.append(Grid.of("Drops", ("stage", "reason", "documents", "of its input"), drops_of(run), 2))
     return Group(
         head,
         *failure,
@@ -193,11 +190,11 @@ def render(seen: Overview) -> RenderableType:
     )
 
 
-def counts_of(stage: StageCount, levels: Sequence[SourceLevel]) -> Sequence[object]:
+def counts_of(stage: StageRecord, levels: Sequence[SourceLevel]) -> Sequence[object]:
     count = stage.count
     numbers = [as_number(n) for n in (count.docs_in, count.kept, count.lost, count.quarantined)]
     volume = Volume.of_all(level.volume for level in levels if level.stage == stage.name)
-    gone = as_share(count.lost + count.quarantined, count.docs_in)
+    gone = as_share(count.gone, count.docs_in)
     return (
         stage.name,
         stage.kind,
@@ -234,7 +231,7 @@ def by_sources(seen: Overview) -> tuple[Sequence[str], Iterator[Sequence[object]
     return ("after", *sources), rows
 
 
-def drops_of(run: RecordedRun) -> Iterator[Sequence[object]]:
+def drops_of(run: RunRecord) -> Iterator[Sequence[object]]:
     for stage in run.stages:
         for reason, n in by_size(stage.count.dropped):
             yield stage.name, reason, as_number(n), as_share(n, stage.count.docs_in)

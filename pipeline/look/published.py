@@ -16,10 +16,9 @@ from typing import Any
 
 from gristmill.pipeline.formatting import as_number
 from gristmill.pipeline.look.funnel import Funnel, FunnelStep
-from gristmill.pipeline.look.records import ReadRunRecord
-from gristmill.pipeline.look.run_folder import RecordedRun
 from gristmill.pipeline.look.volume import Volumes
 from gristmill.pipeline.recipe.published import WITHIN
+from gristmill.pipeline.store.run_records import RunRecord
 
 TIMES_STAYING, TIMES_SIZE, TIMES_LENGTH = 3.0, 3.0, 2.0
 ERRORS = 4.0  # standard errors
@@ -46,23 +45,26 @@ class Beside:
         return "–" if value is None else f"{value:.1%}" if self.is_share else as_number(round(value))
 
 
-def beside_published(record: ReadRunRecord, volumes: Volumes) -> list[Beside]:
+def beside_published(run: RunRecord, volumes: Volumes) -> list[Beside]:
     """All figures, steps first, in the order of the run; none where the recipe tells of no publisher."""
-    told: Mapping[str, Any] = record.get("recipe", {}).get("published") or {}
+    told = published_in(run)
     if not told:
         return []
-    run = RecordedRun.of(record)
     funnel = Funnel.of(run, volumes)
     return [*steps(told, run, funnel), *sizes(told, funnel)]
 
 
-def within_of(record: ReadRunRecord) -> float:
+def published_in(run: RunRecord) -> Mapping[str, Any]:
+    told: Mapping[str, Any] = run.recipe.get("published") or {}
+    return told
+
+
+def within_of(run: RunRecord) -> float:
     """How far a share may lie from the published one."""
-    told: Mapping[str, Any] = record.get("recipe", {}).get("published") or {}
-    return float(told.get("within") or WITHIN)
+    return float(published_in(run).get("within") or WITHIN)
 
 
-def steps(told: Mapping[str, Any], run: RecordedRun, funnel: Funnel) -> Iterator[Beside]:
+def steps(told: Mapping[str, Any], run: RunRecord, funnel: Funnel) -> Iterator[Beside]:
     """Each stage that its publisher tells of, or that dropped any."""
     within, published = float(told.get("within") or WITHIN), told.get("steps") or {}
     came = {stage.name: stage.count.docs_in for stage in run.stages}

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from typing import Any
 
-from gristmill.pipeline.json_types import JSON, JSONObject
-from gristmill.pipeline.look.records import ReadRunRecord
-from gristmill.pipeline.look.run_folder import RecordedRun
+from gristmill.pipeline.json_types import JSON
+from gristmill.pipeline.store.run_records import RunRecord
 
 NOT_COMPARED = ("name", "out", "description", "sources", "stages")  # of a recipe's head: stages have their own lines
 
@@ -34,14 +34,11 @@ class StagePair:
     differences: list[Difference] = field(default_factory=list)
 
 
-def stage_pairs(a: RecordedRun, b: RecordedRun, records: tuple[ReadRunRecord, ReadRunRecord]) -> list[StagePair]:
+def stage_pairs(a: RunRecord, b: RunRecord) -> list[StagePair]:
     """Every source and stage of either run, in one order that agrees with both as far as one can."""
     settings_a, settings_b = (
-        {
-            str(entry["name"]): flat({"stage": entry.get("stage"), **entry.get("settings", {}), "name": None})
-            for entry in record.get("stages") or []
-        }
-        for record in records
+        {stage.name: flat({"stage": stage.stage or None, **stage.settings, "name": None}) for stage in run.stages}
+        for run in (a, b)
     )
     named = named_in(a) | named_in(b)
     pairs = []
@@ -64,7 +61,7 @@ def aligned(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, bool]]:
             yield from ((name, name in a) for name in b[b0:b1])
 
 
-def head_differences(a: RecordedRun, b: RecordedRun) -> list[Difference]:
+def head_differences(a: RunRecord, b: RunRecord) -> list[Difference]:
     """What the recipes say beside sources and stages."""
     heads = [flat(head_of(run)) for run in (a, b)]
     return differences(*heads)
@@ -86,7 +83,7 @@ def flat(settings: Mapping[str, JSON], above: str = "") -> dict[str, str]:
     return texts
 
 
-def named_in(run: RecordedRun) -> set[str]:
+def named_in(run: RunRecord) -> set[str]:
     """Names that a recipe itself gives: sources, stages of sources, shared stages."""
     sources = run.recipe.get("sources") or {}
     steps = [
@@ -102,12 +99,11 @@ def named_in(run: RecordedRun) -> set[str]:
     return named | {str(name) for name in sources}
 
 
-def head_of(run: RecordedRun) -> dict[str, JSON]:
+def head_of(run: RunRecord) -> dict[str, JSON]:
     """The recipe without what has its own lines."""
-    recipe: JSONObject = {**run.recipe}  # type: ignore[dict-item]
-    return {key: value for key, value in recipe.items() if key not in NOT_COMPARED}
+    return {key: value for key, value in run.recipe.items() if key not in NOT_COMPARED}
 
 
-def stages_in(source: JSONObject) -> Sequence[JSON]:
+def stages_in(source: Mapping[str, Any]) -> Sequence[JSON]:
     stages = source.get("stages")
     return stages if isinstance(stages, list) else []

@@ -1,78 +1,86 @@
-"""What a run left behind, as plain data: its counts, its drops with samples, and how to show them in a terminal.
+"""The folder of a run, read: its record, segments and parts, rejects, rules, surveys, reports, and rows of its files.
 
-Functions that read return dataclasses, so that `--json` prints the same facts; functions that render make rich tables
-of them. Crawled text is hostile: nothing of it reaches a terminal before `plain` took its control characters, or as
-rich markup.
+`RunFolder` is opened once, from an address on disk or in an object store, and reads a file when it is asked for it. All
+that shows a run asks it and opens no file by itself. A run may have ended, failed, been killed, or be under way: what
+`logs/progress.json` adds is in its record. A file that is not as Gristmill writes it is an error, or, in a lenient
+folder, one of the `troubles` that are told beside the rest.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import Any, TypedDict, TypeVar, cast
+from functools import cached_property
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
-import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from gristmill.pipeline.errors import NotJson
-from gristmill.pipeline.figures import FactList, Figures, Plane, Warnings, figures_of, recipe_name_of
-from gristmill.pipeline.formatting import (
-    as_bytes,
-    as_hex,
-    as_number,
-    as_seconds,
-    as_share,
-    for_machines,
-    nearest,
-    one_line,
-    plain,
-)
-from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.look.records import PageEntry, ReadRunRecord, RejectRow
+from gristmill.pipeline.errors import NotJson, OtherShape
+from gristmill.pipeline.formatting import nearest, one_line
 from gristmill.pipeline.plan.plan import in_one_order
 from gristmill.pipeline.progress.progress import PATH as PROGRESS, state_of
-from gristmill.pipeline.report_data.documents import Row, SampleEntry
-from gristmill.pipeline.store.counts import Counts, CountsRecord, RunAccount
-from gristmill.pipeline.store.run_records import RecipeRecord, StageRecord
+from gristmill.pipeline.report_data.documents import Row
+from gristmill.pipeline.store.counts import Counts, RunAccount
+from gristmill.pipeline.store.run_records import (
+    OTHER_SHAPE,
+    PartFiles,
+    RejectRow,
+    RunRecord,
+    SegmentManifest,
+    SegmentRules,
+    StageRecord,
+)
 from gristmill.pipeline.store.serialize import read_as
 from gristmill.pipeline.store.storage import Store
-from gristmill.pipeline.tables import Grid, cell
-from gristmill.stages.figures import StageFigures
 
-SHOWN_OF_PAGE = 800  # characters of a page in a terminal
-SLOW_SHOWN = 5
+if TYPE_CHECKING:
+    from gristmill.pipeline.report_data.histograms import SurveyRecord
+    from gristmill.pipeline.store.records import Partition
+    from gristmill.pipeline.tasks.bound_rule import BoundRule
 
+BATCH = 1024  # rows read at once
+REJECT_COLUMNS = tuple(each.name for each in fields(RejectRow))
 
-Read = TypeVar("Read")
+T = TypeVar("T")
+Told = Mapping[str, Any]  # a stage's report.json
 
 
 class NotFound(LookupError):
     """A run, stage, reason or document that is not there; the message says what is."""
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
-class Folder:
-    """An output folder, local or not; paths are relative to it."""
+class RunFile:
+    """A Parquet file of documents or of rejects."""
 
-    fs: fsspec.AbstractFileSystem
-    root: str
+    path: str
+    stage: str  # of rejects: who took them; of documents: the segment
+    key: str  # the part, which gives rejects their names too
+    source: str = ""
 
-    @classmethod
-    def open(cls, out: str) -> Folder:
-        store = Store(out)
-        return cls(store.fs, store.root)
+    @property
+    def name(self) -> str:
+        """Of the file alone: what tells it from the others of its stage, also while a run goes on and more come."""
+        return self.path.rsplit("/", 1)[-1]
+
+
+class RunFolder:
+    """The output folder of a run as it is at one moment. Paths are relative to it."""
+
+    def __init__(self, out: str | Path, lenient: bool = False) -> None:
+        self.out, self.lenient = str(out), lenient
+        self.store = Store(self.out)
+        self.fs, self.root = self.store.fs, self.store.root
+        self.troubles: list[str] = []
+
+    # --- files --------------------------------------------------------------------------------------------------------
 
     def full(self, path: str) -> str:
         return f"{self.root}/{path}"
@@ -89,47 +97,284 @@ class Folder:
         except FileNotFoundError:
             return []
 
+    def open(self, path: str) -> IO[bytes]:
+        file: IO[bytes] = self.fs.open(self.full(path), "rb")
+        return file
+
     def read(self, path: str) -> bytes:
         try:
             return bytes(self.fs.cat_file(self.full(path)))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise NotFound(f"{self.full(path)}: no such file; is {self.root} the output folder of a run?") from error
 
-    def json(self, path: str) -> JSONObject:
-        """An object; `json_as` where the keys that it has are known."""
-        return self.json_as(path, dict)
-
-    def json_as(self, path: str, kind: type[Read]) -> Read:
-        """A JSON object as a typed dictionary of this kind; which keys it has is not checked."""
+    def json(self, path: str) -> dict[str, Any]:
+        """A JSON object."""
         try:
-            data: Read = dict(json.loads(self.read(path)))  # type: ignore[assignment]
-            return data
-        except (ValueError, RecursionError) as error:
+            return dict(json.loads(self.read(path)))
+        except (ValueError, TypeError, RecursionError) as error:
             raise NotJson(self.full(path), error) from error
 
-    def rows(self, path: str, kind: type[Read], where: pc.Expression, limit: int | None = None) -> list[Read]:
-        """Rows of a Parquet file that satisfy a filter; read are the columns of this kind of row, as far as the file
-        has them."""
-        import pyarrow.dataset as pads  # with pandas
+    def shaped(self, path: str, shape: Callable[[dict[str, Any]], T]) -> T | None:
+        """A JSON file as what `shape` makes of it. None where there is none, and where a lenient folder has one that
+        is not as Gristmill writes it."""
+        try:
+            data = self.json(path)
+            try:
+                return shape(data)
+            except OTHER_SHAPE as error:
+                raise OtherShape(self.full(path), error) from error
+        except NotFound:
+            return None
+        except (NotJson, OtherShape, OSError) as error:
+            if not self.lenient:
+                raise
+            self.troubles.append(str(error))
+            return None
 
-        columns = list(kind.__annotations__)
-        dataset = pads.dataset(self.full(path), filesystem=self.fs, format="parquet", partitioning=None)
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """run.json of a run that ended, well or not; of one under way or killed, what it would have by now."""
+        written, live = self._written, self._so_far.record
+        if live is not None and (written is None or written.status == "running"):
+            return live
+        if written is None:
+            if not self.lenient:
+                self.read("run.json")  # says that there is none
+            if not self.troubles:
+                self.troubles.append(
+                    "there is no run.json: nothing was run in this folder, or the run stopped before it began"
+                )
+        return written or RunRecord()
+
+    @cached_property
+    def _written(self) -> RunRecord | None:
+        return self.shaped("run.json", RunRecord.from_json)
+
+    @cached_property
+    def _so_far(self) -> SoFar:
+        before = self._written or RunRecord()
+        return self.shaped(PROGRESS, lambda data: SoFar.of(data, before)) or SoFar()
+
+    @property
+    def state(self) -> str:
+        """As `state_of` says of a run that left progress.json; of any other its status, `stopped` where it has none."""
+        if self._so_far.record is not None:
+            return self._so_far.state
+        return "stopped" if self.record.status in ("", "running") else self.record.status
+
+    @property
+    def under_way(self) -> bool:
+        return self.state in ("running", "silent")
+
+    def stage(self, name: str) -> StageRecord:
+        names = [stage.name for stage in self.record.stages]
+        if name not in names:
+            raise NotFound(f"no stage {one_line(name)!r} in this run{nearest(name, names)}")
+        return self.record.stages[names.index(name)]
+
+    @cached_property
+    def stage_names(self) -> list[str]:
+        """The run's stages; where nothing says which these are, those that left something."""
+        return [stage.name for stage in self.record.stages] or self.names("stages")
+
+    def report(self, stage: str) -> dict[str, Any]:
+        """report.json of a stage; empty where there is none."""
+        path = f"stages/{stage}/report.json"
+        return self.json(path) if self.has(path) else {}
+
+    def reports(self, kind: str | None = None) -> dict[str, Told]:
+        """report.json of stages by name: of this kind (global ones alone count tokens), or of all. A failed run has
+        fewer."""
+        names = [stage.name for stage in self.record.stages if kind is None or stage.kind == kind]
+        return {name: told for name in names if (told := self.report(name))}
+
+    # --- segments and their parts -------------------------------------------------------------------------------------
+
+    @cached_property
+    def segments(self) -> list[SegmentManifest]:
+        """Manifests of this run's segments and global stages, in the order in which documents pass them."""
+        place = {name: order for order, name in enumerate(self.stage_names)}
+        placed: list[tuple[int, str, SegmentManifest]] = []
+        for name, segment in self._of_segments("manifest.json", SegmentManifest.from_json).items():
+            if all(stage in place for stage in segment.stages):  # else left from another version of the recipe
+                first = any(span.path for part in segment.parts for span in part.inputs)
+                without_stages = -1 if first else len(place)
+                placed.append((min((place[stage] for stage in segment.stages), default=without_stages), name, segment))
+        return [segment for _, _, segment in sorted(placed, key=lambda item: item[:2])]
+
+    @property
+    def parts(self) -> Iterator[PartFiles]:
+        return (part for segment in self.segments for part in segment.parts)
+
+    def row_of(self, part: PartFiles, uid: int) -> int | None:
+        """The row of a document in a part; a segment that only writes for others has it in what it wrote."""
+        kept = [part.files[name] for name in ("documents", "verdicts") if name in part.files]
+        path = next(iter([*kept, *part.sinks]), None)
+        return None if path is None else self.row_with(path, uid)
+
+    def url_of(self, segment: SegmentManifest, uid: int) -> str | None:
+        """The URL of a document of which a global stage wrote signals or verdicts."""
+        homes = {(part.owner, part.key) for part in segment.parts}
+        for home in self.segments:
+            for part in home.parts:
+                if (home.segment, part.key) in homes and "documents" in part.files:
+                    for row in self.rows(part.files["documents"], ["url"], has_uid(uid), 1):
+                        return None if row.get("url") is None else str(row["url"])
+        return None
+
+    @cached_property
+    def documents(self) -> list[RunFile]:
+        """Parts as they were read from the sources; where a segment wrote for others alone, what it wrote."""
+        return [
+            RunFile(path, segment.segment, part.key, part.source)
+            for segment in self.segments
+            for part in segment.parts
+            if not part.parents and (path := part.files.get("documents") or next(iter(part.sinks), ""))
+        ]
+
+    @cached_property
+    def part_of(self) -> dict[str, int]:
+        """The place of each part among the documents' files, by its key."""
+        return {file.key: number for number, file in enumerate(self.documents)}
+
+    @cached_property
+    def signal_files(self) -> dict[str, list[str]]:
+        """Files with signals of each part, by its key: documents, and what stages laid beside them."""
+        by_key: dict[str, list[str]] = {}
+        for part in self.parts:
+            paths = [part.files[kind] for kind in ("documents", "signals") if kind in part.files]
+            by_key.setdefault(part.key, []).extend(paths)
+        return by_key
+
+    def sink_files(self, sink: str) -> list[str]:
+        """What a sink wrote, of this version of the run."""
+        return sorted({path for part in self.parts for name, path in part.files.items() if name == f"sink/{sink}"})
+
+    @cached_property
+    def rules(self) -> dict[str, SegmentRules]:
+        """What the rules of each segment decide on, by its name."""
+        return self._of_segments("rules.json", lambda data: read_as(SegmentRules, data))
+
+    def _of_segments(self, name: str, shape: Callable[[dict[str, Any]], T]) -> dict[str, T]:
+        """The files of a name that lie in folders of segments."""
+        segments = self.names("partitions")
+        found = {segment: self.shaped(f"partitions/{segment}/{name}", shape) for segment in segments}
+        return {segment: data for segment, data in found.items() if data is not None}
+
+    @cached_property
+    def rules_by_name(self) -> dict[str, list[tuple[BoundRule, Partition]]]:
+        """Rules of ours that decide on stored signals, each with the parts that it looked at. A user's own code is not
+        run here, and a rule that cannot be made any more is left out."""
+        from gristmill.pipeline.report_data.rejects import CANNOT_ASK  # with rules and their kernels
+        from gristmill.pipeline.tasks.bound_rule import BoundRule
+
+        by_name: dict[str, list[tuple[BoundRule, Partition]]] = {}
+        for segment in (self.rules.get(segment.segment) for segment in self.segments):
+            for spec in segment.rules if segment is not None else ():
+                if segment is not None and spec.stage.get("code") is None:
+                    try:
+                        bound = BoundRule.of(spec)
+                    except CANNOT_ASK:
+                        continue
+                    by_name.setdefault(bound.rule.called, []).extend((bound, part) for part in segment.parts)
+        return by_name
+
+    @cached_property
+    def surveys(self) -> list[SurveyRecord]:
+        """Histograms and thresholds of each segment, as its first rules come in the run."""
+        place = {name: number for number, name in enumerate(self.stage_names)}
+        from gristmill.pipeline.report_data.survey import VERSION  # with rules and their kernels
+
+        found = self._of_segments("survey.json", lambda data: cast("SurveyRecord", data))
+        return sorted(
+            (survey for survey in found.values() if survey.get("version") == VERSION),  # else no slider could move it
+            key=lambda survey: (min((place.get(name, 0) for name in survey["rules"]), default=0), survey["segment"]),
+        )
+
+    # --- rejects ------------------------------------------------------------------------------------------------------
+
+    def rejects(self, stages: Sequence[str] | None = None) -> list[RunFile]:
+        """What these stages took, or all, in their order."""
+        return [file for stage in (self.stage_names if stages is None else stages) for file in self._rejects_of(stage)]
+
+    def rejects_of_part(self, key: str) -> list[RunFile]:
+        return self._rejects_by_key.get(key, [])
+
+    @property
+    def rejects_are_whole(self) -> bool:
+        """Does the recipe keep every reject? Then what is in none was kept."""
+        return bool(self.record.recipe) and self.record.share_of_rejects >= 1.0
+
+    @cached_property
+    def _rejects(self) -> dict[str, list[RunFile]]:
+        return {}
+
+    def _rejects_of(self, stage: str) -> list[RunFile]:
+        """Names of files begin with the part's key."""
+        if stage not in self._rejects:
+            folder = f"stages/{stage}/rejects"
+            names = [name for name in self.names(folder) if name.endswith(".parquet") and not name.startswith(".")]
+            self._rejects[stage] = [RunFile(f"{folder}/{name}", stage, name.split(".")[0]) for name in names]
+        return self._rejects[stage]
+
+    @cached_property
+    def _rejects_by_key(self) -> dict[str, list[RunFile]]:
+        by_key: dict[str, list[RunFile]] = {}
+        for file in self.rejects():
+            by_key.setdefault(file.key, []).append(file)
+        return by_key
+
+    def reject_rows(
+        self, files: Sequence[RunFile], where: pc.Expression, column: str = "uid", limit: int | None = None
+    ) -> Iterator[tuple[str, RejectRow]]:
+        """Rejects that satisfy a filter of a column, each with the stage that took it."""
+        for file in files:
+            if column in self.columns(file.path):
+                for row in self.rows(file.path, REJECT_COLUMNS, where, limit):
+                    yield file.stage, RejectRow(**row)
+
+    # --- Parquet ------------------------------------------------------------------------------------------------------
+
+    def columns(self, path: str) -> set[str]:
+        return set(self.schema(path).names)
+
+    def schema(self, path: str) -> pa.Schema:
+        with self.open(path) as file:
+            return pq.read_schema(file)
+
+    def column(self, path: str, columns: Sequence[str]) -> pa.Table:
+        """Whole columns of a file, as far as it has them."""
+        with self.open(path) as file:
+            parquet = pq.ParquetFile(file)
+            return parquet.read(columns=[name for name in columns if name in parquet.schema_arrow.names])
+
+    def rows(
+        self, path: str, columns: Sequence[str], where: pc.Expression, limit: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Rows of a file that satisfy a filter, with these columns as far as the file has them."""
+        dataset = self._dataset(path)
         scanner = dataset.scanner(columns=[name for name in columns if name in dataset.schema.names], filter=where)
         table = scanner.to_table() if limit is None else scanner.head(limit)
         return list(table.to_pylist())
 
-    def columns(self, path: str) -> set[str]:
-        with self.fs.open(self.full(path), "rb") as file:
-            return set(pq.read_schema(file).names)
+    def batches(
+        self, paths: Sequence[str], columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows of files, file after file, few at a time."""
+        names = None if columns is None else list(columns)
+        for path in paths:
+            yield from self._dataset(path).scanner(columns=names, filter=where, batch_size=BATCH).to_batches()
 
-    def column(self, path: str, columns: Sequence[str]) -> pa.Table:
-        with self.fs.open(self.full(path), "rb") as file:
-            parquet = pq.ParquetFile(file)
-            return parquet.read(columns=[name for name in columns if name in parquet.schema_arrow.names])
+    def _dataset(self, path: str) -> Any:
+        import pyarrow.dataset as pads  # with pandas
+
+        return pads.dataset(self.full(path), filesystem=self.fs, format="parquet", partitioning=None)
 
     def row(self, path: str, index: int) -> Row:
         """One row, all columns; only its row group is read."""
-        with self.fs.open(self.full(path), "rb") as file:
+        with self.open(path) as file:
             parquet = pq.ParquetFile(file)
             for group in range(parquet.num_row_groups):
                 rows = parquet.metadata.row_group(group).num_rows
@@ -138,346 +383,70 @@ class Folder:
                 index -= rows
         raise IndexError(f"{self.full(path)} has no row {index}")
 
+    def row_with(self, path: str, uid: int) -> int | None:
+        """The row of a file that has a uid."""
+        rows = np.flatnonzero(self.column(path, ["uid"]).column(0).to_numpy() == np.uint64(uid))
+        return int(rows[0]) if len(rows) else None
+
+    def length(self, path: str) -> int:
+        """Rows of a file, from its footer."""
+        with self.open(path) as file:
+            return int(pq.read_metadata(file).num_rows)
+
+
+def has_uid(uid: int) -> pc.Expression:
+    return pc.field("uid") == pa.scalar(uid, pa.uint64())
+
 
 @dataclass(frozen=True)
-class DocumentCounts:
-    """What came in and what became of it."""
+class SoFar:
+    """A run under way or killed, by what it told on the way."""
 
-    docs_in: int = 0
-    kept: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-    quarantined: int = 0
-    text_bytes: int | None = None  # of what is kept
-    made: int = 0  # of others, beside them
-
-    @property
-    def lost(self) -> int:
-        return sum(self.dropped.values())
+    state: str = "stopped"
+    record: RunRecord | None = None
 
     @classmethod
-    def of(cls, entry: CountsRecord) -> DocumentCounts:
-        dropped = {str(reason): int(n) for reason, n in (entry.get("dropped") or {}).items()}
-        kept, quarantined = int(entry.get("kept") or 0), int(entry.get("quarantined") or 0)
-        docs_in, made = int(entry.get("docs_in") or 0), int(entry.get("made") or 0)
-        return cls(docs_in, kept, dropped, quarantined, entry.get("text_bytes"), made)
+    def of(cls, live: Mapping[str, Any], before: RunRecord) -> SoFar:
+        state = state_of(live, time.time())
+        return cls(state, record_so_far(live, before, "interrupted" if state == "stopped" else state))
 
 
-@dataclass(frozen=True)
-class SlowRow:
-    """A document on which a stage spent long; `bytes` are those of its page, or text."""
-
-    uid: str | None
-    url: str | None
-    source: str | None
-    bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class StageCount:
-    """One stage's entry in run.json."""
-
-    name: str
-    kind: str
-    about: str
-    settings: JSONObject
-    count: DocumentCounts
-    sources: dict[str, DocumentCounts]
-    seconds: float | None
-    bytes_in: int | None
-    bytes_out: int | None
-    peak_memory: int | None
-    cost: float | None = None  # at the recipe's prices
-    slowest: list[SlowRow] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, entry: StageRecord) -> StageCount:
-        sources = {str(source): DocumentCounts.of(counts) for source, counts in (entry.get("sources") or {}).items()}
-        words = (str(entry.get("name") or ""), str(entry.get("kind") or ""), str(entry.get("about") or ""))
-        sizes = (entry.get("bytes_in"), entry.get("bytes_out"), entry.get("peak_memory"))
-        slowest = [
-            SlowRow(slow.get("uid"), slow.get("url"), slow.get("source"), slow["bytes"], slow["seconds"])
-            for slow in entry.get("slowest") or []
-        ]
-        settings = dict(entry.get("settings") or {})
-        return cls(
-            *words,
-            settings,
-            DocumentCounts.of(entry),
-            sources,
-            entry.get("seconds"),
-            *sizes,
-            entry.get("cost"),
-            slowest,
-        )
-
-    @property
-    def troubled(self) -> str:
-        """The reason under which its quarantined documents lie."""
-        return "damaged" if self.kind == "read" else "quarantined"
-
-    @property
-    def drops(self) -> dict[str, int]:
-        """Documents that went, by reason, quarantined ones among them."""
-        return self.count.dropped | ({self.troubled: self.count.quarantined} if self.count.quarantined else {})
-
-
-@dataclass(frozen=True)
-class RecordedRun:
-    """run.json."""
-
-    name: str
-    status: str
-    error: str | None  # of one that failed
-    started: str
-    finished: str
-    seconds: float | None
-    alarms: list[str]
-    gristmill: str
-    versions: dict[str, str]
-    machine: JSONObject
-    recipe: RecipeRecord
-    stages: list[StageCount]
-
-    @classmethod
-    def of(cls, record: ReadRunRecord) -> RecordedRun:
-        return cls(
-            name=str(record.get("name") or ""),
-            status=str(record.get("status") or ""),
-            error=None if record.get("error") is None else str(record["error"]),
-            started=str(record.get("started") or ""),
-            finished=str(record.get("finished") or ""),
-            seconds=record.get("seconds"),
-            alarms=[str(alarm) for alarm in record.get("alarms") or []],
-            gristmill=str(record.get("gristmill") or ""),
-            versions=dict(record.get("versions") or {}),
-            machine=dict(record.get("machine") or {}),
-            recipe=record.get("recipe") or {},
-            stages=[StageCount.of(entry) for entry in record.get("stages") or []],
-        )
-
-    @property
-    def readers(self) -> list[StageCount]:
-        return [stage for stage in self.stages if stage.kind == "read"]
-
-    def stage(self, name: str) -> StageCount:
-        for stage in self.stages:
-            if stage.name == name:
-                return stage
-        raise NotFound(f"no stage {one_line(name)!r} in this run{nearest(name, [stage.name for stage in self.stages])}")
-
-
-@dataclass(frozen=True)
-class SampleDocument:
-    """A document that went, and why."""
-
-    reason: str
-    uid: str | None
-    url: str | None
-    source: str | None
-    detail: str | None
-    text: str | None
-
-
-def record_in(folder: Folder) -> ReadRunRecord:
-    """run.json of a run that ended, well or not; of one that goes on or was killed, what it would have by now."""
-    record = folder.json_as("run.json", ReadRunRecord)
-    if record.get("stages") or record.get("status") != "running" or not folder.has(PROGRESS):
-        return record
-    live = folder.json(PROGRESS)
-    state = state_of(live, time.time())
-    return record_so_far(live, record, "interrupted" if state == "stopped" else state)
-
-
-def record_so_far(live: Mapping[str, Any], before: Mapping[str, Any], state: str) -> ReadRunRecord:
-    """What run.json would have by now, of a run in this state; `live` is `logs/progress.json`."""
+def record_so_far(live: Mapping[str, Any], before: RunRecord, state: str) -> RunRecord:
+    """What run.json would have by now, of a run in this state; `live` is `logs/progress.json`, and `before` what
+    run.json says until the run has ended."""
     nodes = [node for node in live.get("nodes") or [] if isinstance(node, dict)]
     account = RunAccount()
     for stage, sources in (live.get("stages") or {}).items():
         for source, count in sources.items():
             account.of(str(stage), str(source)).add(read_as(Counts, count))
     readers = dict.fromkeys(str(node["source"]) for node in nodes if node.get("source"))
-    names = dict.fromkeys(
-        [*readers, *in_one_order([[str(stage) for stage in node.get("stages") or []] for node in nodes])]
+    stages = [[str(stage) for stage in node.get("stages") or []] for node in nodes]
+    names = dict.fromkeys([*readers, *in_one_order(stages)])
+    kinds = {str(node["name"]): "global" for node in nodes if node.get("kind") == "global"} | dict.fromkeys(
+        readers, "read"
     )
-    kinds = {str(node["name"]): "global" for node in nodes if node.get("kind") == "global"}
-    recorded = {str(entry.get("name")): entry for entry in before.get("stages") or [] if isinstance(entry, dict)}
+    known = {stage.name: stage for stage in before.stages}
+
+    def so_far(name: str) -> StageRecord:
+        old = known.get(name, StageRecord(name))
+        return StageRecord(
+            name,
+            kind=kinds.get(name, old.kind),
+            about=old.about,
+            settings=old.settings,
+            count=account.total(name).in_record(),
+            sources={source: its.in_record() for source, its in sorted(account.stages.get(name, {}).items())},
+        )
+
     started = float(live.get("started") or 0)
-    record = {
-        "name": live.get("name") or before.get("name"),
-        "status": state,
-        "error": live.get("message"),
-        "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds") if started else "",
-        "seconds": float(live.get("updated") or started) - started if started else None,
-        "alarms": list(live.get("alarms") or []),
-        "recipe": before.get("recipe") or {},
-        "gristmill": before.get("gristmill") or "",
-        "stages": [
-            {
-                "name": name,
-                "kind": "read" if name in readers else kinds.get(name, str(recorded.get(name, {}).get("kind") or "")),
-                "about": recorded.get(name, {}).get("about") or "",
-                "settings": recorded.get(name, {}).get("settings") or {},
-                **account.total(name).in_record(),
-                "sources": {
-                    source: count.in_record() for source, count in sorted(account.stages.get(name, {}).items())
-                },
-            }
-            for name in names
-        ],
-    }
-    return cast(ReadRunRecord, record)
-
-
-class ReportSamples(TypedDict, total=False):
-    """Documents in the report.json of a stage."""
-
-    samples: dict[str, list[SampleEntry]]  # by reason
-    pages: list[PageEntry]
-
-
-@dataclass(frozen=True)
-class StageView:
-    """A stage's counts and some of what it dropped."""
-
-    stage: StageCount
-    reason: str | None
-    samples: list[SampleDocument]
-    pages: list[PageEntry] = field(
-        default_factory=list
-    )  # of extraction: what was taken, beside all that the page shows
-    told: JSONObject = field(default_factory=dict)  # what the stage itself put into its report
-    figures: StageFigures | None = None  # of `told`, for a terminal
-
-    def as_data(self) -> dict[str, Any]:
-        data = asdict(self)
-        del data["figures"]
-        return data
-
-
-def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10) -> StageView:
-    """A stage's counts with up to `limit` samples of what it dropped, of one reason or evenly of all."""
-    folder = Folder.open(out)
-    run = record_in(folder)
-    entry = RecordedRun.of(run).stage(stage)
-    reasons = list(entry.drops)
-    if reason is not None and reason not in reasons:
-        raise NotFound(f"stage {stage} dropped nothing for reason {one_line(reason)!r}{nearest(reason, reasons)}")
-    wanted = [reason] if reason is not None else reasons
-    path = f"stages/{stage}/report.json"
-    report = folder.json(path) if folder.has(path) else {}
-    shown: ReportSamples = folder.json_as(path, ReportSamples) if report else {}
-    by_reason = {name: samples_of(folder, stage, name, shown.get("samples") or {}, limit) for name in wanted}
-    turns = [
-        (turn, order, sample) for order, group in enumerate(by_reason.values()) for turn, sample in enumerate(group)
-    ]
-    chosen = sorted(sorted(turns, key=lambda item: item[:2])[:limit], key=lambda item: (item[1], item[0]))
-    samples = [sample for _, _, sample in chosen]
-    if reason is not None:
-        return StageView(entry, reason, samples)
-    counted = next(stage_entry for stage_entry in run["stages"] if stage_entry["name"] == stage)
-    told = {key: value for key, value in report.items() if key not in {*counted, "samples", "pages"}}
-    figures = figures_of(recipe_name_of(counted), report)
-    return StageView(entry, reason, samples, list(shown.get("pages") or []), told, figures)
-
-
-def samples_of(
-    folder: Folder, stage: str, reason: str, reported: Mapping[str, Sequence[SampleEntry]], limit: int
-) -> list[SampleDocument]:
-    """Samples that the stage's report holds; where they are too few, the rejects themselves."""
-    samples = [
-        SampleDocument(reason, row.get("uid"), row.get("url"), row.get("source"), row.get("detail"), row.get("text"))
-        for row in reported.get(reason) or []
-    ]
-    if len(samples) >= limit:
-        return samples[:limit]
-    rejected: list[SampleDocument] = []
-    for name in folder.names(f"stages/{stage}/rejects"):
-        path, of_reason = f"stages/{stage}/rejects/{name}", pc.field("reason") == reason
-        for row in folder.rows(path, RejectRow, of_reason, limit - len(rejected)):
-            rejected.append(
-                SampleDocument(reason, as_hex(row["uid"]), row["url"], row["source"], row["detail"], row.get("text"))
-            )
-        if len(rejected) >= limit:
-            break
-    return rejected if len(rejected) > len(samples) else samples
-
-
-def as_json(data: object) -> str:
-    """For `--json`. Every control character is escaped, so that it is safe to print too."""
-    return json.dumps(data, default=for_machines).replace("\x7f", "\\u007f")
-
-
-# --- terminal ---------------------------------------------------------------------------------------------------------
-
-
-def grid(
-    title: str,
-    columns: Sequence[str],
-    rows: Iterator[Sequence[object]],
-    words: int | Collection[int] = 1,
-    spared: Sequence[int] = (),
-) -> Grid:
-    """A table whose first columns are words and whose others are numbers."""
-    table = Grid(title, columns, words, spared)
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def by_size(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-def render_stage(view: StageView) -> RenderableType:
-    count = view.stage.count
-    reasons = by_size(view.stage.drops)
-    rows = ((reason, as_number(n), as_share(n, count.docs_in)) for reason, n in reasons)
-    settings = [
-        Text(f"  {one_line(str(key))} = {one_line(json.dumps(value))}", style="dim")
-        for key, value in view.stage.settings.items()
-    ]
-    head = Text.assemble((one_line(view.stage.name), "bold"), f"  {one_line(view.stage.about)}")
-    made = f"{as_number(count.made)} made of them, " if count.made else ""
-    passed = Text(f"{as_number(count.docs_in)} in, {made}{as_number(count.kept)} kept", style="dim")
-    parts: list[RenderableType] = [head, *settings, passed]
-    parts += [Text(), grid("Drops", ("reason", "documents", "of its input"), rows)] if reasons else []
-    slowest = (
-        (slow.uid, slow.url, as_bytes(slow.bytes), as_seconds(slow.seconds)) for slow in view.stage.slowest[:SLOW_SHOWN]
+    return RunRecord(
+        name=str(live.get("name") or before.name),
+        status=state,
+        error=None if live.get("message") is None else str(live["message"]),
+        gristmill=before.gristmill,
+        recipe=before.recipe,
+        started=datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds") if started else "",
+        seconds=float(live.get("updated") or started) - started if started else None,
+        alarms=[str(alarm) for alarm in live.get("alarms") or []],
+        stages=[so_far(name) for name in names],
     )
-    parts += (
-        [Text(), grid("Slowest documents", ("uid", "url", "size", "time"), slowest, 2)] if view.stage.slowest else []
-    )
-    for block in view.figures.blocks if view.figures is not None else ():
-        if isinstance(block, FactList | Warnings | Figures | Plane):  # the others are for a page
-            parts += [Text(), *render_block(block)]
-    for sample in view.samples:
-        title = " · ".join(one_line(part) for part in (sample.reason, sample.source, sample.uid, sample.detail) if part)
-        lines = [Text(title, style="bold"), Text(one_line(sample.url or "no URL"), style="cyan")]
-        parts += [Text(), *lines, Padding(Text(plain(sample.text or "")), (0, 0, 0, 2))]
-    for page in view.pages:
-        table = Table(title=cell(page["url"]), title_justify="left", show_lines=False, expand=True)
-        for name, characters in (
-            ("extracted", page["extracted_characters"]),
-            ("visible", page["visible_characters"]),
-        ):
-            table.add_column(f"{name}, {as_number(characters)} characters", ratio=1, overflow="fold")
-        table.add_row(*(Text(plain(text[:SHOWN_OF_PAGE])) for text in (page["extracted"], page["visible"])))
-        parts += [Text(), table]
-    return Group(*parts)
-
-
-def render_block(block: FactList | Warnings | Figures | Plane) -> list[RenderableType]:
-    """What a stage shows of itself, in a terminal."""
-    if isinstance(block, FactList):
-        title = [Text(one_line(block.title), style="bold")] if block.title else []
-        pairs = Table.grid(padding=(0, 2))
-        for name, value in block.pairs:
-            pairs.add_row(Text(one_line(name), style="dim"), cell(value))
-        return [*title, pairs]
-    if isinstance(block, Warnings):
-        return [Text(f"warning: {one_line(line)}", style="bold red") for line in block.lines]
-    figures = block.table if isinstance(block, Plane) else block
-    note = [Text(figures.note, style="dim")] if figures.note else []
-    heading = Text(one_line(figures.title), style="bold")  # not the grid's own, which is no wider than the table
-    return [heading, grid("", figures.head, iter(figures.rows), figures.words), *note]

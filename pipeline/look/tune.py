@@ -25,16 +25,17 @@ from rich.padding import Padding
 from rich.text import Text
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.formatting import as_number, as_share, one_line, plain
+from gristmill.pipeline.formatting import as_number, as_share, by_size, one_line, plain
 from gristmill.pipeline.json_types import JSON
-from gristmill.pipeline.look.run_folder import by_size, grid
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.processes import cores_here
 from gristmill.pipeline.report_data.documents import Row, Value
 from gristmill.pipeline.store.partitions import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Partition
-from gristmill.pipeline.store.run_records import RunRecord, SegmentRules, rules_by_segment
+from gristmill.pipeline.store.run_records import SegmentRules
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.tables import Grid
 from gristmill.pipeline.tasks.bound_rule import BROKE, KEPT, BoundRule, RuleOutcome, outcome_of
 from gristmill.stages.stage import Rule
 
@@ -121,22 +122,23 @@ class _PartAnswer:
     moved: list[_MovedRow] = field(default_factory=list)
 
 
-def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | None = None, where: str = "") -> Tuning:
+def tune(
+    folder: RunFolder, settings: Sequence[str], samples: int = 5, threads: int | None = None, where: str = ""
+) -> Tuning:
     """What STAGE.FIELD=VALUE would do, one or several of the same segment; `where` to documents of a cell alone."""
     try:
         conditions = conditions_of(where)
     except ValueError as error:
         raise RecipeError(f"--where {error}") from error
-    store = Store(out)
-    record: RunRecord | None = store.read_json("run.json")
-    if record is None:
+    out, store = folder.out, folder.store
+    if not folder.has("run.json"):
         raise RecipeError(f"{out}: no run is here (there is no run.json)")
-    if not record.get("stages"):
+    record, rules = folder.record, folder.rules
+    if not record.stages or not record.finished:
         raise RecipeError(f"{out}: this run is at work or was killed; run its recipe to the end first")
-    rules = rules_by_segment(store)
-    if not rules and record["recipe"].get("keep") == "nothing":
+    if not rules and record.recipe.get("keep") == "nothing":
         raise RecipeError(f"{out}: the run kept no signals (`keep: nothing`); run the recipe with `keep: signals`")
-    segments, changes = _changed(rules, settings, [entry["name"] for entry in record["stages"]])
+    segments, changes = _changed(rules, settings, [stage.name for stage in record.stages])
     changed = {c.stage for c in changes}
     answer = Tuning(", ".join(segment.name for segment in segments), changes, conditions)
     work = [(segment, part) for segment in segments for part in segment.parts]
@@ -349,7 +351,7 @@ def render(answer: Tuning) -> RenderableType:
     head = [Text(f"{c.stage}.{c.field}: {c.before} -> {c.after}", style="bold") for c in answer.changes]
     total = answer.total
     rows = [*answer.sources.items(), *([("all", total)] if len(answer.sources) > 1 else [])]
-    table = grid(
+    table = Grid.of(
         "Documents that reach these rules" + "".join(f", {name}={value}" for name, value in answer.where.items()),
         ("source", "documents", "kept now", "kept then", "newly dropped", "newly kept", "kept then / now"),
         (
@@ -363,7 +365,7 @@ def render(answer: Tuning) -> RenderableType:
     )
     reasons = [name for name, _ in by_size(dict(Counter(answer.drops_before) | Counter(answer.drops_after)))]
     changed = [name for name in reasons if answer.drops_before.get(name, 0) != answer.drops_after.get(name, 0)]
-    drops = grid(
+    drops = Grid.of(
         "Drops that change, by the first rule",
         ("rule", "now", "then", "difference"),
         (

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from gristmill.pipeline.figures import recipe_name_of, token_counts_of
+from gristmill.pipeline.figures import token_counts_of
+from gristmill.pipeline.look.run_folder import Told
+from gristmill.pipeline.store.counts import DocumentCounts
+from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.stages.figures import TokenCounts
 
 READ = "read"  # the first step: all readers together
-
-Told = Mapping[str, Any]  # a stage's report.json
 
 
 @dataclass(frozen=True)
@@ -41,52 +41,46 @@ class Volume:
 Volumes = dict[str, dict[str, Volume]]  # after each stage, by source
 
 
-def volumes(entries: Sequence[Mapping[str, Any]], reports: Mapping[str, Told]) -> Volumes:
+def volumes(stages: Sequence[StageRecord], reports: Mapping[str, Told]) -> Volumes:
     """After reading, and after each stage; a stage that a source does not pass leaves it as it was."""
-    counts = {
-        str(entry["name"]): token_counts_of(recipe_name_of(entry), reports.get(str(entry["name"]), {}))
-        for entry in entries
-    }
+    counts = {stage.name: token_counts_of(stage.recipe_name, reports.get(stage.name, {})) for stage in stages}
     held = bytes_a_token(counts.values())
-    readers = [entry for entry in entries if entry.get("kind") == "read"]
-    now = {str(entry["name"]): read(entry, held.get(str(entry["name"]))) for entry in readers}
-    found = {READ: dict(now)} if readers else {}
-    for entry in entries:
-        if entry.get("kind") != "read":
-            counted = counts[str(entry["name"])]
-            for source, its in (entry.get("sources") or {}).items():
+    now = {stage.name: read(stage.count, held.get(stage.name)) for stage in stages if stage.kind == "read"}
+    found = {READ: dict(now)} if now else {}
+    for stage in stages:
+        if stage.kind != "read":
+            counted = counts[stage.name]
+            for source, its in stage.sources.items():
                 before, text = now.get(source, Volume()), text_left(its)
                 if counted is not None and counted.by_source is None:  # drawn by something else than the source
                     now[source] = Volume(text)
                 else:
                     tokens = counted.by_source.get(source) if counted is not None and counted.by_source else None
                     now[source] = after(before, its, text, tokens, held.get(source))
-            found[str(entry["name"])] = dict(now)
+            found[stage.name] = dict(now)
     return found
 
 
-def read(entry: Mapping[str, Any], held: float | None) -> Volume:
+def read(its: DocumentCounts, held: float | None) -> Volume:
     """A source as it was read: text, unless its documents are pages that have yet to be extracted."""
-    text = text_left(entry)
-    if not entry.get("kept"):
+    text = text_left(its)
+    if not its.kept:
         return Volume(text, 0, True)
     return Volume(text, round(text / held) if text and held else None)
 
 
-def text_left(its: Mapping[str, Any]) -> int | None:
-    """No bytes in documents that are there are pages that have yet to be extracted, or counts of a version that did not
-    count them."""
-    text = its.get("text_bytes")
-    return None if text is None or (text == 0 and its.get("kept")) else int(text)
+def text_left(its: DocumentCounts) -> int | None:
+    """No bytes in documents that are there are pages that have yet to be extracted."""
+    return None if its.text_bytes == 0 and its.kept else its.text_bytes
 
 
-def after(before: Volume, its: Mapping[str, Any], text: int | None, told: int | None, held: float | None) -> Volume:
+def after(before: Volume, its: DocumentCounts, text: int | None, told: int | None, held: float | None) -> Volume:
     """One source after one stage, from its counts and from what the stage tells of its tokens."""
     if told is not None:
         return Volume(text, told, True)
-    if not its.get("kept"):
+    if not its.kept:
         return Volume(text, 0, True)  # of a source of which nothing is left, no tokenizer tells
-    same = its.get("docs_in") == its.get("kept") and not its.get("made")
+    same = its.docs_in == its.kept and not its.made
     if before.counted and same and text == before.text_bytes:
         return Volume(text, before.tokens, True)
     if before.counted and before.text_bytes and text is not None:

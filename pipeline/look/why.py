@@ -6,36 +6,31 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-import pyarrow.parquet as pq
-
-from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report_data.documents import Row
-from gristmill.pipeline.report_data.histograms import CutEntry, SurveyRecord
-from gristmill.pipeline.report_data.rejects import CANNOT_ASK, SIGNS, Held, Opened, reasons_in_part, rows_of
+from gristmill.pipeline.report_data.histograms import CutCounts
+from gristmill.pipeline.report_data.rejects import CANNOT_ASK, SIGNS, Held, reasons_in_part, rows_of
 from gristmill.pipeline.store.records import Partition
-from gristmill.pipeline.store.run_records import SegmentRules
-from gristmill.pipeline.store.serialize import read_as
 from gristmill.pipeline.tasks.bound_rule import BoundRule
 
 
-def why_it_went(folder: Folder, segment: str, key: str, verdicts: str, row: int) -> list[Held]:
+def why_it_went(folder: RunFolder, segment: str, key: str, verdicts: str, row: int) -> list[Held]:
     """Every reason that held of a document that a segment's rules took, as the verdicts have it, with numbers as far as
     they can be had.
 
     A rule from a file of the user's own is not run again here: its numbers are those of the survey.
     """
     reasons = stored_reasons(folder, verdicts, row)
-    if not any(reasons.values()) or not folder.has(f"partitions/{segment}/rules.json"):
+    rules = folder.rules.get(segment)
+    if not any(reasons.values()) or rules is None:
         return [Held(stage, reason) for stage, of_stage in reasons.items() for reason in of_stage]
-    rules = read_as(SegmentRules, folder.json(f"partitions/{segment}/rules.json"))
     part = next((part for part in rules.parts if part.key == key), None)
     cuts = cuts_of(folder)
-    opened: Opened = lambda path: folder.fs.open(folder.full(path), "rb")  # noqa: E731
     asked: list[Held] = []
     for rule in rules.rules:
         if part is not None and rule.stage.get("code") is None:
             try:
-                asked += reasons_in_part(opened, [BoundRule.of(rule)], part, [row])[0].held
+                asked += reasons_in_part(folder.open, [BoundRule.of(rule)], part, [row])[0].held
             except CANNOT_ASK:  # it reads a table that is gone, say; the verdicts and the survey are there still
                 continue
     held: list[Held] = []
@@ -44,20 +39,18 @@ def why_it_went(folder: Folder, segment: str, key: str, verdicts: str, row: int)
         if {answer.reason for answer in answered} == set(of_stage):
             held += answered
         elif of_stage:
-            held += from_survey(opened, stage, of_stage, [cut for cut in cuts if cut["stage"] == stage], part, row)
+            held += from_survey(folder, stage, of_stage, [cut for cut in cuts if cut["stage"] == stage], part, row)
     return held
 
 
-def stored_reasons(folder: Folder, verdicts: str, row: int) -> dict[str, list[str]]:
+def stored_reasons(folder: RunFolder, verdicts: str, row: int) -> dict[str, list[str]]:
     """For each rule of a segment, in their order, the reasons that held of a document."""
-    opened: Opened = lambda path: folder.fs.open(folder.full(path), "rb")  # noqa: E731
-    with opened(verdicts) as file:
-        schema = pq.read_schema(file)
+    schema = folder.schema(verdicts)
     try:
         names = dict(json.loads((schema.metadata or {}).get(b"gristmill.reasons", b"{}")))
     except ValueError:
         return {}
-    bits = rows_of(opened, verdicts, [row], {f"failed:{stage}" for stage in names})
+    bits = rows_of(folder.open, verdicts, [row], {f"failed:{stage}" for stage in names})
     failed = {name.removeprefix("failed:"): int(bits.column(name)[0].as_py() or 0) for name in bits.column_names}
     return {
         stage: [reason for bit, reason in enumerate(reasons) if failed.get(stage, 0) >> bit & 1]
@@ -65,29 +58,21 @@ def stored_reasons(folder: Folder, verdicts: str, row: int) -> dict[str, list[st
     }
 
 
-def cuts_of(folder: Folder) -> list[CutEntry]:
+def cuts_of(folder: RunFolder) -> list[CutCounts]:
     """The thresholds that the survey of a run found, each once: where sources have segments of their own, a rule that
     they share is in each."""
-    cuts: list[CutEntry] = []
-    for segment in folder.names("partitions"):
-        path = f"partitions/{segment}/survey.json"
-        if folder.has(path):
-            try:
-                cuts += folder.json_as(path, SurveyRecord).get("cuts") or []
-            except (ValueError, TypeError, AttributeError):
-                continue
-    whole = [cut for cut in cuts if {"stage", "field", "signal", "side", "value"} <= cut.keys()]
-    return list({(cut["stage"], cut["field"], cut["signal"], cut["side"]): cut for cut in whole}.values())
+    cuts = [cut for survey in folder.surveys for cut in survey["cuts"]]
+    return list({(cut["stage"], cut["field"], cut["signal"], cut["side"]): cut for cut in cuts}.values())
 
 
 def from_survey(
-    opened: Opened, stage: str, reasons: Sequence[str], cuts: Sequence[CutEntry], part: Partition | None, row: int
+    folder: RunFolder, stage: str, reasons: Sequence[str], cuts: Sequence[CutCounts], part: Partition | None, row: int
 ) -> list[Held]:
     """Reasons of a rule that cannot be asked, with the thresholds that the document lies beyond."""
     values: Row = {}
     files = [part.documents, *part.signals] if part is not None else []
     for file in (file for file in files if file is not None):
-        taken = rows_of(opened, file.path, [row], {str(cut["signal"]) for cut in cuts})
+        taken = rows_of(folder.open, file.path, [row], {str(cut["signal"]) for cut in cuts})
         values |= {name: taken.column(name)[0].as_py() for name in taken.column_names}
     beyond = []
     for cut in cuts:

@@ -33,7 +33,7 @@ from gristmill.pipeline.errors import OverBudget, RunFailed, of_storage
 from gristmill.pipeline.formatting import plain
 from gristmill.pipeline.plan.plan import GlobalNode, Node
 from gristmill.pipeline.processes import ProcessId, is_alive, this_process
-from gristmill.pipeline.store.counts import CountsRecord, RunAccount
+from gristmill.pipeline.store.counts import DocumentCounts, RunAccount
 from gristmill.pipeline.store.records import NOT_JOURNALED, MapResult, Result, RoundTask, Task, counts_by_source
 from gristmill.pipeline.store.storage import Store
 
@@ -148,24 +148,17 @@ class Progress:
     recently: Speed = Speed(0, 0, 0.0)
     alarms: tuple[str, ...] = ()
     nodes: tuple[NodeProgress, ...] = ()
-    stages: Mapping[str, Mapping[str, CountsRecord]] = field(default_factory=dict)  # by stage, then by source
+    stages: Mapping[str, Mapping[str, DocumentCounts]] = field(default_factory=dict)  # by stage, then by source
     seconds_left: float | None = None  # of the whole run; None: not known
 
     @property
     def read(self) -> int:
         """Documents that readers gave, in earlier runs too."""
         readers = [node.source for node in self.nodes if node.source]
-        return sum(count["kept"] for reader in readers for count in self.stages.get(reader, {}).values())
+        return sum(count.kept for reader in readers for count in self.stages.get(reader, {}).values())
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Progress:
-        """From `logs/progress.json`; a TypeError if that is another kind of object."""
-        nodes = tuple(NodeProgress(**node) for node in data["nodes"])
-        memory = None if data.get("memory") is None else WorkerMemory(**data["memory"])
-        return cls(**{**data, "nodes": nodes, "recently": Speed(**data["recently"]), "memory": memory})
 
 
 # --- what is counted --------------------------------------------------------------------------------------------------

@@ -81,16 +81,16 @@ def of_stages(facts: Progress) -> Iterator[tuple[str, str, Samples]]:
         for stage, by_source in facts.stages.items()
         for source, count in by_source.items()
     ]
-    yield "stage_documents_total", "Documents that came to a stage.", [(at, count["docs_in"]) for at, count in counts]
-    yield "stage_kept_total", "Documents that stayed after a stage.", [(at, count["kept"]) for at, count in counts]
+    yield "stage_documents_total", "Documents that came to a stage.", [(at, count.docs_in) for at, count in counts]
+    yield "stage_kept_total", "Documents that stayed after a stage.", [(at, count.kept) for at, count in counts]
     dropped: Samples = [
-        ({**at, "reason": reason}, number) for at, count in counts for reason, number in count["dropped"].items()
+        ({**at, "reason": reason}, number) for at, count in counts for reason, number in count.dropped.items()
     ]
     yield "stage_dropped_total", "Documents that a stage dropped, by reason.", dropped
-    quarantined: Samples = [(at, count["quarantined"]) for at, count in counts]
+    quarantined: Samples = [(at, count.quarantined) for at, count in counts]
     yield "stage_quarantined_total", "Documents that a stage failed on.", quarantined
-    yield "stage_seconds_total", "Seconds of workers at a stage.", [(at, count["seconds"]) for at, count in counts]
-    yield "stage_bytes_total", "Bytes that a stage took in.", [(at, count["bytes_in"]) for at, count in counts]
+    yield "stage_seconds_total", "Seconds of workers at a stage.", [(at, count.seconds) for at, count in counts]
+    yield "stage_bytes_total", "Bytes that a stage took in.", [(at, count.bytes_in) for at, count in counts]
     memory: Samples = [({"stage": stage}, facts.peak_memory.get(stage, 0)) for stage in facts.stages]
     peaks = [(at, size) for at, size in memory if size]
     yield "stage_peak_memory_bytes", "Most memory of a worker at a stage.", peaks

@@ -255,10 +255,10 @@ def drops(facts: Progress, width: int, most: int) -> list[Text]:
     counts: Counter[str] = Counter()
     for stage, by_source in facts.stages.items():
         for count in by_source.values():
-            for reason, number in count["dropped"].items():
+            for reason, number in count.dropped.items():
                 counts[f"{stage}: {reason}"] += number
-            if count["quarantined"]:
-                counts[f"{stage}: quarantined"] += count["quarantined"]
+            if count.quarantined:
+                counts[f"{stage}: quarantined"] += count.quarantined
     if not counts or not most:
         return []
     wide = len(as_number(counts.total()))
@@ -286,20 +286,21 @@ def fit(text: str, width: int) -> str:
 
 def final_table(record: RunRecord) -> Grid:
     """The counts of a run, stage by stage."""
-    failed = any(entry["quarantined"] for entry in record["stages"])
+    failed = any(entry.count.quarantined for entry in record.stages)
     heads = ["stage", "in", "kept", "dropped", *(["quarantined"] if failed else []), "worker seconds", "mostly because"]
-    title = f"{record['name']}: {record['status']} in {record['seconds']:,.1f} s"
+    title = f"{record.name}: {record.status} in {record.seconds or 0.0:,.1f} s"
     table = Grid(title, heads, words={0, len(heads) - 1}, spared=[len(heads) - 2])
-    cuts = texts_cut(record["stages"])
-    for entry in record["stages"]:
-        most = sorted(entry["dropped"].items(), key=lambda x: -x[1])[:3]
+    cuts = texts_cut(record.stages)
+    for entry in record.stages:
+        count = entry.count
+        most = sorted(count.dropped.items(), key=lambda x: -x[1])[:3]
         reasons = [f"{one_line(reason)} {n:,}" for reason, n in most]
-        numbers = [entry["docs_in"], entry["kept"], sum(entry["dropped"].values())]
-        cut = cuts.get(entry["name"], [])
+        numbers = [count.docs_in, count.kept, count.lost]
+        cut = cuts.get(entry.name, [])
         table.add_row(
-            entry["name"],
-            *(f"{number:,}" for number in [*numbers, *([entry["quarantined"]] if failed else [])]),
-            f"{entry['seconds']:,.1f}",
+            entry.name,
+            *(f"{number:,}" for number in [*numbers, *([count.quarantined] if failed else [])]),
+            f"{count.seconds:,.1f}",
             [*cut, *reasons] if numbers[2] < FEW * numbers[0] else [*reasons[:1], *cut, *reasons[1:]],
         )
     return table
@@ -307,11 +308,12 @@ def final_table(record: RunRecord) -> Grid:
 
 def texts_cut(stages: Sequence[StageRecord]) -> dict[str, list[str]]:
     """What is left of texts where a stage takes clearly more text than documents: `text -87%, 10.0 MB to 1.3 MB`."""
-    cuts, left = {}, {entry["name"]: entry["text_bytes"] for entry in stages if entry["kind"] == "read"}
+    cuts, left = {}, {entry.name: entry.count.text_bytes or 0 for entry in stages if entry.kind == "read"}
     for entry in stages:
-        here = entry["sources"] if entry["kind"] != "read" else {}
-        before, after = sum(left.get(source, 0) for source in here), sum(each["text_bytes"] for each in here.values())
-        if before and after / before < entry["kept"] / max(1, entry["docs_in"]) - CLEARLY:
-            cuts[entry["name"]] = [f"text {after / before - 1:.0%}", f"{as_bytes(before)} to {as_bytes(after)}"]
-        left |= {source: each["text_bytes"] for source, each in here.items()}
+        here = entry.sources if entry.kind != "read" else {}
+        texts = {source: each.text_bytes or 0 for source, each in here.items()}
+        before, after = sum(left.get(source, 0) for source in here), sum(texts.values())
+        if before and after / before < entry.count.kept / max(1, entry.count.docs_in) - CLEARLY:
+            cuts[entry.name] = [f"text {after / before - 1:.0%}", f"{as_bytes(before)} to {as_bytes(after)}"]
+        left |= texts
     return cuts

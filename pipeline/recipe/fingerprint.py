@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gristmill.stages as stages
 from gristmill.kernels.base.code_cache import cache_folder
@@ -538,12 +538,11 @@ def made_of(stages: Iterable[Identity], kinds: Iterable[str]) -> MadeOf:
     return {name: entry if is_version(entry) else entry[:8] for name, entry in sorted(entries.items())}
 
 
-def made_before(manifest: Mapping[str, Any], path: str) -> MadeOf:
+def made_before(made: Mapping[str, str], path: str) -> MadeOf:
     """What a node was made of when its manifest was written."""
-    if "made_of" not in manifest:
+    if not made:
         raise RecipeError(f"{path} is of another version of Gristmill; give the run a new folder (--out)")
-    made: MadeOf = manifest["made_of"]
-    return made
+    return dict(made)
 
 
 def is_version(entry: str) -> bool:

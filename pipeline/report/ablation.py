@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from gristmill.pipeline.formatting import as_number, as_seconds
 from gristmill.pipeline.look.recipe_differences import flat
-from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, JobMetrics, curve_of, metrics_of, top_of
 from gristmill.pipeline.report.ablation_record import (
     AblationCost,
@@ -70,10 +71,9 @@ class ArmVerdict:
     figures: list[tuple[str, str]]
 
 
-def build_page(out: str) -> str:
+def build_page(folder: RunFolder) -> str:
     """The text of ablation.html for the folder of an ablation; the caller writes it."""
-    folder = Folder.open(out)
-    record = folder.json_as("ablation.json", AblationRecord)
+    record = cast(AblationRecord, folder.json("ablation.json"))
     return page_of(record, {str(job["folder"]): metrics_of(folder, str(job["metrics"])) for job in jobs_of(record)})
 
 

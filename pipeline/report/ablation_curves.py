@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gristmill.pipeline.json_types import JSON, JSONObject
-from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.charts_lines import Curve
 
 POINTS = 300  # of a curve; more than a screen shows
@@ -27,7 +27,7 @@ class JobMetrics:
     grams: float | None = None
 
 
-def metrics_of(folder: Folder, path: str) -> JobMetrics:
+def metrics_of(folder: RunFolder, path: str) -> JobMetrics:
     """A job's lines; of one that was killed the last may be torn, and is left out. No file, no lines."""
     metrics, stated, lines = JobMetrics(), 0.0, 0
     for line in read(folder, path):
@@ -45,11 +45,11 @@ def metrics_of(folder: Folder, path: str) -> JobMetrics:
     return metrics
 
 
-def read(folder: Folder, path: str) -> Iterator[JSONObject]:
+def read(folder: RunFolder, path: str) -> Iterator[JSONObject]:
     """Lines of a file below the folder, never of one outside."""
     if path.startswith("/") or ".." in path.split("/") or not folder.has(path):
         return
-    with folder.fs.open(folder.full(path), "rb") as file:
+    with folder.open(path) as file:
         for raw in file:
             try:
                 line = json.loads(raw)

@@ -3,13 +3,14 @@ page."""
 
 from __future__ import annotations
 
+from typing import cast
 from urllib.parse import quote
 
 from markupsafe import Markup
 
 from gristmill.pipeline.figures import Figures
 from gristmill.pipeline.formatting import as_number
-from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.ablation import ArmVerdict, verdict_of
 from gristmill.pipeline.report.ablation_record import AblationRecord, ProtocolRecord
 from gristmill.pipeline.report.blocks import table
@@ -18,14 +19,14 @@ from gristmill.pipeline.report.sections import Section, fragment
 PLACE = "ablations"
 
 
-def ablations(folder: Folder) -> list[Section]:
+def ablations(folder: RunFolder) -> list[Section]:
     """One for each, by name of its folder; one that cannot be read says so."""
     sections = []
     for name in folder.names(PLACE):
         path = f"{PLACE}/{name}/ablation.json"
         if folder.has(path):
             try:
-                html = verdicts(folder.json_as(path, AblationRecord), name)
+                html = verdicts(cast(AblationRecord, folder.json(path)), name)
             except (ValueError, LookupError, TypeError, AttributeError):
                 html = fragment("<p>{{ path }} cannot be read.</p>", {"path": path})
             sections.append(Section(name, html, topic="ablations"))

@@ -3,16 +3,17 @@ was extracted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from gristmill.pipeline.figures import figures_of, recipe_name_of
+from gristmill.pipeline.figures import figures_of
+from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.report.charts import Axis
 from gristmill.pipeline.report.duplicates import text_pair
 from gristmill.pipeline.report.heat_map import SAMPLES, heat_map
 from gristmill.pipeline.report.sections import Section, bars, fragment
+from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.stages.figures import (
     Block,
     CountBars,
@@ -34,9 +35,9 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 20, 14, 46  # around the plane
 KINDS = {"frontier": "UtiliMax, by aversion", "chosen": "chosen", "proportional": "proportional", "unimax": "UniMax"}
 
 
-def section_of(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
-    """What a stage shows of itself, from its entry of run.json and its report.json."""
-    figures = figures_of(recipe_name_of(entry), report)
+def section_of(stage: StageRecord, report: Told) -> Section | None:
+    """What a stage shows of itself, from its report.json."""
+    figures = figures_of(stage.recipe_name, report)
     if figures is None:
         return None
     return Section(figures.title, Markup("").join(map(drawn, figures.blocks)), topic=figures.topic)

@@ -7,38 +7,28 @@ import base64
 import hashlib
 import json
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
-from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, as_requests, plain
+from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, as_requests, by_size, plain
 from gristmill.pipeline.inputs.notes import fetches_of, notes_of
-from gristmill.pipeline.look.overview import reports_of, written_each
+from gristmill.pipeline.look.overview import written_each
 from gristmill.pipeline.look.published import beside_published, within_of
-from gristmill.pipeline.look.records import ReadRunRecord
-from gristmill.pipeline.look.run_folder import (
-    DocumentCounts,
-    Folder,
-    RecordedRun,
-    SampleDocument,
-    StageCount,
-    by_size,
-    record_in,
-)
-from gristmill.pipeline.look.volume import Told, volumes
+from gristmill.pipeline.look.run_folder import RunFolder, Told
+from gristmill.pipeline.look.stage_view import SampleDocument
+from gristmill.pipeline.look.volume import volumes
 from gristmill.pipeline.report.ablation_section import ablations
 from gristmill.pipeline.report.blocks import section_of
 from gristmill.pipeline.report.funnel import FunnelTable, funnel
-from gristmill.pipeline.report.makers import MAKERS
-from gristmill.pipeline.report.sections import TOPICS, Section, SectionMaker, bars, environment, sections_of
+from gristmill.pipeline.report.sections import MAKERS, TOPICS, Section, SectionMaker, bars, environment, sections_of
 from gristmill.pipeline.report.sliders import data_of, effects, explained, languages, signal_sections
-from gristmill.pipeline.report_data.documents import SampleEntry
 from gristmill.pipeline.report_data.histograms import SurveyRecord
-from gristmill.pipeline.report_data.survey import VERSION
-from gristmill.pipeline.store.run_records import StageRecord
+from gristmill.pipeline.store.counts import Counts, DocumentCounts
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
 READERS = 4  # shown one by one; more are folded into one line
@@ -63,7 +53,7 @@ class SourceFate:
 class StagePage:
     """All that the page shows of a stage."""
 
-    stage: StageCount
+    stage: StageRecord
     anchor: str
     settings: list[tuple[str, str]]
     drops: Markup | None
@@ -84,29 +74,14 @@ class Topic:
     sections: list[tuple[str, Section]]  # with the name of the stage
 
 
-def build_report(out: str, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
+def build_report(folder: RunFolder, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
     """The text of report.html for an output folder; the caller writes it."""
-    folder = Folder.open(out)
-    record = record_in(folder)
-    paths = [path for name in folder.names("partitions") if folder.has(path := f"partitions/{name}/survey.json")]
-    surveys = [folder.json_as(path, SurveyRecord) for path in paths]
-    reports = reports_of(folder, record, kind=None)
-    # The page of a run of an older version has no sliders.
-    surveys = [survey for survey in surveys if survey and survey.get("version") == VERSION]
-    return page_of(record, reports, makers, in_order(record, surveys), ablations(folder), shlex.quote(plain(out)))
-
-
-def in_order(record: ReadRunRecord, surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
-    """Segments as their first rules come in the run."""
-    place = {entry["name"]: number for number, entry in enumerate(record.get("stages") or [])}
-    return sorted(
-        surveys,
-        key=lambda survey: (min((place.get(name, 0) for name in survey["rules"]), default=0), survey["segment"]),
-    )
+    reports, trained, where = folder.reports(), ablations(folder), shlex.quote(plain(folder.out))
+    return page_of(folder.record, reports, makers, folder.surveys, trained, where)
 
 
 def page_of(
-    record: ReadRunRecord,
+    run: RunRecord,
     reports: Mapping[str, Told],
     makers: Mapping[str, SectionMaker] = MAKERS,
     surveys: Sequence[SurveyRecord] = (),
@@ -115,12 +90,10 @@ def page_of(
 ) -> str:
     """The page, from run.json and the stages' reports by name. A stage without a report (a run that failed) has its
     counts alone."""
-    run = RecordedRun.of(record)
-    entries = list(zip(run.stages, record.get("stages") or [], strict=True))
-    volume = volumes(record.get("stages") or [], reports)
+    volume = volumes(run.stages, reports)
     pages, by_topic = [], []
-    for number, (stage, entry) in enumerate(entries):
-        page, elsewhere = stage_page(stage, number, entry, reports.get(stage.name, {}), makers, surveys)
+    for number, stage in enumerate(run.stages):
+        page, elsewhere = stage_page(stage, number, reports.get(stage.name, {}), makers, surveys)
         pages.append(page)
         by_topic += [(stage.name, section) for section in elsewhere]
     spoken = languages(surveys)
@@ -133,21 +106,21 @@ def page_of(
     values = {
         "run": run,
         "funnel": funnel(run, volume) if run.readers or run.stages else FunnelTable.empty(),
-        "published": beside_published(record, volume),
-        "within": within_of(record),
-        "input_notes": [*fetches_of(record.get("inputs") or {}), *notes_of(record.get("inputs") or {})],
+        "published": beside_published(run, volume),
+        "within": within_of(run),
+        "input_notes": [*fetches_of(run.inputs), *notes_of(run.inputs)],
         "sources": [fate(run, reader) for reader in run.readers],
         "stages": [page for page in pages if page not in folded],
         "folded": folded,
         "readers": as_one(run.readers) if folded else None,
-        "failure": (FAILED.get(run.status, "What went wrong"), str(record["error"])) if record.get("error") else None,
+        "failure": (FAILED.get(run.status, "What went wrong"), run.error) if run.error else None,
         "topics": topics_of(by_topic),
         "effects": effects(surveys, run),
         "anchors": {page.stage.name: page.anchor for page in pages},
         "data": data_of(surveys, run, volume, where),
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        "costs": costs(record, run),
+        "costs": costs(run),
         "recipe": json.dumps(run.recipe, indent=2, ensure_ascii=False),
         "machine": [
             (key, as_bytes(value) if key == "memory" and isinstance(value, int) else as_text(value))
@@ -158,37 +131,27 @@ def page_of(
     return environment().get_template("page.html").render(values)
 
 
-def as_one(readers: Sequence[StageCount]) -> StageCount:
+def as_one(readers: Sequence[StageRecord]) -> StageRecord:
     """All sources as one line of a table."""
-    dropped: dict[str, int] = {}
+    total = Counts()
     for reader in readers:
-        for reason, n in reader.count.dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + n
-    counts = [reader.count for reader in readers]
-    count = DocumentCounts(
-        sum(count.docs_in for count in counts),
-        sum(count.kept for count in counts),
-        dropped,
-        sum(count.quarantined for count in counts),
-    )
-    seconds = sum(reader.seconds or 0.0 for reader in readers)
+        its = reader.count
+        total.add(Counts(its.docs_in, its.kept, Counter(its.dropped), its.quarantined, its.seconds, its.bytes_in))
     peak = max((reader.peak_memory for reader in readers if reader.peak_memory), default=None)
-    size = sum(reader.bytes_in or 0 for reader in readers)
-    return StageCount(f"{len(readers)} sources", "read", "", {}, count, {}, seconds, size, None, peak, None, [])
+    return StageRecord(f"{len(readers)} sources", kind="read", count=total.in_record(), peak_memory=peak)
 
 
-def costs(record: ReadRunRecord, run: RecordedRun) -> dict[str, str]:
+def costs(run: RunRecord) -> dict[str, str]:
     """What a run took beside time, in words; empty where nobody measured it."""
     peak = max((stage.peak_memory for stage in run.stages if stage.peak_memory), default=None)
-    price: Mapping[str, Any] = record.get("cost") or {}
-    written, documents = record.get("bytes_written"), sum(reader.count.kept for reader in run.readers)
+    written, documents = run.bytes_written or None, sum(reader.count.kept for reader in run.readers)
     amounts = {
         "peak_memory": (peak, as_bytes(peak)),
-        "disk": (record.get("disk_bytes"), as_bytes(record.get("disk_bytes"))),
+        "disk": (run.disk_bytes, as_bytes(run.disk_bytes)),
         "written": (written, written_each(written, documents) if written else ""),
-        "energy": (record.get("joules"), as_energy(record.get("joules"))),
-        "requests": (record.get("requests") or None, as_requests(record.get("requests") or {})),
-        "money": (price.get("amount"), as_money(price.get("amount"), price.get("currency"))),
+        "energy": (run.joules, as_energy(run.joules)),
+        "requests": (run.requests or None, as_requests(run.requests or {})),
+        "money": (run.cost, as_money(run.cost.amount, run.cost.currency) if run.cost else ""),
     }
     return {name: "" if amount is None else words for name, (amount, words) in amounts.items()}
 
@@ -201,7 +164,7 @@ def topics_of(sections: Sequence[tuple[str, Section]]) -> list[Topic]:
     ]
 
 
-def fate(run: RecordedRun, reader: StageCount) -> SourceFate:
+def fate(run: RunRecord, reader: StageRecord) -> SourceFate:
     """One source's way through all stages that it passed."""
     passed = [(reader.name, reader.count)]
     passed += [
@@ -216,9 +179,8 @@ def fate(run: RecordedRun, reader: StageCount) -> SourceFate:
 
 
 def stage_page(
-    stage: StageCount,
+    stage: StageRecord,
     number: int,
-    entry: StageRecord,
     report: Told,
     makers: Mapping[str, SectionMaker],
     surveys: Sequence[SurveyRecord],
@@ -234,24 +196,22 @@ def stage_page(
     order = [reason for reason, _ in reasons if ready.get(reason)] + sorted(
         set(ready) - {reason for reason, _ in reasons}
     )
-    samples = [(reason, [sample_of(reason, row) for row in ready[reason][:SAMPLES]]) for reason in order]
+    samples = [(reason, [SampleDocument.of(reason, row) for row in ready[reason][:SAMPLES]]) for reason in order]
     stays = [
-        sample_of("", row) for survey in surveys if list(survey["rules"])[-1:] == [stage.name] for row in survey["kept"]
+        SampleDocument.of("", row)
+        for survey in surveys
+        if list(survey["rules"])[-1:] == [stage.name]
+        for row in survey["kept"]
     ]
     settings = [(str(name), as_text(value)) for name, value in stage.settings.items()]
-    own = section_of(entry, report)
-    made = [*([own] if own is not None else []), *sections_of(entry, report, makers), *signal_sections(entry, surveys)]
+    own = section_of(stage, report)
+    made = [*([own] if own is not None else []), *sections_of(stage, report, makers), *signal_sections(stage, surveys)]
     apart = [section for section in made if section.topic]
     with_it = [section for section in made if not section.topic]
     topics = list(dict.fromkeys(section.topic for section in apart))
     return StagePage(
         stage, f"stage-{number}", settings, drops, samples, stays, with_it, topics, list(report.get("not_shown", []))
     ), apart
-
-
-def sample_of(reason: str, row: SampleEntry) -> SampleDocument:
-    values = (row.get("uid"), row.get("url"), row.get("source"), row.get("detail"), row.get("text"))
-    return SampleDocument(reason, *(None if value is None else str(value) for value in values))
 
 
 def as_text(value: object) -> str:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from gristmill.pipeline.look.funnel import Funnel
-from gristmill.pipeline.look.run_folder import RecordedRun
 from gristmill.pipeline.look.volume import READ, Volume, Volumes
 from gristmill.pipeline.report.charts import SERIES, BarPiece, key_of, row_bar, series_class
+from gristmill.pipeline.store.run_records import RunRecord
 
 OTHERS = "other sources"
 
@@ -55,7 +55,7 @@ class FunnelTable:
         return any(level.whole.text_bytes is not None for level in self.levels)
 
 
-def funnel(run: RecordedRun, volumes: Volumes) -> FunnelTable:
+def funnel(run: RunRecord, volumes: Volumes) -> FunnelTable:
     """Source by source, with a bar for each."""
     steps = Funnel.of(run, volumes).steps
     read = {stage.name: stage.count.kept for stage in run.readers}
@@ -67,10 +67,12 @@ def funnel(run: RecordedRun, volumes: Volumes) -> FunnelTable:
         else ["kept-shape"]
     )
     widest = max((step.kept + step.gone for step in steps), default=0) or 1
-    took = {stage.name: (stage.seconds, stage.cost) for stage in run.stages}
+    took: dict[str, tuple[float | None, float | None]] = {
+        stage.name: (stage.count.seconds, stage.cost) for stage in run.stages
+    }
     if read and READ not in took:
         took[READ] = (
-            sum(stage.seconds or 0.0 for stage in run.readers),
+            sum(stage.count.seconds for stage in run.readers),
             total([stage.cost for stage in run.readers]),
         )
     longest = max((seconds or 0.0 for seconds, _ in took.values()), default=0.0) or 1.0

@@ -28,7 +28,7 @@ from gristmill.pipeline.formatting import (
     as_tokens,
     plain,
 )
-from gristmill.pipeline.look.volume import Told
+from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.store.run_records import StageRecord
 
 
@@ -76,11 +76,10 @@ class Bar:
     of_all: str
 
 
-def sections_of(entry: StageRecord, report: Told, makers: Mapping[str, SectionMaker]) -> list[Section]:
-    """What the makers of this stage have to show. `entry["stage"]` is its name in recipes, where it has a name of its
-    own too."""
-    names = dict.fromkeys(str(name) for name in (entry.get("stage"), entry.get("name"), entry.get("kind")) if name)
-    sections = [makers[name](entry, report) for name in names if name in makers]
+def sections_of(stage: StageRecord, report: Told, makers: Mapping[str, SectionMaker]) -> list[Section]:
+    """What the makers of this stage have to show, by its name in recipes, its own name, and its kind."""
+    names = dict.fromkeys(name for name in (stage.stage, stage.name, stage.kind) if name)
+    sections = [makers[name](stage, report) for name in names if name in makers]
     return [section for section in sections if section is not None]
 
 
@@ -188,24 +187,29 @@ def moment(time: str) -> str:
     return " ".join(part for part in (date, clock, "UTC" if zone in ("Z", "+00:00") else zone) if part)
 
 
-def reading(entry: StageRecord, report: Told) -> Section | None:
+def reading(stage: StageRecord, report: Told) -> Section | None:
     """How fast a source was read."""
-    size, seconds, records = entry.get("bytes_in"), entry.get("seconds"), entry.get("docs_in")
-    if not size or not seconds or not records:
+    count = stage.count
+    if not count.bytes_in or not count.seconds or not count.docs_in:
         return None
     template = (
         "<p>{{ size | bytes }} read, {{ (size / seconds) | bytes }} a second; a record has"
         " {{ (size / records) | bytes }} on average.</p>"
     )
-    return Section("Volume", fragment(template, {"size": size, "seconds": seconds, "records": records}))
+    values = {"size": count.bytes_in, "seconds": count.seconds, "records": count.docs_in}
+    return Section("Volume", fragment(template, values))
 
 
-def writing(entry: StageRecord, report: Told) -> Section | None:
+def writing(stage: StageRecord, report: Told) -> Section | None:
     """How much a sink wrote."""
-    size, kept = entry.get("bytes_out"), entry.get("kept")
+    size, kept = stage.count.bytes_out, stage.count.kept
     if not size or not kept:
         return None
     template = (
         "<p>{{ size | bytes }} written below <code>{{ name }}/</code>, {{ (size / kept) | bytes }} a document.</p>"
     )
-    return Section("Files", fragment(template, {"size": size, "kept": kept, "name": entry["name"]}))
+    return Section("Files", fragment(template, {"size": size, "kept": kept, "name": stage.name}))
+
+
+# Sections beside the figures that a stage makes itself, by kind or name of stages.
+MAKERS: Mapping[str, SectionMaker] = {"read": reading, "sink": writing}

@@ -18,13 +18,12 @@ import numpy as np
 from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_number, as_share, as_short
-from gristmill.pipeline.look.run_folder import RecordedRun, StageCount
 from gristmill.pipeline.look.volume import Volume, Volumes
 from gristmill.pipeline.report.charts import TICKS, BarPiece, Histogram, ThresholdMark, histogram, round_step, row_bar
 from gristmill.pipeline.report.sections import Section, fragment, longest_of
 from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, SurveyRecord, places_of_cut, side_by_side
 from gristmill.pipeline.report_data.survey import OTHERS
-from gristmill.pipeline.store.run_records import StageRecord
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 
 BARS = 56
 PARTS_OF_DATA = ("segment", "weight", "sources", "reach", "stay", "rules", "sample")
@@ -33,21 +32,21 @@ PLACES = 10_000  # of a slider, which lies on the scale of its histogram
 NAMED = 4  # rules that a segment is called by; of more, the first and the last
 
 
-def signal_sections(entry: StageRecord, surveys: Sequence[SurveyRecord]) -> list[Section]:
+def signal_sections(stage: StageRecord, surveys: Sequence[SurveyRecord]) -> list[Section]:
     """The histograms of a stage: of a rule, those of its thresholds; of a stage that measures, those of what it added
     and no rule asks for. Each segment has its own; where several have the stage, it is said whose documents they
     are."""
-    name, kind = entry["name"], entry.get("kind")
-    if kind == "rule":
+    name = stage.name
+    if stage.kind == "rule":
         sections = [
             (survey, Section("Thresholds", thresholds_of(name, number, survey)))
             for number, survey in enumerate(surveys)
             if any(cut["stage"] == name for cut in survey["cuts"])
         ]
     else:
-        passed = {*(entry.get("sources") or ()), OTHERS}
+        passed = {*stage.sources, OTHERS}
         sections = signals_added(
-            set(entry.get("adds") or ()), [survey for survey in surveys if not passed.isdisjoint(survey["sources"])]
+            set(stage.adds), [survey for survey in surveys if not passed.isdisjoint(survey["sources"])]
         )
     if len(sections) == 1:
         return [sections[0][1]]
@@ -253,7 +252,7 @@ class SegmentEffects(TypedDict):
     rows: list[Effect]
 
 
-def effects(surveys: Sequence[SurveyRecord], run: RecordedRun) -> list[SegmentEffects]:
+def effects(surveys: Sequence[SurveyRecord], run: RunRecord) -> list[SegmentEffects]:
     """Each segment's thresholds by how much they alone take."""
     tables: list[SegmentEffects] = []
     for index, survey in enumerate(surveys):
@@ -276,7 +275,7 @@ def effects(surveys: Sequence[SurveyRecord], run: RecordedRun) -> list[SegmentEf
     return [table for table in tables if table["rows"]]
 
 
-def called(survey: SurveyRecord, run: RecordedRun) -> str:
+def called(survey: SurveyRecord, run: RunRecord) -> str:
     """A segment by its rules, and by the sources that come to them: its own name is that of one of them."""
     rules, last = list(survey["rules"]), last_stage(survey, run)
     names = ", ".join(rules) if len(rules) <= NAMED else f"{rules[0]} to {rules[-1]}, {len(rules)} rules"
@@ -286,7 +285,7 @@ def called(survey: SurveyRecord, run: RecordedRun) -> str:
     return f"{names}, of {sources} sources" if sources > 1 else names
 
 
-def elsewhere(survey: SurveyRecord, run: RecordedRun) -> list[str]:
+def elsewhere(survey: SurveyRecord, run: RunRecord) -> list[str]:
     """Sources that come to its last rule in another segment."""
     last = last_stage(survey, run)
     return (
@@ -296,13 +295,13 @@ def elsewhere(survey: SurveyRecord, run: RecordedRun) -> list[str]:
     )
 
 
-def last_stage(survey: SurveyRecord, run: RecordedRun) -> StageCount | None:
+def last_stage(survey: SurveyRecord, run: RunRecord) -> StageRecord | None:
     """The last of its rules, as the run counted it."""
     name = list(survey["rules"])[-1] if survey["rules"] else ""
     return next((stage for stage in run.stages if stage.name == name), None)
 
 
-def until(survey: SurveyRecord, run: RecordedRun) -> str:
+def until(survey: SurveyRecord, run: RunRecord) -> str:
     """Up to where the answer counts: what later stages take is not in it."""
     last = last_stage(survey, run)
     if last is None:
@@ -314,7 +313,7 @@ def until(survey: SurveyRecord, run: RecordedRun) -> str:
     return f"Counted after {last.name}" + (f", before {some}." if later else ".") + beside
 
 
-def tokens_a_unit(survey: SurveyRecord, run: RecordedRun, lefts: Volumes) -> list[float] | None:
+def tokens_a_unit(survey: SurveyRecord, run: RunRecord, lefts: Volumes) -> list[float] | None:
     """For each group of sources the tokens that stand for a unit of what documents are weighed by, as the funnel
     estimates them; None where it does not."""
     last = last_stage(survey, run)
@@ -380,7 +379,7 @@ LANGUAGES = """\
 """
 
 
-def data_of(surveys: Sequence[SurveyRecord], run: RecordedRun, lefts: Volumes, where: str) -> Markup:
+def data_of(surveys: Sequence[SurveyRecord], run: RunRecord, lefts: Volumes, where: str) -> Markup:
     """What the script needs, as JSON that cannot end the element it stands in."""
     segments = [
         chosen_of(survey, PARTS_OF_DATA)

@@ -105,7 +105,7 @@ def usual_drops(stage: Stage) -> str:
 
 def alarms_of_run(record: RunRecord, metrics: Mapping[str, StageMetrics]) -> list[str]:
     """Figures of a run that are far from those that its recipe's publishers report."""
-    return alarms_of_published(beside_published(record, volumes(record["stages"], metrics)))
+    return alarms_of_published(beside_published(record, volumes(record.stages, metrics)))
 
 
 def alarms_of_notes(count: Counts) -> list[str]:

@@ -24,7 +24,7 @@ from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, saved_i
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import MapTask, Partition, VerdictsResult
 from gristmill.pipeline.store.resume import resume
-from gristmill.pipeline.store.run_records import Manifest
+from gristmill.pipeline.store.run_records import RunRecord, SegmentManifest, read_if_whole
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.tables import Grid
 from gristmill.stages.tokens.folders import owner_of_set
@@ -65,7 +65,7 @@ def foresee(
     journal = Journal(store, looks_only=True)
     facts = facts_of(inputs, gone_since(inputs, store, journal))
     size = sum(taken.bytes for taken in inputs.values())
-    costs = costs_of_models(recipe, store.read_json_if_whole("run.json"), size)
+    costs = costs_of_models(recipe, read_if_whole(store, "run.json", RunRecord), size)
     for line in [*loud, *without_text(inputs), *fetches_of(facts), *notes_beside(loud, facts), *costs]:
         note(line)
     present = store.stamps("")
@@ -129,7 +129,7 @@ class DryRun:
         return left is not None and not lacks_shards, why
 
     def map_node(
-        self, node: MapNode, fed: list[Partition], changed: str, before: Manifest | None
+        self, node: MapNode, fed: list[Partition], changed: str, before: SegmentManifest | None
     ) -> tuple[int, int, str]:
         """Its parts, how many of them are up to date, and why not all."""
         tasks = tasks_of_node(node, self.recipe, self.store, self.inputs, fed)
@@ -141,7 +141,7 @@ class DryRun:
             self.after |= {name: self.after.get(name) or [] for name in names_of(node)}
             return len(tasks), current, UP_TO_DATE
         self.after |= dict.fromkeys(names_of(node))
-        old = {part["key"] for part in before["parts"]} if before else set()
+        old = {part.key for part in before.parts} if before else set()
         new = sum(task.key not in old for task in tasks)
         gone = self.journal.gone
         lost = [gone[phase.task] for task in tasks for phase in task.phases if phase.task in gone]
@@ -186,23 +186,23 @@ class DryRun:
         return answers[::-1]
 
 
-def manifest_before(store: Store, journal: Journal, name: str) -> Manifest | None:
+def manifest_before(store: Store, journal: Journal, name: str) -> SegmentManifest | None:
     """What the last run wrote of a segment or global stage."""
     path = f"partitions/{name}/manifest.json"
-    return store.read_json_if_whole(path) if journal.is_as_written(path) else None
+    return read_if_whole(store, path, SegmentManifest) if journal.is_as_written(path) else None
 
 
-def changed_since(node: Node, before: Sequence[Manifest | None], recipe: Recipe, store: Store) -> str:
+def changed_since(node: Node, before: Sequence[SegmentManifest | None], recipe: Recipe, store: Store) -> str:
     """What differs from the last run of a node, in words; empty if nothing does or it never ran."""
     then: MadeOf = {}
     for manifest, name in zip(before, names_of(node), strict=True):
         if manifest is None:
             return ""
-        then |= made_before(manifest, store.at(f"partitions/{name}/manifest.json"))
+        then |= made_before(manifest.made_of, store.at(f"partitions/{name}/manifest.json"))
     now = node.made_of(recipe)
     return (
         changes(then, now)
-        if then != now or fingerprints_of(node, recipe) != [m["fingerprint"] for m in before if m]
+        if then != now or fingerprints_of(node, recipe) != [m.fingerprint for m in before if m]
         else ""
     )
 

@@ -25,7 +25,7 @@ from gristmill.pipeline.recipe.recipe import Prices, Recipe
 from gristmill.pipeline.shuffle.shuffle import buckets_of_rows
 from gristmill.pipeline.store.counts import Counts
 from gristmill.pipeline.store.records import MapTask
-from gristmill.pipeline.store.run_records import RunRecord, StageRecord, WholeRecord
+from gristmill.pipeline.store.run_records import RunRecord, WholeRecord, read_if_whole
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.judge.cost import Asks, Cost
 from gristmill.stages.stage import Stage
@@ -182,26 +182,22 @@ class Rates:
 
     @classmethod
     def of(cls, record: RunRecord, workers: int) -> Rates:
-        read, size = bytes_read(record), sum(entry["bytes"] for entry in record["inputs"].values())
+        read, size = bytes_read(record), sum(entry["bytes"] for entry in record.inputs.values())
         sources: dict[str, WholeRecord] = {}
         growth = {}
-        for name, reader in readers_of(record).items():
-            kept = reader["kept"]
-            whole = record["inputs"][name].get("estimate")  # none of a source that was read to its end
+        for reader in record.readers:
+            name, kept = reader.name, reader.count.kept
+            whole = record.inputs[name].get("estimate")  # none of a source that was read to its end
             sources[name] = whole or {"parts": 0, "of": 0, "documents": kept, "low": kept, "high": kept}
             growth[name] = whole["documents"] / max(1, kept) if whole else 1.0
-        worked = sum(stage["seconds"] for stage in record["stages"]) / workers
-        compiling = max(0.0, record["start"]["seconds"] - START)  # the next run finds compiled kernels
-        overhead = max(0.0, record["seconds"] - compiling - worked)
+        worked = sum(stage.count.seconds for stage in record.stages) / workers
+        compiling = max(0.0, record.start["seconds"] - START)  # the next run finds compiled kernels
+        overhead = max(0.0, (record.seconds or 0.0) - compiling - worked)
         return cls(min(1.0, read / size) if size and read else 1.0, sources, growth, worked, overhead)
 
 
-def readers_of(record: RunRecord) -> dict[str, StageRecord]:
-    return {entry["name"]: entry for entry in record["stages"] if entry["kind"] == "read"}
-
-
 def bytes_read(record: RunRecord) -> int:
-    return sum(entry["bytes_in"] for entry in readers_of(record).values())
+    return sum(reader.count.bytes_in for reader in record.readers)
 
 
 # --- on workers like the sample's -------------------------------------------------------------------------------------
@@ -257,13 +253,10 @@ class Estimate:
 def estimate(record: RunRecord, workers: int) -> Estimate:
     """Scale a partial run up: documents by the parts that each source gave them from, all else by bytes read."""
     rates = Rates.of(record, workers)
-    budgeted = next((e for e in record["stages"] if e["stage"] == "mix" and e["settings"]["budget"]), None)
-    last = budgeted or record["stages"][-1]
-    kept = sum(
-        (count["docs_in"] if budgeted else count["kept"]) * rates.growth[name]
-        for name, count in last["sources"].items()
-    )
-    price = record.get("cost")
+    budgeted = next((each for each in record.stages if each.stage == "mix" and each.settings["budget"]), None)
+    last = budgeted or record.stages[-1]
+    kept = sum((count.docs_in if budgeted else count.kept) * rates.growth[name] for name, count in last.sources.items())
+    price = record.cost
     sources = rates.sources.values()
     documents = sum(source["documents"] for source in sources)
     lows = [source["documents"] - source["low"] for source in sources if source["low"] is not None]
@@ -275,12 +268,12 @@ def estimate(record: RunRecord, workers: int) -> Estimate:
         low=round(documents - math.hypot(*lows)) if is_sure else None,
         high=round(documents + math.hypot(*highs)) if is_sure else None,
         kept=round(kept),
-        drawn_by=budgeted and budgeted["name"],
+        drawn_by=budgeted.name if budgeted else None,
         seconds=rates.overhead + rates.worked / rates.share,
-        disk_bytes=round(record.get("disk_bytes", 0) / rates.share),
-        memory_bytes=max((e["peak_memory"] for e in record["stages"]), default=0),
-        cost=None if price is None else price["amount"] / rates.share,
-        currency=None if price is None else price["currency"],
+        disk_bytes=round((record.disk_bytes or 0) / rates.share),
+        memory_bytes=max((stage.peak_memory or 0 for stage in record.stages), default=0),
+        cost=None if price is None else price.amount / rates.share,
+        currency=None if price is None else price.currency,
     )
 
 
@@ -372,12 +365,12 @@ class Work:
         local = dict.fromkeys(rates.sources, 0.0)
         of_globals: dict[str, float] = defaultdict(float)
         documents: dict[str, int] = defaultdict(int)
-        for stage in record["stages"]:
-            for source, count in stage["sources"].items():
-                seconds = count["seconds"] * rates.growth.get(source, 1 / rates.share)
-                if stage["kind"] == "global":
-                    of_globals[stage["name"]] += seconds
-                    documents[stage["name"]] += round(count["docs_in"] * rates.growth[source])
+        for stage in record.stages:
+            for source, count in stage.sources.items():
+                seconds = count.seconds * rates.growth.get(source, 1 / rates.share)
+                if stage.kind == "global":
+                    of_globals[stage.name] += seconds
+                    documents[stage.name] += round(count.docs_in * rates.growth[source])
                 else:
                     local[source] += seconds
         return cls(local, parts, of_globals, documents, rates.overhead)
@@ -436,8 +429,8 @@ def forecast(recipe: Recipe, record: RunRecord, parts: Mapping[str, Sequence[int
         rent = seconds / 3600 * shape.workers * shape.cores * hour
         working = sum(step.core_seconds for step in steps) / 3600 * hour + gpu_part(record, guess, prices)
     puts = gets = asked = None
-    if shape.object_store and record["requests"]:
-        puts, gets = (math.ceil(number / guess.share) for number in puts_and_gets(record["requests"]))
+    if shape.object_store and record.requests:
+        puts, gets = (math.ceil(number / guess.share) for number in puts_and_gets(record.requests))
         priced = prices is not None and (prices.thousand_puts or prices.thousand_gets)
         asked = prices.of_requests(puts, gets) if prices is not None and priced else None
     return Forecast(
@@ -452,7 +445,7 @@ def forecast(recipe: Recipe, record: RunRecord, parts: Mapping[str, Sequence[int
         work=working,
         currency=None if prices is None else prices.currency,
         disk_bytes=guess.disk_bytes,
-        scratch_bytes=max(guess.disk_bytes, round(sum(record.get("bytes_written", {}).values()) / guess.share)),
+        scratch_bytes=max(guess.disk_bytes, round(sum(record.bytes_written.values()) / guess.share)),
         memory_bytes=round(guess.memory_bytes * SPARE_MEMORY),
         puts=puts,
         gets=gets,
@@ -462,12 +455,12 @@ def forecast(recipe: Recipe, record: RunRecord, parts: Mapping[str, Sequence[int
 
 
 def workers_of(record: RunRecord) -> int:
-    return int(str(record["machine"]["workers"]))
+    return int(str(record.machine["workers"]))
 
 
 def gpu_part(record: RunRecord, guess: Estimate, prices: Prices) -> float:
     """What a GPU costs more than a core, of stages that use one."""
-    on_gpus = sum(e["seconds"] for e in record["stages"] if e["settings"].get("device") in ("gpu", "auto"))
+    on_gpus = sum(each.count.seconds for each in record.stages if each.settings.get("device") in ("gpu", "auto"))
     return on_gpus / guess.share / 3600 * prices.gpu_hour
 
 
@@ -501,18 +494,18 @@ def seconds_of_nodes(plan: Plan, store: Store, size: int) -> dict[str, float]:
     the folder, or on a part of the inputs. Nodes with a stage that is new, or had other settings, are left out."""
     found: dict[str, float] = {}
     for folder in (store.sample, store):
-        record: RunRecord | None = folder.read_json_if_whole("run.json")
-        if record is None or record.get("status") != "done" or not bytes_read(record):
+        record = read_if_whole(folder, "run.json", RunRecord)
+        if record is None or not record.done or not bytes_read(record):
             continue
-        before = {entry["name"]: entry for entry in record["stages"]}
+        before = {entry.name: entry for entry in record.stages}
         for node in plan.nodes:
             stages = stages_of(node)
             entries = [before[name] for name in stages if name in before]
             settings = [stage.model_dump(mode="json", exclude_none=True) for stage in stages.values()]
-            if [entry["settings"] for entry in entries] == settings:
+            if [entry.settings for entry in entries] == settings:
                 source = None if isinstance(node, GlobalNode) else node.source
-                counts = [entry if source is None else entry["sources"].get(source.name) for entry in entries]
-                seconds = sum(count["seconds"] for count in counts if count is not None)
+                counts = [entry.count if source is None else entry.sources.get(source.name) for entry in entries]
+                seconds = sum(count.seconds for count in counts if count is not None)
                 found[node.name] = seconds * size / bytes_read(record)
     return found
 
@@ -528,12 +521,12 @@ def stages_of(node: Node) -> dict[str, Stage]:
 def asked_of_models(recipe: Recipe, record: RunRecord, share: float = 1.0) -> list[tuple[str, Cost, int]]:
     """What stages that ask a language model will cost, and for how many documents: by those that came to them in a run
     on this share of the input."""
-    came = {entry["name"]: entry for entry in record["stages"] if entry["docs_in"]}
+    came = {entry.name: entry.count for entry in record.stages if entry.count.docs_in}
     return [
         (
             step.called,
-            step.stage.cost_ahead(came[step.called]["docs_in"] / share, came[step.called]["text_bytes"] / share),
-            round(came[step.called]["docs_in"] / share),
+            step.stage.cost_ahead(came[step.called].docs_in / share, (came[step.called].text_bytes or 0) / share),
+            round(came[step.called].docs_in / share),
         )
         for step in recipe.all_steps
         if isinstance(step.stage, Asks) and step.called in came
@@ -543,7 +536,7 @@ def asked_of_models(recipe: Recipe, record: RunRecord, share: float = 1.0) -> li
 def costs_of_models(recipe: Recipe, record: RunRecord | None, size: int) -> list[str]:
     """A line for each stage that asks a language model: by the documents that came to it in the run before, else at
     most, if all `size` bytes of the inputs were text that comes to it."""
-    before = asked_of_models(recipe, record) if record and record.get("stages") else []  # none while a run is at work
+    before = asked_of_models(recipe, record) if record and record.stages else []  # none while a run is at work
     lines = [f"{name}: {cost}, for the {documents:,} documents of the run before" for name, cost, documents in before]
     known = {name for name, _, _ in before}
     for step in recipe.all_steps:

@@ -6,7 +6,7 @@ import platform
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, cast
@@ -29,7 +29,6 @@ from gristmill.pipeline.store.partitions import OF_A_PART
 from gristmill.pipeline.store.records import (
     FileRef,
     Files,
-    InputSpan,
     MapTask,
     PagesTask,
     Partition,
@@ -39,14 +38,9 @@ from gristmill.pipeline.store.records import (
 from gristmill.pipeline.store.run_records import (
     Cost,
     InputRecord,
-    Manifest,
-    ManifestPart,
-    PartInput,
-    PartOwner,
-    RecipeRecord,
-    RunFacts,
+    PartFiles,
     RunRecord,
-    SlowRecord,
+    SegmentManifest,
     StageRecord,
 )
 from gristmill.pipeline.store.storage import Store
@@ -135,42 +129,41 @@ class Findings:
 
 
 def record_of(
-    recipe: Recipe, plan: Plan, findings: Findings, workers: int, stopwatch: Stopwatch, facts: RunFacts
+    recipe: Recipe, plan: Plan, findings: Findings, workers: int, stopwatch: Stopwatch, known: RunRecord
 ) -> RunRecord:
-    """The record of a run; `facts` are what only the run itself knows. One that ended before its end has the stages
-    that are done."""
+    """The record of a run; `known` is what only the run itself knows of it. One that ended before its end has the
+    stages that are done."""
     prices, joules = recipe.head.prices, stopwatch.meter.joules()
     stages: list[StageRecord] = []
     for name, thing in plan.stage_order():
-        if facts["status"] != "done" and name not in findings.account.stages:
+        if not known.done and name not in findings.account.stages:
             continue
         stage = thing.reader.stage if isinstance(thing, Source) else thing.stage
-        stages.append(entry(name, stage, findings.account, findings.slowest, prices))
-        if earlier := findings.metrics.get(name, {}).get("earlier_runs"):
-            stages[-1]["earlier_runs"] = earlier
-    return {
-        "name": recipe.name,
-        **facts,
-        "gristmill": version("gristmill"),
-        "recipe": cast(RecipeRecord, recipe.resolved()),
-        "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
-        "machine": {
+        earlier = list(findings.metrics.get(name, {}).get("earlier_runs") or [])
+        stages.append(replace(entry(name, stage, findings.account, findings.slowest, prices), earlier_runs=earlier))
+    return replace(
+        known,
+        name=recipe.name,
+        gristmill=version("gristmill"),
+        recipe=recipe.resolved(),
+        versions={name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
+        machine={
             "system": platform.platform(),
             "cores": psutil.cpu_count(logical=True),
             "memory": psutil.virtual_memory().total,
             "workers": workers,
         },
-        "started": datetime.fromtimestamp(stopwatch.began, UTC).isoformat(timespec="seconds"),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - stopwatch.began_monotonic, 3),
+        started=datetime.fromtimestamp(stopwatch.began, UTC).isoformat(timespec="seconds"),
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - stopwatch.began_monotonic, 3),
         # Until workers were ready; compiling kernels is in it.
-        "start": {"seconds": round(stopwatch.start_seconds, 3)},
-        "joules": joules,  # of the driver's machine; null: no meter
-        "inputs": findings.inputs,
-        "bytes_written": written_by_use(findings.written.values()),
-        "cost": cost_of(stages, joules, facts["requests"], prices),
-        "stages": stages,
-    }
+        start={"seconds": round(stopwatch.start_seconds, 3)},
+        joules=joules,  # of the driver's machine; None: no meter
+        inputs=findings.inputs,
+        bytes_written=written_by_use(findings.written.values()),
+        cost=cost_of(stages, joules, known.requests, prices),
+        stages=stages,
+    )
 
 
 def record_up_to(name: str, record: RunRecord, plan: Plan, recipe: Recipe) -> RunRecord:
@@ -181,11 +174,8 @@ def record_up_to(name: str, record: RunRecord, plan: Plan, recipe: Recipe) -> Ru
     part = replace(
         recipe, sources=tuple(source for source in recipe.sources if source.name in passed), steps=recipe.steps[:end]
     )
-    return {
-        **record,
-        "recipe": cast(RecipeRecord, part.resolved()),
-        "stages": [stage for stage in record["stages"] if stage["name"] in passed],
-    }
+    stages = [stage for stage in record.stages if stage.name in passed]
+    return replace(record, recipe=part.resolved(), stages=stages)
 
 
 def about(stage: Stage) -> str:
@@ -197,19 +187,19 @@ def about(stage: Stage) -> str:
 def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices: Prices | None) -> StageRecord:
     """One stage. Its cost is of the seconds in which workers were at it, whenever that was."""
     total = account.total(name).in_record()
-    return {
-        "name": name,
-        "stage": stage.recipe_name(),
-        "kind": kind_of(stage),
-        "about": about(stage),
-        "settings": stage.model_dump(mode="json", exclude_none=True),
-        "adds": list(stage.added),
-        **total,  # type: ignore[typeddict-item]  # few have `earlier_runs`, which comes after
-        "peak_memory": account.peak_memory.get(name, 0),
-        "slowest": [cast(SlowRecord, asdict(document)) for document in slowest.by_stage.get(name, [])],
-        "cost": None if prices is None else round(prices.of_seconds(total["seconds"], stage.gpu), 6),
-        "sources": {source: count.in_record() for source, count in sorted(account.stages.get(name, {}).items())},
-    }
+    return StageRecord(
+        name=name,
+        stage=stage.recipe_name(),
+        kind=kind_of(stage),
+        about=about(stage),
+        settings=stage.model_dump(mode="json", exclude_none=True),
+        adds=list(stage.added),
+        count=total,
+        peak_memory=account.peak_memory.get(name, 0),
+        slowest=slowest.by_stage.get(name, []),
+        cost=None if prices is None else round(prices.of_seconds(total.seconds, stage.gpu), 6),
+        sources={source: count.in_record() for source, count in sorted(account.stages.get(name, {}).items())},
+    )
 
 
 def written_by_use(files: Iterable[FileRef]) -> dict[str, int]:
@@ -231,8 +221,8 @@ def cost_of(
     energy = (joules or 0.0) / 3.6e6 * prices.kilowatt_hour
     sent = requests or {}
     asked = prices.of_requests(*puts_and_gets(sent)) + prices.of_bytes(sent.get("bytes_in", 0))
-    amount = sum(stage["cost"] or 0.0 for stage in stages) + energy + asked
-    return {"amount": round(amount, 6), "currency": prices.currency}
+    amount = sum(stage.cost or 0.0 for stage in stages) + energy + asked
+    return Cost(round(amount, 6), prices.currency)
 
 
 def without_times(data: Any) -> Any:
@@ -249,43 +239,35 @@ def kind_of(stage: Stage) -> str:
     return "rewrite"
 
 
-def manifest_of(node: Stored, parts: list[Partition], node_fingerprint: str, made_of: MadeOf) -> Manifest:
-    return {
-        "segment": node.name,
-        "stages": [step.called for step in node.in_order_of_work] if isinstance(node, Segment) else [node.name],
-        "feeds": list(node.feeds),
-        "fingerprint": node_fingerprint,
-        "made_of": made_of,
-        "rows": sum(part.rows for part in parts),
-        "parts": [manifest_part(node.name, part) for part in parts],
-    }
+def manifest_of(node: Stored, parts: list[Partition], node_fingerprint: str, made_of: MadeOf) -> SegmentManifest:
+    return SegmentManifest(
+        segment=node.name,
+        stages=[step.called for step in node.in_order_of_work] if isinstance(node, Segment) else [node.name],
+        feeds=list(node.feeds),
+        fingerprint=node_fingerprint,
+        made_of=made_of,
+        rows=sum(part.rows for part in parts),
+        parts=[manifest_part(node.name, part) for part in parts],
+    )
 
 
-def manifest_part(node: str, part: Partition) -> ManifestPart:
-    """What the manifest of a segment or global stage says of a part: the files that it wrote itself. No times, so that
-    runs can be compared."""
+def manifest_part(node: str, part: Partition) -> PartFiles:
+    """What the manifest of a segment or global stage says of a part: the files that it wrote itself."""
     files = [part.documents] if part.documents else []
     files += [*part.verdicts, *part.signals]
     own = {facts.path.rsplit(".", 2)[1]: facts for facts in files if facts.path.startswith(f"partitions/{node}/")}
     sinks = part.sinks if part.node == node else {}
-    owner: PartOwner = {} if part.node == node else {"from": part.node}
-    return {
-        "key": part.key,
-        "source": part.source,
-        **owner,
-        "inputs": [input_of(span) for span in part.inputs],
-        "rows": part.rows,
-        "kept": part.kept,
-        "files": {name: facts.path for name, facts in own.items()}
+    return PartFiles(
+        key=part.key,
+        source=part.source,
+        owner="" if part.node == node else part.node,
+        inputs=part.inputs,
+        rows=part.rows,
+        kept=part.kept,
+        files={name: facts.path for name, facts in own.items()}
         | {f"sink/{name}": path for name, path in sinks.items()},
-        "checksums": {name: facts.checksum for name, facts in own.items()},
-    }
-
-
-def input_of(span: InputSpan) -> PartInput:
-    if span.node:
-        return {"from": span.node, "key": span.key}
-    return {"source": span.source, "path": span.path, "start": span.start, "end": span.end}
+        checksums={name: facts.checksum for name, facts in own.items()},
+    )
 
 
 def is_done(store: Store) -> bool:

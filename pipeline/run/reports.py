@@ -17,7 +17,7 @@ from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.record import Findings, record_up_to, without_times
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import Failure, LookResult, PageSample
-from gristmill.pipeline.store.run_records import RunRecord, rules_by_segment
+from gristmill.pipeline.store.run_records import RunRecord, read_if_whole, rules_by_segment
 from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.stages.stage import Global, Stage
 
@@ -37,19 +37,22 @@ def write_reports(
 ) -> None:
     """All files for people, out of the record and the findings. Files whose content stays are not written again.
     `look` runs the tasks that read documents; `not_shown` gets a stage and what its report lacks."""
+    from gristmill.pipeline.look.run_folder import RunFolder
     from gristmill.pipeline.report.build import build_report
 
     samples, scores = seen_of(store, findings, record, not_shown, look)
     stages = {name: thing.stage for name, thing in plan.stage_order() if isinstance(thing, Step)}
-    for entry in record["stages"]:
-        name = entry["name"]
-        report: dict[str, Any] = without_times(entry)  # the counts of run.json; the stage's metrics are added below
+    for entry in record.stages:
+        name = entry.name
+        report: dict[str, Any] = without_times(
+            entry.to_json()
+        )  # the counts of run.json; the stage's metrics are added below
         report |= {"samples": samples.get(name, {})}
         report |= findings.metrics.get(name, {})
         if name in pages:
             report |= {"pages": [asdict(page) for page in pages[name]]}
         if name in scores:
-            report |= {"scores": {**scores[name], "of": entry["docs_in"] - entry["quarantined"]}}
+            report |= {"scores": {**scores[name], "of": entry.count.docs_in - entry.count.quarantined}}
         if name in stages:
             report |= figures_of(name, stages[name], report, not_shown)
         if missing := findings.not_shown.get(name):
@@ -60,13 +63,13 @@ def write_reports(
         path = stage.readme_path(metrics)
         if path is not None:
             passed = record_up_to(name, record, plan, recipe)
-            text = stage.readme(metrics, findings.shared_up_to[name], passed)
+            text = stage.readme(metrics, findings.shared_up_to[name], passed.to_json())
             journal.keep(path, text.encode("utf-8", "replace"))
     if findings.log:
         lines = "".join(f"{one_line(line)}\n" for line in findings.log)
         store.write("logs/run.log", lines.encode("utf-8", "replace"))
-    journal.keep("run.json", json_bytes(record))
-    store.write("report.html", build_report(store.address).encode("utf-8", "replace"))
+    journal.keep("run.json", json_bytes(record.to_json()))
+    store.write("report.html", build_report(RunFolder(store.address)).encode("utf-8", "replace"))
 
 
 def remove_stale_summary(
@@ -75,8 +78,9 @@ def remove_stale_summary(
     """A public summary is of the documents and counts that it was made of, and of no others."""
     from gristmill.pipeline.summary.files import files_of_other_documents
 
-    before = store.read_json_if_whole("run.json") or {}
-    counted_alike = without_times(before.get("stages")) == without_times(record["stages"])
+    before = read_if_whole(store, "run.json", RunRecord) or RunRecord()
+    a, b = ([without_times(stage.to_json()) for stage in each.stages] for each in (before, record))
+    counted_alike = a == b
     if stale := files_of_other_documents(store, () if not counted_alike else sink_files):
         store.remove(stale)
         note("the public summary was of other documents and is removed; `gristmill report OUT --for eu` makes it again")
@@ -86,14 +90,14 @@ def seen_of(
     store: Store, findings: Findings, record: RunRecord, not_shown: Callable[[str, str], None], look: Look
 ) -> tuple[dict[str, Any], dict[str, ScoreRecord]]:
     """Rejected documents and scores, by stage."""
-    names, segments = [entry["name"] for entry in record["stages"]], list(rules_by_segment(store).values())
+    names, segments = [entry.name for entry in record.stages], list(rules_by_segment(store).values())
     rejects: dict[str, list[str]] = {}
     for path in store.files("stages"):
         stage, _, rest = path.removeprefix("stages/").partition("/")
         if rest.startswith("rejects/"):
             rejects.setdefault(stage, []).append(path)
     asked = [(name, "rejects", task_of_samples(store, name, rejects.get(name, []), segments)) for name in names]
-    for name in names if record["status"] == "done" else ():
+    for name in names if record.done else ():
         if name in findings.scored:
             step, parts = findings.scored[name]
             asked.append((name, "scores", task_of_scores(store, name, step.spec, parts)))

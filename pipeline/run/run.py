@@ -81,7 +81,7 @@ from gristmill.pipeline.store.records import (
     VerdictsResult,
 )
 from gristmill.pipeline.store.resume import resume
-from gristmill.pipeline.store.run_records import InputRecord, RunRecord, SegmentRules
+from gristmill.pipeline.store.run_records import InputRecord, RunRecord, SegmentRules, read_if_whole
 from gristmill.pipeline.store.serialize import plain, read_as
 from gristmill.pipeline.store.storage import REQUESTS, Store, json_bytes, requests_since
 from gristmill.pipeline.tasks.bound_rule import without_poison
@@ -215,13 +215,13 @@ class Execution:
         self.store.remove(stale_files(self.store, self.plan, journal, own_files))
         changed = alarms_of_changes(self.inputs) if self.engine.worked else []
         record = self.record(more_alarms=[*changed, *alarms_of_unused(self.store, self.plan)])
-        before: RunRecord | None = self.store.read_json_if_whole("run.json")
+        before = read_if_whole(self.store, "run.json", RunRecord)
         if (
             self.engine.worked
             or journal.damaged
             or before is None
-            or before.get("status") != "done"
-            or without_times(before) != without_times(record)
+            or not before.done
+            or without_times(before.to_json()) != without_times(record.to_json())
         ):
             from gristmill.pipeline.report_data.survey import survey_segments
 
@@ -238,7 +238,7 @@ class Execution:
         self.retire()
         journal.settle(own_files - journal.retired)
         journal.flush()
-        return Summary(self.store.address, record, self.engine.worked, record["alarms"])
+        return Summary(self.store.address, record, self.engine.worked, list(record.alarms))
 
     def begin(self) -> None:
         """What the folder says of itself from here on is of this run, and no more of one before it."""
@@ -467,7 +467,9 @@ class Execution:
             before = manifest_before(self.store, self.journal, node.name)
             now = node.made_of(self.recipe)
             then = (
-                now if before is None else made_before(before, self.store.at(f"partitions/{node.name}/manifest.json"))
+                now
+                if before is None
+                else made_before(before.made_of, self.store.at(f"partitions/{node.name}/manifest.json"))
             )
             if then != now:
                 again.setdefault(changes(then, now), []).append(node.name)
@@ -477,7 +479,7 @@ class Execution:
         """Write the manifest of a segment or global stage that is done."""
         self.documents[node.name] = StoredDocuments(tuple(parts))
         manifest = manifest_of(node, parts, node_fingerprint, node.made_of(self.recipe))
-        self.journal.keep(f"partitions/{node.name}/manifest.json", json_bytes(manifest))
+        self.journal.keep(f"partitions/{node.name}/manifest.json", json_bytes(manifest.to_json()))
 
     def is_there(self, part: Partition) -> bool:
         return documents_path(part) not in self.journal.retired
@@ -538,16 +540,16 @@ class Execution:
             findings,
             self.where.count,
             self.stopwatch,
-            {
-                "status": status,
-                "error": error,
-                "requests": dict(self.engine.requests + Counter(requests_since(self.sent))) or None,
-                "disk_bytes": disk_bytes,
-                "alarms": loud,
-            },
+            RunRecord(
+                status=status,
+                error=error,
+                requests=dict(self.engine.requests + Counter(requests_since(self.sent))) or None,
+                disk_bytes=disk_bytes,
+                alarms=loud,
+            ),
         )
-        if status == "done" and self.recipe.head.published is not None:
-            record["alarms"] += alarms_of_run(record, findings.metrics)
+        if record.done and self.recipe.head.published is not None:
+            record = replace(record, alarms=[*loud, *alarms_of_run(record, findings.metrics)])
         return record
 
     def write_reports(self, record: RunRecord, pages: dict[str, list[PageSample]], look: Look) -> None:

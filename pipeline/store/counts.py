@@ -10,8 +10,8 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NotRequired, TypedDict, cast
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from gristmill.pipeline.errors import NotConserved
 from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.json_types import JSONObject
 from gristmill.stages.documents import Reading
 from gristmill.stages.stage import Origin
 
@@ -113,24 +114,48 @@ def shortened(text: str, longest: int) -> str:
 # --- counts -----------------------------------------------------------------------------------------------------------
 
 
-class CountsRecord(TypedDict):
-    """Counts in run.json."""
+@dataclass(frozen=True)
+class DocumentCounts:
+    """Counts in run.json, of a stage or of one source there: what came in and what became of it."""
 
-    docs_in: int
-    kept: int
-    dropped: dict[str, int]
-    quarantined: int
-    seconds: float
-    bytes_in: int
-    bytes_out: int
-    text_bytes: int
-    made: NotRequired[int]
-    absent: NotRequired[dict[str, int]]
-    noted: NotRequired[dict[str, int]]
-    nuls: NotRequired[int]
+    docs_in: int = 0
+    kept: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)  # by reason
+    quarantined: int = 0
+    seconds: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    text_bytes: int | None = None  # of what is kept
+    made: int = 0  # of others, beside them
+    absent: Mapping[str, int] = field(default_factory=dict)  # by signal: documents without one
+    noted: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by name: documents of which a reader or stage noted something
+    nuls: int = 0  # texts that a reader took NUL characters out of
+
+    @property
+    def lost(self) -> int:
+        return sum(self.dropped.values())
+
+    @property
+    def gone(self) -> int:
+        return self.lost + self.quarantined
+
+    def to_json(self) -> JSONObject:
+        """Without what no document had."""
+        return {name: held for name, held in vars(self).items() if held or name not in RARE}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> DocumentCounts:
+        """From an entry of run.json, which may say more."""
+        given = {name: data[name] for name in COUNTED if data.get(name) is not None}
+        given |= {name: {str(key): int(n) for key, n in given[name].items()} for name in given.keys() & BY_NAME}
+        return cls(**given)
 
 
-SELDOM = ("made", "absent", "noted", "nuls")  # recorded where there is something to say
+COUNTED = tuple(each.name for each in fields(DocumentCounts))
+BY_NAME = {"dropped", "absent", "noted"}
+RARE = {"made", "absent", "noted", "nuls"}  # of few stages or sources
 
 
 @dataclass
@@ -161,11 +186,22 @@ class Counts:
             else:
                 held.update(more)
 
-    def in_record(self) -> CountsRecord:
+    def in_record(self) -> DocumentCounts:
         """What run.json says of it: without faults, which the alarms name."""
-        record = {name: held for name, held in vars(self).items() if name != "faults" and (held or name not in SELDOM)}
-        record |= {name: dict(sorted(held.items())) for name, held in record.items() if isinstance(held, Counter)}
-        return cast(CountsRecord, record | {"seconds": round(self.seconds, 4)})
+        return DocumentCounts(
+            docs_in=self.docs_in,
+            kept=self.kept,
+            dropped=dict(sorted(self.dropped.items())),
+            quarantined=self.quarantined,
+            seconds=round(self.seconds, 4),
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+            text_bytes=self.text_bytes,
+            made=self.made,
+            absent=dict(sorted(self.absent.items())),
+            noted=dict(sorted(self.noted.items())),
+            nuls=self.nuls,
+        )
 
     def check(self, what: str) -> None:
         """in + made = kept + dropped + quarantined, or the run stops."""

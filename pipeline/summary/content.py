@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.look.run_folder import Folder, RecordedRun
-from gristmill.pipeline.look.segments import segments_of
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.stages.dedup.dates import moments
 from gristmill.stages.text.sites import hosts_of, site_of_host
 
@@ -115,18 +114,16 @@ class Content:
             self.periods.setdefault(source, Period()).add(pc.filter(when, mine), pc.filter(sizes, mine))
 
 
-def content_of(folder: Folder, run: RecordedRun, sink: str | None) -> Content:
+def content_of(folder: RunFolder, sink: str | None) -> Content:
     """Of the sink that is named, else of the last one of the recipe."""
-    sinks = [stage.name for stage in run.stages if stage.kind == "sink"]
+    sinks = [stage.name for stage in folder.record.sinks]
     chosen = sink or (sinks[-1] if sinks else None)
     if chosen is None or chosen not in sinks:
         there = f"stages that write documents here: {', '.join(sinks)}" if sinks else "no stage of its recipe does"
         what = f"{sink}: no stage of that name writes documents" if sink else "a summary counts documents that were"
         hint = "" if sinks else " written; add `- write` after the last stage that drops any, and run the recipe again"
         raise RecipeError(f"{folder.root}: {what}{hint}; {there}")
-    parts = [part for segment in segments_of(folder, run) for part in segment["parts"]]
-    paths = {path for part in parts for name, path in part["files"].items() if name == f"sink/{chosen}"}
-    content = Content(chosen, tuple(sorted(paths)))
+    content = Content(chosen, tuple(folder.sink_files(chosen)))
     for path in content.files:
         for rows in batches(folder, path):
             content.columns |= set(rows.schema.names)
@@ -134,8 +131,8 @@ def content_of(folder: Folder, run: RecordedRun, sink: str | None) -> Content:
     return content
 
 
-def batches(folder: Folder, path: str) -> Iterator[pa.RecordBatch]:
-    with folder.fs.open(folder.full(path), "rb") as file:
+def batches(folder: RunFolder, path: str) -> Iterator[pa.RecordBatch]:
+    with folder.open(path) as file:
         parquet = pq.ParquetFile(file)
         there = [name for name in COLUMNS if name in parquet.schema_arrow.names]
         yield from (rows for rows in parquet.iter_batches(ROWS, columns=there) if len(rows))

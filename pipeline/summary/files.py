@@ -8,15 +8,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.look.overview import reports_of
-from gristmill.pipeline.look.run_folder import Folder, RecordedRun, record_in
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.pipeline.summary.card import card_of
-from gristmill.pipeline.summary.content import Content, content_of
+from gristmill.pipeline.summary.content import content_of
 from gristmill.pipeline.summary.croissant import croissant_of
 from gristmill.pipeline.summary.page import page_of
 from gristmill.pipeline.summary.points import PublicSummary, summary_of
@@ -28,28 +26,29 @@ FILES_HASH = "hash of the files' names"
 
 
 def write_summary(
-    out: str, law: str, sink: str | None = None, synthetic: Sequence[str] = ()
+    folder: RunFolder, law: str, sink: str | None = None, synthetic: Sequence[str] = ()
 ) -> tuple[PublicSummary, list[str]]:
     """Of a run that has ended well, for one of `LAWS`; and the paths of the files that were written."""
     if law not in LAWS:
         raise RecipeError(f"--for {law}: no such summary; there is {', '.join(LAWS)}")
-    folder, store = Folder.open(out), Store(out)
-    record = record_in(folder)
-    run = RecordedRun.of(record)
-    if run.status != "done":
-        raise RecipeError(f"{out}: the run is {run.status or 'not finished'}; a summary is made of one that is done")
+    run = folder.record
+    if not run.done:
+        raise RecipeError(
+            f"{folder.out}: the run is {run.status or 'not finished'}; a summary is made of one that is done"
+        )
     known = [reader.name for reader in run.readers]
     if unknown := [name for name in synthetic if name not in known]:
         raise RecipeError(f"--synthetic {unknown[0]}: no such source; there is {', '.join(known)}")
-    content = content_of(folder, run, sink)
-    reports = reports_of(folder, record, kind=None)
-    summary = summary_of(record, reports, content, synthetic)
+    content = content_of(folder, sink)
+    reports = folder.reports()
+    summary = summary_of(run, reports, content, synthetic)
     summary.run[FILES_HASH] = names_hash(content.files)
     packed = [report["packing"] for report in reports.values() if isinstance(report.get("packing"), dict)]
     cards = [str(PurePosixPath(each["folder"]) / "README.md") for each in packed]
     before = folder.read(cards[-1]).decode("utf-8", "replace") if cards and folder.has(cards[-1]) else None
     stated = next((str(each["license"]) for each in reversed(packed) if each.get("license")), None)
-    croissant = croissant_of(summary, content, schema_of(folder, content), stated, run.gristmill)
+    schema = folder.schema(content.files[0]) if content.files else pa.schema([])  # that of all
+    croissant = croissant_of(summary, content, schema, stated, run.gristmill)
     files = {
         f"{FOLDER}/{law}.html": page_of(summary).encode("utf-8", "replace"),
         f"{FOLDER}/{law}.json": json_bytes(summary.plain()),
@@ -58,17 +57,8 @@ def write_summary(
         CROISSANT: json_bytes(croissant),
     }
     for path, data in files.items():
-        store.write(path, data)
+        folder.store.write(path, data)
     return summary, list(files)
-
-
-def schema_of(folder: Folder, content: Content) -> pa.Schema:
-    """Of the sink's files, which all have the same."""
-    if not content.files:
-        return pa.schema([])
-    with folder.fs.open(folder.full(content.files[0]), "rb") as file:
-        schema: pa.Schema = pq.read_schema(file)
-        return schema
 
 
 def names_hash(paths: Iterable[str]) -> str:

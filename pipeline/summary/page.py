@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.look.run_folder import grid
 from gristmill.pipeline.report.sections import environment
 from gristmill.pipeline.summary.points import DRAFT, LAW, NOT_VERIFIED, Cell, PublicSummary, Table
+from gristmill.pipeline.tables import Grid
 
 MOST = 1000  # rows of a table for people; the JSON file has all
 
@@ -48,4 +48,4 @@ def render(summary: PublicSummary) -> RenderableType:
         for point in summary.points
     )
     head = Text.assemble((one_line(summary.name), "bold"), f"  {LAW['act']}")
-    return Group(head, Text(DRAFT, style="dim"), Text(), grid("", ("point", "status", "facts"), rows, 3))
+    return Group(head, Text(DRAFT, style="dim"), Text(), Grid.of("", ("point", "status", "facts"), rows, 3))

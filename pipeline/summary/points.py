@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from gristmill.pipeline.figures import Figures, figures_of, recipe_name_of
-from gristmill.pipeline.look.records import ReadRunRecord
-from gristmill.pipeline.look.volume import Told
-from gristmill.pipeline.store.run_records import StageRecord
+from gristmill.pipeline.figures import Figures, figures_of
+from gristmill.pipeline.formatting import by_size
+from gristmill.pipeline.look.run_folder import Told
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 from gristmill.pipeline.summary.content import UNNAMED, Content, Total, Totals
 from gristmill.stages.read.warc import CRAWLER
 
@@ -96,35 +96,34 @@ class PublicSummary:
 
 
 def summary_of(
-    record: ReadRunRecord, reports: Mapping[str, Told], content: Content, synthetic: Sequence[str]
+    run: RunRecord, reports: Mapping[str, Told], content: Content, synthetic: Sequence[str]
 ) -> PublicSummary:
     """`synthetic` are sources that the team says hold synthetic data."""
-    stages = record.get("stages") or []
     points = [
-        general(record, reports, content),
-        sources(record, reports, content),
+        general(run, reports, content),
+        sources(run, reports, content),
         periods(content),
-        crawlers(stages),
+        crawlers(run.stages),
         domains(content),
         licenses(content),
         made_up(content, synthetic),
-        reservations(stages, reports),
-        processing(stages),
+        reservations(run.stages, reports),
+        processing(run.stages),
         Point("rest", "Whatever else the template asks for", [("provider, model, other points", None)]),
     ]
-    run: dict[str, Cell] = {
-        "finished": str(record.get("finished") or ""),
-        "gristmill": str(record.get("gristmill") or ""),
+    head: dict[str, Cell] = {
+        "finished": run.finished,
+        "gristmill": run.gristmill,
         "documents written by": content.sink,
     }
-    return PublicSummary(str(record.get("name") or ""), run, points)
+    return PublicSummary(run.name, head, points)
 
 
 def packings(reports: Mapping[str, Told]) -> list[Told]:
     return [report["packing"] for report in reports.values() if isinstance(report.get("packing"), dict)]
 
 
-def general(record: ReadRunRecord, reports: Mapping[str, Told], content: Content) -> Point:
+def general(run: RunRecord, reports: Mapping[str, Told], content: Content) -> Point:
     """Modalities and sizes."""
     whole = content.whole
     packed = packings(reports)
@@ -138,40 +137,39 @@ def general(record: ReadRunRecord, reports: Mapping[str, Told], content: Content
     notes = ["Stages of Gristmill write text alone: images, sound and video of a source are not in the data."]
     if packed:
         notes.append("Tokens are those of the token shards, with the copies that `mix` drew.")
-    if any("estimate" in given for given in (record.get("inputs") or {}).values()):
+    if any("estimate" in given for given in run.inputs.values()):
         notes.append("The run read a part of its inputs (--limit or --sample). These are the counts of that part.")
-    names = [str(entry["name"]) for entry in record.get("stages") or []]
-    after = (record.get("stages") or [])[names.index(content.sink) + 1 :] if content.sink in names else []
-    if later := {str(entry["name"]): gone for entry in after if (gone := gone_in(entry))}:
+    names = [stage.name for stage in run.stages]
+    after = run.stages[names.index(content.sink) + 1 :] if content.sink in names else []
+    if later := {stage.name: stage.count.gone for stage in after if stage.count.gone}:
         dropped = ", ".join(f"{name} {gone:,}" for name, gone in later.items())
         notes.append(f"Stages after `{content.sink}` dropped documents that are counted here: {dropped}.")
     tables = [table_of("Languages", "language", content.languages, whole)] if content.languages.named else []
     return Point("content", "Modality and size", facts, tables, notes)
 
 
-def sources(record: ReadRunRecord, reports: Mapping[str, Told], content: Content) -> Point:
+def sources(run: RunRecord, reports: Mapping[str, Told], content: Content) -> Point:
     """Where documents come from, and how much of each source is left."""
-    inputs, whole = record.get("inputs") or {}, content.whole
+    whole = content.whole
     packed = packings(reports)
     tokens = packed[-1].get("sources") or {} if packed else {}
     rows: list[tuple[Cell, ...]] = []
-    for entry in record.get("stages") or []:
-        if entry.get("kind") == "read":
-            name = str(entry["name"])
-            left, given = content.sources.get(name, Total()), inputs.get(name) or {}
-            rows.append(
-                (
-                    name,
-                    recipe_name_of(entry),
-                    given.get("files"),
-                    given.get("bytes"),
-                    entry.get("docs_in") or 0,
-                    left.documents,
-                    left.text_bytes,
-                    left.text_bytes / whole.text_bytes if whole.text_bytes else 0.0,
-                    (tokens.get(name) or {}).get("tokens"),
-                )
+    for reader in run.readers:
+        name = reader.name
+        left, given = content.sources.get(name, Total()), run.inputs.get(name) or {}
+        rows.append(
+            (
+                name,
+                reader.recipe_name,
+                given.get("files"),
+                given.get("bytes"),
+                reader.count.docs_in,
+                left.documents,
+                left.text_bytes,
+                left.text_bytes / whole.text_bytes if whole.text_bytes else 0.0,
+                (tokens.get(name) or {}).get("tokens"),
             )
+        )
     head = ("source", "kind", "files", "bytes", "records", "documents", "text bytes", "share", "tokens")
     return Point("sources", "Sources", [("sources", len(rows))], [Table("Sources", head, rows, 2, ("share",))])
 
@@ -212,11 +210,11 @@ def crawlers(stages: Sequence[StageRecord]) -> Point:
     """What web archives say of the crawler that made them."""
     rows: list[tuple[Cell, ...]] = []
     for entry in stages:
-        for note, times in sorted((entry.get("noted") or {}).items()):
+        for note, times in sorted(entry.count.noted.items()):
             if note.startswith(f"{CRAWLER} "):
                 told = json.loads(note.removeprefix(f"{CRAWLER} "))
                 named = (told.get(key) for key in ("software", "http-header-user-agent", "robots", "ispartof"))
-                rows.append((str(entry["name"]), *named, times))
+                rows.append((entry.name, *named, times))
     head = ("source", "software", "user agent", "robots.txt", "part of", "archives")
     facts: list[tuple[str, Cell]] = [
         ("crawlers", len(rows) or None),
@@ -288,18 +286,18 @@ def reservations(stages: Sequence[StageRecord], reports: Mapping[str, Told]) -> 
     away because somebody asked."""
     rows: list[tuple[Cell, ...]] = []
     for entry in stages:
-        came, name = entry.get("docs_in") or 0, str(entry["name"])
-        for reason, gone in by_count(entry.get("dropped") or {}):
-            if recipe_name_of(entry) == "opt_out" or reason == FORGOTTEN:
+        came, name = entry.count.docs_in, entry.name
+        for reason, gone in by_size(entry.count.dropped):
+            if entry.recipe_name == "opt_out" or reason == FORGOTTEN:
                 rows.append((name, reason, gone, gone / came if came else 0.0))
-    asking = [entry for entry in stages if recipe_name_of(entry) == "opt_out"]
+    asking = [entry for entry in stages if entry.recipe_name == "opt_out"]
     asked = bool(asking)
     gone = sum(int(row[2] or 0) for row in rows)
     facts: list[tuple[str, Cell]] = [("documents left out", gone if asked or rows else None)]
     notes = [] if asked else ["No stage `opt_out` is in the recipe."]
     head = ("stage", "reason", "documents", "share")
     table = Table("Documents left out, by reservation", head, rows, 2, ("share",))
-    told = [figures_of("opt_out", reports.get(str(entry["name"])) or {}) for entry in asking]
+    told = [figures_of("opt_out", reports.get(entry.name) or {}) for entry in asking]
     blocks = [block for each in told if each is not None for block in each.blocks if isinstance(block, Figures)]
     tables = [table, *(Table(block.title, block.head, block.rows, block.words) for block in blocks)]
     return Point("reservations", "Reservations of rights that were honoured", facts, tables, notes)
@@ -309,19 +307,11 @@ def processing(stages: Sequence[StageRecord]) -> Point:
     """What was done to the documents, stage by stage."""
     rows: list[tuple[Cell, ...]] = []
     for entry in stages:
-        reasons = ", ".join(f"{reason} {gone:,}" for reason, gone in by_count(entry.get("dropped") or {}))
-        counts = (entry.get("docs_in") or 0, entry.get("kept") or 0, gone_in(entry))
-        rows.append((str(entry["name"]), str(entry.get("about") or ""), reasons, *counts))
+        reasons = ", ".join(f"{reason} {gone:,}" for reason, gone in by_size(entry.count.dropped))
+        counts = (entry.count.docs_in, entry.count.kept, entry.count.gone)
+        rows.append((entry.name, entry.about, reasons, *counts))
     head = ("stage", "what it does", "dropped, by reason", "in", "kept", "gone")
     return Point("processing", "Processing", [("stages", len(rows))], [Table("Stages", head, rows, 3)])
-
-
-def gone_in(entry: StageRecord) -> int:
-    return sum((entry.get("dropped") or {}).values()) + (entry.get("quarantined") or 0)
-
-
-def by_count(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def table_of(title: str, name: str, totals: Totals, whole: Total) -> Table:

@@ -68,7 +68,7 @@ def recipe(folder: Path, stage: str) -> Path:
 
 def test_a_saved_index_counts_the_documents_that_it_is_of(tmp_path: Path) -> None:
     summary, _ = go(recipe(tmp_path, "Halves"), tmp_path / "out")
-    kept = summary.record["stages"][1]["kept"]
+    kept = summary.record.to_json()["stages"][1]["kept"]
     assert 0 < kept < 40
     assert json.loads((tmp_path / "index" / "uids" / "index.json").read_text())["run"]["documents"] == kept
 

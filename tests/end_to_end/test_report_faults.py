@@ -86,7 +86,7 @@ def recipe(folder: Path) -> Path:
 def test_a_page_that_does_not_survive_its_second_reading_costs_the_report_alone(tmp_path: Path) -> None:
     file, out = recipe(tmp_path), tmp_path / "out"
     summary, _ = go(file, out, workers=2)
-    assert summary.record["status"] == "done"
+    assert summary.record.done
     assert json.loads((out / "run.json").read_text())["status"] == "done"
     texts = [row for path in (out / "write").glob("*.parquet") for row in pq.read_table(path)["text"].to_pylist()]
     assert len(texts) == len(FAULTS)
@@ -106,7 +106,7 @@ def test_a_page_that_does_not_survive_its_second_reading_costs_the_report_alone(
     assert page.count("Not shown: pages:") == 5
     (tmp_path / "in4" / "page.html").write_text(PAGE.format(FAULTS[4]))
     again, anew = go(file, out, workers=2)  # tries again, but not what nothing survives
-    assert again.record["status"] == "done"
+    assert again.record.done
     assert sorted(name for name, kind in anew if kind == "pages") == ["s0", "s1", "s4"]
     assert {kind for _, kind in anew} == {"pages", "rules"}  # a rule's file is written again
 
@@ -125,6 +125,6 @@ def test_a_survey_that_fails_costs_the_report_its_thresholds_alone(
     )
     monkeypatch.setattr(survey, "survey", fails)
     summary, _ = go(file, tmp_path / "out", workers=1)
-    assert summary.record["status"] == "done"
+    assert summary.record.done
     assert "Not shown: thresholds: signals.parquet: no such file" in (tmp_path / "out" / "report.html").read_text()
     assert not list((tmp_path / "out" / "partitions").glob("*/survey.json"))

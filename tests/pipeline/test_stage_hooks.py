@@ -17,7 +17,8 @@ from gristmill import stages
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.figures import kept_figures
 from gristmill.pipeline.look.overview import overview
-from gristmill.pipeline.look.run_folder import render_stage, stage_view
+from gristmill.pipeline.look.run_folder import RunFolder
+from gristmill.pipeline.look.stage_view import render_stage, stage_view
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.report import build_report
 from gristmill.stages.figures import (
@@ -135,14 +136,14 @@ def check_what_is_seen(out: Path) -> None:
     entry = json.loads((out / "run.json").read_text())["stages"][1]
     assert entry["about"] == "Count documents by how many words they have." and entry["docs_in"] == entry["kept"] == 4
     file = io.StringIO()
-    Console(file=file, width=120).print(render_stage(stage_view(str(out), "length_classes")))
+    Console(file=file, width=120).print(render_stage(stage_view(RunFolder(out), "length_classes")))
     shown = " ".join(file.getvalue().split())
     assert "words 11 Words <of> documents words documents up to 2 2 up to 4 3" in shown
     page = (out / "report.html").read_text()
-    assert build_report(str(out)) == page
+    assert build_report(RunFolder(out)) == page
     assert page.count("Words &lt;of&gt; documents") == 2  # its caption, and its label
     assert page.index('<h2 id="topic-tokens">') < page.index("How long documents are") and "Words <of>" not in page
-    assert overview(str(out)).funnel.levels[-1].tokens == 11
+    assert overview(RunFolder(out)).funnel.levels[-1].tokens == 11
 
 
 def test_a_stage_in_a_file_of_the_users_shows_its_figures_though_the_file_is_gone(tmp_path: Path) -> None:
@@ -252,7 +253,7 @@ def test_the_stage_that_contributing_shows_runs_and_is_in_the_report(tmp_path: P
     stages = "stages: [own.py:LongestOfSite, write]\n"
     recipe = save(tmp_path / "r.yaml", "name: r\nsources: {a: {jsonl: {path: in, url: url}}}\n" + stages)
     summary, _ = go(recipe, tmp_path / "out")
-    [entry] = [stage for stage in summary.record["stages"] if stage["name"] == "longest_of_site"]
+    [entry] = [stage for stage in summary.record.to_json()["stages"] if stage["name"] == "longest_of_site"]
     assert entry["kept"] == 5 and entry["dropped"] == {"shorter_of_site": 1}
     [facts] = (tmp_path / "out" / "stages").glob("longest_of_site/report.json")
     assert json.loads(facts.read_text(encoding="utf-8"))["largest"] == 2

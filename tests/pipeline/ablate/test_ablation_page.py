@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.formatting import as_energy
-from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.ablation import beside, build_page, forests, look, page_of
 from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, POINTS, JobMetrics, curve_of, metrics_of, top_of
 from gristmill.pipeline.report.build import build_report
@@ -38,7 +38,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
 def test_an_ablation_ends_with_its_page_and_report_writes_it_anew(example: tuple[Path, dict[str, Any]]) -> None:
     out, _ = example
     page = (out / "ablation.html").read_text("utf-8")
-    assert page == build_page(str(out))
+    assert page == build_page(RunFolder(out))
     (out / "ablation.html").unlink()
     said = CliRunner().invoke(app, ["report", str(out)])
     assert said.exit_code == 0 and (out / "ablation.html").read_text("utf-8") == page
@@ -47,7 +47,7 @@ def test_an_ablation_ends_with_its_page_and_report_writes_it_anew(example: tuple
 
 def test_verdicts_stand_first_in_words(example: tuple[Path, dict[str, Any]]) -> None:
     out, record = example
-    html = build_page(str(out))
+    html = build_page(RunFolder(out))
     words = re.findall(r'class="verdict ([a-z-]+)"', html)
     assert words == ["adopt", "reject", "failed"]
     assert (
@@ -74,7 +74,7 @@ def test_verdicts_stand_first_in_words(example: tuple[Path, dict[str, Any]]) -> 
 
 def test_two_seeds_and_no_meter(tmp_path: Path) -> None:
     record = write_example(tmp_path, seeds=2, joules=False)
-    html = build_page(str(tmp_path / "out"))
+    html = build_page(RunFolder(tmp_path / "out"))
     seeds = next(
         arm["verdict"]["seeds_needed"]
         for arm in record["arms"]
@@ -157,7 +157,7 @@ def test_curves_that_are_missing_are_missed(example: tuple[Path, dict[str, Any]]
         and "There is nothing to draw: no metrics.jsonl" in page
         and "<polyline" not in page
     )
-    metrics = {str(job["folder"]): metrics_of(Folder.open(str(out)), str(job["metrics"])) for job in record["jobs"]}
+    metrics = {str(job["folder"]): metrics_of(RunFolder(str(out)), str(job["metrics"])) for job in record["jobs"]}
     assert "no metrics.jsonl" not in page_of(record, metrics)
     del metrics[next(str(job["folder"]) for job in record["jobs"] if job["arm"] == "noise" and job["seed"] == 2)]
     page = page_of(record, metrics)
@@ -171,7 +171,7 @@ def test_paper_shows_what_is_folded_and_a_phone_all_columns(
     example: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     page = tmp_path / "ablation.html"
-    page.write_text(build_page(str(example[0])), encoding="utf-8")
+    page.write_text(build_page(RunFolder(example[0])), encoding="utf-8")
     with opened(page, 390) as found:
         folded = found.page.locator("details:not([open]) table").first
         assert not folded.is_visible()
@@ -214,7 +214,7 @@ def test_hostile_names_stay_text(example: tuple[Path, dict[str, Any]]) -> None:
     told |= {"name": HOSTILE, "description": HOSTILE}
     told["arms"][2]["error"] = told["warnings"][0] = HOSTILE
     html = page_of(
-        told, {str(job["folder"]): metrics_of(Folder.open(str(out)), str(job["metrics"])) for job in told["jobs"]}
+        told, {str(job["folder"]): metrics_of(RunFolder(str(out)), str(job["metrics"])) for job in told["jobs"]}
     )
     page = Page(html)
     assert (
@@ -229,7 +229,7 @@ def test_hostile_names_stay_text(example: tuple[Path, dict[str, Any]]) -> None:
 
 def test_metrics_outside_the_folder_are_not_read(example: tuple[Path, dict[str, Any]]) -> None:
     out, _ = example
-    folder = Folder.open(str(out))
+    folder = RunFolder(str(out))
     (out.parent / "outside.jsonl").write_text('{"step": 1, "loss": 1.0}\n')
     assert (
         metrics_of(folder, "../outside.jsonl").values[LOSS] == {}
@@ -248,10 +248,10 @@ def test_lines_that_are_no_metrics_are_left_out(tmp_path: Path) -> None:
     ]
     rows += ['{"step": 3, "loss": 1.5, "grams_co2": 0.25}', f'{{"step": 3, "{ON_THE_WAY}": 1.25}}', '{"step": 4, "lo']
     (tmp_path / "m.jsonl").write_bytes("\n".join(rows).encode() + b"\xff")
-    found = metrics_of(Folder.open(str(tmp_path)), "m.jsonl")
+    found = metrics_of(RunFolder(str(tmp_path)), "m.jsonl")
     assert found.values == {LOSS: {1: 2.0, 3: 1.5}, ON_THE_WAY: {3: 1.25}} and found.grams == 1.0
     (tmp_path / "m.jsonl").write_text('{"step": 1, "loss": 2.0, "grams_co2": 0.5}\n{"step": 2, "loss": 2.0}\n')
-    assert metrics_of(Folder.open(str(tmp_path)), "m.jsonl").grams is None
+    assert metrics_of(RunFolder(str(tmp_path)), "m.jsonl").grams is None
 
 
 def test_grams_are_added_where_all_runs_state_them(example: tuple[Path, dict[str, Any]]) -> None:
@@ -334,7 +334,7 @@ def test_better_is_where_the_measure_says(example: tuple[Path, dict[str, Any]]) 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_browser_shows_it_without_a_word(example: tuple[Path, dict[str, Any]], width: int) -> None:
     page = example[0] / "ablation.html"
-    page.write_text(build_page(str(example[0])), encoding="utf-8")
+    page.write_text(build_page(RunFolder(example[0])), encoding="utf-8")
     with opened(page, width) as found:
         assert found.said == [] and found.dialogs == [] and found.asked == [page.as_uri()] and found.overflow() <= 0
         assert found.page.locator("polyline").count() == 6 and found.page.locator("polygon").count() == 6
@@ -346,13 +346,13 @@ def test_a_browser_shows_it_without_a_word(example: tuple[Path, dict[str, Any]],
 def test_a_run_shows_the_ablations_in_its_folder(example: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """Verdicts with the way to each page; one that is torn says so; names are anyone's."""
     run = outfolder.make(tmp_path / "run")
-    assert "topic-ablations" not in build_report(str(run))
+    assert "topic-ablations" not in build_report(RunFolder(run))
     for name in ("one <b>", "two"):
         (run / "ablations" / name).mkdir(parents=True)
     record = example[1]
     (run / "ablations/one <b>/ablation.json").write_text(json.dumps(record | {"name": f"ours {outfolder.HOSTILE}"}))
     (run / "ablations/two/ablation.json").write_text('{"name": "torn", "ar')
-    page = build_report(str(run))
+    page = build_report(RunFolder(run))
     assert (
         'href="ablations/one%20%3Cb%3E/ablation.html"' in page and "ablations/two/ablation.json cannot be read" in page
     )

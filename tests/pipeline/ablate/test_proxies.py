@@ -23,6 +23,7 @@ from gristmill.pipeline.ablate.plan import CONTROL, Proxies, load
 from gristmill.pipeline.ablate.proxies import LEAST, drawn, with_mixes
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.ablation import build_page
 from gristmill.stages.blend.methods import LogLinear, Regmix
 from tests.pipeline.ablate.ablation_sets import make_set, tales
@@ -111,7 +112,7 @@ def test_runs_that_were_killed_go_on_and_mix_reads_their_table(plan: Path, tmp_p
         weights_N, facts = method.weigh(supply, 0)
         assert weights_N.sum() == pytest.approx(1) and facts["runs"] == 7
 
-    page = build_page(str(out))
+    page = build_page(RunFolder(out))
     assert page == (out / "ablation.html").read_text() and "7 proxy runs" in page
     assert "(none)/&lt;b&gt;" in page and "(none)/<b>" not in page
 

@@ -13,7 +13,7 @@ from gristmill.pipeline.cli import app as cli
 from gristmill.pipeline.cli.app import COMMANDS
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
@@ -130,7 +130,7 @@ def test_the_plan_names_each_node_once(place: Path, capsys: pytest.CaptureFixtur
     lines = printed(["plan", "demo.yaml", "--out", "out"], capsys)
     nodes = [node.name for node in make_plan(recipes.load(place / "demo.yaml")).nodes]
     assert [line.split()[0] for line in lines if line and line.split()[0] in nodes] == nodes and len(nodes) > 3
-    assert Folder.open("out").json("run.json")["status"] == "done"
+    assert RunFolder("out").json("run.json")["status"] == "done"
 
 
 def shown(table: Grid, width: int) -> list[str]:

@@ -153,7 +153,7 @@ class More(Annotate):
     file = recipe(tmp_path, stage)
     file.write_text(file.read_text().replace("'evil.py:Evil'", "'evil.py:Evil', 'evil.py:More'"))
     summary, _ = go(file, tmp_path / "out")
-    assert summary.record["stages"][1]["dropped"] == {"no_text": 10}
+    assert summary.record.to_json()["stages"][1]["dropped"] == {"no_text": 10}
     assert sorted(text for _, text in written(tmp_path / "out")) == [""] * 10 + ["b"] * 20
 
 
@@ -260,7 +260,7 @@ EXITS = "sys.exit('usage: evil')"
 )
 def test_a_document_over_which_a_stage_exits_is_quarantined(tmp_path: Path, stage: str) -> None:
     summary, _ = go(recipe(tmp_path, "import sys\n" + stage), tmp_path / "out")
-    [entry] = [entry for entry in summary.record["stages"] if entry["name"] == "evil"]
+    [entry] = [entry for entry in summary.record.to_json()["stages"] if entry["name"] == "evil"]
     assert (entry["quarantined"], entry["kept"]) == (1, 39) and len(written(tmp_path / "out")) == 39
     assert summary.alarms == ["evil quarantined 1 document of docs that broke it"]
 

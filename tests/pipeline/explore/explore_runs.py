@@ -18,7 +18,6 @@ from warcio.warcwriter import WARCWriter
 
 from gristmill.pipeline.explore.app import Explorer
 from gristmill.pipeline.explore.server import Server
-from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from tests.pipeline.runs import go, save
 
 SCRIPT = "<script>alert('planted')</script>"
@@ -154,7 +153,3 @@ class Asker:
 def served(out: Path | str, host: str = "127.0.0.1") -> Iterator[Server]:
     with Server(host, 0, Explorer(str(out))) as server:
         yield server
-
-
-def run_of(out: Path) -> RecordedRun:
-    return RecordedRun.of(Folder.open(str(out)).json("run.json"))

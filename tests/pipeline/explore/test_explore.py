@@ -18,7 +18,8 @@ from markupsafe import escape
 
 from gristmill.pipeline.explore import reading_turns as turns
 from gristmill.pipeline.explore.server import Server
-from tests.pipeline.explore.explore_runs import EVIL_URL, LONG, SCRIPT, Asker, finished, hashes, run_of, served
+from gristmill.pipeline.look.run_folder import RunFolder
+from tests.pipeline.explore.explore_runs import EVIL_URL, LONG, SCRIPT, Asker, finished, hashes, served
 from tests.pipeline.look.outfolder import FIRST, HOSTILE as HOSTILE_NAME, QUARANTINED, SAME, make as made_up
 
 
@@ -49,20 +50,18 @@ def shown(text: str) -> str:
 def test_the_numbers_are_those_of_run_json(asker: Asker, out: Path) -> None:
     text = asker.get("/").text
     rows = dict(re.findall(r'<tr><th scope="row"[^>]*>(?:<a [^>]*>)?(\w+)(?:</a>)?</th>(.*?)</tr>', text, re.DOTALL))
-    stages = run_of(out).stages
+    stages = RunFolder(out).record.stages
     assert set(rows) == {stage.name for stage in stages} and len(stages) >= 6
     for stage in stages:
-        cells = dict(re.findall(r'data-cell="(\w+)">([^<]*)<', rows[stage.name]))
-        assert (cells["docs_in"], cells["kept"], cells["lost"], cells["quarantined"]) == tuple(
-            f"{number:,}"
-            for number in (stage.count.docs_in, stage.count.kept, stage.count.lost, stage.count.quarantined)
-        )
+        cells, count = re.findall(r'<td class="n">([^<]*)<', rows[stage.name]), stage.count
+        numbers = (count.docs_in, count.kept, count.lost, count.quarantined)
+        assert cells[:4] == [f"{number:,}" for number in numbers]
         for reason, number in stage.count.dropped.items():
             assert f"{reason} {number}" in shown(rows[stage.name])
 
 
 def test_every_document_and_every_reject_is_in_a_list(asker: Asker, out: Path) -> None:
-    stages = {stage.name: stage for stage in run_of(out).stages}
+    stages = {stage.name: stage for stage in RunFolder(out).record.stages}
     documents = asker.get("/documents").text
     assert documents.count('<li class="stays">') == stages["write"].count.kept == 5
     assert documents.count("<li class=") == stages["web"].count.kept == 7
@@ -279,11 +278,6 @@ def test_two_browsers_at_once_see_the_same(server: Server, monkeypatch: pytest.M
         for answers in both:
             for target, answer in zip(targets, answers, strict=True):
                 assert (answer.result().status, answer.result().body) == (200, alone[target]), target
-
-
-def test_the_live_path_says_that_there_is_nothing_going_on(asker: Asker) -> None:
-    reply = asker.get("/live.json")
-    assert json.loads(reply.body) == {"state": "done"} and reply.headers["content-type"].startswith("application/json")
 
 
 def test_the_report_has_an_origin_of_its_own(asker: Asker) -> None:

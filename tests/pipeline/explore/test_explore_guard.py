@@ -107,7 +107,6 @@ def test_nobody_gets_in_without_the_token(server: Server) -> None:
     for target in [
         "/",
         "/documents",
-        "/live.json",
         "/style.css",
         "/report",
         "/nothing",
@@ -274,7 +273,7 @@ def test_odd_encodings_are_words_like_others(asker: Asker, words: str) -> None:
 
 
 def test_every_answer_has_its_guards(asker: Asker) -> None:
-    for target in ("/", "/documents", "/nothing", "/live.json", "/style.css", "/documents?page=x", "/../x"):
+    for target in ("/", "/documents", "/nothing", "/style.css", "/documents?page=x", "/../x"):
         headers = asker.get(target).headers
         assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
         assert headers["cross-origin-opener-policy"] == headers["cross-origin-resource-policy"] == "same-origin"
@@ -335,9 +334,9 @@ def test_a_request_has_its_time_as_a_whole_and_so_has_its_answer(asker: Asker, m
             time.sleep(0.1)
     assert time.monotonic() - began < 5
     monkeypatch.setattr(serving, "LONGEST_ANSWER", 0.5)
-    monkeypatch.setattr(answering, "live_of", lambda out: time.sleep(2.0))
+    monkeypatch.setattr(answering.pages, "style", lambda: time.sleep(2.0))
     with pytest.raises(OSError):
-        asker.get("/live.json")
+        asker.get("/style.css")
     monkeypatch.undo()
     assert asker.get("/").status == 200
 
@@ -345,8 +344,8 @@ def test_a_request_has_its_time_as_a_whole_and_so_has_its_answer(asker: Asker, m
 def test_an_error_of_ours_is_said_here_and_not_there(
     asker: Asker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(answering, "live_of", lambda out: {}[SECRET])
-    reply = asker.get("/live.json")
+    monkeypatch.setattr(answering.pages, "style", lambda: {}[SECRET])
+    reply = asker.get("/style.css")
     assert reply.status == 500 and SECRET not in reply.text and "content-security-policy" in reply.headers
     assert capfd.readouterr().err == f"explore: KeyError: '{SECRET}'\n"
 
@@ -417,7 +416,7 @@ BUSY = """
 import sys, time
 from gristmill.pipeline.cli import app
 from gristmill.pipeline.explore import app as explore
-explore.live_of = lambda out: time.sleep(60)
+explore.pages.style = lambda: time.sleep(60)
 app.command()
 """
 
@@ -433,7 +432,7 @@ def test_ctrl_c_does_not_wait_for_those_who_read_and_nothing_is_logged(out: Path
     for head in ("GET /sought", "GET /sought HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket"):
         assert sent(server, f"{head}\r\n\r\n".encode()).startswith(b"HTTP/1.1 4")
     with socket.create_connection(("127.0.0.1", server.port)) as reading:
-        reading.sendall(f"GET /live.json HTTP/1.1\r\nHost: localhost\r\nCookie: {asker.cookie}\r\n\r\n".encode())
+        reading.sendall(f"GET /style.css HTTP/1.1\r\nHost: localhost\r\nCookie: {asker.cookie}\r\n\r\n".encode())
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         said, err = process.communicate(timeout=10)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from gristmill.pipeline.look.history import history
-from gristmill.pipeline.look.run_folder import NotFound
+from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from tests.pipeline.explore.explore_runs import Asker, served
 from tests.pipeline.runs import go, save, written
 
@@ -38,14 +38,14 @@ def test_stories_and_texts_are_those_of_the_files(tmp_path: Path) -> None:
     )
     summary, _ = go(recipe, tmp_path / "out")
     kept = dict(written(tmp_path / "out"))
-    assert 25 <= len(kept) <= 31 and summary.record["stages"][0]["kept"] == 45
+    assert 25 <= len(kept) <= 31 and summary.record.to_json()["stages"][0]["kept"] == 45
     seen = 0
     with served(tmp_path / "out") as server:
         asker = Asker(server)
         links = asker.links("/documents", "^/document/")
         for link in links:
             uid = int(link.split("/")[2].split("?")[0], 16)
-            story = history(str(tmp_path / "out"), uid=uid)
+            story = history(RunFolder(tmp_path / "out"), uid=uid)
             assert (story.outcome == "kept") == (uid in kept), story.verdicts
             text = asker.get(link).text
             if uid in kept:
@@ -68,7 +68,7 @@ def test_a_uid_of_no_document_has_no_story(tmp_path: Path) -> None:
         tmp_path / "out",
     )
     try:
-        history(str(tmp_path / "out"), uid=12345)
+        history(RunFolder(tmp_path / "out"), uid=12345)
     except NotFound as error:
         assert "no document 0000000000003039" in str(error)
     else:

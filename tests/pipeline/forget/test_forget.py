@@ -22,6 +22,7 @@ from gristmill.pipeline.forget.request import read_request
 from gristmill.pipeline.forget.takedown import forget
 from gristmill.pipeline.look.find import find_in_run, offset_of
 from gristmill.pipeline.look.history import history
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.token_sets import exported, faults_of
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
@@ -51,7 +52,7 @@ def check_whole(out: Path) -> None:
 
 
 def test_a_public_summary_goes_with_them(out: Path) -> None:
-    _, files = write_summary(str(out), "eu")
+    _, files = write_summary(RunFolder(out), "eu")
     assert len(files) == 5 and all((out / file).exists() for file in files)
     assert ask(out, f"{documents(out)[0]['uid']:016x}")["documents"] == 1
     assert not any((out / file).exists() for file in files)
@@ -100,7 +101,7 @@ def test_the_next_run_equals_one_that_never_read_them(out: Path) -> None:
         row["text"] for row in all_documents(out)
     )
     assert len(texts) > 1000 and places(contents(out, ("in/",)), texts) == {}
-    stages = summary.record["stages"]
+    stages = summary.record.to_json()["stages"]
     assert sum(stage["dropped"].get("forgotten", 0) for stage in stages[:2]) == len(gone)
     for stage in stages:
         assert stage["docs_in"] == stage["kept"] + sum(stage["dropped"].values()) + stage["quarantined"], stage["name"]
@@ -157,7 +158,7 @@ def test_a_run_from_the_beginning_leaves_them_out(out: Path) -> None:
     came = {row["uid"] for row in documents(out)} - left
     assert anew["a", "stages"] and came <= {int(uid, 16) for uid in receipt["may_return"]}
     assert left <= {row["uid"] for row in documents(out)}
-    dropped = [stage["dropped"].get("forgotten", 0) for stage in summary.record["stages"]]
+    dropped = [stage["dropped"].get("forgotten", 0) for stage in summary.record.to_json()["stages"]]
     assert dropped[:2] != [0, 0] and dropped[2:] == [0] * len(dropped[2:])
     rejects = pq.ParquetDataset(sorted((out / "stages/a/rejects").glob("*.parquet"))).read().to_pylist()
     assert {row["reason"] for row in rejects} == {"forgotten"}
@@ -252,13 +253,13 @@ def test_exports_and_the_index_of_passages_follow(out: Path) -> None:
     for to, place in exports.items():
         exported(str(out), to, str(place), None, Options(), lambda done, of: None)
     passage = str(rows[0]["text"])[20:90].upper()
-    found = list(find_in_run(str(out), passage, 5))
+    found = list(find_in_run(RunFolder(out), passage, 5))
     assert [hit.uid for hit in found] == [f"{rows[0]['uid']:016x}"]
     hit = found[0]
     line = (out.parent / f"in/{hit.source}/{hit.files[0]}").read_bytes()[hit.offset :].split(b"\n")[0]
     assert json.loads(line)["text"] == rows[0]["text"] and hit.url == rows[0]["url"]
-    assert [hit.uid for hit in find_in_run(str(out), str(rows[0]["text"])[:22], 5)] == [f"{rows[0]['uid']:016x}"]
-    assert list(find_in_run(str(out), "no document of this run holds these words at all", 5)) == []
+    assert [hit.uid for hit in find_in_run(RunFolder(out), str(rows[0]["text"])[:22], 5)] == [f"{rows[0]['uid']:016x}"]
+    assert list(find_in_run(RunFolder(out), "no document of this run holds these words at all", 5)) == []
     assert list((out / "index").glob("find-*/hashes-*.npy"))
     shown = CliRunner().invoke(app, ["inspect", str(out), "--text", passage, "--json"])
     assert shown.exit_code == 0 and json.loads(shown.stdout) == hit.plain()
@@ -272,7 +273,7 @@ def test_exports_and_the_index_of_passages_follow(out: Path) -> None:
     assert "exports that are written again\n" in said and all(place.name in said for place in exports.values())
     assert "other runs of the same inputs" in said
     ask(out, f"{rows[0]['uid']:016x}")
-    assert list(find_in_run(str(out), passage, 5)) == []
+    assert list(find_in_run(RunFolder(out), passage, 5)) == []
     for to, place in exports.items():
         exported(str(out), to, str(out.parent / f"again-{to}"), None, Options(), lambda done, of: None)
         again, there = out.parent / f"again-{to}", place
@@ -317,7 +318,7 @@ def test_pages_and_reports_of_a_crawl(tmp_path: Path) -> None:
     pages = json.loads((out / "stages/extract/report.json").read_text())["pages"]
     assert told and pages
     gone = {told[0]["uid"], told[0]["like"], pages[0]["uid"]}
-    story = history(str(out), told[0]["uid"])
+    story = history(RunFolder(out), told[0]["uid"])
     found = {span.path: offset_of(Store(str(out)), span, int(told[0]["uid"], 16)) for span in story.read_from}
     [(path, place)] = [(path, place) for path, place in found.items() if place is not None]
     assert story.url is not None
@@ -333,6 +334,6 @@ def test_pages_and_reports_of_a_crawl(tmp_path: Path) -> None:
     left = {row["uid"] for row in documents(out)}
     summary, anew = go(recipe, out)
     assert anew and places(contents(out), theirs) == {}, "readers leave them out of pages too"
-    assert summary.record["stages"][0]["dropped"]["forgotten"] == len(gone)
+    assert summary.record.to_json()["stages"][0]["dropped"]["forgotten"] == len(gone)
     came = {f"{row['uid']:016x}" for row in documents(out) if row["uid"] not in left}
     assert came <= set(receipt["may_return"])

@@ -52,7 +52,7 @@ def test_pages_that_lie_and_texts_with_lost_characters_raise_alarms(tmp_path: Pa
         f"extract, crawl: 1 of 9 documents (11.1%) {lost}",
         f"notes: 2 of 40 documents (5.0%) {lost}",
     ]
-    stages = {stage["name"]: stage["sources"] for stage in summary.record["stages"]}
+    stages = {stage["name"]: stage["sources"] for stage in summary.record.to_json()["stages"]}
     assert stages["extract"]["crawl"]["noted"] == {
         "charset_detected": 1,
         "charset_overruled": 1,
@@ -81,5 +81,5 @@ def test_pages_that_are_cut_off_are_counted_and_raise_an_alarm(tmp_path: Path) -
         "crawl: 2 of 3 documents (66.7%) are cut off, by the crawler or where a gzip body breaks off; "
         "`keep_truncated: false` drops them"
     ]
-    (read,) = (stage for stage in summary.record["stages"] if stage["name"] == "crawl")
+    (read,) = (stage for stage in summary.record.to_json()["stages"] if stage["name"] == "crawl")
     assert read["sources"]["crawl"]["noted"] == {"truncated": 2}

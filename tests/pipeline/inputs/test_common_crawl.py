@@ -370,13 +370,13 @@ def test_a_run_fetches_what_was_said_and_writes_what_a_folder_gives(
     assert (
         server.requests == before + 2 + FILES + server.costly and server.costly == 2
     )  # its two lists, and the records
-    assert far.record["requests"] is not None and far.record["requests"]["retries"] == 2
-    assert far.record["requests"]["GET"] == server.requests - before
-    assert far.record["inputs"]["crawl"]["fetch"]["requests"] == FILES
+    assert far.record.to_json()["requests"] is not None and far.record.to_json()["requests"]["retries"] == 2
+    assert far.record.to_json()["requests"]["GET"] == server.requests - before
+    assert far.record.to_json()["inputs"]["crawl"]["fetch"]["requests"] == FILES
     near, _ = go(recipe_of(tmp_path, crawl.root, more, head=head), tmp_path / "near")
     one, other = ({name.split(".")[0]: data for name, data in tree(tmp_path / out, "write").items()} for out in ("far", "near"))  # fmt: skip
     assert one == other and len(one) == FILES
-    assert far.record["stages"][0]["kept"] == near.record["stages"][0]["kept"] > FILES
+    assert far.record.to_json()["stages"][0]["kept"] == near.record.to_json()["stages"][0]["kept"] > FILES
     options = ["--workers", "2", "--from", str(tmp_path / "far"), "--json"]
     estimated = CliRunner().invoke(
         app, ["estimate", str(recipe_of(tmp_path, server.address, more, head=head)), *options]

@@ -69,14 +69,14 @@ def test_alarms_name_files_and_what_is_wrong_with_them(tmp_path: Path) -> None:
 
     counts = {
         its["name"]: (its["docs_in"], its["kept"], its["dropped"], its["quarantined"])
-        for its in summary.record["stages"]
+        for its in summary.record.to_json()["stages"]
     }
     assert (
         counts["crawl"] == (11, 7, {}, 4)
         and counts["notes"] == (4, 2, {}, 2)
         and counts["tables"] == (7, 2, {"no_text": 4}, 1)
     )
-    assert "faults" not in json.dumps(summary.record["stages"])
+    assert "faults" not in json.dumps(summary.record.to_json()["stages"])
     log = (tmp_path / "out" / "logs" / "run.log").read_text()
     assert "none2.warc.gz: the file is empty" in log and log.count(has) == 2
     again, anew = go(recipe, tmp_path / "out")

@@ -74,7 +74,7 @@ def test_pages_of_every_kind_become_text(tmp_path: Path) -> None:
     assert sorted(text.split(" ")[3] for text in texts if "sentence" in text) == sorted(names) and len(texts) == 11
     assert [text for text in sorted(texts) if "sentence" not in text] == ["Plain words 0", "Plain words 1"]
     assert not any("<" in text for text in texts)
-    account = {entry["name"]: entry for entry in summary.record["stages"]}
+    account = {entry["name"]: entry for entry in summary.record.to_json()["stages"]}
     assert {
         name: (account[name]["docs_in"], account[name]["kept"]) for name in ("rows", "files", "crawl", "extract")
     } == {
@@ -120,7 +120,7 @@ def test_texts_that_are_markup_are_extracted_or_alarmed_about(tmp_path: Path) ->
         raw.startswith("late: 3 of 3 texts are markup; name the field with `html:` in its reader")
         and "put `extract` first" in raw
     )
-    extract = next(entry for entry in summary.record["stages"] if entry["name"] == "extract")
+    extract = next(entry for entry in summary.record.to_json()["stages"] if entry["name"] == "extract")
     assert extract["noted"] == {"markup": 3}
 
 

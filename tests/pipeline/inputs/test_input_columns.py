@@ -68,7 +68,7 @@ def test_the_language_of_an_input_need_not_be_found_out_again(tmp_path: Path) ->
     lines(tmp_path / "in" / "a.jsonl", []).write_text("".join(json.dumps(row) + "\n" for row in rows))
     brought = "  - from_meta: {texts: {language: lang}, numbers: {language_score: sure}}\n  - keep_languages: {languages: [en]}\n"
     summary, made = go(save(tmp_path / "recipe.yaml", RECIPE % brought), tmp_path / "out")
-    assert [stage["name"] for stage in summary.record["stages"]] == [
+    assert [stage["name"] for stage in summary.record.to_json()["stages"]] == [
         "web",
         "from_meta",
         "keep_languages",

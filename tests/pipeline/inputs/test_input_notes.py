@@ -56,7 +56,7 @@ def started(recipe: Path, out: Path, **options: Any) -> tuple[dict[str, Any], li
     """run.json, what was told on the way, and how many tasks were done."""
     face = Hearing()
     summary = run(recipes.load(recipe), str(out), Where(1), face, **options)
-    return summary.record, face.notes, summary.worked
+    return summary.record.to_json(), face.notes, summary.worked
 
 
 def planned(recipe: Path, out: Path, check: bool = False) -> tuple[set[str], list[str]]:

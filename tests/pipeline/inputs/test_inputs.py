@@ -59,7 +59,7 @@ def test_a_second_run_finds_nothing_new_where_it_wrote_beside_its_inputs(tmp_pat
     kept = written(tmp_path / "out" / "own")
     again, anew = go(recipe, tmp_path / "out" / "own")
     assert len(kept) == 5 and written(tmp_path / "out" / "own") == kept and not anew and again.record == first.record
-    assert {name: its["files"] for name, its in again.record["inputs"].items()} == {"a": 1, "b": 1}
+    assert {name: its["files"] for name, its in again.record.to_json()["inputs"].items()} == {"a": 1, "b": 1}
 
 
 def test_what_lies_in_the_folder_of_a_run_is_taken_only_by_name(tmp_path: Path) -> None:

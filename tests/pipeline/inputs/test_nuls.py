@@ -40,7 +40,7 @@ def test_nuls_are_taken_out_of_texts_and_counted(tmp_path: Path, monkeypatch: py
     assert sorted(text for _, text in written(tmp_path / "out")) == sorted(
         [*["one two", "three", "four"] * 3, "five six", "seven eight"]
     )
-    readers = {stage["name"]: stage for stage in summary.record["stages"] if stage["kind"] == "read"}
+    readers = {stage["name"]: stage for stage in summary.record.to_json()["stages"] if stage["kind"] == "read"}
     assert {name: stage.get("nuls") for name, stage in readers.items()} == {
         "lines": 2,
         "columns": 2,

@@ -98,7 +98,7 @@ def texts(rows: int, table: str) -> list[str]:
 def test_a_database_is_read_in_spans_of_its_rows_and_accounted_for(tmp_path: Path) -> None:
     summary = run(recipes.load(made(tmp_path)), str(tmp_path / "out"), Where(2), Quiet())
     assert sorted(text for _, text in written(tmp_path / "out")) == sorted(texts(200, "first") + texts(20, "second"))
-    [read, *_] = summary.record["stages"]
+    [read, *_] = summary.record.to_json()["stages"]
     assert (read["docs_in"], read["kept"], read["dropped"]) == (220, 198, {"no_body": 22})
     assert len([*(tmp_path / "out/write").glob("*.parquet")]) > 3
     rejects = [row for path in (tmp_path / "out").rglob("rejects/*.parquet") for row in pq.read_table(path).to_pylist()]

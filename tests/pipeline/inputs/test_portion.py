@@ -48,7 +48,12 @@ def test_a_limit_is_reached_where_there_is_enough(
         out = tmp_path / f"out{workers}"
         summary = run(loaded, str(out), Where(workers), Quiet(), Portion(documents=limit))
         kept.append(written(out))
-        assert summary.record["stages"][0]["kept"] == len(kept[-1]) == len(set(kept[-1])) == min(limit, sum(documents))
+        assert (
+            summary.record.to_json()["stages"][0]["kept"]
+            == len(kept[-1])
+            == len(set(kept[-1]))
+            == min(limit, sum(documents))
+        )
         again = run(loaded, str(out), Where(workers), Quiet(), Portion(documents=limit))
         assert again.worked == 0 and written(out) == kept[-1]
     assert kept[0] == kept[1]

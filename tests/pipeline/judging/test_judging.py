@@ -26,6 +26,7 @@ from gristmill.mixing.weights.tables import utilities
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.judging.medu import Sampling, _file_names, development_sets, documents_of
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data import scores
 from gristmill.pipeline.store.partitions import new_part
@@ -569,7 +570,7 @@ def test_reports_show_the_scores_of_all_that_were_scored(judged: Path, trained: 
 
 
 def test_the_page_and_the_terminal_show_the_same_and_hostile_text_stays_text(judged: Path) -> None:
-    page = build_report(str(judged))
+    page = build_report(RunFolder(judged))
     assert page.count("<script>") == 1 and "\x1b" not in page and "&lt;script&gt;" in page  # its own
     for stage, titles in {
         "judge": ["Judge of quality", "Calibration", "How quality lies, by source", "Examples by quality"],

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 import gristmill
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.formatting import as_percent, as_seconds, as_share, plain
+from gristmill.pipeline.formatting import as_json, as_percent, as_seconds, as_share, plain
 from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.history import (
     FileSpan,
@@ -27,8 +28,10 @@ from gristmill.pipeline.look.history import (
     history,
 )
 from gristmill.pipeline.look.overview import overview, plain as plain_overview, render
-from gristmill.pipeline.look.run_folder import Folder, NotFound, as_json, render_stage, stage_view
+from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.look.show_history import render_history, signal_text, span_text
+from gristmill.pipeline.look.stage_view import render_stage, stage_view
+from gristmill.pipeline.store.counts import DocumentCounts
 from gristmill.stages import ExactDedup, GopherQuality, Jsonl, Write
 from gristmill.stages.documents import uid_of
 from tests.pipeline.look.outfolder import (
@@ -59,7 +62,7 @@ def shown(view: RenderableType) -> str:
 
 
 def test_the_overview_counts_what_is_left_after_each_stage(out: str) -> None:
-    seen = overview(out)
+    seen = overview(RunFolder(out))
     run = seen.run
     assert [(step.name, step.kept, step.gone) for step in Funnel.of(run, {}).steps] == [
         ("read", 12, 2), ("extract", 11, 1), ("language", 9, 2), ("exact_dedup", 7, 2), ("gopher_quality", 6, 1), ("write", 6, 0),
@@ -70,42 +73,45 @@ def test_the_overview_counts_what_is_left_after_each_stage(out: str) -> None:
 
 
 def test_a_stage_that_only_one_source_passes_leaves_the_others_alone(out: str) -> None:
-    run = overview(out).run
-    del run.stage("gopher_quality").sources["crawl"], run.stage("write").sources["crawl"]
-    assert [step.kept for step in Funnel.of(run, {}).steps] == [12, 11, 9, 7, 6, 6]
+    folder = RunFolder(out)
+    for name in ("gopher_quality", "write"):
+        del cast(dict[str, DocumentCounts], folder.stage(name).sources)["crawl"]
+    assert [step.kept for step in Funnel.of(folder.record, {}).steps] == [12, 11, 9, 7, 6, 6]
 
 
 def test_a_stage_shows_samples_of_each_reason(out: str) -> None:
-    view = stage_view(out, "crawl")
+    view = stage_view(RunFolder(out), "crawl")
     assert [(sample.reason, sample.uid) for sample in view.samples] == [("not_found", None), ("damaged", None)]
-    assert len(stage_view(out, "crawl", limit=1).samples) == 1
+    assert len(stage_view(RunFolder(out), "crawl", limit=1).samples) == 1
     assert SCRIPT_URL in shown(render_stage(view))
 
 
 def test_more_samples_come_from_the_rejects(out: str) -> None:
-    view = stage_view(out, "language", OTHER)
+    view = stage_view(RunFolder(out), "language", OTHER)
     assert {sample.uid for sample in view.samples} == {f"{uid:016x}" for uid in LANGUAGE} and len(view.samples) == 2
-    assert len(stage_view(out, "language", limit=1).samples) == 1
+    assert len(stage_view(RunFolder(out), "language", limit=1).samples) == 1
     assert "[bold]markup[/bold]" in shown(render_stage(view))
     assert "\x1b" not in as_json(asdict(view)) and len(json.loads(as_json(asdict(view)))["samples"]) == 2
-    assert [sample.uid for sample in stage_view(out, "extract", "quarantined").samples] == [f"{QUARANTINED:016x}"]
+    assert [sample.uid for sample in stage_view(RunFolder(out), "extract", "quarantined").samples] == [
+        f"{QUARANTINED:016x}"
+    ]
 
 
 def test_what_is_not_there_names_what_is(out: str) -> None:
     with pytest.raises(NotFound, match="did you mean language"):
-        stage_view(out, "langage")
+        stage_view(RunFolder(out), "langage")
     with pytest.raises(NotFound, match="did you mean too_few_words"):
-        stage_view(out, "gopher_quality", "too_few_word")
+        stage_view(RunFolder(out), "gopher_quality", "too_few_word")
     with pytest.raises(NotFound, match=r"no document 0000000000000001 .* 3 segments"):
-        history(out, 1)
+        history(RunFolder(out), 1)
     with pytest.raises(NotFound, match="URL"):
-        history(out, url="https://nowhere.example")
+        history(RunFolder(out), url="https://nowhere.example")
     with pytest.raises(NotFound, match="is no uid"):
-        history(out, "not a uid")
+        history(RunFolder(out), "not a uid")
 
 
 def test_a_document_that_was_kept_has_its_whole_way_told(out: str) -> None:
-    story = history(out, f"{FIRST:016x}")
+    story = history(RunFolder(out), f"{FIRST:016x}")
     assert story.outcome == "kept" and story.uid == f"{FIRST:016x}"
     assert story.read_from == [
         FileSpan("crawl", "crawl-0.warc.gz", 0, 5000, True)
@@ -127,7 +133,7 @@ def test_a_document_that_was_kept_has_its_whole_way_told(out: str) -> None:
 
 
 def test_a_duplicate_names_the_url_of_the_one_that_stayed(out: str) -> None:
-    story = history(out, SAME[1])
+    story = history(RunFolder(out), SAME[1])
     assert [(cluster.kept, cluster.kept_url) for cluster in story.clusters] == [
         (f"{FIRST:016x}", WEB_URL)
     ] and story.url != WEB_URL
@@ -135,7 +141,7 @@ def test_a_duplicate_names_the_url_of_the_one_that_stayed(out: str) -> None:
 
 
 def test_many_urls_are_asked_for_at_once(out: str) -> None:
-    other = str(history(out, SAME[1]).url)
+    other = str(history(RunFolder(out), SAME[1]).url)
     asked = ["inspect", out, "--url", WEB_URL, "--url", other]
     shown_both = CliRunner().invoke(app, asked).stdout
     assert shown_both.index(WEB_URL) < shown_both.index(other)
@@ -167,8 +173,8 @@ def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path,
 
 
 def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
-    assert history(out, UIDS["extract-0"][3]).written == [Written("write", "write/extract-0.parquet", 1)]
-    assert history(out, UIDS["extract-2"][3]).written == [Written("write", "write/extract-2.parquet", 1)]
+    assert history(RunFolder(out), UIDS["extract-0"][3]).written == [Written("write", "write/extract-0.parquet", 1)]
+    assert history(RunFolder(out), UIDS["extract-2"][3]).written == [Written("write", "write/extract-2.parquet", 1)]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +187,7 @@ def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
     ],
 )
 def test_a_document_that_went_says_where_and_why(out: str, uid: int, outcome: str, segments: int) -> None:
-    story = history(out, str(uid))
+    story = history(RunFolder(out), str(uid))
     assert (
         story.outcome == outcome
         and story.written == []
@@ -192,20 +198,20 @@ def test_a_document_that_went_says_where_and_why(out: str, uid: int, outcome: st
 
 
 def test_every_document_has_a_story(out: str) -> None:
-    stories = [history(out, uid) for uids in UIDS.values() for uid in uids]
+    stories = [history(RunFolder(out), uid) for uids in UIDS.values() for uid in uids]
     assert len(stories) == 11 and sum(story.outcome == "kept" for story in stories) == 6
     assert sum(len(story.clusters) for story in stories) == 3 and sum(len(story.written) for story in stories) == 6
 
 
 def test_a_document_is_found_by_its_url(out: str) -> None:
-    story = history(out, url=WEB_URL)
+    story = history(RunFolder(out), url=WEB_URL)
     others = [SAME[0], *LANGUAGE, *SAME[1:]]  # of documents that are kept for later, and of rejects
     assert story.uid == f"{FIRST:016x}" and story.same_url == [f"{uid:016x}" for uid in others]
-    skipped = history(out, url=SCRIPT_URL)
+    skipped = history(RunFolder(out), url=SCRIPT_URL)
     assert (skipped.uid, skipped.outcome) == (None, "skipped by crawl: not_found")
-    assert history(out, url="https://example.org/bomb").uid == f"{QUARANTINED:016x}"
+    assert history(RunFolder(out), url="https://example.org/bomb").uid == f"{QUARANTINED:016x}"
     with pytest.raises(ValueError, match="a uid, a URL or an id"):
-        history(out)
+        history(RunFolder(out))
 
 
 def test_a_document_is_found_by_the_id_of_its_source(tmp_path: Path) -> None:
@@ -216,8 +222,8 @@ def test_a_document_is_found_by_the_id_of_its_source(tmp_path: Path) -> None:
         run = gristmill.Recipe(
             Jsonl(path=str(tmp_path / "lines.jsonl")), [*chain, Write()], name="ids", rejects={"text": False}
         ).run(tmp_path / str(number), workers=1)
-        stories = [history(run.out, id=id) for id in ("a", "b")]
-        stories += [history(run.out, uid=uid) for uid in stories[1].same_id]
+        stories = [history(RunFolder(run.out), id=id) for id in ("a", "b")]
+        stories += [history(RunFolder(run.out), uid=uid) for uid in stories[1].same_id]
         assert [story.id for story in stories] == ["a", "b", "b"] and len({story.uid for story in stories}) == 3
         rejects = [pq.read_table(path) for path in Path(run.out).glob("stages/*/rejects/*.parquet")]
         ids = [id for table in rejects for id in table["id"].to_pylist()]
@@ -226,14 +232,14 @@ def test_a_document_is_found_by_the_id_of_its_source(tmp_path: Path) -> None:
         assert gone == (1 if few not in chain else 3) and stories[0].same_id == []
         assert str(stories[2].uid) in shown(render_history(stories[1]))
         with pytest.raises(NotFound, match="has the id c"):
-            history(run.out, id="c")
+            history(RunFolder(run.out), id="c")
         said = CliRunner().invoke(app, ["inspect", run.out, "--id", "a", "--uid", "1"])
         assert "give one of them" in str(said.exception)
 
 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="output folder of a run"):
-        overview(str(tmp_path))
+        overview(RunFolder(tmp_path))
 
 
 def test_words_and_numbers() -> None:
@@ -298,7 +304,7 @@ def test_a_document_of_a_segment_that_only_writes_is_told_from_what_was_written(
         {"name": "write", "kind": "sink", "docs_in": 3, "kept": 3},
     ]
     (tmp_path / "run.json").write_text(json.dumps({"name": "r", "status": "done", "stages": entries}))
-    story = history(str(tmp_path), url="https://books.example/1")
+    story = history(RunFolder(tmp_path), url="https://books.example/1")
     assert (story.uid, story.source, story.id, story.text, story.outcome) == (
         f"{uids[1]:016x}",
         "books",
@@ -317,7 +323,7 @@ def test_a_document_of_a_segment_that_only_writes_is_told_from_what_was_written(
 def test_json_that_nests_without_end_is_said_to_be_torn(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=r"run\.json: not JSON"):
-        Folder.open(str(tmp_path)).json("run.json")
+        RunFolder(str(tmp_path)).json("run.json")
 
 
 def test_clean_names_what_it_would_remove_and_what_then_no_longer_works(tmp_path: Path) -> None:

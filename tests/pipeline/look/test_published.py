@@ -15,6 +15,7 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.published import Beside, alarms_of_published, beside_published
 from gristmill.pipeline.look.volume import READ, Volume
 from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.store.run_records import RunRecord
 from tests.pipeline.runs import go, save
 
 
@@ -35,7 +36,7 @@ def found(published: dict[str, Any], *stages: dict[str, Any]) -> list[Beside]:
     volumes = {
         READ if name == "crawl" else name: {"crawl": Volume(size, size // 4, True)} for name, size in text.items()
     }
-    return beside_published(record, volumes)  # type: ignore[arg-type]
+    return beside_published(RunRecord.from_json(record), volumes)
 
 
 def far(published: dict[str, Any], *stages: dict[str, Any]) -> list[str]:
@@ -105,7 +106,7 @@ def test_text_that_a_step_dropped_is_compared_as_text() -> None:
 def test_a_step_that_nobody_published_has_a_line_and_no_alarm() -> None:
     (seen,) = found({}, CRAWL, rule(10_000, 4_000))
     assert (seen.published, seen.ours, seen.far) == (None, 0.6, False)
-    assert beside_published({"recipe": {}, "stages": []}, {}) == []
+    assert beside_published(RunRecord(), {}) == []
 
 
 RECIPE = """

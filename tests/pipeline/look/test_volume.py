@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.overview import overview
-from gristmill.pipeline.look.run_folder import RecordedRun
-from gristmill.pipeline.look.volume import Volume, volumes
+from gristmill.pipeline.look.run_folder import RunFolder, Told
+from gristmill.pipeline.look.volume import Volume, Volumes, volumes
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.report.build import page_of
 from gristmill.pipeline.run.estimate import estimate
 from gristmill.pipeline.store.counts import MOST, SlowDocument, Slowest
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 from tests.pipeline.runs import go, lines, save
 
 RECIPE = """
@@ -61,12 +63,16 @@ TOKENIZED = {
 }
 
 
+def left_after(entries: Sequence[dict[str, Any]], reports: Mapping[str, Told]) -> Volumes:
+    return volumes([StageRecord.from_json(entry) for entry in entries], reports)
+
+
 def whole(by_source: dict[str, Volume]) -> Volume:
     return Volume.of_all(by_source.values())
 
 
 def test_tokens_are_counted_from_the_tokenizer_on_and_estimated_before_it() -> None:
-    found = volumes(ENTRIES, {"tokenize": TOKENIZED})
+    found = left_after(ENTRIES, {"tokenize": TOKENIZED})
     assert found["read"] == {"web": Volume(None, None), "books": Volume(4000, 800)}
     assert whole(found["read"]) == Volume(4000, None)  # pages have no tokens yet, so nobody knows those of all
     assert found["extract"] == {"web": Volume(900, 300), "books": Volume(4000, 800)}
@@ -74,7 +80,7 @@ def test_tokens_are_counted_from_the_tokenizer_on_and_estimated_before_it() -> N
     assert whole(found["tokenize"]) == Volume(3600, 800, True)
     assert found["late"] == {"web": Volume(600, 200, True), "books": Volume(2000, 400, False)}
     assert whole(found["late"]) == Volume(2600, 600, False)
-    assert [whole(left).tokens for left in volumes(ENTRIES, {}).values()] == [None] * 5
+    assert [whole(left).tokens for left in left_after(ENTRIES, {}).values()] == [None] * 5
 
 
 def test_a_source_of_which_nothing_is_left_has_no_tokens_and_hides_none() -> None:
@@ -83,7 +89,7 @@ def test_a_source_of_which_nothing_is_left_has_no_tokens_and_hides_none() -> Non
         entry("rule", "rule", web=(8, 6, 600), books=(4, 0, 0)),
         entry("tokenize", "global", web=(6, 6, 600)),
     ]
-    found = volumes(
+    found = left_after(
         stages, {"tokenize": {"bytes_per_token_by_source": {"web": {"tokens": 200, "bytes_per_token": 3.0}}}}
     )
     assert (whole(found["rule"]), whole(found["tokenize"])) == (Volume(600, 200), Volume(600, 200, True))
@@ -97,7 +103,7 @@ def test_what_a_stage_dropped_is_not_hidden_by_what_it_made() -> None:
         {"name": "web", "kind": "read", **read, "sources": {"web": read}},
         {"name": "extract", "kind": "map", **views, "sources": {"web": views}},
     ]
-    steps = Funnel.of(RecordedRun.of({"stages": entries}), {}).steps
+    steps = Funnel.of(RunRecord.from_json({"stages": entries}), {}).steps
     assert [(step.name, step.kept, step.gone) for step in steps] == [("read", 10, 0), ("extract", 15, 3)]
 
 
@@ -116,7 +122,7 @@ def test_a_mix_of_sources_says_what_it_drew_and_one_of_buckets_waits_for_packing
         entry("mix", "global", web=(6, 5, 500), books=(3, 3, 3000)),
         entry("pack", "global", web=(5, 5, 500), books=(3, 3, 3000)),
     ]
-    found = volumes(stages, {"tokenize": TOKENIZED, "mix": mixed, "pack": packed})
+    found = left_after(stages, {"tokenize": TOKENIZED, "mix": mixed, "pack": packed})
     assert whole(found["mix"]) == Volume(3500, tokens, tokens is not None)
     assert whole(found["pack"]) == Volume(3500, 505, True)
 
@@ -127,8 +133,8 @@ def test_a_run_of_an_earlier_version_has_no_text_and_is_shown() -> None:
         for its in ENTRIES
     ]
     old = [{key: value for key, value in its.items() if key != "text_bytes"} for its in old]
-    assert [whole(left) for left in volumes(old, {}).values()] == [Volume()] * 5
-    assert "not measured" in page_of({"name": "old", "stages": old}, {})
+    assert [whole(left) for left in left_after(old, {}).values()] == [Volume()] * 5
+    assert "not measured" in page_of(RunRecord.from_json({"name": "old", "stages": old}), {})
 
 
 @pytest.mark.parametrize("rejects", ["{keep: 1, text: true}", "{keep: 0}"])
@@ -142,7 +148,7 @@ def test_text_is_counted_to_the_byte_at_every_stage(tmp_path: Path, rejects: str
         name: sum(len(text.encode()) for text in texts) for name, texts in {"once": long, "twice": long[20:25]}.items()
     }
     book = len("A book has more words than a note, but only one line.")
-    stages = {its["name"]: its for its in summary.record["stages"]}
+    stages = {its["name"]: its for its in summary.record.to_json()["stages"]}
     assert stages["notes"]["text_bytes"] == size["once"] + size["twice"] + len("too shortshort too") + len(
         "kürzer".encode()
     )
@@ -152,7 +158,7 @@ def test_text_is_counted_to_the_byte_at_every_stage(tmp_path: Path, rejects: str
         "notes": size["once"],
         "books": book,
     }
-    seen = overview(str(tmp_path / "out"))
+    seen = overview(RunFolder(tmp_path / "out"))
     written = pa.concat_tables(
         pq.read_table(path, columns=["text"]) for path in (tmp_path / "out/write").glob("*.parquet")
     )
@@ -205,7 +211,7 @@ def test_a_run_says_what_it_cost_and_which_pages_were_slow(priced: Path) -> None
         "amount": pytest.approx(work + (record["joules"] or 0) / 3.6e6 * 0.3, abs=1e-5),
         "currency": "EUR",
     }
-    slowest = RecordedRun.of(record).stage("extract").slowest
+    slowest = RunFolder(priced / "out").stage("extract").slowest
     assert len(slowest) == MOST and all(its.seconds > 0 and its.bytes > 0 and its.url for its in slowest)
     assert all(not its["slowest"] for name, its in stages.items() if name != "extract")
     page = (priced / "out/report.html").read_text()
@@ -214,10 +220,8 @@ def test_a_run_says_what_it_cost_and_which_pages_were_slow(priced: Path) -> None
     said = CliRunner().invoke(app, ["inspect", str(priced / "out"), "extract"]).output
     assert "Slowest documents" in said and slowest[0].uid in said
     assert " EUR" in CliRunner().invoke(app, ["inspect", str(priced / "out")]).output
-    half = {
-        **record,
-        "inputs": {name: {**its, "bytes": 2 * stages[name]["bytes_in"]} for name, its in record["inputs"].items()},
-    }
+    inputs = {name: {**its, "bytes": 2 * stages[name]["bytes_in"]} for name, its in record["inputs"].items()}
+    half = RunRecord.from_json({**record, "inputs": inputs})
     assert (
         estimate(half, workers=2).cost == pytest.approx(2 * record["cost"]["amount"])
         and " EUR" in estimate(half, 2).in_words()

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.explore.current_run import CurrentRun
 from gristmill.pipeline.explore.query import BadRequest, query_of
 from gristmill.pipeline.explore.reading_turns import Turn, Turns
 from gristmill.pipeline.explore.search import Searcher
-from gristmill.pipeline.explore.snapshot import Snapshots
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import Change, recipe_lines, tune
 from gristmill.pipeline.look.where import conditions_of
 from tests.pipeline.runs import go, save
@@ -42,8 +43,10 @@ stages:
 
 def test_tune_counts_the_documents_of_a_cell_alone(out: Path) -> None:
     setting = ["gopher_quality.min_words=25"]
-    whole = tune(str(out), setting).total
-    cells = [tune(str(out), setting, where=where) for where in ("topic=science", '"topic=art, music"', "topic=(none)")]
+    whole = tune(RunFolder(out), setting).total
+    cells = [
+        tune(RunFolder(out), setting, where=where) for where in ("topic=science", '"topic=art, music"', "topic=(none)")
+    ]
     assert [cell.total.documents for cell in cells] == [70, 70, 70] and whole.documents == 210
     words = {n: 1 + 5 * (n % 7 + 1) for n in range(210)}
     for k, cell in enumerate(cells):
@@ -53,14 +56,14 @@ def test_tune_counts_the_documents_of_a_cell_alone(out: Path) -> None:
         )
         assert {moved.side for moved in cell.moved} == {"dropped"}
     assert sum(cell.total.newly_dropped for cell in cells) == whole.newly_dropped > 0
-    both = tune(str(out), setting, where="topic=science, score=1")
+    both = tune(RunFolder(out), setting, where="topic=science, score=1")
     assert both.total.documents == sum(n % 3 == 0 and n % 5 == 1 for n in range(210)) == 14
-    assert tune(str(out), setting, where="topic=sciences").total.documents == 0
+    assert tune(RunFolder(out), setting, where="topic=sciences").total.documents == 0
 
 
 def test_tune_gives_the_lines_for_the_recipe(out: Path) -> None:
     changed = ["gopher_quality.min_words=25", "gopher_quality.max_hash_ratio=0.2"]
-    assert recipe_lines(tune(str(out), changed, where="topic=science").changes) == [
+    assert recipe_lines(tune(RunFolder(out), changed, where="topic=science").changes) == [
         "  - gopher_quality: {min_words: 25, max_hash_ratio: 0.2}"
     ]
     nested = [Change("a", "by.en.min", 1, 2), Change("a", "by.de.min", 1, None), Change("b", "x", [1], [2, 3])]
@@ -68,14 +71,14 @@ def test_tune_gives_the_lines_for_the_recipe(out: Path) -> None:
     with pytest.raises(
         RecipeError, match=r"quantile_buckets is no rule .*; change tiers\.low in the recipe and run it again"
     ):
-        tune(str(out), ["quantile_buckets.tiers.low=3"])
+        tune(RunFolder(out), ["quantile_buckets.tiers.low=3"])
 
 
 def test_a_signal_that_is_not_there_is_an_error(out: Path) -> None:
     with pytest.raises(RecipeError, match="did you mean topic"):
-        tune(str(out), ["gopher_quality.min_words=25"], where="topics=science")
+        tune(RunFolder(out), ["gopher_quality.min_words=25"], where="topics=science")
     with pytest.raises(RecipeError, match="SIGNAL=VALUE was expected"):
-        tune(str(out), ["gopher_quality.min_words=25"], where="science")
+        tune(RunFolder(out), ["gopher_quality.min_words=25"], where="science")
 
 
 @given(st.text(max_size=60))
@@ -88,7 +91,7 @@ def test_any_text_is_conditions_or_a_complaint(text: str) -> None:
 
 
 def test_explore_lists_a_cell_whatever_file_its_signals_lie_in(out: Path) -> None:
-    snapshots = Snapshots(str(out))
+    snapshots = CurrentRun(str(out))
     snapshot = snapshots.now()
     searcher = Searcher(snapshots)
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.look.history import history
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report_data.rejects import reasons_held, telling_digits
 from gristmill.stages import C4Quality, DolmaGopher, GopherQuality, GopherRepetition, KeepLanguages, KeepWhere
 from gristmill.stages.stage import Range, Rule, Signals, Verdict
@@ -143,7 +144,7 @@ def uid_of(out: Path, text: str) -> int:
 
 
 def test_a_story_has_every_reason_of_every_rule_with_its_number(out: Path) -> None:
-    story = history(str(out), uid=uid_of(out, "again"))
+    story = history(RunFolder(out), uid=uid_of(out, "again"))
     assert story.outcome == "dropped by gopher_repetition: top_2gram" and story.verdicts[-1].verdict == "dropped"
     found = {(held.stage, held.reason): held for held in story.why}
     assert (
@@ -166,7 +167,7 @@ def test_the_numbers_are_those_that_the_rule_saw(out: Path) -> None:
     rules = json.loads(next(out.glob("partitions/*/rules.json")).read_text())["rules"]
     seen = {rule["stage"]["stage"].split(":")[-1]: rule["columns"] for rule in rules}
     assert set(seen) == {"gopher_repetition", "gopher_quality", "FewNumbers"} and not seen["gopher_quality"]
-    held = history(str(out), uid=uid_of(out, "few words")).why
+    held = history(RunFolder(out), uid=uid_of(out, "few words")).why
     assert [(one.stage, one.words) for one in held if one.signal == "words"] == [("gopher_quality", "words 2 < 12")]
 
 
@@ -203,5 +204,5 @@ def test_a_run_without_what_it_needs_still_has_its_reasons(out: Path, tmp_path: 
     broken = Path(shutil.copytree(out, tmp_path / "out"))
     for path in [*broken.glob("partitions/*/rules.json"), *broken.glob("partitions/*/survey.json")]:
         path.unlink()
-    held = history(str(broken), uid=uid_of(out, "again")).why
+    held = history(RunFolder(broken), uid=uid_of(out, "again")).why
     assert held[0].reason == "top_2gram" and {one.threshold for one in held} == {None} and len(held) >= 6

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.look.overview import overview
+from gristmill.pipeline.look.run_folder import RunFolder
 from tests.pipeline.recipe.agreement import disagreements
 from tests.pipeline.runs import go, lines, save, sentences
 
@@ -85,12 +86,12 @@ def test_a_number_that_is_off_by_one_is_found(out: Path, tmp_path: Path) -> None
 
 
 def test_the_terminal_shows_what_the_report_shows(out: Path) -> None:
-    seen = overview(str(out))
+    seen = overview(RunFolder(out))
     said = CliRunner().invoke(app, ["inspect", str(out)]).output
     for stage in seen.run.stages:
         assert f"{stage.count.kept:,}" in said and stage.name in said
     assert all(f"alarm: {alarm}"[:60] in said.replace("\n", " ") for alarm in seen.run.alarms) and seen.run.alarms
     assert [level.left for level in seen.funnel.levels if level.stage == "write"] == [
-        stage.kept for stage in (seen.run.stage("write").sources[name] for name in ("crawl", "notes"))
+        stage.kept for stage in (seen.run.stages[-1].sources[name] for name in ("crawl", "notes"))
     ]
     assert {cost.stage for cost in seen.costs} == {stage.name for stage in seen.run.stages} and seen.totals.peak_memory

@@ -108,7 +108,7 @@ def test_a_filter_and_a_formatter_of_datatrove_run_in_a_recipe_with_the_verdicts
     documents = [Document(text=text, id=str(n)) for n, text in enumerate(texts)]
     alone = [document.text for document in C4QualityFilter(**settings).run(SymbolLinesFormatter().run(iter(documents)))]
     assert sorted(text for _, text in written(tmp_path / "out")) == sorted(alone) and len(alone) == 40
-    stages = {stage["name"]: stage for stage in summary.record["stages"]}
+    stages = {stage["name"]: stage for stage in summary.record.to_json()["stages"]}
     assert stages["symbol_lines_formatter"]["kept"] == 49
     assert stages["c4_quality_filter"]["dropped"] == {"lorem_ipsum": 5, "curly_bracket": 4}
     assert len(fates(tmp_path / "out", "c4_quality_filter")) == 9
@@ -125,7 +125,7 @@ def test_a_document_that_breaks_a_block_is_quarantined_and_the_others_go_on(tmp_
         {"nemo": {"filter": heuristic, "settings": {"min_mean_word_length": 3}}},
     )
     summary, _ = go(recipe, tmp_path / "out")
-    stages = {stage["name"]: stage for stage in summary.record["stages"]}
+    stages = {stage["name"]: stage for stage in summary.record.to_json()["stages"]}
     assert (stages["broken"]["quarantined"], stages["broken"]["dropped"]) == (2, {"bad_n": 1})
     broken = fates(tmp_path / "out", "broken")
     assert broken["bad"] == ("bad_n", "bad_3") and "RuntimeError: it went off" in str(broken["a bomb"][1])

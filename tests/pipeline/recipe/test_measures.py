@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe import recipe as recipes, registry
@@ -314,7 +315,7 @@ def test_tune_says_what_a_run_would_do(tmp_path: Path, calls) -> None:
     out = tmp_path / "out"
     go(recipe(tmp_path, *RULES), out)
     calls()
-    answer = tune(str(out), ["long_enough.at_least=24", "not_too_long.at_most=45"])
+    answer = tune(RunFolder(out), ["long_enough.at_least=24", "not_too_long.at_most=45"])
     assert calls()["measure"] == 0
     (sides,) = answer.sources.values()
     go(
@@ -351,7 +352,7 @@ def test_tune_explains_what_it_cannot_do(tmp_path: Path, calls, setting: str, me
     out = tmp_path / "out"
     go(recipe(tmp_path, *RULES), out)
     with pytest.raises(RecipeError, match=re.escape(message)):
-        tune(str(out), [setting])
+        tune(RunFolder(out), [setting])
 
 
 def test_tokens_of_a_text_that_is_rewritten_afterwards_do_not_count(tmp_path):

@@ -47,7 +47,7 @@ def test_the_stage_of_your_own_runs(tmp_path: Path) -> None:
     recipe = {"name": "mine", "sources": {"a": {"jsonl": {"path": "in"}}}, "stages": [*stages, "write"]}
     summary, _ = go(save(tmp_path / "recipe.yaml", yaml.safe_dump(recipe)), tmp_path / "out")
     assert [text for _, text in written(tmp_path / "out")] == ["A quiet sentence about nothing."]
-    assert {s["name"]: s["dropped"] for s in summary.record["stages"]}["not_shouting"] == {"shouting": 1}
+    assert {s["name"]: s["dropped"] for s in summary.record.to_json()["stages"]}["not_shouting"] == {"shouting": 1}
 
 
 def test_recipes_name_stages_that_are_there() -> None:

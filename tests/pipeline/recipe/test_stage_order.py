@@ -7,6 +7,7 @@ from pathlib import Path
 from gristmill.pipeline.look.run_folder import record_so_far
 from gristmill.pipeline.plan.plan import in_one_order, make_plan
 from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.store.run_records import RunRecord
 from tests.pipeline.runs import save
 
 RECIPE = """
@@ -32,8 +33,8 @@ def test_a_run_that_goes_on_has_the_same_order() -> None:
         {"name": "web", "kind": "map", "source": "web", "stages": ["repair", "gopher_quality"]},
         {"name": "write", "kind": "map", "source": None, "stages": ["write"]},
     ]
-    found = record_so_far({"nodes": nodes}, {}, "running")
-    assert [entry["name"] for entry in found["stages"]] == ["books", "web", "repair", "gopher_quality", "write"]
+    found = record_so_far({"nodes": nodes}, RunRecord(), "running")
+    assert [stage.name for stage in found.stages] == ["books", "web", "repair", "gopher_quality", "write"]
 
 
 def test_every_stage_is_there_once_even_where_segments_disagree() -> None:

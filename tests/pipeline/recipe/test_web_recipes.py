@@ -133,7 +133,7 @@ def ran(name: str, folder: Path, crawl: Path, judges: dict[str, Path]) -> tuple[
         -1
     ] == "write"
     summary, _ = go(recipe, folder / "out")
-    return rows_of(folder / "out"), dict(summary.record)
+    return rows_of(folder / "out"), summary.record.to_json()
 
 
 def test_fineweb2_keeps_one_language(tmp_path: Path, crawl: Path, judges: dict[str, Path]) -> None:

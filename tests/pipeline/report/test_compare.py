@@ -24,6 +24,7 @@ from gristmill.pipeline.compare.fates import ABSENT, KEPT, RECORD, Fate, Joined,
 from gristmill.pipeline.compare.sections import funnel, page_of, percent, sections, shortened, signed
 from gristmill.pipeline.inputs.files import sum_of
 from gristmill.pipeline.look.recipe_differences import aligned
+from gristmill.pipeline.look.run_folder import RunFolder
 from tests.pipeline.look.outfolder import HOSTILE, make
 from tests.pipeline.runs import WORDS, go, save
 
@@ -84,7 +85,7 @@ def fates_of(out: Path) -> dict[int, tuple[str, str] | None]:
 
 def test_every_document_is_on_the_side_where_both_runs_put_it(runs: tuple[Path, Path]) -> None:
     a, b = map(fates_of, runs)
-    found = compare(*map(str, runs))
+    found = compare(*map(RunFolder, runs))
     assert found.documents is not None and found.unlike == []
     whole = found.documents.sides[-1]
     assert a.keys() == b.keys() and len(a) > 100
@@ -107,7 +108,7 @@ def test_every_document_is_on_the_side_where_both_runs_put_it(runs: tuple[Path, 
 
 
 def test_documents_that_changed_sides_are_shown_with_the_reason(runs: tuple[Path, Path]) -> None:
-    found = compare(*map(str, runs))
+    found = compare(*map(RunFolder, runs))
     assert found.documents is not None
     for way in found.documents.ways:
         assert way.examples and len(way.examples) <= compare_fates.SAMPLES and "kept" in (way.a, way.b)
@@ -118,9 +119,9 @@ def test_documents_that_changed_sides_are_shown_with_the_reason(runs: tuple[Path
 
 
 def test_many_piles_count_as_one(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = plain(compare(*map(str, runs)))
+    whole = plain(compare(*map(RunFolder, runs)))
     monkeypatch.setattr(compare_fates, "PILE", 8)
-    assert plain(compare(*map(str, runs)))["documents"] == whole["documents"]
+    assert plain(compare(*map(RunFolder, runs)))["documents"] == whole["documents"]
 
 
 @given(
@@ -153,7 +154,7 @@ def test_the_join_is_that_of_two_dictionaries(
 
 
 def test_recipes_differ_field_by_field(runs: tuple[Path, Path]) -> None:
-    pairs = {pair.name: pair for pair in compare(*map(str, runs)).stages}
+    pairs = {pair.name: pair for pair in compare(*map(RunFolder, runs)).stages}
     assert pairs["repair"].state == "only in B" and pairs["write"].state == "same"
     assert [(one.field, one.a, one.b) for one in pairs["gopher_quality"].differences] == [
         ("min_words", "20", "30"),
@@ -181,7 +182,7 @@ def test_long_lists_show_what_one_has_and_the_other_has_not() -> None:
 
 
 def test_funnel_reasons_and_costs_are_those_of_both(runs: tuple[Path, Path]) -> None:
-    found = compare(*map(str, runs))
+    found = compare(*map(RunFolder, runs))
     records = [json.loads((out / "run.json").read_text()) for out in runs]
     for side, record in zip(("a", "b"), records, strict=True):
         entries = {entry["name"]: entry for entry in record["stages"]}
@@ -205,7 +206,7 @@ def test_funnel_reasons_and_costs_are_those_of_both(runs: tuple[Path, Path]) -> 
 
 
 def test_a_run_beside_itself_differs_in_nothing(runs: tuple[Path, Path]) -> None:
-    found = compare(str(runs[0]), str(runs[0]))
+    found = compare(RunFolder(runs[0]), RunFolder(runs[0]))
     assert found.documents is not None and not found.documents.ways and not found.reasons
     assert all(pair.state == "same" for pair in found.stages)
     html = page_of(found)
@@ -215,11 +216,11 @@ def test_a_run_beside_itself_differs_in_nothing(runs: tuple[Path, Path]) -> None
 def test_one_folder_twice_is_said_first(runs: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(runs[0])
     for other in (str(runs[0]), f"{runs[0]}/", str(tmp_path / "link")):
-        assert [line.partition(":")[0] for line in compare(str(runs[0]), other).unlike] == [
+        assert [line.partition(":")[0] for line in compare(RunFolder(runs[0]), RunFolder(other)).unlike] == [
             "A and B are the same folder"
         ]
     shutil.copytree(runs[0], tmp_path / "copy")
-    assert compare(str(runs[0]), str(tmp_path / "copy")).unlike == []
+    assert compare(RunFolder(runs[0]), RunFolder(tmp_path / "copy")).unlike == []
 
 
 def test_what_cannot_be_compared_is_said_first(runs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ def test_what_cannot_be_compared_is_said_first(runs: tuple[Path, Path], tmp_path
     record["status"], record["versions"]["numpy"], record["inputs"]["crawl"]["bytes"] = "running", "0.1", 5
     record["machine"]["cores"] = 10_000
     (tmp_path / "b/run.json").write_text(json.dumps(record))
-    found = compare(str(runs[0]), str(tmp_path / "b"))
+    found = compare(RunFolder(runs[0]), RunFolder(tmp_path / "b"))
     assert [line.split(" ")[0] for line in found.unlike] == ["B", "The", "The", "The"]
     assert "crawl" in found.unlike[1] and "machines" in found.unlike[2] and "versions" in found.unlike[3]
     html = page_of(found)
@@ -240,10 +241,10 @@ def test_what_cannot_be_compared_is_said_first(runs: tuple[Path, Path], tmp_path
     )
     assert any(
         line.startswith("1 of the files that both runs read changed")
-        for line in compare(str(runs[0]), str(tmp_path / "b")).unlike
+        for line in compare(RunFolder(runs[0]), RunFolder(tmp_path / "b")).unlike
     )
     shutil.rmtree(next((tmp_path / "b/stages").glob("gopher_quality/rejects")))
-    found = compare(str(runs[0]), str(tmp_path / "b"))
+    found = compare(RunFolder(runs[0]), RunFolder(tmp_path / "b"))
     assert found.documents is None and "rejects removed" in found.unlike[-1]
     assert "Documents that changed sides" not in page_of(found)
 
@@ -253,7 +254,7 @@ def test_other_inputs_are_told_by_the_documents(runs: tuple[Path, Path], tmp_pat
     (tmp_path / "more.jsonl").write_text(json.dumps({"text": "one more " * 30}) + "\n")
     recipe = A.replace("  books: {jsonl: {path: books.jsonl}}\n", "  more: {jsonl: {path: more.jsonl}}\n")
     go(save(tmp_path / "c.yaml", recipe), tmp_path / "c")
-    found = compare(str(runs[0]), str(tmp_path / "c"))
+    found = compare(RunFolder(runs[0]), RunFolder(tmp_path / "c"))
     assert found.documents is not None
     whole = found.documents.sides[-1]
     assert (whole.missing_b, whole.missing_a, whole.only_a) == (68, 1, 0)
@@ -266,7 +267,7 @@ def test_other_inputs_are_told_by_the_documents(runs: tuple[Path, Path], tmp_pat
     lines = (tmp_path / "crawl.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "crawl.jsonl").write_text("".join(lines[:-3]))
     go(save(tmp_path / "d.yaml", A), tmp_path / "d")
-    said = "\n".join(compare(str(runs[0]), str(tmp_path / "d")).unlike)
+    said = "\n".join(compare(RunFolder(runs[0]), RunFolder(tmp_path / "d")).unlike)
     assert (
         said.count("Inputs differ: 3 documents were read by A alone; they are on no side below.") == 1
         and "Only" not in said
@@ -278,7 +279,7 @@ def test_a_share_of_rejects_is_compared_as_a_share(tmp_path: Path) -> None:
     outs = (tmp_path / "a", tmp_path / "b")
     for recipe, out in zip((A, B), outs, strict=True):
         go(save(tmp_path / f"{out.name}.yaml", recipe.replace("name: p\n", "name: p\nrejects: {keep: 0.5}\n")), out)
-    found = compare(*map(str, outs))
+    found = compare(*map(RunFolder, outs))
     assert found.documents is not None and found.documents.share == 0.5 and "share of 50.00%" in found.unlike[0]
     whole = found.documents.sides[-1]
     every = whole.both_kept + whole.only_a + whole.only_b + whole.both_gone
@@ -289,13 +290,13 @@ def test_a_cleaned_run_is_followed_by_what_it_wrote(runs: tuple[Path, Path], tmp
     shutil.copytree(runs[1], tmp_path / "b")
     result = CliRunner().invoke(app, ["maintain", "clean", str(tmp_path / "b"), "--partitions"])
     assert result.exit_code == 0 and not list((tmp_path / "b/partitions").glob("*/*.documents.parquet"))
-    found = compare(str(runs[0]), str(tmp_path / "b"))
+    found = compare(RunFolder(runs[0]), RunFolder(tmp_path / "b"))
     assert found.documents is not None, found.unlike
-    assert plain(found)["documents"]["sides"] == plain(compare(*map(str, runs)))["documents"]["sides"]
+    assert plain(found)["documents"]["sides"] == plain(compare(*map(RunFolder, runs)))["documents"]["sides"]
 
 
 def test_runs_without_a_tokenizer_have_no_columns_for_tokens(runs: tuple[Path, Path]) -> None:
-    table = funnel(compare(*map(str, runs))).tables[0]
+    table = funnel(compare(*map(RunFolder, runs))).tables[0]
     assert table.groups == [("documents", 3), ("text", 3)]
     assert {len(row) for row in table.figures.rows} == {7} and len(table.figures.head) == 7
 
@@ -330,7 +331,7 @@ def hostile(folder: Path) -> tuple[Path, Path]:
 
 
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
-    found = compare(*map(str, hostile(tmp_path)))
+    found = compare(*map(RunFolder, hostile(tmp_path)))
     assert found.documents is not None, found.unlike
     assert found.documents.sides[-1].only_a == 1
     html = page_of(found)
@@ -368,7 +369,7 @@ def test_the_command_writes_the_page_and_says_what_differs(runs: tuple[Path, Pat
 
 
 def test_a_terminal_shows_the_first_rows_and_numbers_of_every_table(runs: tuple[Path, Path]) -> None:
-    found = compare(*map(str, runs))
+    found = compare(*map(RunFolder, runs))
     said = CliRunner().invoke(app, ["report", *map(str, runs)], env={"COLUMNS": "80"}).output
     tables = [table for section in sections(found) for table in section.tables]
     assert len(tables) > 6 and {table.folded for table in tables} == {True, False}

@@ -15,6 +15,7 @@ from gristmill.pipeline.compare import fates as compare_fates
 from gristmill.pipeline.compare.compare import compare, plain
 from gristmill.pipeline.compare.sections import funnel, page_of
 from gristmill.pipeline.formatting import as_bytes, as_tokens
+from gristmill.pipeline.look.run_folder import RunFolder
 from tests.pipeline.explore.chromium_pages import WIDTHS, opened
 from tests.pipeline.runs import go, save
 
@@ -44,7 +45,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_before_a_mix_a_document_is_on_the_side_on_which_it_came_to_it(mixed: tuple[Path, Path]) -> None:
     fates = [rejected_of(out) for out in mixed]
-    found = compare(*map(str, mixed))
+    found = compare(*map(RunFolder, mixed))
     assert found.documents is not None and found.unlike == [] and found.documents.before_mix
     before, drawn, end = found.documents.sides[-1], found.documents.drawn[-1], found.documents.end
     dropped = [{uid for uid, (stage, _) in its.items() if stage != "mix"} for its in fates]
@@ -102,7 +103,7 @@ def read_of(out: Path) -> set[int]:
 
 def test_the_funnel_has_text_and_tokens(mixed: tuple[Path, Path]) -> None:
     """Of all sources together, as each run's own overview has them."""
-    found = compare(*map(str, mixed))
+    found = compare(*map(RunFolder, mixed))
     table = funnel(found).tables[0]
     assert table.groups == [("documents", 3), ("text", 3), ("tokens", 3)] and "~" in table.figures.note
     rows = {row[0]: row for row in table.figures.rows}
@@ -130,7 +131,7 @@ def test_the_funnel_has_text_and_tokens(mixed: tuple[Path, Path]) -> None:
 def test_a_browser_shows_it_without_a_word(tmp_path: Path, mixed: tuple[Path, Path], width: int) -> None:
     for name, found_runs in (("hostile", hostile(tmp_path)), ("mixed", mixed)):
         page = tmp_path / f"{name}.html"
-        page.write_text(page_of(compare(*map(str, found_runs))), encoding="utf-8")
+        page.write_text(page_of(compare(*map(RunFolder, found_runs))), encoding="utf-8")
         with opened(page, width) as found:
             assert found.said == [] and found.dialogs == [] and found.asked == [page.as_uri()] and found.overflow() <= 0
             assert found.page.locator("script").count() == 0 and found.page.locator("h2").count() >= 5
@@ -140,7 +141,7 @@ def test_a_browser_shows_it_without_a_word(tmp_path: Path, mixed: tuple[Path, Pa
 
 def test_a_phone_shows_every_number_without_scrolling(tmp_path: Path, mixed: tuple[Path, Path]) -> None:
     page = tmp_path / "compare.html"
-    page.write_text(page_of(compare(*map(str, mixed))), encoding="utf-8")
+    page.write_text(page_of(compare(*map(RunFolder, mixed))), encoding="utf-8")
     with opened(page, 390) as found:
         found.page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
         assert found.page.evaluate(BEYOND) == [] and found.page.locator(".stacked td.n").count() > 100
@@ -151,7 +152,7 @@ BEYOND = """[...document.querySelectorAll('.scroll')].filter(its => its.scrollWi
 
 def test_paper_shows_what_is_folded(tmp_path: Path, mixed: tuple[Path, Path]) -> None:
     page = tmp_path / "compare.html"
-    page.write_text(page_of(compare(*map(str, mixed))), encoding="utf-8")
+    page.write_text(page_of(compare(*map(RunFolder, mixed))), encoding="utf-8")
     with opened(page) as found:
         folded = found.page.locator("details:not([open]) table").first
         assert folded.count() == 1 and not folded.is_visible()

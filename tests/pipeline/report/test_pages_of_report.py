@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from gristmill.pipeline.demo.crawl import write_crawl
-from gristmill.pipeline.look.run_folder import stage_view
+from gristmill.pipeline.look.run_folder import RunFolder
+from gristmill.pipeline.look.stage_view import stage_view
 from tests.pipeline.runs import go, save
 
 RECIPE = "name: p\nsources:\n  crawl: {warc: {path: '*.warc.gz'}}\nstages:\n  - extract\n  - write\n"
@@ -27,7 +29,7 @@ def test_extracted_and_visible_text_of_a_few_pages(tmp_path: Path) -> None:
     assert sum(page["url"] not in truth.spam for page in pages) >= 1
     html = (out / "report.html").read_text()
     assert "Pages, extracted and whole" in html and html.count('class="beside"') == 3
-    assert stage_view(str(out), "extract").pages == pages
+    assert [asdict(page) for page in stage_view(RunFolder(out), "extract").pages] == pages
     before = (out / "stages/extract/report.json").read_bytes()
     go(save(tmp_path / "p.yaml", RECIPE), out)
     assert (out / "stages/extract/report.json").read_bytes() == before

@@ -14,10 +14,11 @@ from typing import Any
 import fsspec
 import pytest
 
-from gristmill.pipeline.look.run_folder import NotFound
-from gristmill.pipeline.report import Section, bars, build_report, fragment
+from gristmill.pipeline.look.run_folder import NotFound, RunFolder
+from gristmill.pipeline.report import Section, SectionMaker, bars, build_report, fragment
 from gristmill.pipeline.report.build import page_of
 from gristmill.pipeline.report.sections import breakable, is_web, moment, ticked
+from gristmill.pipeline.store.run_records import RunRecord
 from tests.pipeline.look.outfolder import WEB_URL, counts, entries, entry, make, run
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -48,7 +49,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def html(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return build_report(str(make(tmp_path_factory.mktemp("out"))))
+    return build_report(RunFolder(make(tmp_path_factory.mktemp("out"))))
 
 
 def test_hostile_text_never_becomes_markup(html: str) -> None:
@@ -117,26 +118,30 @@ def test_every_stage_and_count_is_there(html: str) -> None:
     assert {tag for tag, _ in page.tags} >= {"header", "main", "footer", "caption"}
 
 
+def page_from(record: dict[str, Any], makers: Mapping[str, SectionMaker]) -> str:
+    return page_of(RunRecord.from_json(record), {}, makers)
+
+
 def test_a_stage_can_add_its_own_section(tmp_path: Path) -> None:
     def clusters(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
         return Section(
             "Clusters <b>", fragment("<p>{{ name }} {{ n }}</p>", {"name": "<i>", "n": len(report["samples"])})
         )
 
-    text = build_report(str(make(tmp_path)), {"exact_dedup": clusters})
+    text = build_report(RunFolder(make(tmp_path)), {"exact_dedup": clusters})
     assert text.count("<h4>Clusters &lt;b&gt;</h4><p>&lt;i&gt; 1</p>") == 1
 
 
 def test_a_run_that_failed_before_it_did_anything_has_a_page() -> None:
     found = {"name": "x", "status": "failed", "stages": []}
-    assert "failed" in Page(page_of(found, {})).text
+    assert "failed" in Page(page_from(found, {})).text
     started = run(entries()[:1]) | {"status": "interrupted", "seconds": None, "finished": None}
-    assert Page(page_of(json.loads(json.dumps(started)), {})).text.count("not_found") == 2
+    assert Page(page_from(json.loads(json.dumps(started)), {})).text.count("not_found") == 2
 
 
 def test_what_went_wrong_comes_first_with_the_stages_so_far() -> None:
     error = "extract: <b>no space</b> left\non the device"
-    html = page_of(run(entries()[:4]) | {"status": "failed", "error": error, "seconds": None, "finished": None}, {})
+    html = page_from(run(entries()[:4]) | {"status": "failed", "error": error, "seconds": None, "finished": None}, {})
     text = Page(html).text
     assert (
         html.index('id="failure"') < html.index('id="alarms"') < html.index('id="overview"')
@@ -144,16 +149,16 @@ def test_what_went_wrong_comes_first_with_the_stages_so_far() -> None:
     )
     assert "The run failed extract: <b>no space</b> left\non the device" in text and "<b>no" not in html
     assert '<span class="status wrong">failed</span>' in html and html.count('class="stage"') == 4
-    assert "The run was interrupted" in page_of(
+    assert "The run was interrupted" in page_from(
         {"name": "x", "status": "interrupted", "error": "by hand", "stages": []}, {}
     )
-    going = page_of(run(entries()[:1]) | {"status": "running"}, {})
+    going = page_from(run(entries()[:1]) | {"status": "running"}, {})
     assert '<span class="status">running</span>' in going and 'id="failure"' not in going
 
 
 def test_many_sources_are_one_line_that_unfolds() -> None:
     readers = [entry(f"source {k}", "read", "", {f"source {k}": counts(10 + k, {"not_found": 1})}) for k in range(40)]
-    html = page_of(run([*readers, *entries()[2:]]), {})
+    html = page_from(run([*readers, *entries()[2:]]), {})
     page = Page(html)
     links = [attributes["href"] for attributes in page.all("a")]
     nav = re.findall(r'<li><a href="#(stage-[^"]*)">', html)
@@ -170,7 +175,7 @@ def test_many_sources_are_one_line_that_unfolds() -> None:
         re.search(r'<details class="stage"[^>]*>\s*<summary><h4>source 39</h4>', html)
         and "<summary><h3>extract</h3>" in html
     )
-    assert "stage-readers" not in page_of(run(entries()), {})
+    assert "stage-readers" not in page_from(run(entries()), {})
 
 
 def test_names_between_ticks_are_code_and_all_else_is_text() -> None:
@@ -190,13 +195,13 @@ def test_a_bar_of_next_to_nothing_does_not_look_full() -> None:
 def test_a_folder_anywhere(tmp_path: Path) -> None:
     memory = fsspec.filesystem("memory")
     memory.put(str(make(tmp_path)), "/report-test", recursive=True)
-    there, here = build_report("memory://report-test"), build_report(str(tmp_path))
+    there, here = build_report(RunFolder("memory://report-test")), build_report(RunFolder(tmp_path))
     assert (
         there.replace('"memory://report-test"', "FOLDER") == here.replace(json.dumps(str(tmp_path)), "FOLDER")
         and "FOLDER" not in here
     )
     with pytest.raises(NotFound, match=r"is .*nothing the output folder of a run"):
-        build_report(str(tmp_path / "nothing"))
+        build_report(RunFolder(tmp_path / "nothing"))
 
 
 def test_moment() -> None:

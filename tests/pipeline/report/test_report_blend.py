@@ -24,9 +24,11 @@ from gristmill.mixing.weights.utility import Utilities
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.figures import Figures, figures_of
 from gristmill.pipeline.formatting import as_percent, as_short
-from gristmill.pipeline.look.run_folder import render_stage, stage_view
+from gristmill.pipeline.look.run_folder import RunFolder
+from gristmill.pipeline.look.stage_view import render_stage, stage_view
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.blocks import Axis, section_of
+from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.stages.blend.figures import curriculum_of
 from gristmill.stages.blend.methods import Regmix, Utilimax, choose
 from gristmill.stages.figures import MOST, first_of
@@ -110,13 +112,13 @@ def told(out: Path, stage: str) -> dict[str, Any]:
 
 
 def page(stage: str, told: Mapping[str, Any]) -> Tables:
-    section = section_of({"stage": stage}, told)
+    section = section_of(StageRecord(stage), told)
     assert section is not None
     return Tables(str(section.html))
 
 
 def test_the_report_shows_what_a_real_run_told(out: Path) -> None:
-    shown = Tables(build_report(str(out)))
+    shown = Tables(build_report(RunFolder(out)))
     tokens = told(out, "tokenize")
     assert shown.rows("Bytes per token, by source") == [
         [name, f"{its['documents']:,}", f"{its['tokens']:,}", f"{its['bytes_per_token']:.3f}"]
@@ -162,7 +164,7 @@ def test_the_report_shows_what_a_real_run_told(out: Path) -> None:
 
 
 def test_each_has_a_part_of_its_own_that_its_stage_links_to(out: Path) -> None:
-    html = build_report(str(out))
+    html = build_report(RunFolder(out))
     parts = re.findall(r'<h2 id="topic-(\w+)">[^<]*</h2>\s*<p[^>]*>[^<]*</p>\s*<h3>([^<]*) <span', html)
     assert parts == [
         ("mix", "Mix"),
@@ -177,7 +179,7 @@ def test_each_has_a_part_of_its_own_that_its_stage_links_to(out: Path) -> None:
 def test_the_signal_falls_where_the_highest_come_first(out: Path) -> None:
     rows = {
         row[0]: row
-        for row in Tables(build_report(str(out))).rows("The signal at each tenth of the tokens, in order of rank")
+        for row in Tables(build_report(RunFolder(out))).rows("The signal at each tenth of the tokens, in order of rank")
     }
     assert rows["all others"][1] == "mtld" and rows["source=lists"][1] == "tokens"
     values = [float(value.replace(",", "")) for value in rows["source=lists"][2:]]
@@ -203,7 +205,7 @@ def test_a_group_goes_by_the_curriculum_of_its_source() -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_terminal_shows_the_same_numbers(out: Path, stage: str) -> None:
     file = io.StringIO()
-    Console(file=file, width=250, force_terminal=False).print(render_stage(stage_view(str(out), stage)))
+    Console(file=file, width=250, force_terminal=False).print(render_stage(stage_view(RunFolder(out), stage)))
     words = " ".join(file.getvalue().split())
     shown = figures_of(stage, told(out, stage))
     tables = [rows for caption, rows in page(stage, told(out, stage)).tables if caption]
@@ -222,7 +224,7 @@ def test_json_has_what_was_told_and_nothing_twice(out: Path, stage: str, key: st
     found = json.loads(CliRunner().invoke(app, ["inspect", str(out), stage, "--json"]).output)
     assert found["told"][key] == told(out, stage)[key]
     assert not set(found["told"]) & {"name", "docs_in", "samples", "sources", "seconds"}
-    assert stage_view(str(out), "mix", "not_drawn").told == {}
+    assert stage_view(RunFolder(out), "mix", "not_drawn").told == {}
 
 
 def hostile_reports() -> dict[str, dict[str, Any]]:
@@ -291,7 +293,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     save(tmp_path / "run.json", run_of(stages))
     for its in stages:
         save(tmp_path / "stages" / its["name"] / "report.json", its | reports[its["name"]])
-    html = build_report(str(tmp_path))
+    html = build_report(RunFolder(tmp_path))
     shown = Tables(html)
     assert (
         "img" not in {tag for tag, _ in shown.tags} and [tag for tag, _ in shown.tags].count("script") == 2
@@ -306,7 +308,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     )
     file = io.StringIO()
     for name in reports:
-        Console(file=file, width=400, force_terminal=False).print(render_stage(stage_view(str(tmp_path), name)))
+        Console(file=file, width=400, force_terminal=False).print(render_stage(stage_view(RunFolder(tmp_path), name)))
     assert (
         "\x1b" not in file.getvalue()
         and "\u202e" not in file.getvalue()
@@ -399,7 +401,7 @@ def test_a_long_table_says_how_long_it_is() -> None:
 
 def test_other_stages_have_no_such_section() -> None:
     assert figures_of("gopher_quality", {"clusters": [[2, 1]]}) is None
-    assert section_of({"name": "mix"}, {}) is None and section_of({}, {"mix": {}}) is None
+    assert section_of(StageRecord("mix"), {}) is None and section_of(StageRecord(""), {"mix": {}}) is None
 
 
 def test_shares_that_are_nearly_all_or_nothing_do_not_look_so() -> None:

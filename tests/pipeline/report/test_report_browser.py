@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report_data import survey as survey_module
@@ -145,7 +146,7 @@ def test_a_slider_says_what_tune_says(opened: Opened, out: Path) -> None:
         at = next(at for at in range(len(edges) // 3, len(edges)) if at != cut["at"] and edges[at] >= 0)
         opened.move(0, k, place_of(survey, k, at))
         value = int(edges[at]) if edges[at].is_integer() else edges[at]
-        answer = tune(str(out), [f"{cut['stage']}.{cut['field']}={value}"])
+        answer = tune(RunFolder(out), [f"{cut['stage']}.{cut['field']}={value}"])
         shown = opened.then()
         assert {name: its[0] for name, its in shown.items()} == {
             name: its.after for name, its in answer.sources.items()
@@ -179,7 +180,7 @@ def test_several_sliders_agree_with_tune_where_the_sample_is_all(opened: Opened,
         at = min(range(len(edges)), key=lambda at: abs(edges[at] - wanted))
         opened.move(0, k, place_of(survey, k, at))
         settings.append(f"{stage}.{field}={edges[at]:g}")
-    answer = tune(str(out), settings)
+    answer = tune(RunFolder(out), settings)
     assert opened.totals()["documents"] == answer.total.after != answer.total.before
     words = opened.page.locator("#answer").inner_text()
     assert "2 thresholds moved, all 400 documents counted. Counted after dolma_gopher." in words and "±" not in words
@@ -191,7 +192,7 @@ def test_a_sample_that_is_not_all_is_off_by_no_more_than_its_error_allows(
     monkeypatch.setattr(survey_module, "SAMPLE", 150)
     shutil.copytree(out, tmp_path / "out")
     survey_segments(Store(str(tmp_path / "out")))
-    (tmp_path / "out/report.html").write_text(build_report(str(tmp_path / "out")))
+    (tmp_path / "out/report.html").write_text(build_report(RunFolder(tmp_path / "out")))
     survey, found = surveyed.survey_of(tmp_path / "out"), Opened(browser, tmp_path / "out")
     settings = []
     for k, cut in enumerate(survey["cuts"]):
@@ -204,7 +205,7 @@ def test_a_sample_that_is_not_all_is_off_by_no_more_than_its_error_allows(
             found.move(0, k, place_of(survey, k, at))
             settings.append(f"{cut['stage']}.{cut['field']}={edges[at]:g}")
     answer, cells = (
-        tune(str(out), settings),
+        tune(RunFolder(out), settings),
         found.page.locator("#answer .total tbody tr").first.locator("td").all_inner_texts(),
     )
     then, _, error = cells[1].partition(" ± ")
@@ -243,7 +244,7 @@ def test_the_readme_s_own_number_can_be_typed_and_what_is_not_counted_goes_to_th
     )
     assert (
         opened.type(0, k, 80) == "80"
-        and opened.totals()["documents"] == tune(str(out), ["gopher_quality.min_words=80"]).total.after
+        and opened.totals()["documents"] == tune(RunFolder(out), ["gopher_quality.min_words=80"]).total.after
     )
     assert opened.says(0, k).startswith("takes below 80: ")
     moved = opened.page.locator(f".slider:has(#cut-0-{k}) .moved")

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.look.run_folder import Folder, RecordedRun
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.look.volume import Volume
 from gristmill.pipeline.look.why import cuts_of
@@ -124,7 +124,7 @@ def test_one_threshold_moved_anywhere_is_what_tune_counts(out: Path, survey: dic
             value = int(edges[at]) if edges[at].is_integer() else edges[at]
             if value < 0 or (cut["field"] == "at_least" and value > 1):
                 continue
-            answer = tune(str(out), [f"{cut['stage']}.{cut['field']}={value}"])
+            answer = tune(RunFolder(out), [f"{cut['stage']}.{cut['field']}={value}"])
             mine = surveyed.exact(survey, k, at)
             assert {name: sides.after for name, sides in answer.sources.items()} == {
                 name: its[0] for name, its in mine.items()
@@ -175,7 +175,7 @@ def test_several_moved_together_are_counted_on_a_sample_that_is_all_of_a_small_r
                 [at for at, edge in enumerate(edges) if edge >= 0 and (edge <= 1 or "words" in field)]
             )
             settings.append(f"{stage}.{field}={edges[moved[k]]:g}")
-        answer = tune(str(out), settings)
+        answer = tune(RunFolder(out), settings)
         assert surveyed.sampled(survey, moved).sum() == answer.total.after
         changed += answer.total.after != answer.total.before
     assert changed > 6 and sum(survey["sample"]["sizes"]) == 400 == sum(survey["sample"]["groups"])
@@ -404,7 +404,7 @@ def test_a_signal_that_is_the_same_in_all_documents_is_words() -> None:
 
 
 def test_words_are_told_as_the_tokens_that_the_funnel_estimates(out: Path, survey: dict[str, Any]) -> None:
-    run = RecordedRun.of(json.loads((out / "run.json").read_text()))
+    run = RunFolder(out).record
     last = next(stage for stage in run.stages if stage.name == "dolma_gopher")
     assert until(survey, run) == "Counted after dolma_gopher."
     tales, rhymes = (
@@ -436,13 +436,15 @@ def apart(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_rule_is_asked_of_all_sources_that_pass_it_whatever_else_they_pass(out: Path, apart: Path) -> None:
-    together, answer = (tune(str(folder), ["gopher_quality.min_words=60"]) for folder in (out, apart))
+    together, answer = (tune(RunFolder(folder), ["gopher_quality.min_words=60"]) for folder in (out, apart))
     assert answer.sources["tales"] == together.sources["tales"] and answer.sources["rhymes"].documents == 100
     assert answer.sources["rhymes"].newly_dropped > 0
     assert sum(answer.drops_before.values()) == answer.total.documents - answer.total.before
-    own = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01"])
-    assert own.sources == {"tales": tune(str(out), ["gopher_repetition.max_top_2gram_share=0.01"]).sources["tales"]}
-    both = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01", "gopher_quality.min_words=60"])
+    own = tune(RunFolder(apart), ["gopher_repetition.max_top_2gram_share=0.01"])
+    assert own.sources == {
+        "tales": tune(RunFolder(out), ["gopher_repetition.max_top_2gram_share=0.01"]).sources["tales"]
+    }
+    both = tune(RunFolder(apart), ["gopher_repetition.max_top_2gram_share=0.01", "gopher_quality.min_words=60"])
     assert both.sources["rhymes"] == answer.sources["rhymes"] and both.segment == "rhymes, tales"
 
 
@@ -450,7 +452,7 @@ def test_rules_are_asked_in_their_own_order(out: Path, apart: Path) -> None:
     """What an earlier rule takes is not counted for a later one."""
     record = json.loads((out / "run.json").read_text())
     entry = next(entry for entry in record["stages"] if entry["name"] == "gopher_repetition")
-    answer = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01"])
+    answer = tune(RunFolder(apart), ["gopher_repetition.max_top_2gram_share=0.01"])
     taken = {
         name.removeprefix("gopher_repetition: "): n
         for name, n in answer.drops_before.items()
@@ -460,7 +462,7 @@ def test_rules_are_asked_in_their_own_order(out: Path, apart: Path) -> None:
 
 
 def test_the_page_says_whose_documents_a_threshold_was_counted_on(apart: Path) -> None:
-    html = build_report(str(apart))
+    html = build_report(RunFolder(apart))
     assert html.count("<h4>Thresholds of tales</h4>") == html.count("<h4>Thresholds of rhymes</h4>") == 3
     assert html.count("<h4>Thresholds</h4>") == 1  # gopher_repetition, of one source alone
     assert "300 documents come to these rules" in html and "100 documents come to these rules" in html
@@ -472,7 +474,7 @@ def test_the_page_says_whose_documents_a_threshold_was_counted_on(apart: Path) -
 
 def test_a_value_that_is_no_yaml_is_an_error_in_words(out: Path) -> None:
     with pytest.raises(RecipeError, match=r"gopher_quality\.min_words=\[: \[ is no value"):
-        tune(str(out), ["gopher_quality.min_words=["])
+        tune(RunFolder(out), ["gopher_quality.min_words=["])
 
 
 def test_a_limit_that_no_array_holds_is_a_limit_like_any_other() -> None:
@@ -485,7 +487,7 @@ def test_a_limit_that_no_array_holds_is_a_limit_like_any_other() -> None:
 
 def test_a_threshold_that_several_segments_have_is_one(apart: Path) -> None:
     """Else nobody could say which field of a rule took a document."""
-    found = [(cut["stage"], cut["field"]) for cut in cuts_of(Folder.open(str(apart)))]
+    found = [(cut["stage"], cut["field"]) for cut in cuts_of(RunFolder(str(apart)))]
     assert found.count(("gopher_quality", "min_words")) == 1 and len(set(found)) == len(found)
     surveys = [json.loads(path.read_text()) for path in apart.glob("partitions/*/survey.json")]
     assert set(found) == {(cut["stage"], cut["field"]) for its in surveys for cut in its["cuts"]} and len(surveys) == 2

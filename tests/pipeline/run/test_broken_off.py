@@ -20,6 +20,7 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.executor import DaskExecutor
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.overview import overview
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.processes import single_interrupt, this_process
 from gristmill.pipeline.progress.progress import PATH, Quiet
 from gristmill.pipeline.recipe import recipe as recipes
@@ -164,15 +165,11 @@ def test_a_killed_run_is_told_from_what_it_had_noted(folder: Path) -> None:
             | {"stages": {"notes": {"notes": {**count, "kept": 10, "dropped": {}}}, "gopher_quality": {"notes": count}}}
         ),
     )
-    seen = overview(str(out))
+    seen = overview(RunFolder(out))
     assert (seen.run.status, seen.totals.records, seen.totals.kept, seen.run.seconds) == ("interrupted", 10, 8, 4.0)
     assert "too_few_words" in CliRunner().invoke(app, ["inspect", str(out)]).output
     save(out / "run.json", json.dumps({"name": "brittle", "status": "done", "stages": [], "seconds": 1.0}))
-    from gristmill.pipeline.look.run_folder import Folder, record_in
-
-    assert (
-        record_in(Folder.open(str(out)))["status"] == "done"
-    )  # what a run says of its end stands over what it noted on the way
+    assert RunFolder(out).record.done  # what a run says of its end stands over what it noted on the way
 
 
 def test_what_breaks_a_run_does_not_steer_the_terminal(folder: Path) -> None:
@@ -222,7 +219,7 @@ def test_what_was_done_of_a_segment_that_was_interrupted_is_on_record(
     assert [seen.why for seen in foresee(asked, str(out)) if seen.name == "notes"] == [said]
     work_here(monkeypatch)
     ended = run(asked, str(out), Where(1), Quiet())
-    assert ended.record["status"] == "done" and ended.record["stages"][0]["kept"] == 40
+    assert ended.record.done and ended.record.to_json()["stages"][0]["kept"] == 40
 
 
 def test_a_second_ctrl_c_does_not_break_off_what_the_first_began(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

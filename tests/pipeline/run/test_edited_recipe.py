@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gristmill.pipeline.cli.maintain_verify import check_files
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import go, lines, save, sentences
@@ -48,7 +49,7 @@ def test_a_folder_that_kept_less_has_all_again(tmp_path: Path, keep: str, stages
     out = run_all(tmp_path, "out", f"keep: {keep}\n{whole}", whole, whole)
     fresh = run_all(tmp_path, "fresh", whole)
     assert notes_in(out) == notes_in(fresh) and len(texts_in(out)) > 20 and texts_in(out) == texts_in(fresh)
-    assert tune(str(out), ["gopher_quality.min_words=20"]).sources.keys() == {"a"}
+    assert tune(RunFolder(out), ["gopher_quality.min_words=20"]).sources.keys() == {"a"}
     back = run_all(tmp_path, "out", f"keep: {keep}\n{whole}")
     assert texts_in(back) == texts_in(fresh) and check_files(Store(str(back))).faults == []
 
@@ -94,7 +95,7 @@ def test_a_stage_that_moves_leaves_nothing_where_it_was(tmp_path: Path, edit: st
     notes = notes_in(tmp_path / "out")
     assert len(notes) >= 2 and notes == notes_in(tmp_path / "fresh")
     if RULE in EDITS[edit][1]:
-        asked = [tune(str(tmp_path / out), ["gopher_quality.min_words=20"]) for out in ("out", "fresh")]
+        asked = [tune(RunFolder(tmp_path / out), ["gopher_quality.min_words=20"]) for out in ("out", "fresh")]
         counts = [{name: vars(source) for name, source in answer.sources.items()} for answer in asked]
         assert counts[0] == counts[1] and counts[0]["a"]
     assert check_files(Store(str(tmp_path / "out"))).faults == []

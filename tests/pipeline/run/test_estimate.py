@@ -189,7 +189,7 @@ def test_a_run_on_a_part_of_even_inputs_foresees_the_whole(
         f"name: a\nsources: {{a: {{{reader.recipe_name()}: {{path: in}}}}}}\nstages: [{{sample: {{rate: 1}}}}]\n",
     )
     record = run(recipes.load(recipe), str(tmp_path / "out"), Where(1), Quiet(), portion).record
-    assert 150 <= record["stages"][0]["kept"] < 0.5 * 4 * COUNT
+    assert 150 <= record.stages[0].count.kept < 0.5 * 4 * COUNT
     guess = estimate(record, 1)
     assert guess.documents == pytest.approx(4 * COUNT, rel=0.03)
     assert guess.low is not None and guess.high is not None and guess.low <= 4 * COUNT <= guess.high <= 1.6 * guess.low
@@ -197,4 +197,4 @@ def test_a_run_on_a_part_of_even_inputs_foresees_the_whole(
         f"about {guess.documents:,} documents ({guess.low:,} to {guess.high:,}, right in 9 of 10 cases)"
         in guess.in_words()
     )
-    assert guess.share == pytest.approx(record["stages"][0]["kept"] / (4 * COUNT), rel=0.05)
+    assert guess.share == pytest.approx(record.stages[0].count.kept / (4 * COUNT), rel=0.05)

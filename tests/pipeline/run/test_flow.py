@@ -226,7 +226,7 @@ def test_documents_are_marked_beside_a_table_and_a_later_stage_hears(
     assert len(found) == sum(len(text) < longest for text in texts) > 0
     assert all(row["length"] == len(row["text"]) and row["sum"] == row["length"] + longest for row in found)
     assert (tmp_path / "out/left/longest.txt").read_text() == str(longest)
-    lengths = next(s for s in summary.record["stages"] if s["name"] == "lengths")
+    lengths = next(s for s in summary.record.to_json()["stages"] if s["name"] == "lengths")
     assert lengths["dropped"] == {"longest": len(texts) - len(found)}
     [table] = (tmp_path / "out/shuffle").rglob("*-table-*.arrow")
     stamp = table.stat()

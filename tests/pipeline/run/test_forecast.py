@@ -32,12 +32,16 @@ prices: {core_hour: 0.04}
 
 def timed(record: RunRecord) -> RunRecord:
     """The same run on a machine where a document takes a stage a millisecond, and everything else nothing."""
-    for stage in record["stages"]:
-        for count in stage["sources"].values():
-            count["seconds"] = count["docs_in"] / 1000 if stage["kind"] != "read" else count["kept"] / 1000
-        stage["seconds"] = sum(count["seconds"] for count in stage["sources"].values())
-    whole = sum(stage["seconds"] for stage in record["stages"])
-    return {**record, "seconds": whole + 3.0, "start": {"seconds": 3.0}}
+    stages = []
+    for stage in record.stages:
+        sources = {
+            name: replace(count, seconds=(count.kept if stage.kind == "read" else count.docs_in) / 1000)
+            for name, count in stage.sources.items()
+        }
+        count = replace(stage.count, seconds=sum(its.seconds for its in sources.values()))
+        stages.append(replace(stage, sources=sources, count=count))
+    whole = sum(stage.count.seconds for stage in stages)
+    return replace(record, stages=stages, seconds=whole + 3.0, start={"seconds": 3.0})
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +69,16 @@ def test_a_twentieth_tells_of_the_whole_within_its_interval(
     crawl: tuple[Recipe, RunRecord, RunRecord, dict[str, list[int]]],
 ) -> None:
     recipe, part, whole, sizes = crawl
-    assert part["stages"][0]["kept"] < whole["stages"][0]["kept"] / 10 and len(sizes["crawl"]) == 160
+    assert part.stages[0].count.kept < whole.stages[0].count.kept / 10 and len(sizes["crawl"]) == 160
     found = forecast(recipe, part, sizes, Shape(1))
-    documents = whole["stages"][0]["kept"]
+    documents = whole.stages[0].count.kept
     assert found.sample.low is not None and found.sample.high is not None
     assert found.sample.low <= documents <= found.sample.high
-    seconds = sum(stage["seconds"] for stage in whole["stages"])
+    seconds = sum(stage.count.seconds for stage in whole.stages)
     assert found.low <= seconds + 3 <= found.high
     assert found.core_seconds == pytest.approx(seconds, rel=0.25)
     assert found.work == pytest.approx(seconds / 3600 * 0.04, rel=0.25)
-    assert found.disk_bytes == pytest.approx(whole["disk_bytes"], rel=0.5)
+    assert found.disk_bytes == pytest.approx(whole.disk_bytes, rel=0.5)
     assert found.scratch_bytes >= found.disk_bytes > 0
 
 
@@ -112,7 +116,7 @@ def test_requests_are_those_that_the_sample_counted(
 ) -> None:
     recipe, part, _, sizes = crawl
     assert of_shape(crawl, Shape(4, object_store=True)).puts is None, "on a disk nobody counts them"
-    counted: RunRecord = {**part, "requests": {"PUT": 8, "LIST": 2, "GET": 90, "HEAD": 10, "retries": 50}}
+    counted = replace(part, requests={"PUT": 8, "LIST": 2, "GET": 90, "HEAD": 10, "retries": 50})
     measured = forecast(recipe, counted, sizes, Shape(4, object_store=True))
     assert measured.puts == pytest.approx(10 / measured.sample.share, abs=1)
     assert measured.gets == pytest.approx(100 / measured.sample.share, abs=1)

@@ -14,6 +14,7 @@ import pytest
 from gristmill.pipeline.cli.maintain_verify import check_files
 from gristmill.pipeline.errors import RecipeError, in_words
 from gristmill.pipeline.look.history import history
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.plan.signals import pieces
@@ -170,11 +171,11 @@ def test_another_threshold_and_another_file_are_what_they_are_where_all_is_kept(
 
 
 def test_signals_that_stay_are_tuned_as_if_all_was_kept(folder: Path) -> None:
-    one, other = (tune(str(folder / f"out-{k}"), ["gopher_quality.min_words=25"]) for k in ("signals", "all"))
+    one, other = (tune(RunFolder(folder / f"out-{k}"), ["gopher_quality.min_words=25"]) for k in ("signals", "all"))
     assert one.sources == other.sources and one.drops_after == other.drops_after
     assert one.total.newly_dropped > 5
     with pytest.raises(RecipeError, match="kept no signals"):
-        tune(str(folder / "out-nothing"), ["gopher_quality.min_words=25"])
+        tune(RunFolder(folder / "out-nothing"), ["gopher_quality.min_words=25"])
 
 
 def test_the_report_of_signals_has_its_sliders(folder: Path) -> None:
@@ -188,7 +189,7 @@ def test_a_story_that_needs_what_is_gone_says_so(folder: Path) -> None:
     [path] = sorted((folder / "out-nothing/stages/gopher_quality/rejects").glob("*.parquet"))[:1]
     uid = pq.read_table(path)["uid"][0].as_py()
     with pytest.raises(OSError) as caught:
-        history(str(folder / "out-nothing"), uid=uid)
+        history(RunFolder(folder / "out-nothing"), uid=uid)
     assert "`keep` in the recipe" in in_words(caught.value)
 
 

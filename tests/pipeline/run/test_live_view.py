@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -19,7 +19,7 @@ from gristmill.pipeline.progress.progress import NodeProgress, Progress, Quiet, 
 from gristmill.pipeline.progress.terminal import Lines, LiveView, ui_for
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store.counts import CountsRecord
+from gristmill.pipeline.store.counts import DocumentCounts
 from gristmill.pipeline.store.records import Result, Task
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import lines, save, shared_texts
@@ -35,7 +35,7 @@ def node(name: str, state: Any, **more: Any) -> NodeProgress:
 
 
 def facts(nodes: list[NodeProgress], dropped: dict[str, int] | None = None, name: str = "demo") -> Progress:
-    counts = cast(CountsRecord, {"kept": 9000, "dropped": dropped or {}, "quarantined": 2})
+    counts = DocumentCounts(kept=9000, dropped=dropped or {}, quarantined=2)
     return Progress(
         name=name, state="running", message=None, process=this_process(), started=0.0, updated=60.0, workers=2,
         dashboard=None, notes=(), documents=9000, bytes=GB, tasks={}, deaths=0, peak_memory={},

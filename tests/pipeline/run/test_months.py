@@ -15,6 +15,7 @@ import pytest
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.history import history
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.shuffle import shuffle
@@ -100,10 +101,10 @@ def test_records_name_the_runs_that_kept_what(usual: tuple[Path, dict[str, list[
     gone = rejects(folder / "2024-10")
     assert Counter(row["detail"].rpartition(", kept by ")[2] for row in gone) == {"2024-8": 10, "2024-9": 30}
     row = next(row for row in gone if row["stage"] == "minhash_dedup")
-    story = history(str(folder / "2024-10"), row["uid"])
+    story = history(RunFolder(folder / "2024-10"), row["uid"])
     assert story.verdicts[-1].detail == row["detail"], "what `inspect` shows"
     like, _, kept_by = row["detail"].partition(", kept by ")
-    assert history(str(folder / kept_by), int(like.split()[-1], 16)).outcome == "kept"
+    assert history(RunFolder(folder / kept_by), int(like.split()[-1], 16)).outcome == "kept"
 
 
 def rejects(out: Path) -> list[dict[str, Any]]:
@@ -172,4 +173,4 @@ def test_what_a_folder_of_indexes_lacks_is_said(tmp_path: Path) -> None:
     renamed = none.read_text().replace("exact/2024-8", "exact/2024-9").replace("  crawl-2024-8:", "  other:")
     after = save(tmp_path / "after.yaml", renamed)
     summary, _ = go(after, tmp_path / "after")
-    assert summary.record["stages"][-1]["docs_in"] == 0, "one that saves elsewhere takes all that there are"
+    assert summary.record.to_json()["stages"][-1]["docs_in"] == 0, "one that saves elsewhere takes all that there are"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -73,8 +73,8 @@ def record(seconds: float, start: float) -> dict[str, Any]:
 
 
 def test_the_whole_is_not_told_to_compile_again() -> None:
-    assert estimate(record(5.0, 2.0), workers=2).seconds == pytest.approx(3.0 + 20.0)
-    assert estimate(record(45.0, 43.0), workers=2).seconds == pytest.approx(3.0 + 20.0)
+    assert estimate(RunRecord.from_json(record(5.0, 2.0)), workers=2).seconds == pytest.approx(3.0 + 20.0)
+    assert estimate(RunRecord.from_json(record(45.0, 43.0)), workers=2).seconds == pytest.approx(3.0 + 20.0)
 
 
 def test_each_source_is_scaled_by_its_own_estimate() -> None:
@@ -100,16 +100,19 @@ def test_each_source_is_scaled_by_its_own_estimate() -> None:
     }
     parts["stages"] += [small, last]
     parts["inputs"]["b"] = {"bytes": 50, "estimate": {"documents": 7, "low": 7, "high": 7}}
-    guess = estimate(parts, workers=2)
+    guess = estimate(RunRecord.from_json(parts), workers=2)
     assert (guess.documents, guess.low, guess.high, guess.kept, round(guess.share, 2)) == (57, 47, 72, 36, 0.4)
     assert "about 57 documents (47 to 72, right in 9 of 10 cases), 36 kept" in guess.in_words()
     last |= {"name": "blend", "stage": "mix", "settings": {"budget": 1e6}}
     last["sources"] = {"a": {"docs_in": 4, "kept": 3}, "b": {"docs_in": 7, "kept": 6}}
-    drawn = estimate(parts, workers=2)
+    drawn = estimate(RunRecord.from_json(parts), workers=2)
     assert (drawn.kept, drawn.drawn_by) == (47, "blend")  # 4 of 5 in 50, and 7
     assert ", 47 come to blend, whose budget says how many are kept, " in drawn.in_words()
     parts["inputs"]["b"]["estimate"] |= {"low": None, "high": None}
-    assert "about 57 documents (too little was read to say how sure)" in estimate(parts, workers=2).in_words()
+    assert (
+        "about 57 documents (too little was read to say how sure)"
+        in estimate(RunRecord.from_json(parts), workers=2).in_words()
+    )
 
 
 def test_the_table_of_a_run_shows_where_text_goes_and_documents_stay() -> None:
@@ -127,7 +130,9 @@ def test_the_table_of_a_run_shows_where_text_goes_and_documents_stay() -> None:
     for width, words in ((80, "text -87%, …"), (120, "text -87%, 10.0 MB to 1.3 MB, too_few_lines 67")):
         console = Console(width=width, file=io.StringIO())
         with console.capture() as shown:
-            console.print(final_table(cast(RunRecord, {"name": "r", "status": "done", "seconds": 1, "stages": stages})))
+            console.print(
+                final_table(RunRecord.from_json({"name": "r", "status": "done", "seconds": 1, "stages": stages}))
+            )
         assert shown.get().count("text -8") == 1 and words in shown.get()
         assert (
             "near_duplicate" in shown.get()

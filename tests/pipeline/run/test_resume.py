@@ -137,7 +137,7 @@ def test_sources_join_where_they_say(tmp_path: Path) -> None:
         "stages:\n  - sample: {rate: 1.0}\n  - exact_dedup\n  - write\n",
     )
     summary, _ = go(recipe, tmp_path / "out")
-    stages = {s["name"]: s for s in summary.record["stages"]}
+    stages = {s["name"]: s for s in summary.record.to_json()["stages"]}
     some = stages["some_c"]["kept"]
     assert 0 < some < 40 and stages["some_c"]["docs_in"] == 40
     assert {n: s["docs_in"] for n, s in stages["sample"]["sources"].items()} == {"a": 48}
@@ -155,7 +155,7 @@ def test_two_global_stages_with_maps_between_and_after(tmp_path: Path) -> None:
         "  - write: {name: between}\n  - exact_dedup\n  - sample: {rate: 1.0}\n  - write\n",
     )
     summary, _ = go(recipe, tmp_path / "out")
-    stages = {s["name"]: s for s in summary.record["stages"]}
+    stages = {s["name"]: s for s in summary.record.to_json()["stages"]}
     assert (stages["bytewise"]["docs_in"], stages["bytewise"]["kept"], stages["exact_dedup"]["kept"]) == (51, 35, 34)
     assert (len(written(tmp_path / "out", "between")), len(written(tmp_path / "out"))) == (35, 34)
     assert go(recipe, tmp_path / "out")[0].worked == 0

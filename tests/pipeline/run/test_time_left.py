@@ -154,7 +154,7 @@ def test_the_last_run_in_the_folder_tells_what_nodes_take(tmp_path: Path, monkey
         record = run(recipe, str(tmp_path / folder), Where(1), Quiet()).record
         took = seconds_of_nodes(plan, store, size)
         assert list(took) == ["a", "exact_dedup", "sample"]
-        assert sum(took.values()) == pytest.approx(sum(stage["seconds"] for stage in record["stages"]))
+        assert sum(took.values()) == pytest.approx(sum(stage.count.seconds for stage in record.stages))
         assert seconds_of_nodes(plan, store, 3 * size) == {name: pytest.approx(3 * took[name]) for name in took}
     other = make_plan(recipes.load(save(tmp_path / "b.yaml", TEXT.replace("0.5", "0.9"))))
     assert list(seconds_of_nodes(other, store, size)) == ["a", "exact_dedup"], "`sample` has another rate"

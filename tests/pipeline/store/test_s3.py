@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from gristmill.pipeline.look.overview import overview, render
+from gristmill.pipeline.look.run_folder import RunFolder
 from tests.pipeline.store.object_store import settings
 
 s3fs = pytest.importorskip("s3fs")
@@ -103,5 +104,5 @@ def test_an_object_store_holds_the_same_run(tmp_path: Path, endpoint: str, monke
         monkeypatch.setenv(name, value)
     console = Console(width=300)
     with console.capture() as shown:
-        console.print(render(overview("s3://mill/out")))
+        console.print(render(overview(RunFolder("s3://mill/out"))))
     assert f"; requests: {words}, " in shown.get()

@@ -22,6 +22,8 @@ from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.look.run_folder import RunFolder
+from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.summary.content import Content
 from gristmill.pipeline.summary.files import write_summary
 from gristmill.pipeline.summary.points import NOT_VERIFIED, PublicSummary, summary_of
@@ -81,7 +83,7 @@ def shelves(folder: Path) -> Path:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shelves")
     go(shelves(folder), folder / "out")
-    write_summary(str(folder / "out"), "eu")
+    write_summary(RunFolder(folder / "out"), "eu")
     return folder / "out"
 
 
@@ -177,7 +179,7 @@ def test_the_word_document_holds_what_the_json_file_holds(ran: Path) -> None:
 
 def test_a_word_document_is_the_same_bytes_again_and_whole_xml(ran: Path) -> None:
     data = (ran / "summary" / "eu.docx").read_bytes()
-    write_summary(str(ran), "eu")
+    write_summary(RunFolder(ran), "eu")
     assert (ran / "summary" / "eu.docx").read_bytes() == data
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         assert archive.testzip() is None and len(archive.namelist()) == 5
@@ -224,7 +226,7 @@ def test_the_command_prints_points_and_files(ran: Path) -> None:
 )
 def test_a_wrong_name_says_what_there_is(ran: Path, given: list[Any], said: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(said)):
-        write_summary(str(ran), *given)
+        write_summary(RunFolder(ran), *given)
 
 
 def test_a_run_without_documents_on_disk_says_what_to_add(tmp_path: Path) -> None:
@@ -234,14 +236,14 @@ def test_a_run_without_documents_on_disk_says_what_to_add(tmp_path: Path) -> Non
         tmp_path / "out",
     )
     with pytest.raises(RecipeError, match="add `- write`"):
-        write_summary(str(tmp_path / "out"), "eu")
+        write_summary(RunFolder(tmp_path / "out"), "eu")
 
 
 def test_a_summary_of_other_documents_goes_and_of_the_same_stays(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(row("One text.", "https://a.example/1", None) + row("Two texts.", None, None))
     recipe = save(tmp_path / "r.yaml", "name: r\nsources: {a: {jsonl: {path: a.jsonl}}}\nstages: [write]\n")
     go(recipe, tmp_path / "out")
-    write_summary(str(tmp_path / "out"), "eu")
+    write_summary(RunFolder(tmp_path / "out"), "eu")
     go(recipe, tmp_path / "out")
     assert (tmp_path / "out/summary/eu.json").exists() and (tmp_path / "out/croissant.json").exists()
     (tmp_path / "a.jsonl").write_text(row("One text.", "https://a.example/1", None) + row("Six texts.", None, None))
@@ -254,7 +256,7 @@ def test_a_summary_of_other_documents_goes_and_of_the_same_stays(tmp_path: Path)
 
 
 def summary(*stages: dict[str, Any]) -> PublicSummary:
-    return summary_of({"name": "r", "stages": list(stages)}, {}, Content("write"), ())
+    return summary_of(RunRecord.from_json({"name": "r", "stages": list(stages)}), {}, Content("write"), ())
 
 
 def test_opt_outs_are_told_by_reason_and_so_is_what_was_asked_to_be_forgotten() -> None:

@@ -17,6 +17,7 @@ from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.figures.metrics import figures_of
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee
@@ -327,7 +328,7 @@ def test_a_run_edits_says_again_and_then_dedups_and_decontaminates(tmp_path: Pat
     assert figures is not None and dict(figures.blocks[0].pairs)["accepted"] == f"{noted['rephrase_accepted']:,}"
 
     written = [row for row in rows if row["synthetic"]]
-    summary, _ = write_summary(str(tmp_path / "out"), "eu")
+    summary, _ = write_summary(RunFolder(tmp_path / "out"), "eu")
     point = next(each for each in summary.points if each.key == "synthetic")
     assert dict(point.facts)["documents"] == len(written) > 0
     assert dict(point.facts)["text, bytes of UTF-8"] == sum(len(row["text"].encode()) for row in written)

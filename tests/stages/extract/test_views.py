@@ -12,7 +12,8 @@ import pytest
 
 from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.look.run_folder import stage_view
+from gristmill.pipeline.look.run_folder import RunFolder
+from gristmill.pipeline.look.stage_view import stage_view
 from gristmill.stages import Extract, OneView
 from gristmill.stages.extract.choices import other_uids
 from gristmill.stages.extract.engines import extract
@@ -143,10 +144,10 @@ def test_a_run_counts_what_was_made_and_keeps_the_view_that_passes(
 ) -> None:
     crawl(tmp_path / "in")
     summary, _ = go(save(tmp_path / "r.yaml", RECIPE.format(rule=rule)), tmp_path / "out")
-    stages = {stage["name"]: stage for stage in summary.record["stages"]}
+    stages = {stage["name"]: stage for stage in summary.record.to_json()["stages"]}
     counts = stages["extract"]
     assert (counts["docs_in"], counts["made"], counts["kept"]) == (10, 5, 15)
-    assert stage_view(str(tmp_path / "out"), "extract").stage.count.made == 5
+    assert stage_view(RunFolder(tmp_path / "out"), "extract").stage.count.made == 5
     assert stages["one_view"]["dropped"] == ({"other_view": dropped} if dropped else {})
     texts = [text for _, text in written(tmp_path / "out")]
     assert len(texts) == stages["write"]["kept"] == 10

@@ -18,6 +18,7 @@ import pytest
 from gristmill.classifiers.judge import load_judge
 from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
 from gristmill.kernels.common.settings import SettingsError
+from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.build import build_report
 from gristmill.stages import Judge, KeepLabels, Label, LlmLabel
 from gristmill.stages.documents import uid_of
@@ -186,7 +187,7 @@ def test_a_run_keeps_by_label_and_counts_every_label(labelled_run: Path, judge: 
 
 
 def test_page_and_terminal_show_the_labels(labelled_run: Path) -> None:
-    page, shown = build_report(str(labelled_run)), ask("inspect", labelled_run, "label").stdout
+    page, shown = build_report(RunFolder(labelled_run)), ask("inspect", labelled_run, "label").stdout
     for title in ("Documents by topic", "topic by source: the commonest labels", "Judge of topic"):
         assert title in page and title in shown
     assert "<b>1" not in page
