@@ -55,7 +55,6 @@ def examine() -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    from gristmill.pipeline.recipe import registry
     from gristmill.pipeline.tables import Grid
 
     optional = Grid("What it can do", ("", ""), words=2)
@@ -65,9 +64,7 @@ def examine() -> Group:
         some = f"some need {', '.join(missing)}: " if missing and module not in missing else ""
         ready = "ready" if gpus or module not in OF_GPUS else "no GPU here"
         optional.add_row(what, f"{some}pip install '{extra}'" if missing else ready, style="yellow" if missing else "")
-    stages = Grid("Stages", ("",), words=1)
-    stages.add_row(", ".join(registry.built_in()))
-    return Group(this_machine(gpus), Text(), optional, Text(), stages, Text())
+    return Group(this_machine(gpus), Text(), optional, Text())
 
 
 def this_machine(gpus: Sequence[str]) -> Grid:
