@@ -25,7 +25,7 @@ COMMANDS = (
     "run", "plan", "estimate",
     "inspect", "report", "tune", "explore",
     "export", "forget",
-    "judge train", "judge score", "judge label", "judge compress", "judge rate", "judge from-losses",
+    "judge train", "judge score", "judge label", "judge compress", "judge rate",
     "train", "ablate",
     "maintain clean", "maintain verify", "maintain import", "maintain warm", "maintain schema",
 )  # fmt: skip
@@ -39,7 +39,7 @@ OLD_NAMES = {
     "compress-judge": "judge compress FOLDER TEXTS",
     "label": "judge label TEXTS",
     "medu": "judge rate PLAN",
-    "predictive": "judge from-losses TEXTS",
+    "predictive": "judge train PLAN",
     "push": "export DOCUMENTS OWNER/NAME --to hub",
     "find": "inspect OUT --text PASSAGE",
     "summary": "report OUT --for eu",

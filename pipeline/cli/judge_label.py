@@ -83,7 +83,7 @@ def label(
     from gristmill.pipeline.inputs.columns import files_of
     from gristmill.pipeline.judging import labelling
     from gristmill.pipeline.judging.asking import Watched
-    from gristmill.pipeline.judging.show_judge import show_labels
+    from gristmill.pipeline.judging.show import show_labels
     from gristmill.stages.judge.back_end import BackEnd
 
     try:

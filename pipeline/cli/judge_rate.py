@@ -29,7 +29,7 @@ def rate(
     from gristmill.classifiers.llm.model import LanguageModelError
     from gristmill.pipeline.judging import medu as medu_files, medu_plan
     from gristmill.pipeline.judging.asking import Watched
-    from gristmill.pipeline.judging.show_medu import foreseen, show_findings
+    from gristmill.pipeline.judging.show import questions_table, show_findings
 
     loaded = medu_plan.load(plan)
     wanted = loaded.plan
@@ -41,7 +41,9 @@ def rate(
     asked = medu_files.AskSettings(wanted.reading, wanted.most_failures, wanted.max_tokens)
     if dry_run:
         console().print(
-            foreseen(tasks, documents, medu_files.estimate_of(tasks, documents, asked, wanted.seed), prices, folder)
+            questions_table(
+                tasks, documents, medu_files.estimate_of(tasks, documents, asked, wanted.seed), prices, folder
+            )
         )
         return
     screen = console(stderr=True)

@@ -43,11 +43,11 @@ def score(
     one_of("--device", device, DEVICES)
 
     from gristmill.classifiers.card import JudgeError
-    from gristmill.pipeline.judging import show_judge
+    from gristmill.classifiers.judge import load_judge
+    from gristmill.pipeline.inputs.columns import files_of
+    from gristmill.pipeline.judging import scoring, show as shown
 
     try:
-        from gristmill.classifiers.judge import load_judge
-
         loaded = load_judge(folder, device_for(folder, device))
     except (JudgeError, KeyError, FileNotFoundError, NotADirectoryError) as error:
         raise RecipeError(judge_error(folder, error)) from error
@@ -58,22 +58,20 @@ def score(
                 if as_json:
                     print(json.dumps(loaded.card.as_json()))
                 else:
-                    show_judge.show_card(console(), loaded.card)
+                    shown.show_card(console(), loaded.card)
                 return
-            found = show_judge.of_one_text(loaded, one, explain)
+            found = scoring.score_text(loaded, one)
         else:
-            from gristmill.pipeline.inputs.columns import files_of
-            from gristmill.pipeline.judging.scoring import score_files
-
-            files = files_of(texts, "texts")
             with counting("texts scored") as seen:
-                found = show_judge.of_files(loaded, score_files(loaded, files, text, out, show, seen), explain)
+                found = scoring.score_files(loaded, files_of(texts, "texts"), text, out, show, seen)
+        unexplained = scoring.explain(loaded, found) if explain else ""
     except JudgeError as error:
         raise RecipeError(str(error)) from error
     if as_json:
-        print(json.dumps(found.plain()))
+        heads = {of_head.head.name: of_head.as_json() for of_head in found}
+        print(json.dumps({"heads": heads} | ({"unexplained": unexplained} if unexplained else {})))
     else:
-        found.show(console())
+        shown.show_scores(console(), found, unexplained)
         if out:
             console().print(f"scores: {escape(out)}", soft_wrap=True)
 

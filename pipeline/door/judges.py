@@ -15,7 +15,7 @@ from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View, gathered
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.judging import judge_plan, train as judging
-from gristmill.pipeline.judging.show_judge import show_figures
+from gristmill.pipeline.judging.show import show_figures
 from gristmill.pipeline.recipe.plans import of_options
 from gristmill.stages.judge.judge import takes_a_gpu
 

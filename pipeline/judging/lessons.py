@@ -89,13 +89,13 @@ def lesson_of_table(loaded: Loaded, labelled: Labelled) -> Lesson:
         return _lesson_of_labels(loaded, labelled, table, made)
     labels = _labels(column, where("labelled", "label"))
     if pa.types.is_floating(labels.type) and not labelled.good and not labelled.classes:
-        return _lesson(loaded, table, labels, _regression(labels, loaded), labelled.files)
+        return lesson_of(loaded, table, labels, _regression(labels, loaded), labelled.files)
     words = _as_words(labels, where("labelled", "label"))
     if labelled.good:
         good, head = _good_or_not(words, labelled.good, loaded)
-        return _lesson(loaded, table, good, head, labelled.files)
+        return lesson_of(loaded, table, good, head, labelled.files)
     head = head_in_order(loaded, words, labelled.classes, "labelled")
-    return _lesson(loaded, table, pa.array(words, pa.string()), head, labelled.files)
+    return lesson_of(loaded, table, pa.array(words, pa.string()), head, labelled.files)
 
 
 def _lesson_of_labels(loaded: Loaded, labelled: Labelled, table: pa.Table, made: Json | None) -> Lesson:
@@ -118,7 +118,7 @@ def _lesson_of_labels(loaded: Loaded, labelled: Labelled, table: pa.Table, made:
         **({"left_out": dict(sorted(rare.items()))} if rare else {}),
         **({"labelled_by": made} if made else {}),
     }
-    return replace(_lesson(loaded, table, labels, head, labelled.files), facts=facts)
+    return replace(lesson_of(loaded, table, labels, head, labelled.files), facts=facts)
 
 
 def languages_of(named: pa.ChunkedArray | None, texts: pa.ChunkedArray) -> dict[str, int]:
@@ -136,7 +136,7 @@ def lesson_of_two_sets(loaded: Loaded, good: Sequence[str], bad: Sequence[str]) 
     labels = pa.array([BAD] * len(sets[0]) + [GOOD] * len(sets[1]), pa.string())
     meaning = loaded.plan.meaning or "like the good texts that it was trained on, unlike the bad ones"
     head = Head(loaded.plan.head or QUALITY, "probability", (BAD, GOOD), meaning)
-    return _lesson(loaded, table, labels, head, [*good, *bad])
+    return lesson_of(loaded, table, labels, head, [*good, *bad])
 
 
 def lesson_of_sources(loaded: Loaded, wanted: TrainingSet) -> tuple[Lesson, BuiltSet]:
@@ -282,7 +282,7 @@ def _may_name_groups(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _lesson(loaded: Loaded, table: pa.Table, labels: pa.Array, head: Head, paths: Sequence[str]) -> Lesson:
+def lesson_of(loaded: Loaded, table: pa.Table, labels: pa.Array, head: Head, paths: Sequence[str]) -> Lesson:
     texts, grouped = unlabelled(loaded, table)
     columns_of_lesson = {name: texts[name] for name in texts.column_names} | {LABEL: labels}
     if loaded.plan.weight:

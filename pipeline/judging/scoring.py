@@ -1,5 +1,5 @@
-"""Scores of a judge for files of texts, a few thousand at a time: written beside where each text stands, summed up by
-quantiles, with the best and the worst."""
+"""Scores of a judge for one text, or for files of texts, a few thousand at a time: written beside where each text
+stands, summed up by quantiles, with the best and the worst, and on demand with the words that moved them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.classifiers.card import Head
+from gristmill.classifiers.card import Head, NotExplained
 from gristmill.classifiers.judge import Judge, scores_of
 from gristmill.kernels.common.files import whole_file
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.columns import as_words, texts_in
+from gristmill.pipeline.json_types import JSONObject
 from gristmill.stages.inputs import InputFile
 
 Scores = npt.NDArray[np.float32]
 
 QUANTILES = (0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100)  # in percent
 KEPT_TEXT = 20_000  # characters of an example
+EXCERPT = 200  # of them are shown
+WORDS = 10  # that moved a score most
 NAMES = ("uid", "id", "url", "source", "language")  # carried over to the scores, where they are there
 
 
@@ -35,6 +39,14 @@ class ScoredText:
     order: int  # the number of the text, below 0: of equal scores the earlier one counts as higher
     where: str = field(compare=False)
     text: str = field(compare=False)
+    words: Sequence[tuple[str, float]] | None = field(default=None, compare=False)
+
+    @property
+    def start(self) -> str:
+        return one_line(self.text[: 4 * EXCERPT])[:EXCERPT]
+
+    def as_json(self) -> JSONObject:
+        return {"where": self.where, "start": self.start, "score": self.score, "words": self.words}
 
 
 @dataclass
@@ -45,10 +57,29 @@ class HeadScores:
     scores: list[Scores] = field(default_factory=list)
     best: list[ScoredText] = field(default_factory=list)  # heaps while texts come, sorted at the end
     worst: list[ScoredText] = field(default_factory=list)  # the worst first; until then their scores are turned round
-    labels: Counter[str] = field(default_factory=Counter)  # of labels without an order: the likeliest of each text
+    # of labels without an order: texts by the likeliest of each, the commonest first; of one text the probabilities
+    labels: dict[str, float] = field(default_factory=dict)
 
     def all(self) -> Scores:
         return np.concatenate(self.scores) if self.scores else np.empty(0, np.float32)
+
+    @property
+    def texts(self) -> int:
+        return sum(map(len, self.scores))
+
+    @property
+    def mean(self) -> float:
+        return float(self.all().astype(float).mean())
+
+    def as_json(self) -> JSONObject:
+        return {
+            "texts": self.texts,
+            "mean": self.mean,
+            "quantiles": {f"{share}%": value for share, value in self.quantiles()},
+            "best": [each.as_json() for each in self.best],
+            "worst": [each.as_json() for each in self.worst],
+            **({"labels": self.labels} if self.labels else {}),
+        }
 
     def quantiles(self) -> list[tuple[int, float]]:
         scores = self.all()
@@ -69,6 +100,7 @@ def score_files(
 ) -> list[HeadScores]:
     """By head. `out` appears when all is scored, or not at all."""
     by_head = {head.name: HeadScores(head) for head in judge.card.heads}
+    counts: dict[str, Counter[str]] = {head.name: Counter() for head in judge.card.heads if head.kind == "labels"}
     with _ScoresFile(out) as scored:
         number = 0
         for file, row, table in texts_in(files, text, NAMES, "--text"):
@@ -77,23 +109,46 @@ def score_files(
             outputs = judge.outputs(texts)
             scores = scores_of(judge.card, outputs)
             likeliest = {
-                head.name: pa.array(head.labels, pa.string()).take(pa.array(outputs[head.name].argmax(axis=1)))
-                for head in judge.card.heads
-                if head.kind == "labels"
+                name: pa.array(by_head[name].head.labels, pa.string()).take(pa.array(outputs[name].argmax(axis=1)))
+                for name in counts
             }
             for name, of_head in by_head.items():
                 of_head.scores.append(scores[name])
-                of_head.labels.update(likeliest[name].to_pylist() if name in likeliest else ())
+                counts.get(name, Counter()).update(likeliest[name].to_pylist() if name in likeliest else ())
                 _note(of_head, scores[name], number, place, table, text, shown)
             scored.write(_row_table(place, table, scores, likeliest))
             number += len(table)
             seen(number)
     if not number:
         raise RecipeError("no texts: the files hold none")
-    for of_head in by_head.values():
+    for name, of_head in by_head.items():
+        of_head.labels = dict(counts[name].most_common()) if name in counts else {}
         of_head.best.sort(reverse=True)
         of_head.worst = [replace(example, score=-example.score) for example in sorted(of_head.worst, reverse=True)]
     return list(by_head.values())
+
+
+def score_text(judge: Judge, text: str) -> list[HeadScores]:
+    """Of one text, by head."""
+    outputs = judge.outputs(pa.array([text], pa.large_string()))
+    scores, found = scores_of(judge.card, outputs), []
+    for head in judge.card.heads:
+        chances = zip(head.labels, outputs[head.name][0].tolist(), strict=True) if head.kind == "labels" else ()
+        labels = dict(sorted(chances, key=lambda pair: (-pair[1], pair[0])))
+        shown = ScoredText(float(scores[head.name][0]), 0, "standard input", text)
+        found.append(HeadScores(head, [scores[head.name]], [shown], labels=labels))
+    return found
+
+
+def explain(judge: Judge, found: Sequence[HeadScores]) -> str:
+    """Add the words that moved scores to the texts that are shown; why not, of a judge that cannot."""
+    try:
+        for of_head in found:
+            for shown in (of_head.best, of_head.worst):
+                shown[:] = [replace(each, words=judge.explain(each.text, of_head.head.name, WORDS)) for each in shown]
+    except NotExplained as error:
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True)

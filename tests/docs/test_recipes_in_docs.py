@@ -65,7 +65,7 @@ def kind_of(data: Any) -> str:
         return "ablation"
     if {"sets", "model"} <= keys:
         return "training"
-    if {"iterate", "distil", "training_set", "labelled"} & keys:
+    if {"iterate", "distil", "training_set", "labelled", "losses"} & keys:
         return "judge"
     if {"documents", "tasks"} <= keys:
         return "medu"
@@ -177,7 +177,7 @@ def test_it_loads(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert trainings.training_of(plan, 2048, on_gpu=True).updates > 0
     elif kind in ("judge", "medu"):
         around = {"out": "o", "kind": "linear"} if kind == "judge" else {}
-        if kind == "judge" and not {"labelled", "distil", "training_set"} & {*data}:
+        if kind == "judge" and not {"labelled", "distil", "training_set", "losses"} & {*data}:
             around["labelled"] = {"files": "a.parquet"}
         load = judge_plan.load if kind == "judge" else medu_plan.load
         assert load(save(tmp_path / "plan.yaml", yaml.safe_dump(around | data))).plan.out
