@@ -37,7 +37,7 @@ GROUPS = {
 OLD_NAMES = {
     "train-judge": "judge train PLAN",
     "compress-judge": "judge compress FOLDER TEXTS",
-    "label": "judge label TEXTS",
+    "label": "judge label PLAN",
     "medu": "judge rate PLAN",
     "predictive": "judge train PLAN",
     "push": "export DOCUMENTS OWNER/NAME --to hub",

@@ -25,41 +25,32 @@ def rate(
 
     As a table that `mix` reads (MEDU).
     """
-    from gristmill.classifiers.llm.account import Prices
     from gristmill.classifiers.llm.model import LanguageModelError
-    from gristmill.pipeline.judging import medu as medu_files, medu_plan
-    from gristmill.pipeline.judging.asking import Watched
+    from gristmill.pipeline.judging import medu
     from gristmill.pipeline.judging.show import questions_table, show_findings
 
-    loaded = medu_plan.load(plan)
-    wanted = loaded.plan
-    folder = Path(loaded.out(out))
-    prices = Prices(wanted.prices.prompt, wanted.prices.answer) if wanted.prices else None
-    tasks = medu_files.development_sets(wanted.tasks, loaded.where)
-    sampling = medu_files.Sampling(wanted.by, wanted.text, wanted.most, wanted.cut, wanted.seed)
-    documents = medu_files.documents_of(wanted.named, sampling, loaded.where)
-    asked = medu_files.AskSettings(wanted.reading, wanted.most_failures, wanted.max_tokens)
+    loaded = medu.load(plan)
+    wanted, folder = loaded.plan, Path(loaded.out(out))
+    tasks = medu.development_sets(wanted.tasks, loaded.where)
+    documents = medu.documents_of(wanted, loaded.where)
     if dry_run:
-        console().print(
-            questions_table(
-                tasks, documents, medu_files.estimate_of(tasks, documents, asked, wanted.seed), prices, folder
-            )
-        )
+        at_most = medu.estimate_of(tasks, documents, wanted)
+        console().print(questions_table(tasks, documents, at_most, wanted.costs, folder))
         return
     screen = console(stderr=True)
     sources = {document.source for document in documents}
     screen.print(f"documents: {len(documents):,}, sources: {len(sources):,}, tasks: {len(tasks):,}", soft_wrap=True)
     try:
         with counting("answers") as seen:
-            watched = Watched(wanted.model.opened(wanted.model.tensor_parallel), seen)
-            findings = medu_files.find(watched, tasks, documents, asked, folder / "answers", wanted.seed)
+            model = wanted.model.watched(seen)
+            findings = medu.find(model, tasks, documents, wanted, folder / "answers")
     except (LanguageModelError, ValueError) as error:
         raise RunFailed(str(error)) from error
-    medu_files.save(findings, folder, watched.name, prices)
+    medu.save(findings, folder, model.name, wanted.costs)
     if as_json:
         print((folder / "account.json").read_text(encoding="utf-8"), end="")
     else:
-        show_findings(console(), findings, prices)
+        show_findings(console(), findings, wanted.costs)
         console().print(f"utilities: {escape(str(folder / 'utilities.csv'))}", soft_wrap=True)
 
 
