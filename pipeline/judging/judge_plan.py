@@ -197,8 +197,13 @@ def load(path: Path) -> LoadedPlan[JudgePlan]:
 def checked(loaded: LoadedPlan[JudgePlan]) -> LoadedPlan[JudgePlan]:
     """What settings must agree on."""
     plan, wrong = loaded.plan, loaded.wrong
-    origins = {"labelled": plan.labelled, "good": plan.good or plan.bad, "training_set": plan.training_set}
-    origins |= {"distil": plan.distil, "losses": plan.losses}
+    origins: dict[str, object] = {
+        "labelled": plan.labelled,
+        "good": plan.good or plan.bad,
+        "training_set": plan.training_set,
+        "distil": plan.distil,
+        "losses": plan.losses,
+    }
     given = [name for name, value in origins.items() if value is not None]
     if len(given) != 1:
         raise wrong(

@@ -153,19 +153,9 @@ def lesson_of_sources(loaded: Loaded, wanted: TrainingSet) -> tuple[Lesson, Buil
         sources.append(
             seeds.SeedSource(name, source.label, source.share, named=source.named, most=source.most, **bounds)
         )
+    same = wanted.model_dump(exclude={"sources", "classes", "near_copies"})
     recipe = seeds.SeedRecipe(
-        tuple(sources),
-        texts=wanted.texts,
-        balance=wanted.balance,
-        steps_of_length=wanted.steps_of_length,
-        window=wanted.window,
-        on_one_line=wanted.on_one_line,
-        shortest=wanted.shortest,
-        alike=Alike(wanted.near_copies),
-        stays_under=wanted.stays_under,
-        ungrouped=wanted.ungrouped,
-        held_out=plan.hold_out,
-        seed=plan.seed,
+        tuple(sources), **same, alike=Alike(wanted.near_copies), held_out=plan.hold_out, seed=plan.seed
     )
     built = seeds.training_set(tables, recipe)
     columns = {TEXT: "text", LABEL: "label", GROUP: "group"}

@@ -4,7 +4,6 @@ stands, summed up by quantiles, with the best and the worst, and on demand with 
 from __future__ import annotations
 
 import contextlib
-import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,13 +32,12 @@ WORDS = 10  # that moved a score most
 NAMES = ("uid", "id", "url", "source", "language")  # carried over to the scores, where they are there
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class ScoredText:
     score: float
-    order: int  # the number of the text, below 0: of equal scores the earlier one counts as higher
-    where: str = field(compare=False)
-    text: str = field(compare=False)
-    words: Sequence[tuple[str, float]] | None = field(default=None, compare=False)
+    where: str
+    text: str
+    words: Sequence[tuple[str, float]] | None = None  # that moved its score, where asked for
 
     @property
     def start(self) -> str:
@@ -55,8 +53,8 @@ class HeadScores:
 
     head: Head
     scores: list[Scores] = field(default_factory=list)
-    best: list[ScoredText] = field(default_factory=list)  # heaps while texts come, sorted at the end
-    worst: list[ScoredText] = field(default_factory=list)  # the worst first; until then their scores are turned round
+    best: list[ScoredText] = field(default_factory=list)  # the best first
+    worst: list[ScoredText] = field(default_factory=list)  # the worst first
     # of labels without an order: texts by the likeliest of each, the commonest first; of one text the probabilities
     labels: dict[str, float] = field(default_factory=dict)
 
@@ -104,7 +102,6 @@ def score_files(
     with _ScoresFile(out) as scored:
         number = 0
         for file, row, table in texts_in(files, text, NAMES, "--text"):
-            place = _Place(file, row)
             texts = table[text]
             outputs = judge.outputs(texts)
             scores = scores_of(judge.card, outputs)
@@ -115,16 +112,14 @@ def score_files(
             for name, of_head in by_head.items():
                 of_head.scores.append(scores[name])
                 counts.get(name, Counter()).update(likeliest[name].to_pylist() if name in likeliest else ())
-                _note(of_head, scores[name], number, place, table, text, shown)
-            scored.write(_row_table(place, table, scores, likeliest))
+                _note(of_head, scores[name], file, row, table, text, shown)
+            scored.write(_row_table(file, row, table, scores, likeliest))
             number += len(table)
             seen(number)
     if not number:
         raise RecipeError("no texts: the files hold none")
     for name, of_head in by_head.items():
         of_head.labels = dict(counts[name].most_common()) if name in counts else {}
-        of_head.best.sort(reverse=True)
-        of_head.worst = [replace(example, score=-example.score) for example in sorted(of_head.worst, reverse=True)]
     return list(by_head.values())
 
 
@@ -135,7 +130,7 @@ def score_text(judge: Judge, text: str) -> list[HeadScores]:
     for head in judge.card.heads:
         chances = zip(head.labels, outputs[head.name][0].tolist(), strict=True) if head.kind == "labels" else ()
         labels = dict(sorted(chances, key=lambda pair: (-pair[1], pair[0])))
-        shown = ScoredText(float(scores[head.name][0]), 0, "standard input", text)
+        shown = ScoredText(float(scores[head.name][0]), "standard input", text)
         found.append(HeadScores(head, [scores[head.name]], [shown], labels=labels))
     return found
 
@@ -151,47 +146,31 @@ def explain(judge: Judge, found: Sequence[HeadScores]) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class _Place:
-    file: InputFile
-    row: int
-
-
 def _note(
-    of_head: HeadScores, scores: Scores, number: int, place: _Place, table: pa.Table, text: str, shown: int
+    of_head: HeadScores, scores: Scores, file: InputFile, row: int, table: pa.Table, text: str, most: int
 ) -> None:
-    """Only rows that can be among the shown are looked at."""
-    if not shown:
-        return
-    for heap, keys in ((of_head.best, scores), (of_head.worst, -scores)):
-        for row in np.argsort(-keys, kind="stable")[:shown].tolist():
-            _keep(heap, _example(float(keys[row]), -(number + row), place, row, table, text), shown)
+    """Keep the best and the worst so far; of equal scores the earlier text. Only rows that can be among them are looked
+    at."""
+    for name, sign in (("best", -1), ("worst", 1)):
+        first = np.argsort(sign * scores, kind="stable")[:most].tolist()
+        shown = [*getattr(of_head, name), *(_example(float(scores[at]), file, row, at, table, text) for at in first)]
+        setattr(of_head, name, sorted(shown, key=lambda each: sign * each.score)[:most])
 
 
-def _keep(heap: list[ScoredText], example: ScoredText, shown: int) -> None:
-    if len(heap) < shown:
-        heapq.heappush(heap, example)
-    elif heap[0] < example:
-        heapq.heapreplace(heap, example)
+def _example(score: float, file: InputFile, row: int, at: int, table: pa.Table, text: str) -> ScoredText:
+    url = table["url"][at].as_py() if "url" in table.column_names else None
+    is_whole_file = len(table) == 1 and not row
+    where = str(url) if url else file.path if is_whole_file else f"{file.path}, row {row + at:,}"
+    return ScoredText(score, where, (table[text][at].as_py() or "")[:KEPT_TEXT])
 
 
-def _example(score: float, order: int, place: _Place, row: int, table: pa.Table, text: str) -> ScoredText:
-    url = table["url"][row].as_py() if "url" in table.column_names else None
-    where = (
-        str(url)
-        if url
-        else place.file.path
-        if len(table) == 1 and not place.row
-        else f"{place.file.path}, row {place.row + row:,}"
-    )
-    return ScoredText(score, order, where, (table[text][row].as_py() or "")[:KEPT_TEXT])
-
-
-def _row_table(place: _Place, table: pa.Table, scores: dict[str, Scores], likeliest: dict[str, pa.Array]) -> pa.Table:
+def _row_table(
+    file: InputFile, row: int, table: pa.Table, scores: dict[str, Scores], likeliest: dict[str, pa.Array]
+) -> pa.Table:
     """Of labels without an order the likeliest, and its probability as NAME_chance, as the stage `label` has them."""
-    rows = np.arange(place.row, place.row + len(table), dtype=np.int64)
+    rows = np.arange(row, row + len(table), dtype=np.int64)
     columns: dict[str, pa.Array | npt.NDArray[np.int64]] = {
-        "file": pa.array([place.file.path]).take(pa.array(np.zeros(len(rows), np.int64))),
+        "file": pa.array([file.path]).take(pa.array(np.zeros(len(rows), np.int64))),
         "row": rows,
     }
     for name in NAMES:

@@ -177,18 +177,8 @@ def _in_rounds(ready: Ready, rounds: Iterate, pool: pa.Table, train_one: Train, 
     from gristmill.classifiers.teaching.iterate import IterationRecipe, as_proposed, iterate
 
     metric = rounds.metric or ("auc" if ready.head.kind == "probability" else "kappa_quadratic")
-    recipe = IterationRecipe(
-        rounds=rounds.rounds,
-        candidates=rounds.candidates,
-        top=rounds.top,
-        bottom=rounds.bottom,
-        metric=metric,
-        may_fall=rounds.may_fall,
-        patience=rounds.patience,
-        uneven=rounds.uneven,
-        held_out=ready.plan.hold_out,
-        seed=ready.plan.seed,
-    )
+    same = rounds.model_dump(exclude={"pool", "verify", "metric"})
+    recipe = IterationRecipe(**same, metric=metric, held_out=ready.plan.hold_out, seed=ready.plan.seed)
 
     def tell(line: Json) -> None:
         added = ", ".join(f"{count:,} {label}" for label, count in line.get("added", {}).items())
