@@ -34,7 +34,7 @@ from gristmill.stages.stage import Annotate, Global, Reader, Rewrite, Rule, Sink
 STAGES = "gristmill.stages"
 # Rooms of `gristmill.stages` in the order in which documents pass them.
 GROUPS = {
-    "read": "Readers: what `sources` name",
+    "read": "Readers, for the sources of a recipe",
     "extract": "Pages to text",
     "text": "Measure and change texts",
     "rules": "Published quality rules",
