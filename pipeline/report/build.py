@@ -24,11 +24,13 @@ from gristmill.pipeline.look.volume import volumes
 from gristmill.pipeline.report.ablation_section import ablations
 from gristmill.pipeline.report.blocks import section_of
 from gristmill.pipeline.report.funnel import FunnelTable, funnel
-from gristmill.pipeline.report.sections import MAKERS, TOPICS, Section, SectionMaker, bars, environment, sections_of
+from gristmill.pipeline.report.sections import MAKERS, TOPICS, Section, SectionMaker, environment, sections_of
 from gristmill.pipeline.report.sliders import data_of, effects, explained, languages, signal_sections
 from gristmill.pipeline.report_data.histograms import SurveyRecord
 from gristmill.pipeline.store.counts import Counts, DocumentCounts
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
+from gristmill.pipeline.tables import as_html
+from gristmill.stages.figures import count_bars
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
 READERS = 4  # shown one by one; more are folded into one line
@@ -188,7 +190,7 @@ def stage_page(
     """What stands with the stage, and its sections that stand elsewhere."""
     reasons = by_size(stage.drops)
     drops = (
-        bars("Dropped, by first reason; share of what came in", "reason", reasons, stage.count.docs_in)
+        as_html(count_bars("Dropped, by first reason; share of what came in", "reason", reasons, stage.count.docs_in))
         if reasons
         else None
     )

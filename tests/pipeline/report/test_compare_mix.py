@@ -105,8 +105,8 @@ def test_the_funnel_has_text_and_tokens(mixed: tuple[Path, Path]) -> None:
     """Of all sources together, as each run's own overview has them."""
     found = compare(*map(RunFolder, mixed))
     table = funnel(found).tables[0]
-    assert table.groups == [("documents", 3), ("text", 3), ("tokens", 3)] and "~" in table.figures.note
-    rows = {row[0]: row for row in table.figures.rows}
+    assert [column.group for column in table.columns][1::3] == ["documents", "text", "tokens"] and "~" in table.note
+    rows = {row[0]: row for row in table.rows}
     for side, seen in enumerate(run.overview for run in found.runs):
         row = rows["mix"]
         assert (
