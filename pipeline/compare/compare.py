@@ -18,10 +18,9 @@ from gristmill.pipeline.compare.sides import JoinedDocuments, documents_of
 from gristmill.pipeline.formatting import as_number
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look import recipe_differences as recipes
-from gristmill.pipeline.look.funnel import SourceLevel
+from gristmill.pipeline.look.funnel import READ, SourceLevel, Volume
 from gristmill.pipeline.look.recipe_differences import Difference, StagePair
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder
-from gristmill.pipeline.look.volume import READ, Volume
 from gristmill.pipeline.store.partitions import TOP
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from gristmill.pipeline.look.funnel import Funnel
-from gristmill.pipeline.look.volume import READ, Volume, Volumes
+from gristmill.pipeline.look.funnel import READ, Funnel, Volume
 from gristmill.pipeline.report.charts import SERIES, key_of, series_class
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.tables import row_bar
@@ -56,9 +55,9 @@ class FunnelTable:
         return any(level.whole.text_bytes is not None for level in self.levels)
 
 
-def funnel(run: RunRecord, volumes: Volumes) -> FunnelTable:
+def funnel(run: RunRecord, counted: Funnel) -> FunnelTable:
     """Source by source, with a bar for each."""
-    steps = Funnel.of(run, volumes).steps
+    steps = counted.steps
     read = {stage.name: stage.count.kept for stage in run.readers}
     names = sorted(read, key=lambda name: (-read[name], name))
     sources = names if len(names) <= SERIES else [*names[: SERIES - 1], OTHERS]

@@ -18,7 +18,7 @@ import numpy as np
 from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_number, as_share, as_short
-from gristmill.pipeline.look.volume import Volume, Volumes
+from gristmill.pipeline.look.funnel import Volume, Volumes
 from gristmill.pipeline.report.charts import TICKS, Histogram, ThresholdMark, histogram, round_step
 from gristmill.pipeline.report.sections import Section, fragment
 from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, SurveyRecord, places_of_cut, side_by_side
