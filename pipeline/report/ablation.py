@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from gristmill.pipeline.formatting import as_number, as_seconds
-from gristmill.pipeline.look.recipe_differences import flat
+from gristmill.pipeline.formatting import as_number, as_seconds, flat
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, JobMetrics, curve_of, metrics_of, top_of
 from gristmill.pipeline.report.ablation_record import (
