@@ -307,6 +307,21 @@ class Applied:
 # --- checks of answers ------------------------------------------------------------------------------------------------
 
 
+def check_answer(batch: pa.RecordBatch, applied: Any, rewrites: bool) -> Mask:
+    """Hold a map stage's answer on a batch against the contract; the rows that stay."""
+    if not isinstance(applied, Applied):
+        raise ContractBroken(f"{kind_of(applied)} was answered; Applied(batch, verdict) was expected")
+    if not isinstance(applied.verdict, Verdict):
+        raise ContractBroken(f"{kind_of(applied.verdict)} was answered where a Verdict was expected")
+    kept = applied.verdict.kept
+    check_batch(batch, applied.batch, kept, rewrites)
+    if applied.made is not None:
+        if not isinstance(applied.made, Made):
+            raise ContractBroken(f"made: {kind_of(applied.made)} was answered; Made(batch, rows) was expected")
+        check_made(applied.batch, *applied.made)
+    return kept
+
+
 def signals_of(answer: Any, batch: pa.RecordBatch, declared: Iterable[str]) -> dict[str, pa.Array]:
     """What an Annotate adds to a batch: the signals that it declares, all of them, a value for each row."""
     if not isinstance(answer, dict):

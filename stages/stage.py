@@ -36,9 +36,7 @@ from gristmill.stages.contract import (
     Verdict,
     above,
     below,
-    check_batch,
-    check_made,
-    kind_of,
+    check_answer,
     numbers_in,
     setting_at,
     signals_bounded,
@@ -183,10 +181,13 @@ class Map(Stage):
         else it remembers more than a cache.
         """
         before = self.remembered()
-        applied = self.in_contract(batch)
+        applied = self.apply(batch)
+        check_answer(batch, applied, isinstance(self, Rewrite))
         changed = [] if before is None else changes(before, self.remembered() or {})
         if changed:
-            backward = self.fresh().in_contract(batch.take(pa.array(np.arange(len(batch))[::-1])))
+            reverse = batch.take(pa.array(np.arange(len(batch))[::-1]))
+            backward = self.fresh().apply(reverse)
+            check_answer(reverse, backward, isinstance(self, Rewrite))
             if (row := first_difference(applied, backward)) is not None:
                 raise ContractBroken(self.on_memory(complaint(changed, batch, row)))
         return applied
@@ -194,20 +195,6 @@ class Map(Stage):
     def on_memory(self, complaint: str) -> str:
         """What is said of a stage that remembers, with what to do about it."""
         return f"{complaint}; what needs more than one document is a global stage"
-
-    def in_contract(self, batch: pa.RecordBatch) -> Applied:
-        """The stage's answer on a batch, held against the contract."""
-        applied = self.apply(batch)
-        if not isinstance(applied, Applied):
-            raise ContractBroken(f"{kind_of(applied)} was answered; Applied(batch, verdict) was expected")
-        if not isinstance(applied.verdict, Verdict):
-            raise ContractBroken(f"{kind_of(applied.verdict)} was answered where a Verdict was expected")
-        check_batch(batch, applied.batch, applied.verdict.kept, isinstance(self, Rewrite))
-        if applied.made is not None:
-            if not isinstance(applied.made, Made):
-                raise ContractBroken(f"made: {kind_of(applied.made)} was answered; Made(batch, rows) was expected")
-            check_made(applied.batch, *applied.made)
-        return applied
 
     def __call__(self, data: Any) -> Any:
         """Run the stage on a table (`as_arrow`), without an engine: kept rows come back, in the same kind of table."""
