@@ -8,6 +8,7 @@ is the stage, never a document: nothing is tried again on fewer documents, and n
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -150,6 +151,11 @@ class Limit:
         """What is bounded; NaN is within any bound."""
         first, *others = (getattr(signals, name) for name in self.signals)
         return cast(Array, sum(others, start=first))
+
+    def bound(self, settings: Settings) -> float:
+        """The number that it bounds by; NaN where nothing is tested."""
+        number = setting_at(settings, self.setting)
+        return math.nan if number is None else number
 
     def beyond(self, values: Array, bound: Bound) -> Mask:
         """The bound is rounded as the values were: a share of exactly 0.3 is not above 0.3, whatever float32 makes of

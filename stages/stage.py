@@ -10,7 +10,6 @@ in a notebook, on a table of Arrow, pandas, polars or Hugging Face datasets:
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -303,8 +302,7 @@ class Rule(Map):
 
     def bounds(self, limits: Sequence[Limit], signals: Signals) -> list[Bound]:
         """The bound of each limit, for all rows or for each. NaN bounds nothing."""
-        numbers = [setting_at(self, limit.setting) for limit in limits]
-        return [math.nan if number is None else number for number in numbers]
+        return [limit.bound(self) for limit in limits]
 
     def governed(self, limit: Limit, signals: Signals) -> Mask:
         """The rows whose bound is the limit's own setting, and not that of a table, say."""

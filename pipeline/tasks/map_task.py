@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gristmill.kernels.base.columns import text_length, value_bytes, widened
+from gristmill.kernels.base.columns import text_length, texts_with, value_bytes, widened
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.files import open_stretch, origin_of
@@ -49,7 +49,6 @@ from gristmill.pipeline.store.partitions import (
     read_part,
     staged,
     text_lengths,
-    texts_with_replacements,
     with_text_lengths,
     write_every_row,
 )
@@ -203,10 +202,10 @@ class _Reading:
             start = time.perf_counter()
             count.bytes_out += value_bytes(documents)
             count.text_bytes += text_length(documents)
+            if lossy := texts_with(documents, "\ufffd"):
+                count.noted["replacement_characters"] += lossy
             if rows := len(rows_of_markup(documents.column("text"))):
                 count.noted[MARKUP] += rows
-            if lossy := texts_with_replacements(documents):
-                count.noted["replacement_characters"] += lossy
             count.seconds += time.perf_counter() - start
             yield from rebatch([documents], batch_bytes)
 
@@ -248,8 +247,10 @@ class _Reading:
                                 f"which are taken out: {reading.nuls:,}"
                             )
                         )
-                    count.faults.note(origin, reading)
-                    self.rejects.unread(self.source, reading)
+                    if reading.damaged or reading.remarks:
+                        count.faults.note(origin, reading)
+                    if reading.damaged or reading.skips:
+                        self.rejects.unread(self.source, reading)
                     count.seconds += time.perf_counter() - start
                     yield documents
                     # all of its span, of what is no file and cannot tell
@@ -402,9 +403,11 @@ class _StagePhase(_Phase):
         return table
 
     def finish(self, part: Partition | None) -> PhaseResult:
-        written = {"documents": self.documents.close()}
-        written |= {f"sink/{name}": sink.close() for name, sink in self.sinks.items()}
-        files: Files = {role: facts for role, facts in written.items() if facts is not None}
+        files: Files = {}
+        sinks = {f"sink/{name}": sink for name, sink in self.sinks.items()}
+        for role, writer in {"documents": self.documents, **sinks}.items():
+            if (facts := writer.close()) is not None:
+                files[role] = facts
         files |= self.rejects.close()
         if self.phase.beside and part is not None:
             after = self.with_signals(part, files)
