@@ -314,7 +314,7 @@ class Applied:
 
 
 def check_answer(batch: pa.RecordBatch, applied: Any, rewrites: bool) -> Mask:
-    """Hold a map stage's answer on a batch against the contract; the rows that stay."""
+    """Hold a stage's answer on a batch against the contract; the rows that stay."""
     if not isinstance(applied, Applied):
         raise ContractBroken(f"{kind_of(applied)} was answered; Applied(batch, verdict) was expected")
     if not isinstance(applied.verdict, Verdict):

@@ -150,6 +150,7 @@ class Map(Stage):
     """A stage that sees one batch at a time. Its result for a document never depends on the documents beside it."""
 
     needs: ClassVar[tuple[str, ...]] = ()  # columns it reads; empty says that nobody knows, and it is shown all
+    rewrites: ClassVar[bool] = False  # may change texts
     costly: ClassVar[bool] = False  # worth a boundary before it, so that it never runs for a changed threshold
     # takes texts from pages: `report["pages"]` has a few, beside all that they show
     shows_pages: ClassVar[bool] = False
@@ -174,22 +175,25 @@ class Map(Stage):
         return type(self)(**self.model_dump(mode="json"))
 
     def checked(self, batch: pa.RecordBatch) -> Applied:
-        """The stage's answer on a batch; one that breaks the contract raises.
-
-        Where the stage has changed over the batch, a fresh one must give the same answer on the documents in reverse:
-        else it remembers more than a cache.
-        """
+        """The stage's answer on a batch; one that breaks the contract raises. A run does the same under crash isolation
+        (`answers_of`)."""
         before = self.remembered()
         applied = self.apply(batch)
-        check_answer(batch, applied, isinstance(self, Rewrite))
-        changed = [] if before is None else changes(before, self.remembered() or {})
+        check_answer(batch, applied, self.rewrites)
+        if before is not None:
+            self.check_memory(before, batch, applied)
+        return applied
+
+    def check_memory(self, before: State, batch: pa.RecordBatch, applied: Applied) -> None:
+        """Where the stage has changed over the batch, a fresh one must give the same answer on the documents in
+        reverse: else it remembers more than a cache."""
+        changed = changes(before, self.remembered() or {})
         if changed:
             reverse = batch.take(pa.array(np.arange(len(batch))[::-1]))
             backward = self.fresh().apply(reverse)
-            check_answer(reverse, backward, isinstance(self, Rewrite))
+            check_answer(reverse, backward, self.rewrites)
             if (row := first_difference(applied, backward)) is not None:
                 raise ContractBroken(self.on_memory(complaint(changed, batch, row)))
-        return applied
 
     def on_memory(self, complaint: str) -> str:
         """What is said of a stage that remembers, with what to do about it."""
@@ -319,6 +323,8 @@ class Rule(Map):
 
 class Rewrite(Map):
     """Changes text (and may add signals, or drop a row whose text it cannot make)."""
+
+    rewrites: ClassVar[bool] = True
 
     @abstractmethod
     def rewrite(self, batch: pa.RecordBatch) -> Applied: ...

@@ -101,8 +101,7 @@ class InlineExecutor(Executor):
         if tasks and self.prepare is not None:
             self.prepare()
             self.prepare = None
-        for task in tasks:
-            yield task, self.run_task(task)
+        return zip(tasks, map(self.run_task, tasks), strict=True)
 
     def close(self) -> None: ...
 

@@ -35,7 +35,7 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.partitions import error_detail
 from gristmill.pipeline.store.records import MapResult, MapTask
 from gristmill.pipeline.store.serialize import plain, read_as
-from gristmill.stages.contract import check_same_types
+from gristmill.stages.contract import check_answer, check_same_types
 from gristmill.stages.stage import Applied, CannotRun, Map, NoSuchSignal
 
 LONGEST_RECORD = 4096  # bytes of a breadcrumb; behind them is what the watchdog says of a process that it ended
@@ -201,10 +201,14 @@ def answers_of(
             continue
         try:
             with crash.guard(location, piece, row, stage.patience):
-                applied = stage.checked(piece)
+                before = stage.remembered()
+                applied = stage.apply(piece)
+                kept = check_answer(piece, applied, stage.rewrites)
+                if before is not None:
+                    stage.check_memory(before, piece, applied)
                 if schemas is not None:
                     check_same_types(schemas.setdefault(location[1], applied.batch.schema), applied.batch.schema)
-                answers.append(Answer(piece, applied, applied.verdict.kept))
+            answers.append(Answer(piece, applied, kept))
         except NO_DOCUMENTS_DOING as error:
             raise RunFailed(f"{registry.named(stage)}: {error}") from error
         except STAGE_ERRORS as error:  # whatever a hostile document brings a stage to

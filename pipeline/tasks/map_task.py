@@ -293,9 +293,6 @@ class _StagePhase(_Phase):
             self.stages[stage.called] = stage
             self.added.update(stage.added)
         super().__init__(task, phase, store, crash, writers)
-        if task.part is None and phase is task.phases[0]:
-            self.counts[task.source] = Counts()
-        self.counts |= {name: Counts() for name in self.stages}
         self.documents = DocumentsWriter(store, f"{self.base}.documents.parquet", task.compress)
         self.sinks: dict[str, PartWriter] = {}
         for name, stage in self.stages.items():
@@ -303,6 +300,9 @@ class _StagePhase(_Phase):
                 path = f"{name}/{self.file_name}.parquet"
                 self.sinks[name] = PartWriter(store, path, staged(path))
         writers += [self.documents, *self.sinks.values()]
+        if task.part is None and phase is task.phases[0]:
+            self.counts[task.source] = Counts()
+        self.counts |= {name: Counts() for name in self.stages}
         self.slowest = Slowest()
         self.measured: list[pa.Table] = []  # rows and signals, of a phase that leaves the documents as they are
         self.schemas: dict[str, pa.Schema] = {}  # of each stage's answer to its first batch, and of each sink's table
@@ -394,8 +394,8 @@ class _StagePhase(_Phase):
         try:
             with self.crash.guard((number, called), batch, None, sink.patience):
                 table = sink.table(batch)
-            check_table(batch, table)
-            check_same_types(self.schemas.setdefault(f"{called}: table", table.schema), table.schema)
+                check_table(batch, table)
+                check_same_types(self.schemas.setdefault(f"{called}: table", table.schema), table.schema)
         except STAGE_ERRORS as error:
             raise RunFailed(
                 f"{registry.named(sink)}: {error if isinstance(error, CannotRun) else error_detail(error)}"
