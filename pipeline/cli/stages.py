@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gristmill.pipeline.recipe.catalog import StageFacts
-    from gristmill.pipeline.tables import Grid
+    from gristmill.pipeline.tables import TerminalTable
 
 
 def stages(
@@ -65,7 +65,7 @@ def show_list(groups: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def show_stage(facts: StageFacts) -> None:
-    from gristmill.pipeline.tables import Grid
+    from gristmill.pipeline.tables import TerminalTable
 
     screen = console()
     say(screen, facts.kind, "bold", facts.name)
@@ -73,7 +73,7 @@ def show_stage(facts: StageFacts) -> None:
     heads = ("setting", "takes", "default", "meaning")
     for title, settings in {"Settings": facts.settings, **facts.settings_of}.items():
         rows = ((each.name, plain(each.takes), plain(each.default), plain(each.meaning)) for each in settings)
-        table = Grid.of(title if title == "Settings" else f"Settings of {title}", heads, rows, words=4)
+        table = TerminalTable.of(title if title == "Settings" else f"Settings of {title}", heads, rows, words=4)
         if table.rows:
             screen.print(table, "")
     if facts.adds:
@@ -86,10 +86,10 @@ def show_stage(facts: StageFacts) -> None:
         say(screen, facts.page, head="docs: ")
 
 
-def pairs(title: str, heads: tuple[str, str], rows: Iterable[tuple[str | Text, str]]) -> Grid:
-    from gristmill.pipeline.tables import Grid
+def pairs(title: str, heads: tuple[str, str], rows: Iterable[tuple[str | Text, str]]) -> TerminalTable:
+    from gristmill.pipeline.tables import TerminalTable
 
-    return Grid.of(title, heads, ((name, plain(meaning)) for name, meaning in rows), words=2)
+    return TerminalTable.of(title, heads, ((name, plain(meaning)) for name, meaning in rows), words=2)
 
 
 def plain(words: str) -> str:

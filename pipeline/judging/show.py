@@ -19,7 +19,7 @@ from gristmill.classifiers.card import Head, JudgeCard
 from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, as_seconds, as_short, one_line
 from gristmill.pipeline.judging.lessons import LABEL, TEXT
 from gristmill.pipeline.judging.train import Ready, held_out_count
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 
 if TYPE_CHECKING:
     from gristmill.classifiers.llm.account import Account, Prices
@@ -154,7 +154,7 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
         rows += [("kappa", as_figure(metrics["kappa"]))] if head.multiclass and "kappa" in metrics else []
         if head.kind != "labels":
             rows += [(f"AUC of {label}", as_figure(value)) for label, value in of_classes(metrics)]
-        screen.print(Grid.of("Held-out figures", ("", ""), iter(rows)))
+        screen.print(TerminalTable.of("Held-out figures", ("", ""), rows))
         if (metrics.get("auc_of_length") or 0) > TELLING:
             say(
                 screen,
@@ -178,7 +178,7 @@ def show_card(screen: Console, card: JudgeCard) -> None:
         say(screen, line)
 
 
-def by_label(metrics: Mapping[str, Any], head: Head) -> Grid:
+def by_label(metrics: Mapping[str, Any], head: Head) -> TerminalTable:
     """The commonest labels, each with the one that its texts are most often taken for."""
     counts = dict(metrics["texts_of"])
     rows = []
@@ -191,7 +191,7 @@ def by_label(metrics: Mapping[str, Any], head: Head) -> Grid:
     title = "By label" + (
         f": the commonest {MOST_SHOWN} of {len(head.labels)}" if len(head.labels) > MOST_SHOWN else ""
     )
-    return Grid.of(title, ("label", "texts", "F1", "AUC", "most taken for"), iter(rows))
+    return TerminalTable.of(title, ("label", "texts", "F1", "AUC", "most taken for"), rows)
 
 
 def title_of(head: Head) -> Text:
@@ -225,12 +225,12 @@ def show_training(screen: Console, head: Head, metrics: Mapping[str, Any], train
         say(screen, f"seeds {seeds}; the judge is that of the first, whatever its figures")
 
 
-def _sources(built: Mapping[str, Any]) -> Grid:
+def _sources(built: Mapping[str, Any]) -> TerminalTable:
     rows = [
         (name, as_number(counts["rows"]), as_number(counts["kept"]), counted(counts["dropped"]))
         for name, counts in built["sources"].items()
     ]
-    return Grid.of("Sources", ("source", "texts", "kept", "not kept"), iter(rows), words={0, 3})
+    return TerminalTable.of("Sources", ("source", "texts", "kept", "not kept"), rows, words={0, 3})
 
 
 def _show_selection(screen: Console, chosen: Mapping[str, Any]) -> None:
@@ -246,7 +246,7 @@ def _show_selection(screen: Console, chosen: Mapping[str, Any]) -> None:
         say(screen, "do not trust this selection: it predicts models left out no better than all documents do")
 
 
-def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> Grid:
+def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> TerminalTable:
     def row(line: Mapping[str, Any]) -> tuple[str, ...]:
         gate, gain, test = (
             f"{line[name]:{sign}.4f}" if isinstance(line.get(name), float) else "–"
@@ -257,17 +257,17 @@ def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> Grid:
         return str(line["round"]), gate, gain, test, as_number(line.get("texts")), added or "–", kept
 
     names = ("round", f"{metric}, gate", "gain", f"{metric}, test", "texts", "added", "kept")
-    return Grid.of("Rounds", names, map(row, rounds))
+    return TerminalTable.of("Rounds", names, map(row, rounds))
 
 
-def _agreement(metrics: Mapping[str, Any], agreed: Mapping[str, Any]) -> Grid:
+def _agreement(metrics: Mapping[str, Any], agreed: Mapping[str, Any]) -> TerminalTable:
     rows = [(f"AUC at a teacher's score of {each['cut']:g}", each["auc"]) for each in agreed["auc_at"]]
     rows += [("kappa", agreed.get("kappa")), ("kappa by distance", agreed.get("kappa_weighted"))]
     rows += [("kappa once calibrated", (metrics.get("calibrated") or {}).get("kappa"))]
-    return Grid.of("Student and teacher", ("", ""), ((name, as_figure(value)) for name, value in rows))
+    return TerminalTable.of("Student and teacher", ("", ""), ((name, as_figure(value)) for name, value in rows))
 
 
-def _seeds(spread: Mapping[str, Any]) -> Grid:
+def _seeds(spread: Mapping[str, Any]) -> TerminalTable:
     rows = []
     for name, values in {**spread["figures"], **spread["pairs"]}.items():
         known = [value for value in values if isinstance(value, float)]
@@ -275,14 +275,14 @@ def _seeds(spread: Mapping[str, Any]) -> Grid:
             show = as_percent if name in ("same_best_tenth", "same_label") else as_figure
             title = PAIRS.get(name if name in spread["pairs"] else "", name.replace("_", " "))
             rows.append((title, *(show(value) for value in (float(np.mean(known)), min(known), max(known)))))
-    return Grid.of("Over seeds", ("", "mean", "lowest", "highest"), iter(rows))
+    return TerminalTable.of("Over seeds", ("", "mean", "lowest", "highest"), rows)
 
 
-def calibration(reliability: Sequence[Mapping[str, Any]], truth: str) -> Grid:
+def calibration(reliability: Sequence[Mapping[str, Any]], truth: str) -> TerminalTable:
     rows = (
         (row["decile"], as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"])) for row in reliability
     )
-    return Grid.of("Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(truth)}"), rows)
+    return TerminalTable.of("Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(truth)}"), rows)
 
 
 def of_classes(metrics: Mapping[str, object]) -> list[tuple[str, object]]:
@@ -300,10 +300,10 @@ def of_labels(head: Head) -> str:
 # --- labels and ratings of a language model -------------------------------------------------------------------------
 
 
-def shares(counts: Mapping[str, Any], texts: int, title: str) -> Grid:
+def shares(counts: Mapping[str, Any], texts: int, title: str) -> TerminalTable:
     """Texts by label."""
     rows = ((label, as_number(int(count)), as_percent(count / max(texts, 1))) for label, count in counts.items())
-    return Grid.of(title, ("label", "texts", "share"), rows)
+    return TerminalTable.of(title, ("label", "texts", "share"), rows)
 
 
 def show_labels(screen: Console, facts: Mapping[str, Any]) -> None:
@@ -365,7 +365,7 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
         marks = (f"{table.values_NT[i, t]:.3f} ± {table.errors_NT[i, t]:.3f}" for t in range(len(table.tasks)))
         rows.append((source, as_number(sum(document.source == source for document in found.documents)), *marks))
     head = ("source", "documents", *map(one_line, table.tasks))
-    screen.print(Grid.of("Utility ± its standard error", head, iter(rows)))
+    screen.print(TerminalTable.of("Utility ± its standard error", head, rows))
     for task, description in found.descriptions.items():
         if description.missing:
             lacks = ", ".join(description.missing)
@@ -392,8 +392,8 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
         ]
         columns = ("task", "documents", "same label", "kappa", "weighted kappa", "rank correlation", "mean difference")
         screen.print(
-            Grid.of(
-                "Both readings: at once against reasoned (the table above is of reasoned marks)", columns, iter(both)
+            TerminalTable.of(
+                "Both readings: at once against reasoned (the table above is of reasoned marks)", columns, both
             )
         )
     say(screen, asked(found.account.as_dict(prices)))
@@ -416,7 +416,9 @@ def show_scores(screen: Console, found: Sequence[HeadScores], unexplained: str) 
             screen.print(shares(shown, of_head.texts, "Texts by label"))
         rows_of = [("mean", of_head.mean), *((f"{share}%", value) for share, value in of_head.quantiles())]
         screen.print(Text(f"{as_number(of_head.texts)} texts: the mean score, and what so many do not exceed"))
-        screen.print(Grid.of("Scores", ("texts", "score"), ((name, as_short(value)) for name, value in rows_of)))
+        screen.print(
+            TerminalTable.of("Scores", ("texts", "score"), ((name, as_short(value)) for name, value in rows_of))
+        )
         titles = ("The surest", "The least sure") if of_head.labels else ("The best", "The worst")
         for title, rows in zip(titles, (of_head.best, of_head.worst), strict=True):
             _show_examples(screen, title, rows)
