@@ -43,14 +43,10 @@ def score(
     one_of("--device", device, DEVICES)
 
     from gristmill.classifiers.card import JudgeError
-    from gristmill.classifiers.judge import load_judge
     from gristmill.pipeline.inputs.columns import files_of
     from gristmill.pipeline.judging import scoring, show as shown
 
-    try:
-        loaded = load_judge(folder, device_for(folder, device))
-    except (JudgeError, KeyError, FileNotFoundError, NotADirectoryError) as error:
-        raise RecipeError(judge_error(folder, error)) from error
+    loaded = scoring.judge_at(folder, device)
     try:
         if not texts:
             one = "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
@@ -74,23 +70,6 @@ def score(
         shown.show_scores(console(), found, unexplained)
         if out:
             console().print(f"scores: {escape(out)}", soft_wrap=True)
-
-
-def device_for(folder: str, device: str) -> str:
-    """Torch is asked for a GPU only where the judge takes one."""
-    from gristmill.kernels.common.device import on_device
-    from gristmill.stages.judge.judge import takes_a_gpu
-
-    try:
-        return on_device(device) if takes_a_gpu(folder) else "cpu"
-    except (KeyError, TypeError, ValueError):  # whoever loads it says what is wrong
-        return "cpu"
-
-
-def judge_error(folder: str, error: Exception) -> str:
-    if isinstance(error, FileNotFoundError | NotADirectoryError | KeyError):
-        return f"{folder}: no folder of a judge (there is no judge.json that says what it is)"
-    return str(error)
 
 
 COMMAND = Command(

@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from gristmill.classifiers.card import Json
-from gristmill.classifiers.judge import Judge, load_judge
+from gristmill.classifiers.judge import Judge
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.columns import check_column, files_of, table_of, with_texts
 from gristmill.pipeline.judging.lessons import groups_of
+from gristmill.pipeline.judging.scoring import judge_at
 from gristmill.pipeline.judging.train import check_writable
 
 
@@ -29,7 +30,7 @@ def compressed(
     log: Callable[[str], None],
 ) -> Judge:
     """`settings` are those of `Compression`; `out` is where it will be written."""
-    judge = load_judge(folder)
+    judge = judge_at(folder)
     if judge.card.kind != "neural":
         raise RecipeError(f"{folder}: a {judge.card.kind} judge; only neural judges can be compressed")
     compression = import_module("gristmill.classifiers.neural.compression")

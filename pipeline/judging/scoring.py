@@ -14,14 +14,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.classifiers.card import Head, NotExplained
-from gristmill.classifiers.judge import Judge, scores_of
+from gristmill.classifiers.card import Head, JudgeError, NotExplained
+from gristmill.classifiers.judge import Judge, load_judge, scores_of
+from gristmill.kernels.common.device import on_device
 from gristmill.kernels.common.files import whole_file
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.columns import as_words, texts_in
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.stages.inputs import InputFile
+from gristmill.stages.judge.judge import takes_a_gpu
 
 Scores = npt.NDArray[np.float32]
 
@@ -86,6 +88,21 @@ class HeadScores:
             if len(scores)
             else []
         )
+
+
+def judge_at(folder: str, device: str = "cpu") -> Judge:
+    """The judge in a folder; torch is asked for a GPU only where the judge takes one. RecipeError says why there is
+    none."""
+    try:
+        try:
+            place = on_device(device) if takes_a_gpu(folder) else "cpu"
+        except (KeyError, TypeError, ValueError):  # loading says what is wrong
+            place = "cpu"
+        return load_judge(folder, place)
+    except (KeyError, FileNotFoundError, NotADirectoryError) as error:
+        raise RecipeError(f"{folder}: no folder of a judge (there is no judge.json that says what it is)") from error
+    except JudgeError as error:
+        raise RecipeError(str(error)) from error
 
 
 def score_files(
