@@ -37,6 +37,7 @@ from gristmill.stages.text.language import Language
 
 if TYPE_CHECKING:
     from gristmill.classifiers.teaching.seeds import TrainingSet as BuiltSet
+    from gristmill.classifiers.training_sets import LabelledTexts
 
 Loaded = LoadedPlan[JudgePlan]
 
@@ -299,6 +300,22 @@ def groups_of(columns: Sequence[pa.Array], texts: pa.Array, where: str) -> pa.Ar
     for row in alone:
         groups[row] = f"{ALONE}{hash_of(texts[row].as_py() or '')}"
     return pa.array(groups, pa.string())
+
+
+def texts_in_groups(paths: Sequence[str], text: str, group: str) -> LabelledTexts:
+    """Texts without labels, with their groups, if the files have that column; else equal texts are one group."""
+    from gristmill.classifiers.training_sets import LabelledTexts
+
+    files = files_of(paths, "texts")
+    table = table_of(files, [text, group])
+    check_column(table, text, files, "--text")
+    if not table.num_rows:
+        raise RecipeError(f"{files[0].address}: no rows")
+    table = with_texts(table, text, files[0].address)
+    texts = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in table[text].chunks]).fill_null("")
+    columns = [table[group].combine_chunks()] if group in table.column_names else []
+    groups = groups_of(columns, texts, "--group")
+    return LabelledTexts(texts, pa.array(["-"] * len(texts), pa.string()), None, groups)
 
 
 def hash_of(text: str) -> str:
