@@ -237,8 +237,7 @@ class Execution:
         self.retire()
         journal.settle(own_files - journal.retired)
         journal.flush()
-        # Of workers that were killed. What tells a new worker that it sees the folder goes with them, so no task follows.
-        self.store.remove_temporary()
+        self.store.remove_temporary()  # the sign for new workers that they see the folder, too: no task follows
         return Summary(self.store.address, record, self.engine.worked, list(record.alarms))
 
     def begin(self) -> None:
