@@ -216,7 +216,8 @@ def with_folders(shipped: Path, folder: Path, recipe: Path, pages: Collection[st
             )
         [reader] = kinds
         line = f"    {reader}: {{path: {written_path(folders[name], recipe)}}}\n"
-        mine = re.sub(r"^    \w+: \{path: [^\n]*\}\n", lambda _, line=line: line, block, count=1, flags=re.MULTILINE)
+        head, _, *rest = block.splitlines(keepends=True)
+        mine = "".join([head, line, *rest])
         if reader not in pages:
             mine = OF_EXTRACTION.sub("", mine)
         elif not OF_EXTRACTION.search(mine):

@@ -360,7 +360,7 @@ def try_run(ready: Ready, on_gpu: bool) -> Trial:
         pieces = {name: held_out.pieces for name, held_out in ask.texts.items()}
         for name, choices in ready.loaded.plan.evaluate.choices.items():
             file = file_of_choices(ready.loaded.folder, name, choices)
-            pieces[name] = pieces_of_questions(file, ready.tokenizer, ask.row_length, ask.before)
+            pieces[name] = pieces_of_questions(file, Path(str(ready.tokenizer)), ask.row_length, ask.before)
     return try_out(lambda: _model(ready, device), ready.shape, loader, training, pieces, device, begun)
 
 

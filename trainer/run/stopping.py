@@ -45,8 +45,8 @@ def stop_asked() -> Iterator[StopAsked]:
     try:
         yield asked
     finally:
-        for number, handler in asked.before.items():
-            signal.signal(number, handler)
+        for number in SIGNALS:
+            signal.signal(number, asked.before[number])
 
 
 @contextmanager
