@@ -109,8 +109,7 @@ def try_out(
 
     length, rows = loader.shards.meta.row_length, training.rows_per_update
     most = training.rows_per_step or step_rows_on_cpu(rows, length, training.most_step_rows(1))
-    candidates = [some for some in divisors(rows) if some <= most]
-    check_room(shape, training, length, candidates[-1], device)
+    candidates = rows_that_fit([some for some in divisors(rows) if some <= most], shape, training, length, device)
     with reproducible(training.deterministic):
         stepper = stepper_for(make(), training, device, ALONE)
         tried = candidates[-1] if device.type == "cuda" else candidates[0]  # a GPU compiles each number of rows anew
@@ -127,16 +126,22 @@ def try_out(
     )
 
 
-def check_room(shape: DecoderShape, training: Training, row_length: int, rows: int, device: torch.device) -> None:
+def rows_that_fit(
+    candidates: Sequence[int], shape: DecoderShape, training: Training, row_length: int, device: torch.device
+) -> list[int]:
+    """Numbers of rows of a step, by the memory that they are predicted to take."""
     import psutil
     import torch
 
     from gristmill.trainer.run.costs import rank_memory
 
-    needed = rank_memory(shape, training, 1, row_length, rows).peak
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
-    if needed > free:
-        raise NotTried(f"a run needs about {as_bytes(needed)}, and {as_bytes(free)} are free on this machine")
+    needed = {rows: rank_memory(shape, training, 1, row_length, rows).peak for rows in candidates}
+    if min(needed.values()) > free:
+        raise NotTried(
+            f"a run needs about {as_bytes(min(needed.values()))} of memory, and {as_bytes(free)} are free here"
+        )
+    return [rows for rows, size in needed.items() if size <= free]
 
 
 def tokens_in(pieces: Sequence[Continuation]) -> int:

@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -62,6 +64,13 @@ def test_an_estimate_has_measuring_in_it_and_names_the_setting_that_makes_it_lon
     shown = CliRunner().invoke(app, command)
     assert "measure the target less often (evaluate.points: 9) or on fewer documents" in shown.stderr
     assert not (tmp_path / "out" / "tales" / "jobs").exists()
+
+
+def test_what_does_not_fit_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    shown = CliRunner().invoke(app, ["ablate", str(make_plan(tmp_path)), "--dry-run", "--workers", "0"])
+    assert shown.exit_code == 0 and "7 jobs" in shown.stdout and "About" not in shown.stdout
+    assert "warning  no estimate of time: a run needs about " in shown.stderr and "1.0 kB are free here" in shown.stderr
 
 
 def test_a_run_knows_what_is_left_of_it() -> None:
