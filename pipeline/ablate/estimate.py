@@ -17,7 +17,7 @@ from gristmill.pipeline.ablate.trial import Trial, try_job
 from gristmill.pipeline.ablate.workers import client_for
 from gristmill.pipeline.engine.cluster import GPU_RESOURCE
 from gristmill.pipeline.formatting import as_seconds, one_line
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 from gristmill.trainer.model.flops import flops_of
 
 SHOWN = 20  # arms of a plan
@@ -101,46 +101,36 @@ def measuring_warning(ready: PreparedAblation, trial: Trial, found: Estimate) ->
     return [f"measuring would take {as_seconds(found.measuring)}, training {as_seconds(found.training)}: {setting}"]
 
 
-def foreseen(ready: PreparedAblation, found: Estimate | None) -> Grid:
+def foreseen(ready: PreparedAblation, found: Estimate | None) -> TerminalTable:
     """What would run, for --dry-run: tokens, epochs and time."""
     plan = ready.plan
     title = f"{plan.name}: {plan.protocol.name}, {in_words(plan, ready.checked.length)}"
-    table = Grid(title, ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs"), words={0, 3})
+    lines: list[tuple[object, ...]] = []
     if ready.base is not None:
         updates = ready.base["training"]["updates"]
         rows = ready.base["training"]["rows_per_update"]
-        table.add_row(
-            "base",
-            f"{updates * rows * ready.checked.meta.row_length:,}",
-            f"{updates:,}",
-            ", ".join((plan.base.mix if plan.base else None) or ()),
-            "",
-            "",
-        )
+        mix = ", ".join((plan.base.mix if plan.base else None) or ())
+        lines.append(("base", updates * rows * ready.checked.meta.row_length, updates, mix, "", ""))
     for arm in (CONTROL, *list(plan.arms)[:SHOWN]):
         if arm in ready.checked.problems:
-            table.add_row(arm, "", "", Text(one_line(ready.checked.problems[arm]), style="red"), "", "")
+            lines.append((arm, "", "", Text(one_line(ready.checked.problems[arm]), style="red"), "", ""))
             continue
         job = next(job for job in ready.jobs if job["arm"] == arm)
         tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.checked.meta.row_length
         weights = weights_of(plan, arm, ready.checked.length)
-        table.add_row(
-            arm,
-            f"{tokens:,}",
-            f"{job['training']['updates']:,}",
-            ", ".join(weights),
-            ", ".join(f"{weight:.1%}" for weight in weights.values()),
-            ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights),
-        )
+        shares = ", ".join(f"{weight:.1%}" for weight in weights.values())
+        epochs = ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights)
+        lines.append((arm, tokens, job["training"]["updates"], ", ".join(weights), shares, epochs))
     if len(plan.arms) > SHOWN:
-        table.add_row(f"... and {len(plan.arms) - SHOWN:,} more", "", "", "", "", "")
-    table.note = f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops_of_all(ready):.3g} FLOP of training"
+        lines.append((f"... and {len(plan.arms) - SHOWN:,} more", "", "", "", "", ""))
+    note = f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops_of_all(ready):.3g} FLOP of training"
     if found is not None:
         where = "a worker" if ready.crew.scheduler else "this machine"
-        table.note += (
+        note += (
             f". About {as_seconds(found.seconds)} on {found.workers} worker{'s' if found.workers > 1 else ''}, as"
             f" tried for a moment on {where}. All jobs together: training {as_seconds(found.training)}, measuring"
             f" {as_seconds(found.measuring)} ({as_seconds(found.points)} of it on the way), starting"
             f" {as_seconds(found.starting)}"
         )
-    return table
+    head = ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs")
+    return TerminalTable.of(title, head, lines, words={0, 3}, note=note)
