@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gristmill.pipeline.tables import TerminalTable
 
 OTHERS = (0.25, 0.5, 1, 2, 4)  # times as many workers
+MEASURED = 2_000  # workers of one scheduler (docs/scale.md)
 
 
 def estimate(
@@ -175,6 +176,17 @@ def in_words(found: Forecast) -> list[tuple[str, str]]:
             f"up to about {_number(found.useful_workers, 'worker')} worth it: beyond, twice as many save less than a "
             f"quarter of the time. Longest task: {for_people(longest.longest)} ({longest.name}). At most "
             f"{narrow.width:,} at once in {narrow.name}. {for_people(found.overhead)} of start, driver and report",
+        ),
+        *(
+            [
+                (
+                    "warning",
+                    f"{shape.workers:,} workers are more than the {MEASURED:,} that one scheduler was measured with "
+                    "(chapter Scale): start several runs, each on a part of the input",
+                )
+            ]
+            if shape.workers > MEASURED
+            else []
         ),
         (
             "how",
