@@ -63,7 +63,10 @@ def __getattr__(name: str) -> Any:
     if name == "stages":
         return import_module("gristmill.stages")
     if name not in HOMES:
-        raise AttributeError(f"module 'gristmill' has no attribute {name!r}; there are {', '.join(__all__)}")
+        from gristmill.kernels.common.settings import no_such_name
+        from gristmill.stages import HOMES as STAGES
+
+        raise no_such_name("gristmill", name, [*__all__, *(f"stages.{stage}" for stage in STAGES)])
     return getattr(import_module(HOMES[name]), name)
 
 

@@ -153,6 +153,7 @@ class Step:
     folder: Path
     line: int
     at_once: bool = False  # nothing is kept of what comes before it: rules drop where they stand, and no segment is cut
+    inserted_for: str = ""  # the stage that needs what it measures; empty for a stage that the recipe names
 
     @property
     def called(self) -> str:
