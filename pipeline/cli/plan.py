@@ -14,10 +14,8 @@ def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = 
     """Show what would run, what is up to date, and why the rest is not."""
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.dry_run import foresee, render
-    from gristmill.pipeline.shuffle.saved_index import check_saved
 
     loaded = recipes.load(recipe)
-    check_saved(loaded, whole=True)
     notes: list[str] = []
     seen = foresee(loaded, out_of(loaded, out), check_inputs, notes.append)
     if as_json:

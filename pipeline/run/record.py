@@ -14,7 +14,7 @@ from typing import Any, cast
 import psutil
 
 from gristmill.kernels.common.energy import Machine
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.json_types import JSONObject
@@ -22,8 +22,10 @@ from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.fingerprint import MadeOf
 from gristmill.pipeline.recipe.recipe import FOLDERS, Prices, Recipe, Source, Step
 from gristmill.pipeline.run.estimate import PartRead, documents_in_all, puts_and_gets
+from gristmill.pipeline.shuffle.saved_index import check_saved
 from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.store.counts import RunAccount, Slowest
+from gristmill.pipeline.store.forgotten import WORK
 from gristmill.pipeline.store.journal import Journal, Packed
 from gristmill.pipeline.store.partitions import OF_A_PART
 from gristmill.pipeline.store.records import (
@@ -135,12 +137,15 @@ def record_of(
     stages that are done."""
     prices, joules = recipe.head.prices, stopwatch.meter.joules()
     stages: list[StageRecord] = []
+    inserted, moved = plan.inserted(), plan.moved()
     for name, thing in plan.stage_order():
         if not known.done and name not in findings.account.stages:
             continue
         stage = thing.reader.stage if isinstance(thing, Source) else thing.stage
         earlier = list(findings.metrics.get(name, {}).get("earlier_runs") or [])
-        stages.append(replace(entry(name, stage, findings.account, findings.slowest, prices), earlier_runs=earlier))
+        made = entry(name, stage, findings.account, findings.slowest, prices)
+        place = {"inserted_for": inserted.get(name, ""), "moved_behind": moved.get(name, "")}
+        stages.append(replace(made, earlier_runs=earlier, **place))
     return replace(
         known,
         name=recipe.name,
@@ -274,6 +279,18 @@ def is_done(store: Store) -> bool:
     """Is there a finished run in a folder? The same recipe needs no workers then."""
     record = store.read_json_if_whole("run.json")
     return isinstance(record, dict) and record.get("status") == "done"
+
+
+def check_may_run(recipe: Recipe, store: Store, journal: Journal, whole: bool) -> None:
+    """What `run` and `plan` refuse before any work: a folder of another recipe's, one in which documents are being
+    forgotten, and an index that is missing or another's. `whole`: of the whole input, not a part of it."""
+    if store.local and store.exists(WORK):
+        raise RunFailed(
+            f"{store.address}: documents are being forgotten here, and that was broken off; "
+            f"finish it first: gristmill forget {store.address}"
+        )
+    check_folder(recipe, store, journal)
+    check_saved(recipe, whole)
 
 
 def check_folder(recipe: Recipe, store: Store, journal: Journal) -> None:

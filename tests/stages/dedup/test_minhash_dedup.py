@@ -15,7 +15,7 @@ from gristmill.kernels.common.settings import SettingsError
 from gristmill.kernels.words.token_rules import jaccard_plain, shingles_plain
 from gristmill.stages import MinhashDedup
 from gristmill.stages.dedup import minhash
-from gristmill.stages.stage import CannotRun, snake_case
+from gristmill.stages.stage import CannotRun
 from tests.stages.scattered import Scattered
 
 SCHEMA = pa.schema(
@@ -254,7 +254,6 @@ def test_settings_that_make_no_sense_say_so() -> None:
         with pytest.raises(SettingsError):
             MinhashDedup(**wrong)
     assert MinhashDedup(threshold=0.8).shape == (18, 7) and MinhashDedup(threshold=0.75).shape == (21, 6)
-    assert snake_case("MinhashDedup") == "minhash_dedup"
     assert [chance >= 0.97 for s, chance in MinhashDedup().chances if s >= 0.8] == [True] * 4
 
 
