@@ -213,6 +213,8 @@ class Execution:
         own_files = self.findings.own_files | self.findings.cards
         self.store.remove(stale_files(self.store, self.plan, journal, own_files))
         changed = alarms_of_changes(self.inputs) if self.engine.worked else []
+        last = self.plan.stored[-1].name
+        self.findings.extrapolate_kept(self.inputs, self.documents[last].parts, self.plan.stage_order()[-1][0])
         record = self.record(more_alarms=[*changed, *alarms_of_unused(self.store, self.plan)])
         before = read_if_whole(self.store, "run.json", RunRecord)
         if (
