@@ -26,17 +26,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gristmill import stages
     from gristmill.mixing.verdicts.verdict import Verdict
-    from gristmill.pipeline.door.ablations import Ablation, ablate, open_ablation
-    from gristmill.pipeline.door.judges import TrainedJudge, open_judge, train_judge
-    from gristmill.pipeline.door.recipes import Recipe, Source, demo_crawl
-    from gristmill.pipeline.door.runs import Run, open_run, run
+    from gristmill.pipeline.door.ablations import Ablation, ablate, open_ablation, train
+    from gristmill.pipeline.door.exports import export
+    from gristmill.pipeline.door.judges import (
+        TrainedJudge,
+        judge_from_losses,
+        label_texts,
+        open_judge,
+        rate_sources,
+        train_judge,
+    )
+    from gristmill.pipeline.door.recipes import Recipe, Source, demo_crawl, estimate, plan, run
+    from gristmill.pipeline.door.runs import Run, open_run
     from gristmill.shards.loader import Loader
     from gristmill.shards.reader import open_shards
     from gristmill.stages.extract.engines import extract
 
 __all__ = [
-    "Ablation", "Loader", "Recipe", "Run", "Source", "TrainedJudge", "Verdict", "ablate", "demo_crawl", "extract",
-    "open_ablation", "open_judge", "open_run", "open_shards", "run", "stages", "train_judge",
+    "Ablation", "Loader", "Recipe", "Run", "Source", "TrainedJudge", "Verdict", "ablate", "demo_crawl", "estimate",
+    "export", "extract", "judge_from_losses", "label_texts", "open_ablation", "open_judge", "open_run",
+    "open_shards", "plan", "rate_sources", "run", "stages", "train", "train_judge",
 ]  # fmt: skip
 
 HOMES = {
@@ -49,12 +58,19 @@ HOMES = {
     "Verdict": "gristmill.mixing.verdicts.verdict",
     "ablate": "gristmill.pipeline.door.ablations",
     "demo_crawl": "gristmill.pipeline.door.recipes",
+    "estimate": "gristmill.pipeline.door.recipes",
+    "export": "gristmill.pipeline.door.exports",
     "extract": "gristmill.stages.extract.engines",
+    "judge_from_losses": "gristmill.pipeline.door.judges",
+    "label_texts": "gristmill.pipeline.door.judges",
     "open_ablation": "gristmill.pipeline.door.ablations",
     "open_judge": "gristmill.pipeline.door.judges",
     "open_run": "gristmill.pipeline.door.runs",
     "open_shards": "gristmill.shards.reader",
-    "run": "gristmill.pipeline.door.runs",
+    "plan": "gristmill.pipeline.door.recipes",
+    "rate_sources": "gristmill.pipeline.door.judges",
+    "run": "gristmill.pipeline.door.recipes",
+    "train": "gristmill.pipeline.door.ablations",
     "train_judge": "gristmill.pipeline.door.judges",
 }
 

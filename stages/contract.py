@@ -88,7 +88,7 @@ def who_adds(signal: str) -> str:
     return f". Measure it first: {name}()(table)" if name else ""
 
 
-def kinds_of(base: type) -> Iterator[type]:
+def kinds_of(base: Any) -> Iterator[Any]:
     """All classes of a kind that are imported, a user's own among them."""
     for kind in base.__subclasses__():
         yield kind

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from gristmill.pipeline.cli.command import RUN, Command
-from gristmill.pipeline.cli.options import AsJson, CheckInputs, OutOption, RecipePath, out_of
+from gristmill.pipeline.cli.options import AsJson, CheckInputs, OutOption, RecipePath
 from gristmill.pipeline.screen import console, say
 
 
@@ -17,7 +17,7 @@ def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = 
 
     loaded = recipes.load(recipe)
     notes: list[str] = []
-    seen = foresee(loaded, out_of(loaded, out), check_inputs, notes.append)
+    seen = foresee(loaded, loaded.out(out), check_inputs, notes.append)
     if as_json:
         print(json.dumps([asdict(node) for node in seen]))
     else:

@@ -206,6 +206,15 @@ class Recipe:
     def name(self) -> str:
         return self.head.name
 
+    def out(self, given: str | None = None) -> str:
+        """Where a run goes: to the folder that is given, else that of the recipe, else out/NAME beside the recipe."""
+        if given:
+            return given.rstrip("/") or given
+        folder = self.path.resolve().parent
+        if self.head.out:
+            return self.head.out if "://" in self.head.out else str(folder / Path(self.head.out).expanduser())
+        return str(folder / "out" / self.name)
+
     def resolved(self) -> JSONObject:
         """The recipe with every default written out."""
         return {

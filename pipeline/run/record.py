@@ -166,8 +166,8 @@ def record_of(
         stage = thing.reader.stage if isinstance(thing, Source) else thing.stage
         earlier = list(findings.metrics.get(name, {}).get("earlier_runs") or [])
         made = entry(name, stage, findings.account, findings.slowest, prices)
-        place = {"inserted_for": inserted.get(name, ""), "moved_behind": moved.get(name, "")}
-        stages.append(replace(made, earlier_runs=earlier, **place))
+        made = replace(made, inserted_for=inserted.get(name, ""), moved_behind=moved.get(name, ""))
+        stages.append(replace(made, earlier_runs=earlier))
     return replace(
         known,
         name=recipe.name,
