@@ -208,9 +208,9 @@ class _Walk:
                 raise RecipeError(f"{where}: documents have no column {name!r} here; {hint}")
 
     def who_adds(self, signal: str, step: Step) -> type[Annotate]:
-        kind = next((kind for kind in self.configured if signal in kind.adds), None) or registry.adds(signal)
+        kind = next((kind for kind in self.configured if signal in kind.adds), None)
+        kind = kind or registry.adds_beside(step.stage, signal) or registry.adds(signal)
         where = f"{self.recipe.path}:{step.line}: {step.called} needs the signal {signal}"
-        kind = kind or registry.adds_beside(step.stage, signal)
         if kind is None:
             near = registry.likely_signal(signal, self.configured)
             hint = f"did you mean {near}? If not, " if near else ""
@@ -357,7 +357,7 @@ def _wanted(recipe: Recipe, way: Sequence[Step]) -> dict[type[Annotate], dict[st
         for name in step.needs:
             if name in added or name in BASE.names or name in PAGE.names:
                 continue
-            kind = registry.adds(name)
+            kind = registry.adds_beside(step.stage, name) or registry.adds(name)
             if kind is not None and issubclass(kind, Annotate) and "html" in kind.needs:
                 wanted.setdefault(kind, {}).setdefault(name, place)
     return wanted
