@@ -1,5 +1,5 @@
-"""`gristmill.train`, `gristmill.ablate` and `gristmill.open_ablation`: models trained from Python, and the verdicts of an
-ablation as an object."""
+"""`gristmill.train`, `gristmill.ablate` and `gristmill.open_ablation`: models trained from Python, and the verdicts of
+an ablation as an object."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def open_ablation(out: str | Path) -> Ablation:
 
 
 def train(plan: str | Path, out: str | Path | None = None, *, ranks: int | None = None) -> dict[str, Any]:
-    """Train a decoder on token shards by a plan, a YAML file, as `gristmill train` does, in processes of its own. Run it
-    again to resume. `ranks` are processes, one a GPU by default. Returns the result, with the path of the model.
+    """Train a decoder on token shards by a plan, a YAML file, as `gristmill train` does, in processes of its own. Run
+    it again to resume. `ranks` are processes, one a GPU by default. Returns the result, with the path of the model.
 
     Progress, and what is wrong, goes to standard error as the command prints it.
     """

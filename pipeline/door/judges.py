@@ -78,9 +78,9 @@ class TrainedJudge:
         explain: bool = False,
         show: int = 3,
     ) -> View:
-        """Score the texts of files (Parquet, JSON lines, CSV or text; folders, globs): quantiles, and the best and worst
-        texts, `show` of each. `out`: a Parquet file with every score, and its file, row and URL. `text` is the column
-        with the text; `explain` adds the words that moved the shown scores most."""
+        """Score the texts of files (Parquet, JSON lines, CSV or text; folders, globs): quantiles, and the best and
+        worst texts, `show` of each. `out`: a Parquet file with every score, and its file, row and URL. `text` is the
+        column with the text; `explain` adds the words that moved the shown scores most."""
         found = score_files(
             self._judge, files_of(paths_in(files), "texts"), text, None if out is None else str(out), show
         )
@@ -108,8 +108,8 @@ class TrainedJudge:
         will score; `figures` says how well it keeps the order of scores.
 
         `weights`: int8, int4 or float32. `sparse` removes two of every four weights. `layers` that stay; they go by
-        `drop_by`, loss or similarity, and `epochs` of distillation follow. `calibration`: texts by which errors are made
-        up for. `group`: a column whose values are held out as a whole, `hold_out` as a share of them.
+        `drop_by`, loss or similarity, and `epochs` of distillation follow. `calibration`: texts by which errors are
+        made up for. `group`: a column whose values are held out as a whole, `hold_out` as a share of them.
         """
         refuse_in_a_worker()
         folder = room_for(str(out))
@@ -180,13 +180,13 @@ def judge_from_losses(
     hold_out: float = 0.1,
     seed: int = 0,
 ) -> TrainedJudge:
-    """Train a judge from the losses of several models, as `gristmill judge from-losses` does: it learns the documents on
-    which better models have lower losses.
+    """Train a judge from the losses of several models, as `gristmill judge from-losses` does: it learns the documents
+    on which better models have lower losses.
 
-    `documents`: files of texts with a column loss:MODEL for each model, in bits per byte. `scores`: a CSV, model,TASK,...
-    with a line a model; higher is better. `estimator`: correlation (perplexity correlations) or match (PreSelect).
-    `share` of the bytes that are good, and that are bad. `by`: a column whose documents of one value are chosen together.
-    `kind`: fasttext or linear. `hold_out`: share of hosts for evaluation.
+    `documents`: files of texts with a column loss:MODEL for each model, in bits per byte. `scores`: a CSV,
+    model,TASK,... with a line a model; higher is better. `estimator`: correlation (perplexity correlations) or match
+    (PreSelect). `share` of the bytes that are good, and that are bad. `by`: a column whose documents of one value are
+    chosen together. `kind`: fasttext or linear. `hold_out`: share of hosts for evaluation.
     """
     refuse_in_a_worker()
     folder = room_for(str(out))
@@ -229,8 +229,9 @@ def label_texts(
     `taxonomy`: topic, format, or a YAML file of your own. `model`: a model's folder or hub id, or its name at an
     `endpoint` (http://host:port/v1), whose key lies in the environment variable `key_variable`; without an endpoint the
     `engine`, vllm or transformers, works here. `form`: chat, thinking, completions or tokens. `reading`: at_once
-    (probabilities of all labels) or reasoned. `most` texts are labelled, drawn by hash, `cut` tokens of each; `twice` is
-    the share that is asked again, with labels in the contrary order, or of `second_model`. Prices are of a million tokens.
+    (probabilities of all labels) or reasoned. `most` texts are labelled, drawn by hash, `cut` tokens of each; `twice`
+    is the share that is asked again, with labels in the contrary order, or of `second_model`. Prices are of a million
+    tokens.
     """
     refuse_in_a_worker()
     job = labelling.LabelJob.of(
@@ -244,8 +245,9 @@ def label_texts(
 
 
 def rate_sources(plan: Mapping[str, Any] | str | Path, out: str | Path | None = None) -> View:
-    """Have a language model say how useful each source is for benchmarks (MEDU), as `gristmill judge rate` does: a table
-    that `mix` reads, utilities.csv in the folder. `plan` is a YAML file or a dictionary. Run it again to resume."""
+    """Have a language model say how useful each source is for benchmarks (MEDU), as `gristmill judge rate` does: a
+    table that `mix` reads, utilities.csv in the folder. `plan` is a YAML file or a dictionary. Run it again to
+    resume."""
     refuse_in_a_worker()
     if isinstance(plan, Mapping):
         loaded = medu_plan.checked(of_options(plan, medu_plan.MeduPlan))

@@ -1,6 +1,6 @@
-"""Recipes, and what is done with them: `gristmill.run`, `gristmill.plan` and `gristmill.estimate`, which the commands of
-those names share their work with. A recipe in code has the same stages and the same checks as one in YAML; tables may
-be its sources."""
+"""Recipes, and what is done with them: `gristmill.run`, `gristmill.plan` and `gristmill.estimate`, which the commands
+of those names share their work with. A recipe in code has the same stages and the same checks as one in YAML; tables
+may be its sources."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ def run(
     dask-jobqueue. `check_inputs` reads every input file to find changes that size and time do not show. `budget` stops
     the run before all work in the folder costs more, at the recipe's `prices`.
 
-    `metrics`, a file FILE.prom, and `metrics_port` tell Prometheus how far the run is. `progress` shows bars; by default
-    in notebooks that have ipywidgets. Raises `GristmillError` with a message for people.
+    `metrics`, a file FILE.prom, and `metrics_port` tell Prometheus how far the run is. `progress` shows bars; by
+    default in notebooks that have ipywidgets. Raises `GristmillError` with a message for people.
     """
     refuse_in_a_worker()
     loaded, folder = at_its_place(recipe, out)

@@ -203,8 +203,8 @@ class Plan:
         return {step.called: step.inserted_for for step in steps if step.inserted_for}
 
     def moved(self) -> dict[str, str]:
-        """Stages that documents meet later than the recipe has them, and the first stage of those that were moved before
-        each: rules decide once everything in their segment is measured."""
+        """Stages that documents meet later than the recipe has them, and the first stage of those that were moved
+        before each: rules decide once everything in their segment is measured."""
         place = {name: number for number, (name, _) in enumerate(self.stage_order())}
         moved: dict[str, str] = {}
         for source in self.recipe.sources:

@@ -127,8 +127,8 @@ class Findings:
             self.inputs[source]["estimate"] = documents_in_all([*parts.values()], inputs.sizes).as_json()
 
     def extrapolate_kept(self, inputs: Mapping[str, Inputs], left: Iterable[Partition], name: str) -> None:
-        """Between which numbers the documents lie that the whole keeps, by how many of each part are left after a stage,
-        where it leaves them in the part that they are from."""
+        """Between which numbers the documents lie that the whole keeps, by how many of each part are left after a
+        stage, where it leaves them in the part that they are from."""
         kept = Counter[tuple[str, str]]()
         for part in left:
             kept[part.source, part.key] += part.kept
