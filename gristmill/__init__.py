@@ -4,13 +4,17 @@ modules may change between versions.
     import gristmill
 
     run = gristmill.run("recipe.yaml", "out")              # what `gristmill run` does; run.record is run.json
-    run = gristmill.open_run("out")                        # funnel, kept and dropped documents, histories, thresholds
+    gristmill.plan("recipe.yaml", "out")                   # what it would do; estimate: how long the whole would take
+    run = gristmill.open_run("out")                        # funnel, documents, histories, thresholds, reports, takedowns
+    gristmill.export("out", "rows", "hf")                  # shards or documents for other tools, or on a hub
     recipe = gristmill.Recipe(sources={...}, stages=[...]) # a recipe in code, of readers or tables: recipe.run("out")
     page = gristmill.extract(html, url)                    # the main text of one page, and its metadata
     table = gristmill.stages.TextSignals()(table)          # any stage, on a table of Arrow, pandas, polars, datasets
     shards = gristmill.open_shards("out/shards/4096")      # token shards, memory-mapped
     loader = gristmill.Loader(shards, batch_rows=8)        # batches as a pure function of seed, epoch and position
     judge = gristmill.train_judge(plan, "judges/quality")  # or open_judge(folder): figures, scores, explanations
+    gristmill.label_texts(files, "topic", "labels", model) # by a language model; rate_sources, judge_from_losses
+    gristmill.train("train.yaml", "model")                 # a decoder on shards
     ablation = gristmill.ablate(plan, "ablation")          # or open_ablation(folder): verdicts on data
     gristmill.Verdict                                      # an ablation's: adopt, reject or inconclusive
     crawl = gristmill.demo_crawl("crawl")                  # a small crawl to try things on
