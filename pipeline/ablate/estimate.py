@@ -14,7 +14,7 @@ from gristmill.pipeline.ablate.run import PreparedAblation
 from gristmill.pipeline.ablate.workers import Crew, client_for
 from gristmill.pipeline.engine.cluster import GPU_RESOURCE
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 from gristmill.trainer.model.flops import flops_of
 
 SHOWN = 20  # arms of a plan
@@ -57,47 +57,37 @@ def speed_here(device: str, threads: int) -> float:
     return 2 * size**3 * times / (time.perf_counter() - start)
 
 
-def foreseen(ready: PreparedAblation, flops: float, speed: float) -> Grid:
+def foreseen(ready: PreparedAblation, flops: float, speed: float) -> TerminalTable:
     """What would run, for --dry-run: tokens, epochs, and hours at half of what this machine multiplies."""
     plan = ready.plan
     title = f"{plan.name}: {plan.protocol.name}, {in_words(plan, ready.checked.length)}"
-    table = Grid(title, ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs"), words={0, 3})
+    lines: list[tuple[object, ...]] = []
     if ready.base is not None:
         updates = ready.base["training"]["updates"]
         rows = ready.base["training"]["rows_per_update"]
-        table.add_row(
-            "base",
-            f"{updates * rows * ready.checked.meta.row_length:,}",
-            f"{updates:,}",
-            ", ".join((plan.base.mix if plan.base else None) or ()),
-            "",
-            "",
-        )
+        mix = ", ".join((plan.base.mix if plan.base else None) or ())
+        lines.append(("base", updates * rows * ready.checked.meta.row_length, updates, mix, "", ""))
     for arm in (CONTROL, *list(plan.arms)[:SHOWN]):
         if arm in ready.checked.problems:
-            table.add_row(arm, "", "", Text(one_line(ready.checked.problems[arm]), style="red"), "", "")
+            lines.append((arm, "", "", Text(one_line(ready.checked.problems[arm]), style="red"), "", ""))
             continue
         job = next(job for job in ready.jobs if job["arm"] == arm)
         tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.checked.meta.row_length
         weights = weights_of(plan, arm, ready.checked.length)
-        table.add_row(
-            arm,
-            f"{tokens:,}",
-            f"{job['training']['updates']:,}",
-            ", ".join(weights),
-            ", ".join(f"{weight:.1%}" for weight in weights.values()),
-            ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights),
-        )
+        shares = ", ".join(f"{weight:.1%}" for weight in weights.values())
+        epochs = ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights)
+        lines.append((arm, tokens, job["training"]["updates"], ", ".join(weights), shares, epochs))
     workers = max(1, ready.crew.processes)
     if len(plan.arms) > SHOWN:
-        table.add_row(f"... and {len(plan.arms) - SHOWN:,} more", "", "", "", "", "")
-    table.note = (
+        lines.append((f"... and {len(plan.arms) - SHOWN:,} more", "", "", "", "", ""))
+    note = (
         f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops:.3g} FLOP of training; "
         f"{'a worker' if ready.crew.scheduler else 'this machine'} "
         f"multiplies at {speed / 1e12:,.2f} TFLOP/s; at half of that on {workers} worker{'s' if workers > 1 else ''} "
         f"{_time(flops / (speed / 2) / workers)}"
     )
-    return table
+    head = ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs")
+    return TerminalTable.of(title, head, lines, words={0, 3}, note=note)
 
 
 def cost_in_words(ready: PreparedAblation, flops: float, speed: float) -> str:

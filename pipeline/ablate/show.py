@@ -21,7 +21,7 @@ from gristmill.pipeline.ablate.records import Job, JobResult
 from gristmill.pipeline.formatting import as_energy
 from gristmill.pipeline.report.ablation_record import AblationRecord
 from gristmill.pipeline.screen import escape
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 
 BEST, MEASURES = 10, 4  # proxy runs, and tasks of each, that are shown
 TAIL = 4096  # bytes of metrics.jsonl that are looked at
@@ -153,41 +153,46 @@ def name_of(job: Job) -> str:
     return f"{job['arm']}, seed {job['seed']}"
 
 
-def verdicts(record: AblationRecord) -> Grid:
+def verdicts(record: AblationRecord) -> TerminalTable:
     """Every arm with its target, its guard and what is to be done."""
     target = next((m for m in record["measures"] if m["role"] == "target" and m["domain"] is None), None)
     measured = f"{target['task']} in {target['unit']} ({target['better']} is better), " if target else ""
     title = f"{record['name']}: {measured}{len(record['seeds'])} seeds, {record['tokens']:,} tokens a run"
-    interval = f"{record['confidence']:.0%} interval"
-    table = Grid(title, ("arm", "difference", interval, "p (Holm)", "guard", "verdict"), words={0, 5})
+    rows: list[tuple[object, ...]] = []
     for arm in record["arms"]:
         if arm["verdict"] is None:
             state = Text("failed", style="red") if arm["error"] else arm["status"]
-            table.add_row(arm["name"], "", "", "", "", state)
+            rows.append((arm["name"], "", "", "", "", state))
             continue
         found = next(d for d in arm["differences"] if d["role"] == "target" and d["domain"] is None)
         word, guard = arm["verdict"]["word"], arm["guard"]
-        table.add_row(
-            arm["name"],
-            f"{found['difference']:+.5f}",
-            f"{_bound(found['low'])} to {_bound(found['high'])}",
-            f"{arm['p_holm']:.3g}",
-            f"{guard['rise']:+.2%} ({_up_to(guard['high'])})" if guard else "none",
-            Text(word, style=COLOURS[word]),
+        rows.append(
+            (
+                arm["name"],
+                f"{found['difference']:+.5f}",
+                f"{_bound(found['low'])} to {_bound(found['high'])}",
+                f"{arm['p_holm']:.3g}",
+                f"{guard['rise']:+.2%} ({_up_to(guard['high'])})" if guard else "none",
+                Text(word, style=COLOURS[word]),
+            )
         )
-    return table
+    head = ("arm", "difference", f"{record['confidence']:.0%} interval", "p (Holm)", "guard", "verdict")
+    return TerminalTable.of(title, head, rows, words={0, 5})
 
 
-def proxy_runs(record: AblationRecord) -> Grid:
+def proxy_runs(record: AblationRecord) -> TerminalTable:
     """The best runs of a plan with proxies, and the mix by tokens."""
     runs = record.get("proxies") or []
     tasks = [str(measure["task"]) for measure in record["measures"]][:MEASURES]
-    table = Grid(f"{record['name']}: {len(runs):,} proxy runs, the best first", ("mix", *tasks))
-    for place, found in enumerate(runs):
-        if place < BEST or found["name"] == CONTROL:
-            name = "by tokens" if found["name"] == CONTROL else found["name"]
-            table.add_row(name, *(f"{found['levels'][task]:.4f}" for task in tasks))
-    return table
+    rows = [
+        (
+            "by tokens" if found["name"] == CONTROL else found["name"],
+            *(f"{found['levels'][task]:.4f}" for task in tasks),
+        )
+        for place, found in enumerate(runs)
+        if place < BEST or found["name"] == CONTROL
+    ]
+    return TerminalTable.of(f"{record['name']}: {len(runs):,} proxy runs, the best first", ("mix", *tasks), rows)
 
 
 def reasons(record: AblationRecord) -> list[str]:
@@ -204,24 +209,26 @@ def reasons(record: AblationRecord) -> list[str]:
     return lines
 
 
-def others(record: AblationRecord) -> Grid:
+def others(record: AblationRecord) -> TerminalTable:
     """All other measures: the guard, and those that decide nothing."""
     heads = ("arm", "measure", "control", "difference", "interval", "better")
-    table = Grid("reported", heads, words={0, 1, 5})
+    rows = []
     levels = {measure["task"]: measure["control"]["mean"] for measure in record["measures"]}
     for arm in record["arms"]:
         for found in arm["differences"]:
             if found["role"] == "target" and found["domain"] is None:
                 continue
-            table.add_row(
-                arm["name"],
-                found["task"] + (" (guard)" if found["role"] == "guard" and found["domain"] is None else ""),
-                f"{levels[found['task']]:.4f}",
-                f"{found['difference']:+.5f}",
-                f"{_bound(found['low'])} to {_bound(found['high'])}",
-                f"{found['better']} {found['unit']}",
+            rows.append(
+                (
+                    arm["name"],
+                    found["task"] + (" (guard)" if found["role"] == "guard" and found["domain"] is None else ""),
+                    f"{levels[found['task']]:.4f}",
+                    f"{found['difference']:+.5f}",
+                    f"{_bound(found['low'])} to {_bound(found['high'])}",
+                    f"{found['better']} {found['unit']}",
+                )
             )
-    return table
+    return TerminalTable.of("reported", heads, rows, words={0, 1, 5})
 
 
 def cost_line(record: AblationRecord) -> str:

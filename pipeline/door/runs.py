@@ -28,7 +28,7 @@ from gristmill.pipeline.report_data.histograms import cuts_of, merged_signal
 from gristmill.pipeline.run.estimate import estimate, workers_of
 from gristmill.pipeline.summary.files import write_summary
 from gristmill.pipeline.summary.page import render as render_summary
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 
 
 class Run:
@@ -115,7 +115,9 @@ class Run:
         count; `limit` documents of each set of shards. The first call indexes the shards, below the run's folder."""
         found = list(find_in_run(self._folder, text, limit))
         rows = [(each.source, each.url or "", each.uid, f"{each.before}{each.passage}{each.after}") for each in found]
-        return View([each.plain() for each in found], Grid.of("Found", ("source", "url", "uid", "text"), iter(rows), 4))
+        return View(
+            [each.plain() for each in found], TerminalTable.of("Found", ("source", "url", "uid", "text"), rows, words=4)
+        )
 
     def report(self) -> str:
         """Write report.html again, and return its path."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gristmill.pipeline.figures.metrics import figures_of, kept_figures, token_counts_of
-from gristmill.stages.figures import Block, FactList, Figures, Plane, Point, Warnings
+from gristmill.stages.figures import Block, FactList, Plane, Point, Table, Warnings
 
 __all__ = [
-    "Block", "FactList", "Figures", "Plane", "Point", "Warnings", "figures_of", "kept_figures", "token_counts_of",
+    "Block", "FactList", "Plane", "Point", "Table", "Warnings", "figures_of", "kept_figures", "token_counts_of",
 ]  # fmt: skip

@@ -35,7 +35,7 @@ from gristmill.pipeline.store.partitions import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.run_records import SegmentRules
 from gristmill.pipeline.store.storage import Store
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 from gristmill.pipeline.tasks.bound_rule import BROKE, KEPT, BoundRule, RuleOutcome, outcome_of
 from gristmill.stages.stage import Rule
 
@@ -351,7 +351,7 @@ def render(answer: Tuning) -> RenderableType:
     head = [Text(f"{c.stage}.{c.field}: {c.before} -> {c.after}", style="bold") for c in answer.changes]
     total = answer.total
     rows = [*answer.sources.items(), *([("all", total)] if len(answer.sources) > 1 else [])]
-    table = Grid.of(
+    table = TerminalTable.of(
         "Documents that reach these rules" + "".join(f", {name}={value}" for name, value in answer.where.items()),
         ("source", "documents", "kept now", "kept then", "newly dropped", "newly kept", "kept then / now"),
         (
@@ -365,7 +365,7 @@ def render(answer: Tuning) -> RenderableType:
     )
     reasons = [name for name, _ in by_size(dict(Counter(answer.drops_before) | Counter(answer.drops_after)))]
     changed = [name for name in reasons if answer.drops_before.get(name, 0) != answer.drops_after.get(name, 0)]
-    drops = Grid.of(
+    drops = TerminalTable.of(
         "Drops that change, by the first rule",
         ("rule", "now", "then", "difference"),
         (

@@ -30,7 +30,7 @@ from gristmill.pipeline.store.records import MapTask, Partition, VerdictsResult
 from gristmill.pipeline.store.resume import resume
 from gristmill.pipeline.store.run_records import RunRecord, SegmentManifest, place_in_words, read_if_whole
 from gristmill.pipeline.store.storage import Store
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 from gristmill.stages.tokens.folders import owner_of_set
 
 GONE = {False: "its files are gone (cleaned?)", True: "its files are not what was written (damaged?)"}
@@ -232,17 +232,18 @@ def stages(node: Node) -> list[str]:
 
 def render(seen: list[Foreseen]) -> RenderableType:
     heads = ("node", "parts", "current", "why", "and stages", "from", "fingerprint")
-    table = Grid("plan", heads, words={0, 3, 4, 5, 6}, spared=(6, 5))
-    for s in seen:
-        table.add_row(
+    rows = [
+        (
             s.name,
-            "?" if s.parts is None else f"{s.parts:,}",
-            "?" if s.up_to_date is None else f"{s.up_to_date:,}",
+            "?" if s.parts is None else s.parts,
+            "?" if s.up_to_date is None else s.up_to_date,
             s.why,
             ", ".join(stage for stage in s.stages if stage != s.name),
             ", ".join(s.feeds),
             s.fingerprint[:8],
         )
+        for s in seen
+    ]
     places = {name: place_in_words(s.inserted.get(name, ""), s.moved.get(name, "")) for s in seen for name in s.stages}
     lines = [Text(f"{name} {place}", style="dim") for name, place in places.items() if place]
-    return Group(table, *lines)
+    return Group(TerminalTable.of("plan", heads, rows, words={0, 3, 4, 5, 6}, spared=(6, 5)), *lines)

@@ -26,7 +26,7 @@ from gristmill.pipeline.run.estimate import SURE, Forecast, Shape, asked_of_mode
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.run_records import FetchRecord, RunRecord, read_record
 from gristmill.pipeline.store.storage import Store
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 
 OTHERS = (0.25, 0.5, 1, 2, 4)  # times as many workers
 WIDEST = 100  # characters of a line
@@ -112,17 +112,17 @@ def sampled(recipe: Recipe, folder: str, sample: str | float, ui: UI) -> RunReco
     return run(recipe, folder, Where(None, recipe.head.memory), ui, Portion(share=share_of(str(sample)))).record
 
 
-def sizes(answers: Sequence[Forecast], asked: Forecast) -> Grid:
+def sizes(answers: Sequence[Forecast], asked: Forecast) -> TerminalTable:
     """The cluster that was asked for, and smaller and larger ones."""
 
     heads = ("workers", "time", "at least", "at most", "cost", "busy")
-    table = Grid("How many machines, how long, what cost", heads, words=0)
+    rows = []
     for answer in answers:
         busy = answer.core_seconds / max(1e-9, answer.seconds * answer.shape.workers)
         cells = [f"{answer.shape.workers:,}", *map(for_people, (answer.seconds, answer.low, answer.high))]
         cells += ["" if answer.total is None else as_money(answer.total, answer.currency), f"{min(1.0, busy):.0%}"]
-        table.add_row(*cells, style="bold" if answer is asked else "")
-    return table
+        rows.append([Text(cell, style="bold" if answer is asked else "") for cell in cells])
+    return TerminalTable.of("How many machines, how long, what cost", heads, rows, words=0)
 
 
 def in_words(found: Forecast) -> list[tuple[str, str]]:
