@@ -205,12 +205,12 @@ class Plan:
     def moved(self) -> dict[str, str]:
         """Stages that documents meet later than the recipe has them, and the first stage of those that were moved
         before each: rules decide once everything in their segment is measured."""
-        place = {name: number for number, (name, _) in enumerate(self.stage_order())}
         moved: dict[str, str] = {}
-        for source in self.recipe.sources:
-            way = [step.called for step in on_its_way(self.recipe, source) if not step.inserted_for]
-            for number, name in enumerate(way):
-                before = next((other for other in way[number + 1 :] if place[other] < place[name]), None)
+        for segment in self.segments:
+            place = {step.called: number for number, step in enumerate(segment.in_order_of_work)}
+            named = [step.called for step in segment.steps if not step.inserted_for]
+            for number, name in enumerate(named):
+                before = next((other for other in named[number + 1 :] if place[other] < place[name]), None)
                 if before is not None:
                     moved.setdefault(name, before)
         return moved

@@ -404,3 +404,12 @@ def test_tokens_of_a_text_that_is_rewritten_afterwards_do_not_count(tmp_path):
     path.write_text(text.replace("  - tokenize\n", ""))
     with pytest.raises(RecipeError, match=r"pack needs the signal tokens.*put tokenize before it"):
         make_plan(recipes.load(path))
+
+
+def test_stages_of_one_source_are_not_moved_because_another_has_none(tmp_path: Path, calls) -> None:
+    text = (
+        "name: r\nsources:\n  a: {jsonl: {path: in}}\n  b: {warc: {path: in}, stages: [extract]}\n"
+        "stages:\n  - text_signals\n  - gopher_quality\n  - exact_dedup\n  - repair\n  - write\n"
+    )
+    plan = make_plan(recipes.load(save(tmp_path / "m.yaml", text)))
+    assert (plan.inserted(), plan.moved()) == ({}, {})
