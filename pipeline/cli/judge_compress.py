@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -61,25 +60,19 @@ def compress(
 
     from gristmill.classifiers.card import JudgeError
     from gristmill.kernels.common.device import on_device
-    from gristmill.pipeline.judging.lessons import texts_in_groups
-    from gristmill.pipeline.judging.scoring import judge_at
-    from gristmill.pipeline.judging.train import check_writable, room_for
+    from gristmill.pipeline.judging.compress import compressed
+    from gristmill.pipeline.judging.train import room_for
 
-    def log(line: str) -> None:
-        screen.print(escape(line), soft_wrap=True)
-
-    where, screen, judge = room_for(out), console(stderr=True), judge_at(folder)
-    if judge.card.kind != "neural":
-        raise RecipeError(f"{folder}: a {judge.card.kind} judge; only neural judges can be compressed")
-    compression: Any = import_module("gristmill.classifiers.neural.compression")
-    grouped, place = texts_in_groups(texts, text, group), on_device(device)
-    check_writable(where)
-    log(f"compressing on {place}, with {len(grouped):,} texts")
+    where, screen = room_for(out), console(stderr=True)
+    settings: dict[str, Any] = {
+        "weights": weights, "sparse": sparse, "layers": layers, "drop_by": drop_by, "epochs": epochs,
+        "calibration": calibration, "held_out": hold_out, "seed": seed,
+    }  # fmt: skip
     try:
-        how = compression.Compression(weights, sparse, layers, drop_by, epochs, calibration, hold_out, seed)
-        small = compression.compress(
-            judge, grouped, how, place, lambda facts: log(", ".join(f"{name} {value}" for name, value in facts.items()))
-        )
+        small = compressed(
+            folder, texts, text, group, settings, on_device(device), where,
+            lambda line: screen.print(escape(line), soft_wrap=True),
+        )  # fmt: skip
         small.save(where)
     except JudgeError as error:
         raise RecipeError(str(error)) from error

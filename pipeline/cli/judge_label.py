@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gristmill.pipeline.cli.command import JUDGES, Command
 from gristmill.pipeline.cli.options import AsJson, PlanPath
-from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.screen import console, counting, escape
 
 
@@ -26,30 +24,20 @@ def label(
 
     As a table to train a judge on.
     """
-    from gristmill.classifiers.llm.model import LanguageModelError
-    from gristmill.pipeline.inputs.columns import files_of
     from gristmill.pipeline.judging import labelling
     from gristmill.pipeline.judging.show import show_labels
 
-    loaded, asking = labelling.load(plan)
-    wanted, folder = loaded.plan, Path(loaded.out(out))
-    files = files_of(wanted.texts, loaded.where("texts"))
-    table = labelling.draw(files, wanted.text, wanted.most, wanted.seed, loaded.where("text"))
-    expected = labelling.estimate_of(table, asking, wanted)
-    console(stderr=not dry_run).print(escape(expected.words(wanted.costs)), soft_wrap=True)
+    job = labelling.LabelJob.of(labelling.load(plan), out)
+    console(stderr=not dry_run).print(escape(job.expected), soft_wrap=True)
     if dry_run:
         return
-    try:
-        with counting("answers") as seen:
-            findings = labelling.label_texts(table, asking, wanted, folder / "answers", seen)
-    except (LanguageModelError, ValueError) as error:
-        raise RunFailed(str(error)) from error
-    labelling.save(findings, folder)
+    with counting("answers") as seen:
+        findings = job.carry_out(seen)
     if as_json:
         print(json.dumps(findings.facts))
     else:
         show_labels(console(), findings.facts)
-        console().print(f"labels: {escape(str(folder / 'labels.parquet'))}", soft_wrap=True)
+        console().print(f"labels: {escape(str(job.folder / 'labels.parquet'))}", soft_wrap=True)
 
 
 COMMAND = Command(label, JUDGES, ("judge label labels.yaml --dry-run", "judge label labels.yaml"))

@@ -64,8 +64,7 @@ def score(
     except JudgeError as error:
         raise RecipeError(str(error)) from error
     if as_json:
-        heads = {of_head.head.name: of_head.as_json() for of_head in found}
-        print(json.dumps({"heads": heads} | ({"unexplained": unexplained} if unexplained else {})))
+        print(json.dumps(scoring.as_json(found, unexplained)))
     else:
         shown.show_scores(console(), found, unexplained)
         if out:

@@ -24,13 +24,13 @@ from pydantic import Field
 
 from gristmill.classifiers.llm.account import Account, Prices
 from gristmill.classifiers.llm.cache import AnswerCache, answer_all
-from gristmill.classifiers.llm.model import Answer, LanguageModel
+from gristmill.classifiers.llm.model import Answer, LanguageModel, LanguageModelError
 from gristmill.classifiers.metrics import confusion, kappa
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts
 from gristmill.classifiers.rating.taxonomy import NONE, ByTaxonomy, Labelled, TaxonomyError, taxonomy_of
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import as_number
-from gristmill.pipeline.inputs.columns import LABELLED_BY, as_words, texts_in
+from gristmill.pipeline.inputs.columns import LABELLED_BY, as_words, files_of, texts_in
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.judging.asking import AskedModel, AskingPlan, kept_answers
 from gristmill.pipeline.recipe import plans
@@ -58,18 +58,47 @@ class LabelPlan(AskingPlan):
     second_model: Annotated[AskedModel | None, Field(description="asked instead that second time")] = None
 
 
-def load(path: Path) -> tuple[LoadedPlan[LabelPlan], ByTaxonomy]:
-    """A checked plan, and how it asks; RecipeError says where it is wrong."""
-    loaded = plans.load(path, LabelPlan, EXAMPLE)
-    plan = loaded.plan
-    if plan.second_model and not plan.twice:
-        raise loaded.wrong(("second_model",), "is asked for the share of `twice`, which is 0")
-    file = loaded.place(plan.taxonomy)
-    try:
-        taxonomy = taxonomy_of(str(file) if file.is_file() else plan.taxonomy)
-    except TaxonomyError as error:
-        raise loaded.wrong(("taxonomy",), str(error)) from error
-    return loaded, ByTaxonomy(taxonomy, plan.reading, plan.max_tokens)
+def load(path: Path) -> LoadedPlan[LabelPlan]:
+    return plans.load(path, LabelPlan, EXAMPLE)
+
+
+@dataclass(frozen=True)
+class LabelJob:
+    """A plan with its texts drawn, and how it asks about them."""
+
+    plan: LabelPlan
+    folder: Path
+    asking: ByTaxonomy
+    table: pa.Table
+
+    @classmethod
+    def of(cls, loaded: LoadedPlan[LabelPlan], out: str | Path | None) -> LabelJob:
+        """RecipeError says where the plan is wrong."""
+        plan, where = loaded.plan, loaded.where
+        if plan.second_model and not plan.twice:
+            raise loaded.wrong(("second_model",), "is asked for the share of `twice`, which is 0")
+        file = loaded.place(plan.taxonomy)
+        try:
+            taxonomy = taxonomy_of(str(file) if file.is_file() else plan.taxonomy)
+        except TaxonomyError as error:
+            raise loaded.wrong(("taxonomy",), str(error)) from error
+        asking = ByTaxonomy(taxonomy, plan.reading, plan.max_tokens)
+        table = draw(files_of(plan.texts, where("texts")), plan.text, plan.most, plan.seed, where("text"))
+        return cls(plan, Path(loaded.out(out)), asking, table)
+
+    @property
+    def expected(self) -> str:
+        """What asking takes, in words."""
+        return estimate_of(self.table, self.asking, self.plan).words(self.plan.costs)
+
+    def carry_out(self, seen: Callable[[int], None] = lambda answers: None) -> LabelFindings:
+        """Ask, and write labels.parquet, left_out.parquet and the account into the folder."""
+        try:
+            findings = label_texts(self.table, self.asking, self.plan, self.folder / "answers", seen)
+        except (LanguageModelError, ValueError) as error:
+            raise RunFailed(str(error)) from error
+        save(findings, self.folder)
+        return findings
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,13 +23,13 @@ import xxhash
 from pydantic import Field
 
 from gristmill.classifiers.llm.account import Account, Prices
-from gristmill.classifiers.llm.model import LanguageModel
+from gristmill.classifiers.llm.model import LanguageModel, LanguageModelError
 from gristmill.classifiers.rating import medu, prompts
 from gristmill.classifiers.rating.prompts import LABELS
 from gristmill.classifiers.rating.reading import UNREAD, Agreement
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts, sample
 from gristmill.mixing.weights.utility import Utilities
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.inputs.columns import files_of, pieces_of, texts_in
 from gristmill.pipeline.judging.asking import AskingPlan, kept_answers
 from gristmill.pipeline.recipe import plans
@@ -87,11 +87,41 @@ class RatePlan(AskingPlan):
 
 
 def load(path: Path) -> LoadedPlan[RatePlan]:
-    """A checked plan; RecipeError says where it is wrong."""
-    loaded = plans.load(path, RatePlan, EXAMPLE)
-    if not loaded.plan.named:
-        raise loaded.wrong((), "give `sources`, by name, or `documents`, files with a column that names the source")
-    return loaded
+    return plans.load(path, RatePlan, EXAMPLE)
+
+
+@dataclass(frozen=True)
+class RateJob:
+    """A plan with all that it names read: what is asked, about which documents."""
+
+    plan: RatePlan
+    folder: Path
+    tasks: Mapping[str, list[str]]
+    documents: list[medu.SampledDocument]
+
+    @classmethod
+    def of(cls, loaded: LoadedPlan[RatePlan], out: str | Path | None) -> RateJob:
+        """RecipeError says where the plan is wrong."""
+        plan = loaded.plan
+        if not plan.named:
+            raise loaded.wrong((), "give `sources`, by name, or `documents`, files with a column that names the source")
+        folder, tasks = Path(loaded.out(out)), development_sets(plan.tasks, loaded.where)
+        return cls(plan, folder, tasks, documents_of(plan, loaded.where))
+
+    @property
+    def expected(self) -> Account:
+        """What asking takes at most."""
+        return estimate_of(self.tasks, self.documents, self.plan)
+
+    def carry_out(self, seen: Callable[[int], None] = lambda answers: None) -> MeduFindings:
+        """Ask, and write what comes of it into the folder."""
+        try:
+            model = self.plan.model.watched(seen)
+            findings = find(model, self.tasks, self.documents, self.plan, self.folder / "answers")
+        except (LanguageModelError, ValueError) as error:
+            raise RunFailed(str(error)) from error
+        save(findings, self.folder, model.name, self.plan.costs)
+        return findings
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,11 @@ def score_files(
     return list(by_head.values())
 
 
+def as_json(found: Sequence[HeadScores], unexplained: str) -> JSONObject:
+    heads: JSONObject = {of_head.head.name: of_head.as_json() for of_head in found}
+    return {"heads": heads} | ({"unexplained": unexplained} if unexplained else {})
+
+
 def score_text(judge: Judge, text: str) -> list[HeadScores]:
     """Of one text, by head."""
     outputs = judge.outputs(pa.array([text], pa.large_string()))

@@ -135,7 +135,7 @@ def samples_of(
 def render_stage(view: StageView) -> RenderableType:
     count = view.stage.count
     reasons = by_size(view.stage.drops)
-    rows = ((reason, as_number(n), as_share(n, count.docs_in)) for reason, n in reasons)
+    rows = ((reason, n, as_share(n, count.docs_in)) for reason, n in reasons)
     settings = [
         Text(f"  {one_line(str(key))} = {one_line(json.dumps(value))}", style="dim")
         for key, value in view.stage.settings.items()

@@ -102,6 +102,9 @@ def files_for(block: Block, folder: Path) -> None:
         token = {"id": len(facts["model"]["vocab"]), "content": "</s>", "special": True}
         plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         save_at(folder / name, json.dumps({**facts, "added_tokens": [*facts["added_tokens"], {**token, **plain}]}))
+    for name in re.findall(r"tokenizer: ([\w/]+/tokenizer)\b", block.text):  # of a run
+        save_at(folder / name / "tokenizer.json", (FIXTURES / "tokenizer.json").read_text())
+        save_at(folder / name / "tokenizer_config.json", json.dumps({"eos_token": "<|endoftext|>"}))
     if "site_files: files/write" in block.text:
         save_at(folder / "files/write/a.jsonl", json.dumps({"url": "https://a.example/robots.txt", "text": ""}) + "\n")
     if "glotlid.bin" in block.text:
@@ -178,7 +181,7 @@ def test_it_loads(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         plan = trainings.load(save(tmp_path / "plan.yaml", yaml.safe_dump(around | data)))
         assert trainings.training_of(plan, 2048, on_gpu=True).updates > 0
     elif kind == "labels":
-        assert labelling.load(save(tmp_path / "plan.yaml", block.text))[0].plan.out
+        assert labelling.load(save(tmp_path / "plan.yaml", block.text)).plan.out
     elif kind in ("judge", "medu"):
         around = {"out": "o", "kind": "linear"} if kind == "judge" else {}
         if kind == "judge" and not {"labelled", "distil", "training_set", "losses"} & {*data}:

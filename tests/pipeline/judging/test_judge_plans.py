@@ -65,7 +65,7 @@ def test_shipped_plans_are_read() -> None:
     judges = sorted((RECIPES / "judges").glob("*.yaml"))
     assert [path.stem for path in judges] == ["distilled", "labels", "quality"]
     distilled, quality = (judge_plan.load(path).plan for path in (judges[0], judges[2]))
-    assert labelling.load(judges[1])[0].plan.most == 20_000
+    assert labelling.load(judges[1]).plan.most == 20_000
     assert quality.training_set is not None and quality.training_set.sources["liked"].at_least == 0.75
     assert distilled.distil is not None and distilled.distil.teacher == str(RECIPES / "judges" / "judges" / "neural")
     assert medu.load(RECIPES / "mixing" / "utilities.yaml").plan.model.tensor_parallel == 8

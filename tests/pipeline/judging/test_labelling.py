@@ -183,4 +183,5 @@ def test_what_is_wrong_with_a_plan_of_labels_is_said(texts: Path, change: dict[s
 
 def test_a_taxonomy_of_your_own_lies_beside_the_plan(texts: Path) -> None:
     (texts.parent / "mine.yaml").write_text(GOOD_FILE)
-    assert labelling.load(plan_of(texts, taxonomy="mine.yaml"))[1].taxonomy.names == ("a", "b")
+    job = labelling.LabelJob.of(labelling.load(plan_of(texts, taxonomy="mine.yaml", most=7)), None)
+    assert job.asking.taxonomy.names == ("a", "b") and job.table.num_rows == 7
