@@ -69,7 +69,8 @@ def show_stage(facts: StageFacts) -> None:
 
     screen = console()
     say(screen, facts.kind, "bold", facts.name)
-    say(screen, re.sub(r"(?<!\n)\n(?![\n ])", " ", plain(facts.about)) + "\n")
+    if facts.about:
+        say(screen, re.sub(r"(?<!\n)\n(?![\n ])", " ", plain(facts.about)) + "\n")
     heads = ("setting", "takes", "default", "meaning")
     for title, settings in {"Settings": facts.settings, **facts.settings_of}.items():
         rows = ((each.name, plain(each.takes), plain(each.default), plain(each.meaning)) for each in settings)

@@ -29,7 +29,7 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.meanings import REASONS, SIGNALS
 from gristmill.stages.contract import Limit
 from gristmill.stages.one_of import OneOf, choices_in
-from gristmill.stages.stage import Annotate, Global, Reader, Rewrite, Rule, Sink, Stage
+from gristmill.stages.stage import Annotate, Global, Map, Reader, Rewrite, Rule, Sink, Stage
 
 STAGES = "gristmill.stages"
 # Rooms of `gristmill.stages` in the order in which documents pass them.
@@ -55,6 +55,7 @@ KINDS = {
     Rewrite: "changes text",
     Sink: "writes files",
     Global: "sees the whole data set",
+    Map: "works on a batch",  # the others that do come first
 }
 SIMPLE = {
     int: "whole number",
@@ -122,7 +123,7 @@ def describe(name: str) -> StageFacts:
         reads=declared(kind, "needs"),
         adds={signal: SIGNALS.get(signal, "") for signal in declared(kind, "adds")},
         reasons={reason: test or REASONS.get(reason, "") for reason, test in reasons_of(kind).items()},
-        page=page_of(name),
+        page=page_of(name) if name in registry.names() else None,
     )
 
 

@@ -49,6 +49,21 @@ def test_a_stage_shows_all_its_settings_and_limits(name: str) -> None:
     assert "`" not in shown
 
 
+BARE = """
+from gristmill.stages import Applied, Map, Verdict
+
+class Pass(Map):
+    def apply(self, batch):
+        return Applied(batch, Verdict.keep(len(batch)))
+"""
+
+
+def test_a_stage_without_a_word_or_a_setting_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text(BARE)
+    shown = CliRunner().invoke(app, ["stages", f"{tmp_path}/bare.py:Pass"])
+    assert shown.exit_code == 0 and shown.stdout.endswith("bare.py:Pass  works on a batch\n")
+
+
 def test_a_stage_in_a_file_is_shown_as_others_are(tmp_path: Path) -> None:
     (tmp_path / "prices.py").write_text(RULE)
     shown = CliRunner().invoke(app, ["stages", f"{tmp_path}/prices.py:FewPrices"]).stdout
