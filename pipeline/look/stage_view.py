@@ -16,7 +16,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gristmill.pipeline.figures import figures_of
 from gristmill.pipeline.formatting import (
     as_bytes,
     as_hex,
@@ -31,6 +30,7 @@ from gristmill.pipeline.formatting import (
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.report_data.documents import SampleEntry
+from gristmill.pipeline.report_data.figures import figures_of
 from gristmill.pipeline.store.records import PageSample
 from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.pipeline.tables import TerminalTable, cell, render_block

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import Any, cast
 
-from gristmill.pipeline.figures import kept_figures
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
+from gristmill.pipeline.report_data.figures import kept_figures
 from gristmill.pipeline.report_data.rejects import task_of_samples
 from gristmill.pipeline.report_data.scores import ScoreRecord, task_of_scores
 from gristmill.pipeline.report_data.survey import Look
