@@ -12,7 +12,7 @@ from gristmill.pipeline.explore.reading_turns import Turn
 from gristmill.pipeline.explore.search import READ_ERRORS, unread
 from gristmill.pipeline.formatting import as_hex
 from gristmill.pipeline.look.history import Story, follow, refused, rejected
-from gristmill.pipeline.look.run_folder import NotFound, RunFile, RunFolder, has_uid
+from gristmill.pipeline.look.run_folder import NotFound, RunFile, RunFolder, one_of
 from gristmill.pipeline.store.run_records import RejectRow
 
 PIECE = 20_000  # characters of a text on a page
@@ -99,7 +99,7 @@ def reject_rows(folder: RunFolder, uid: int, turn: Turn, troubles: list[str]) ->
                 f"{as_hex(uid)} is in no part of this run; time was up before all rejects were looked through"
             )
         if holds(folder, file, uid, troubles):
-            return list(folder.reject_rows([file], has_uid(uid), limit=1))
+            return list(folder.reject_rows([file], "uid", one_of(uid), limit=1))
     return []
 
 

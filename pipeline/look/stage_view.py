@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import pyarrow.compute as pc
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -29,7 +28,7 @@ from gristmill.pipeline.formatting import (
     plain,
 )
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.look.run_folder import NotFound, RunFolder
+from gristmill.pipeline.look.run_folder import NotFound, RunFolder, one_of
 from gristmill.pipeline.report_data.documents import SampleEntry
 from gristmill.pipeline.store.records import PageSample
 from gristmill.pipeline.store.run_records import StageRecord
@@ -122,7 +121,7 @@ def samples_of(
     rejected: list[SampleDocument] = []
     for file in folder.rejects([stage]):
         wanted = limit - len(rejected)
-        for _, row in folder.reject_rows([file], pc.field("reason") == reason, "reason", wanted):
+        for _, row in folder.reject_rows([file], "reason", one_of(reason), wanted):
             rejected.append(SampleDocument(reason, as_hex(row.uid), row.url, row.source, row.detail, row.text))
         if len(rejected) >= limit:
             break

@@ -182,7 +182,8 @@ def rows_of(opened: Opened, path: str, rows: Sequence[int], columns: set[str]) -
             size = parquet.metadata.row_group(group).num_rows
             in_group = [row - first for row in rows if first <= row < first + size]
             if in_group:
-                tables.append(parquet.read_row_group(group, columns=names).take(in_group))
+                table = parquet.read_row_group(group, columns=names)
+                tables += [table.slice(row, 1) for row in in_group]  # `take` of a list imports pandas
             first += size
     return pa.concat_tables(tables) if tables else pa.table({})
 

@@ -140,7 +140,7 @@ def test_a_duplicate_names_the_url_of_the_one_that_stayed(out: str) -> None:
     assert f"kept {FIRST:016x} ({WEB_URL})" in shown(render_history(story))
 
 
-def test_many_urls_are_asked_for_at_once(out: str) -> None:
+def test_many_urls_are_asked_for_at_once(out: str, tmp_path: Path) -> None:
     other = str(history(RunFolder(out), SAME[1]).url)
     asked = ["inspect", out, "--url", WEB_URL, "--url", other]
     shown_both = CliRunner().invoke(app, asked).stdout
@@ -151,6 +151,14 @@ def test_many_urls_are_asked_for_at_once(out: str) -> None:
     missing = CliRunner().invoke(app, [*asked, "--url", "https://nowhere.example", "--json"])
     assert isinstance(missing.exception, RecipeError) and "https://nowhere.example" in str(missing.exception)
     assert json.loads(missing.stdout) == stories
+    file = tmp_path / "urls.txt"
+    file.write_text(f"{WEB_URL}\n\n {other}\n")
+    listed = CliRunner().invoke(app, ["inspect", out, "--urls", str(file), "--json"])
+    assert json.loads(listed.stdout) == stories
+    file.write_text(WEB_URL)
+    assert json.loads(CliRunner().invoke(app, ["inspect", out, "--urls", str(file), "--json"]).stdout) == stories[:1]
+    file.write_text("\n")
+    assert "holds no URL" in str(CliRunner().invoke(app, ["inspect", out, "--urls", str(file)]).exception)
     both = CliRunner().invoke(app, [*asked, "--id", "x"]).exception
     assert isinstance(both, RecipeError) and "give one of them" in str(both)
 
