@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -40,9 +41,11 @@ from gristmill.pipeline.store.serialize import read_as
 from gristmill.pipeline.store.storage import Store
 
 if TYPE_CHECKING:
+    from gristmill.pipeline.report_data.documents import Places
     from gristmill.pipeline.report_data.histograms import SurveyRecord
     from gristmill.pipeline.store.records import Partition
     from gristmill.pipeline.tasks.bound_rule import BoundRule
+    from gristmill.stages.stage import Stage
 
 BATCH = 1024  # rows read at once
 ROW_GROUPS = 4  # kept: documents, signals and verdicts of a part, and what a later stage knows of it
@@ -282,6 +285,24 @@ class RunFolder:
                         continue
                     by_name.setdefault(bound.rule.called, []).extend((bound, part) for part in segment.parts)
         return by_name
+
+    @cached_property
+    def places(self) -> Places:
+        """Where in texts reasons show themselves, as rules say and the stages that measured for them. Code of a user's
+        own is not run here."""
+        from gristmill.pipeline.recipe import registry
+        from gristmill.pipeline.report_data.documents import Places
+        from gristmill.pipeline.report_data.rejects import CANNOT_ASK
+
+        stages: list[Stage] = []
+        wanted: set[str] = set()
+        for stage in sorted(self.record.stages, key=lambda stage: stage.kind != "rule"):
+            asked = stage.kind == "rule" or wanted & set(stage.adds) or (stage.kind == "rewrite" and stage.drops)
+            if asked and ".py:" not in stage.recipe_name:
+                with suppress(*CANNOT_ASK):  # it cannot be made any more: a list is gone, say
+                    stages.append(registry.find(stage.recipe_name)(**{**stage.settings, "name": stage.name}))
+                    wanted |= {name for limit in getattr(stages[-1], "limits", ()) for name in limit.signals}
+        return Places(stages)
 
     @cached_property
     def surveys(self) -> list[SurveyRecord]:

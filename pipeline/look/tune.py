@@ -30,7 +30,7 @@ from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.processes import cores_here
-from gristmill.pipeline.report_data.documents import Row, Value
+from gristmill.pipeline.report_data.documents import Row, Value, around
 from gristmill.pipeline.store.partitions import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.run_records import SegmentRules
@@ -159,7 +159,7 @@ def tune(
         ]
         for moved, segment, part in sorted(every, key=lambda item: item[0].uid)[:samples]:
             changed_rule = next(d for d in segment.after if d.rule.called in changed)
-            answer.moved.append(_with_text(store, part, changed_rule, moved))
+            answer.moved.append(_with_text(folder, part, changed_rule, moved))
     answer.sources = dict(sorted(answer.sources.items()))
     return answer
 
@@ -325,13 +325,15 @@ def _signals(before: Sequence[BoundRule], after: Sequence[BoundRule], views: Seq
     return seen
 
 
-def _with_text(store: Store, part: Partition, deciding: BoundRule, moved: _MovedRow) -> Moved:
+def _with_text(folder: RunFolder, part: Partition, deciding: BoundRule, moved: _MovedRow) -> Moved:
+    """The document with what it would go for, or went for."""
     columns = ["uid", "url", "text", *deciding.texts]
-    for batch in read_part(store, part, columns, numbered=True):
+    for batch in read_part(folder.store, part, columns, numbered=True):
         rows = batch.column(ROW).to_numpy()
         if rows[0] <= moved.row <= rows[-1]:
             document = batch.slice(int(np.searchsorted(rows, moved.row)), 1)
             text = deciding.text(document)[0].as_py() or ""
+            stage, _, reason = moved.reason.partition(": ")
             return Moved(
                 f"{moved.uid:016x}",
                 part.source,
@@ -339,7 +341,7 @@ def _with_text(store: Store, part: Partition, deciding: BoundRule, moved: _Moved
                 moved.side,
                 moved.reason,
                 moved.signals,
-                text[:PREVIEW],
+                around(text, folder.places.of(stage, reason, text), PREVIEW)[0],
             )
     raise RecipeError(f"part {part.key} has no row {moved.row}: were its files changed?")
 
