@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path, PurePath
 
-import pyarrow.parquet as pq
 from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gristmill.pipeline.explore.answers import FRAME_POLICY, REPORT_POLICY, elsewhere, respond
 from gristmill.pipeline.explore.originals import Originals, inert
 from gristmill.pipeline.explore.search import (
     ADDRESS,
@@ -37,10 +37,10 @@ from gristmill.pipeline.explore.search import (
     matches,
     number_of,
     query_of,
+    texts_of,
     unread,
     words_of,
 )
-from gristmill.pipeline.explore.server import FRAME_POLICY, REPORT_POLICY, elsewhere, respond
 from gristmill.pipeline.formatting import as_hex, by_size, one_line, uids_meant
 from gristmill.pipeline.inputs.files import NoOriginal
 from gristmill.pipeline.look.history import Story, follow, refused, rejected
@@ -58,7 +58,6 @@ PATIENCE = 20.0  # seconds after which one that waits gives up
 FRESH, FRESH_REMOTE = 2.0, 10.0  # seconds for which what was found in the folder is taken as it was
 PIECE = 20_000  # characters of a text on a page
 BEFORE = 400  # of them before a match that is deep in a long text
-ROWS = 64  # of a row group at a time, on the way to one text
 LONGEST_SIGNAL = 240  # characters of a signal's value
 LAST = 10**9  # the version of a text where none is asked for
 LARGEST_REPORT = 64 << 20
@@ -312,7 +311,10 @@ class FoundDocument:
 
     def text(self, folder: RunFolder, number: int) -> str:
         """The text that a segment left; of what is in rejects alone, the beginning that its story holds."""
-        return text_at(folder, self.versions[number]) if number >= 0 else self.story.text or ""
+        if number < 0:
+            return self.story.text or ""
+        version = self.versions[number]
+        return next(iter(texts_of(folder, version.path, [version.row])), "")
 
     def spans(self, folder: RunFolder, number: int, words: Sequence[str]) -> list[Span]:
         """What is marked in it: the words looked for, or else what it went for."""
@@ -333,7 +335,8 @@ def document_of(folder: RunFolder, request: Request, asked: Asked, deadline: Dea
     numbers = dict.fromkeys([*([seen] if seen < len(files) else []), *range(len(files))])
     for looked, number in enumerate(numbers):
         if deadline.over:
-            raise NotFound(f"{uid} is not in the first {looked:,} of {len(files):,} parts; then time was up")
+            there = f"{uid} is not in the first {looked:,} of {len(files):,} parts; then time was up"
+            raise NotFound(f"{there}. `gristmill inspect {folder.out} --uid {uid}` takes the time it needs")
         for meant in uids_meant(uid):
             try:
                 row = folder.row_with(files[number].path, meant)
@@ -365,22 +368,6 @@ def followed(folder: RunFolder, uid: int, number: int, row: int, troubles: list[
         if passage.file.endswith(".documents.parquet")
     ]
     return FoundDocument(story, number, versions or [Version(file.stage, file.path, row)], troubles)
-
-
-def text_at(folder: RunFolder, version: Version) -> str:
-    """The text in a row of a file; only its row group's texts are read, and few at a time."""
-    row = version.row
-    with folder.open(version.path) as opened:
-        parquet = pq.ParquetFile(opened, pre_buffer=False)
-        for group in range(parquet.num_row_groups if "text" in parquet.schema_arrow.names else 0):
-            rows = parquet.metadata.row_group(group).num_rows
-            if row < rows:
-                for batch in parquet.iter_batches(batch_size=ROWS, row_groups=[group], columns=["text"]):
-                    if row < len(batch):
-                        return str(batch.column(0)[row].as_py() or "")
-                    row -= len(batch)
-            row -= rows
-    return ""
 
 
 @dataclass(frozen=True)

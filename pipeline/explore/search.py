@@ -1,5 +1,5 @@
-"""What a request asks for, and the documents or rejects that are meant: files are read in order, batch by batch, until a
-page is full or time is up.
+"""What a request asks for, and the documents or rejects that it means: files are read in order, batch by batch, until
+a page is full or time is up.
 
 A place is a number: how many rows of all files, in their order, stand before it. A search that ran out of time says how
 far it came, and goes on from there when asked to.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
@@ -24,7 +24,7 @@ from gristmill.pipeline.formatting import as_hex, nearest
 from gristmill.pipeline.look.run_folder import RunFile, RunFolder
 from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.report_data.documents import Span, around
-from gristmill.pipeline.report_data.rejects import reasons_by_uid
+from gristmill.pipeline.report_data.rejects import reasons_by_uid, rows_of
 
 PAGE = 50  # documents on a page
 LONGEST_QUERY = 4096  # bytes behind the question mark
@@ -393,35 +393,26 @@ def show_texts(folder: RunFolder, query: Query, files: list[RunFile], page: Sear
     for hit in page.hits:
         by_file.setdefault(hit.file, []).append(hit)
     for number, hits in by_file.items():
+        if deadline.over:
+            break
         try:
-            for hit, text in texts_at(folder, files[number].path, hits, deadline):
-                place = next(matches(text, query.words), None)
-                if place is None and query.kind == "rejects" and hit.stage is not None:
-                    place = folder.places.of(hit.stage, hit.reason or "", text)
-                shown, match = around(text, place, SHOWN)
-                spans = matches(shown, query.words) if query.words else [match] if match is not None else []
-                hit.shown, hit.characters = marked(shown, spans), len(text)
+            texts = texts_of(folder, files[number].path, [hit.row for hit in hits])
         except READ_ERRORS as error:
             page.troubles.append(unread(files[number], error))
+            continue
+        for hit, text in zip(hits, texts, strict=False):
+            place = next(matches(text, query.words), None)
+            if place is None and query.kind == "rejects" and hit.stage is not None:
+                place = folder.places.of(hit.stage, hit.reason or "", text)
+            shown, match = around(text, place, SHOWN)
+            spans = matches(shown, query.words) if query.words else [match] if match is not None else []
+            hit.shown, hit.characters = marked(shown, spans), len(text)
 
 
-def texts_at(folder: RunFolder, path: str, hits: list[Hit], deadline: Deadline) -> Iterator[tuple[Hit, str]]:
-    """The texts of rows of a file; of a row group the column of texts is read once."""
-    with folder.open(path) as opened:
-        parquet = pq.ParquetFile(opened, pre_buffer=False)
-        if "text" not in parquet.schema_arrow.names:
-            return
-        first = 0
-        for group in range(parquet.num_row_groups):
-            rows = parquet.metadata.row_group(group).num_rows
-            in_group = [hit for hit in hits if first <= hit.row < first + rows]
-            if in_group and not deadline.over:
-                texts = parquet.read_row_group(group, columns=["text"]).column("text")
-                for hit in in_group:
-                    text = texts[hit.row - first].as_py()
-                    if text is not None:
-                        yield hit, text
-            first += rows
+def texts_of(folder: RunFolder, path: str, rows: Sequence[int]) -> list[str]:
+    """Texts in rows of a file, by growing number; none of a file without texts."""
+    table = rows_of(folder.open, path, rows, {"text"})
+    return [text or "" for text in table.column("text").to_pylist()] if table.num_columns else []
 
 
 def give_numbers(folder: RunFolder, hits: list[Hit], deadline: Deadline) -> None:

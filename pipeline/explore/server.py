@@ -1,5 +1,4 @@
-"""The web server of `gristmill explore`, by Starlette and uvicorn: who may ask, what a request may look like, and the
-headers of answers, which let nothing on a page run, load, leave or be embedded.
+"""The web server of `gristmill explore`, by Starlette and uvicorn: who may ask, and what a request may look like.
 
 Whoever asks must have shown the token once, in any address; from then on a cookie stands for it (SameSite=Strict,
 HttpOnly), and the token leaves the address. The Host header must name this server, or a web page could point a name of
@@ -15,9 +14,7 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import uvicorn
@@ -27,8 +24,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-if TYPE_CHECKING:
-    from gristmill.pipeline.explore.app import Explorer
+from gristmill.pipeline.explore.answers import bare, elsewhere, respond
+from gristmill.pipeline.explore.app import Explorer
 
 LONGEST_TARGET = 8192  # bytes of path and query
 LONGEST_HEAD = 65_536  # bytes of all headers
@@ -40,51 +37,6 @@ WELCOME = (
     '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={0}"><title>Gristmill</title>'
     '<a href="{0}">Go on</a>'
 )
-PAGE_POLICY = (
-    "default-src 'none'; style-src 'self'; img-src data:; frame-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-# Crawled markup: no script, no request, no form, no origin.
-FRAME_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-# report.html has a script of its own, which its own policy names by hash; here it gets an origin of its own too.
-REPORT_POLICY = (
-    "sandbox allow-scripts allow-popups; default-src 'none'; style-src 'unsafe-inline'; script-src "
-    "'unsafe-inline'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-DATA_POLICY = "default-src 'none'; sandbox"
-ALWAYS = {
-    "Server": "gristmill",
-    "Connection": "close",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Embedder-Policy": "require-corp",
-    "Permissions-Policy": "camera=(), microphone=(), geolocation=(), clipboard-read=(), payment=(), usb=()",
-    "X-DNS-Prefetch-Control": "off",
-    "Cache-Control": "no-store",
-}
-HTML = "text/html; charset=utf-8"
-NOTHING: Mapping[str, str] = {}
-
-
-def respond(
-    body: str | bytes, status: int = 200, kind: str = HTML, policy: str = PAGE_POLICY, more: Mapping[str, str] = NOTHING
-) -> Response:
-    frames = "SAMEORIGIN" if policy == FRAME_POLICY else "DENY"
-    headers = {"Content-Type": kind, "Content-Security-Policy": policy, "X-Frame-Options": frames, **ALWAYS, **more}
-    return Response(body.encode("utf-8", "replace") if isinstance(body, str) else body, status, headers)
-
-
-def elsewhere(address: str, cookie: str | None = None) -> Response:
-    """See another page of ours."""
-    return respond("", 303, more={"Location": address} | ({"Set-Cookie": cookie} if cookie else {}))
-
-
-def bare(status: int, message: str, more: Mapping[str, str] = NOTHING) -> Response:
-    """A message for whoever has not shown the token, or speaks no HTTP: plain text, nothing of the run in it."""
-    return respond(f"{message}\n", status, "text/plain; charset=utf-8", DATA_POLICY, more)
 
 
 class Server:
