@@ -1,25 +1,30 @@
-"""Tables for a terminal: as wide as they need to be, and never wider than the terminal.
+"""How a table looks: in a terminal (and in a notebook, which shows what a terminal would), on a page, in Markdown.
 
-Numbers are never wrapped. Where a table is too wide, columns of words become narrower, the widest first, but for their
-longest word: rich breaks names. Heads of several words are set on several lines first.
+In a terminal a table is as wide as it needs to be, and never wider than the terminal. Numbers are never wrapped. Where
+a table is too wide, columns of text become narrower, the widest first, but for their longest word: rich breaks names.
+Heads of several words are set on several lines first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, TypeAlias
 
+from markupsafe import Markup
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from gristmill.stages.figures import Block, FactList, Figures, Plane, Warnings
-from gristmill.stages.formatting import one_line
+from gristmill.shards.card_text import plain as as_markdown_text, table as markdown_table
+from gristmill.stages.figures import Bar, Block, Column, FactList, Plane, Table, Warnings, as_text
+from gristmill.stages.formatting import one_line, plain
 
+__all__ = ["Bar", "Column", "Table", "TerminalTable", "as_html", "as_markdown", "cell", "render_block", "row_bar"]
 GAP = 2  # blanks between columns
 LONGEST_WORD = 34  # cells that a word may claim
 Justify: TypeAlias = Literal["left", "right"]
@@ -31,49 +36,29 @@ def cell(value: object) -> Text:
     return Text("–" if value is None else one_line(str(value)))
 
 
+# --- terminal ---------------------------------------------------------------------------------------------------------
+
 Cell: TypeAlias = "Text | list[str]"  # a list of items is one line with as many of them, whole, as fit
 
 
-@dataclass
-class Grid:
-    """A table whose columns of words are the first ones, or those named; the others are numbers."""
-
-    title: str
-    columns: Sequence[str]
-    words: int | Collection[int] = 1
-    spared: Sequence[int] = ()  # columns that go, the first one first, where the table is too wide
-    rows: list[list[Cell]] = field(default_factory=list)
-    styles: list[str] = field(default_factory=list)
-    note: str = ""  # below the table
+@dataclass(frozen=True)
+class TerminalTable(Table):
+    """A table that rich prints. Values may be text of rich, with its style."""
 
     @classmethod
-    def of(
-        cls,
-        title: str,
-        columns: Sequence[str],
-        rows: Iterable[Sequence[object]],
-        words: int | Collection[int] = 1,
-        spared: Sequence[int] = (),
-    ) -> Grid:
-        table = cls(title, columns, words, spared)
-        for row in rows:
-            table.add_row(*row)
-        return table
+    def showing(cls, table: Table) -> TerminalTable:
+        return cls(table.title, table.columns, table.rows, table.bars, table.note)
 
-    def add_row(self, *values: object, style: str = "") -> None:
-        self.rows.append([value if isinstance(value, Text | list) else cell(value) for value in values])
-        self.styles.append(style)
+    def cells(self) -> list[list[Cell]]:
+        return [[cell_of(value, column) for value, column in zip(row, self.columns, strict=True)] for row in self.rows]
 
-    def is_words(self, column: int) -> bool:
-        return column < self.words if isinstance(self.words, int) else column in self.words
-
-    def widths(self, room: int) -> dict[int, int]:
+    def widths(self, rows: Sequence[Sequence[Cell]], room: int) -> dict[int, int]:
         """Of each column that is shown, so that all fit into `room` cells."""
-        shown = list(range(len(self.columns)))
-        natural = {c: max(cell_len(self.columns[c]), self.widest(c)) for c in shown}
-        natural = {c: min(wide, READABLE) if self.is_words(c) else wide for c, wide in natural.items()}
-        least = {c: self.least(c) for c in shown}
-        for spare in self.spared:
+        columns = self.columns
+        natural = {c: max(cell_len(column.name), widest(rows, c)) for c, column in enumerate(columns)}
+        natural = {c: min(wide, READABLE) if columns[c].kind == "text" else wide for c, wide in natural.items()}
+        least = {c: self.least(rows, c) for c in natural}
+        for spare in sorted((c for c in natural if columns[c].spare), key=lambda c: columns[c].spare):
             if sum(least.values()) + GAP * (len(least) - 1) <= room:
                 break
             natural.pop(spare)
@@ -81,48 +66,43 @@ class Grid:
         room -= GAP * (len(least) - 1)
         if sum(natural.values()) <= room:
             return natural
-        widths = {c: max(least[c], wide) if self.is_words(c) else least[c] for c, wide in natural.items()}
+        widths = {c: max(least[c], wide) if columns[c].kind == "text" else least[c] for c, wide in natural.items()}
         for limits in (least, {c: min(8, wide) for c, wide in least.items()}):
             while sum(widths.values()) > room:
-                wide_ones = [c for c in widths if self.is_words(c) and widths[c] > limits[c]]
+                wide_ones = [c for c in widths if columns[c].kind == "text" and widths[c] > limits[c]]
                 if not wide_ones:
                     break
                 widths[max(wide_ones, key=lambda c: widths[c])] -= 1
         return widths
 
-    def widest(self, column: int) -> int:
-        return max(
-            (cell_len(", ".join(v)) if isinstance(v, list) else v.cell_len for v in self.cells_of(column)), default=0
-        )
-
-    def least(self, column: int) -> int:
-        """How narrow a column may become: numbers not at all, words to the longest of them."""
-        head = max((cell_len(word) for word in self.columns[column].split()), default=0)
-        if not self.is_words(column):
-            return max(head, self.widest(column))
-        words = (v[:1] if isinstance(v, list) else v.plain.split() for v in self.cells_of(column))
+    def least(self, rows: Sequence[Sequence[Cell]], column: int) -> int:
+        """How narrow a column may become: numbers not at all, text to the longest of its words."""
+        head = max((cell_len(word) for word in self.columns[column].name.split()), default=0)
+        if self.columns[column].kind != "text":
+            return max(head, widest(rows, column))
+        cells = (row[column] for row in rows)
+        words = (value[:1] if isinstance(value, list) else value.plain.split() for value in cells)
         return max(head, *(min(cell_len(word), LONGEST_WORD) for some in words for word in some), 0)
 
-    def cells_of(self, column: int) -> list[Cell]:
-        return [row[column] for row in self.rows]
-
-    def table(self, room: int) -> Table:
-        widths = self.widths(room)
-        table = Table(
-            title=Text(one_line(self.title), style="bold") if self.title else None, title_justify="left", title_style="bold",
-            header_style="dim", box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=any(self.columns),
+    def grid(self, room: int) -> RichTable:
+        rows, columns = self.cells(), self.columns
+        widths = self.widths(rows, room)
+        grid = RichTable(
+            header_style="dim", box=None, pad_edge=False, padding=(0, GAP, 0, 0),
+            show_header=any(column.name for column in columns),
         )  # fmt: skip
         for c, width in widths.items():
-            justify: Justify = "left" if self.is_words(c) else "right"
-            table.add_column(Text(self.columns[c]), justify=justify, overflow="fold", width=width)
-        for row, style in zip(self.rows, self.styles, strict=True):
-            table.add_row(*(shown(row[c], width) for c, width in widths.items()), style=style)
-        return table
+            justify: Justify = "left" if columns[c].kind == "text" else "right"
+            grid.add_column(Text(columns[c].name), justify=justify, overflow="fold", width=width)
+        for row in rows:
+            grid.add_row(*(shown(row[c], width) for c, width in widths.items()))
+        return grid
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Without the blanks at the ends of lines, which a terminal would wrap when it is made narrower."""
-        lines = console.render_lines(self.table(options.max_width), options, pad=False)
-        for line in lines:
+        if self.title:
+            yield Text(one_line(self.title), style="bold")
+        for line in console.render_lines(self.grid(options.max_width), options, pad=False):
             while line and not line[-1].text.strip():
                 line.pop()
             if line:
@@ -130,10 +110,21 @@ class Grid:
             yield from line
             yield Segment.line()
         if self.note:
-            yield cell(self.note)
+            yield Text(one_line(self.note), style="dim")
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return self.table(options.max_width).__rich_measure__(console, options)
+        return self.grid(options.max_width).__rich_measure__(console, options)
+
+
+def cell_of(value: object, column: Column) -> Cell:
+    if isinstance(value, list):
+        return [one_line(str(item)) for item in value]
+    return value if isinstance(value, Text) else cell(as_text(value, column))
+
+
+def widest(rows: Sequence[Sequence[Cell]], column: int) -> int:
+    cells = (row[column] for row in rows)
+    return max((cell_len(", ".join(v)) if isinstance(v, list) else v.cell_len for v in cells), default=0)
 
 
 def shown(value: Cell, width: int) -> Text:
@@ -150,22 +141,124 @@ def fitting(items: Sequence[str], width: int) -> str:
     return items[0] if items else ""
 
 
-# --- what stages show of themselves (stages/figures.py) ---------------------------------------------------------------
-
-
 def render_block(block: Block) -> list[RenderableType]:
-    """A block in a terminal; nothing of those that are for a page alone."""
+    """What a stage shows of itself, for a terminal; nothing of blocks that are for a page alone."""
     if isinstance(block, FactList):
         title = [Text(one_line(block.title), style="bold")] if block.title else []
-        pairs = Table.grid(padding=(0, 2))
+        pairs = RichTable.grid(padding=(0, 2))
         for name, value in block.pairs:
             pairs.add_row(Text(one_line(name), style="dim"), cell(value))
         return [*title, pairs]
     if isinstance(block, Warnings):
         return [Text(f"warning: {one_line(line)}", style="bold red") for line in block.lines]
-    if not isinstance(block, Figures | Plane):
-        return []
-    figures = block.table if isinstance(block, Plane) else block
-    note = [Text(figures.note, style="dim")] if figures.note else []
-    heading = Text(one_line(figures.title), style="bold")  # not the grid's own, which is no wider than the table
-    return [heading, Grid.of("", figures.head, figures.rows, figures.words), *note]
+    table = block.table if isinstance(block, Plane) else block
+    return [TerminalTable.showing(table)] if isinstance(table, Table) else []
+
+
+# --- page -------------------------------------------------------------------------------------------------------------
+
+
+def as_html(table: Table) -> Markup:
+    """On a phone each row is stacked, and names its numbers: every number stays in sight. Bars stand before the first
+    number. Everything is escaped, and harmless."""
+    columns = table.columns
+    track = next((place for place, column in enumerate(columns) if column.kind != "text"), len(columns))
+    begins = [
+        column.group if column.group and (place == 0 or columns[place - 1].group != column.group) else ""
+        for place, column in enumerate(columns)
+    ]
+    names = [
+        tag("th", column.name, looks(column, begin), scope="col") for column, begin in zip(columns, begins, strict=True)
+    ]
+    lines = []
+    for at, row in enumerate(table.rows):
+        texts = zip(table.texts(row), columns, begins, strict=True)
+        cells = [html_cell(place, *each, alone=track == 1) for place, each in enumerate(texts)]
+        if table.bars:
+            bars = Markup("").join(map(row_bar, table.bars[at]))
+            cells.insert(track, Markup('<td class="track" aria-hidden="true">{}</td>').format(bars))
+        lines.append(tag("tr", Markup("").join(cells)))
+    if table.bars:
+        names.insert(track, Markup("<td></td>"))
+    grouped = any(begins)
+    halves = not grouped and (len(columns) - track) % 2 == 0
+    head = [heads_of_groups(table, track)] if grouped else []
+    head.append(tag("tr", Markup("").join(names)))
+    return PAGE.format(
+        look=" grouped" if grouped else " halves" if halves else "",
+        title=plain(table.title),
+        head=Markup("").join(head),
+        body=Markup("\n").join(lines),
+        note=tag("p", table.note, "soft note") if table.note else "",
+    )
+
+
+PAGE = Markup("""\
+<figure class="stacked{look}">
+<div class="scroll" role="region" aria-label="{title}" tabindex="0">
+<table><caption>{title}</caption>
+<thead>{head}</thead>
+<tbody>
+{body}
+</tbody></table></div>
+{note}
+</figure>
+""")
+
+
+def tag(name: str, content: str, look: str = "", **attributes: str) -> Markup:
+    """An element; its content is escaped unless it is markup."""
+    pairs = {**({"class": look} if look else {}), **{key.replace("_", "-"): value for key, value in attributes.items()}}
+    inside = content if isinstance(content, Markup) else plain(content)
+    written = Markup("").join(Markup(' {}="{}"').format(key, plain(value)) for key, value in pairs.items())
+    return Markup("<{name}{written}>{inside}</{name}>").format(name=name, written=written, inside=inside)
+
+
+def looks(column: Column, begin: str) -> str:
+    return " ".join(look for look, wanted in (("n", column.kind != "text"), ("begins", begin)) if wanted)
+
+
+def html_cell(place: int, text: str, column: Column, begin: str, alone: bool) -> Markup:
+    """The first column is the head of its row; `alone` where it is the only one of text."""
+    if place == 0:
+        named = {} if alone else {"data_head": column.name}
+        return tag("th", text, scope="row", dir="auto", **named)
+    if column.kind == "text":
+        return tag("td", text, dir="auto", data_head=column.name)
+    look = looks(column, begin) + (" change" if column.name == "change" else "")
+    return tag("td", text, look, data_head=column.name, **({"data_group": begin} if begin else {}))
+
+
+def heads_of_groups(table: Table, track: int) -> Markup:
+    runs = [(group, len(list(columns))) for group, columns in groupby(table.columns, lambda column: column.group)]
+    cells = []
+    for place, (group, width) in enumerate(runs):
+        width += bool(table.bars) and place == 0  # of the bars, behind the text
+        cells.append(
+            tag("th", group, scope="colgroup", colspan=str(width)) if group else tag("td", "", colspan=str(width))
+        )
+    return tag("tr", Markup("").join(cells), "groups")
+
+
+def row_bar(pieces: Bar) -> Markup:
+    """A bar of pieces for a cell of a table; the numbers stand beside it, so that it is hidden from screen readers."""
+    parts, at = [], 0.0
+    for share, look in pieces:
+        width = 100 * max(0.0, min(1.0, share))
+        if width:
+            parts.append(
+                Markup('<rect class="{}" x="{:.2f}%" width="{:.2f}%" height="100%"/>').format(look, at, max(width, 0.1))
+            )
+        at += width
+    return tag("svg", Markup("").join(parts), "row-bar", aria_hidden="true")
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def as_markdown(table: Table, most: int) -> str:
+    """Its first rows, without its title."""
+    head = [column.name if column.kind == "text" else f"{column.name}:" for column in table.columns]
+    rows = [[as_markdown_text(text) for text in table.texts(row)] for row in table.rows[:most]]
+    more = f"\n\nThe first {most:,} of {len(table.rows):,}." if len(table.rows) > most else ""
+    return markdown_table(head, rows) + more

@@ -9,9 +9,11 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, Self
+
+from gristmill.stages.formatting import as_percent, as_share, as_short
 
 Report = Mapping[str, Any]  # report.json of a stage: its counts, and its metrics (`Flow.report`)
 LICENSE = "license/"  # in `noted`, before the name of a license that documents state: for the dataset card
@@ -34,16 +36,76 @@ class Warnings:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """A table. Its first `words` columns are words, the others numbers; `bars` are lengths from 0 to 1, one a row, or
-    none at all."""
+class Column:
+    """A column of a table. Text stands left and wraps; numbers stand right; a share is a number from 0 to 1."""
+
+    name: str
+    kind: Literal["text", "number", "share"] = "number"
+    group: str = ""  # columns side by side of one group stand under its name
+    spare: int = 0  # where a terminal is too narrow, the column with 1 goes first
+
+
+Bar = Sequence[tuple[float, str]]  # pieces from left to right: how much of the whole width, and a class of style.css
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. Values are text, numbers, None where nobody knows, or a list of which a terminal shows what fits."""
 
     title: str
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    words: int = 1
-    bars: Sequence[float] | None = None
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[object]]
+    bars: Sequence[Sequence[Bar]] = ()  # for a page: the bars of each row, one below the other; or none at all
     note: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        names: Iterable[str],
+        rows: Iterable[Sequence[object]],
+        words: int | Collection[int] = 1,
+        bars: Sequence[float | Sequence[Bar]] = (),
+        note: str = "",
+        *,
+        shares: Collection[str] = (),
+        spared: Sequence[int] = (),
+    ) -> Self:
+        """The first `words` columns, or those named, are text, the others numbers; a bar may be its length alone."""
+        text = range(words) if isinstance(words, int) else words
+        columns = [
+            Column(
+                name,
+                "text" if place in text else "share" if name in shares else "number",
+                spare=spared.index(place) + 1 if place in spared else 0,
+            )
+            for place, name in enumerate(names)
+        ]
+        drawn = [[[(bar, "kept-shape")]] if isinstance(bar, int | float) else bar for bar in bars]
+        return cls(title, columns, [tuple(row) for row in rows], drawn, note)
+
+    def texts(self, row: Sequence[object]) -> list[str]:
+        """A row as people read it."""
+        return [as_text(value, column) for value, column in zip(row, self.columns, strict=True)]
+
+    def first(self, most: int = MOST, where: str = "report.json") -> Table:
+        """The first rows of a long table, and a title that says which file has all."""
+        if len(self.rows) <= most:
+            return self
+        title = f"{self.title} (the first {most:,} of {len(self.rows):,}; {where} has all)"
+        return replace(self, title=title, rows=self.rows[:most], bars=self.bars[:most])
+
+
+def as_text(value: object, column: Column) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if column.kind == "text" or isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if column.kind == "share":
+        return as_percent(value)
+    return f"{value:,}" if isinstance(value, int) else as_short(value)
 
 
 @dataclass(frozen=True)
@@ -61,7 +123,7 @@ class Plane:
     """Mixes by risk and distance, to be drawn; `table` has them in numbers."""
 
     points: list[Point]
-    table: Figures
+    table: Table
 
 
 @dataclass(frozen=True)
@@ -69,26 +131,6 @@ class Sentence:
     """A line of text; for a page."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class CountBars:
-    """Counts with bars, each beside its share of a whole; for a page."""
-
-    caption: str
-    head: str
-    rows: Sequence[tuple[str, int]]
-    whole: int
-    of: str = "documents"
-
-
-@dataclass(frozen=True)
-class ValueBars:
-    """Values with bars: label, the value as text, and the length of its bar in percent; for a page."""
-
-    caption: str
-    head: tuple[str, str]
-    rows: Sequence[tuple[str, str, float]]
 
 
 @dataclass(frozen=True)
@@ -145,19 +187,15 @@ class Samples:
     groups: Sequence[tuple[str, Sequence[tuple[str, str, str]]]]
 
 
-Block = (
-    FactList | Warnings | Figures | Plane | Sentence | CountBars | ValueBars | TextPair | PagePairs | HeatMap | Samples
-)
+Block = FactList | Warnings | Table | Plane | Sentence | TextPair | PagePairs | HeatMap | Samples
 BLOCKS: dict[str, type[Block]] = {
     kind.__name__: kind
     for kind in (
         FactList,
         Warnings,
-        Figures,
+        Table,
         Plane,
         Sentence,
-        CountBars,
-        ValueBars,
         TextPair,
         PagePairs,
         HeatMap,
@@ -189,11 +227,17 @@ class StageFigures:
 def block_from(data: Mapping[str, Any]) -> Block:
     values = {name: value for name, value in data.items() if name != "kind"}
     if data["kind"] == "Plane":
-        return Plane([Point(**point) for point in values["points"]], Figures(**values["table"]))
+        return Plane([Point(**point) for point in values["points"]], table_from(values["table"]))
+    if data["kind"] == "Table":
+        return table_from(values)
     if data["kind"] == "HeatMap":
         cells = [HeatCell(**{**cell, "lines": tuple(cell["lines"])}) for cell in values.pop("cells")]
         return HeatMap(cells=cells, **values)
     return BLOCKS[data["kind"]](**values)
+
+
+def table_from(data: Mapping[str, Any]) -> Table:
+    return Table(**{**data, "columns": [Column(**column) for column in data["columns"]]})
 
 
 @dataclass(frozen=True)
@@ -205,6 +249,24 @@ class TokenCounts:
     bytes_per_token: Mapping[str, float] = field(default_factory=dict)
 
 
+LEAST_FULL = 0.05  # of a whole: what a full bar stands for at least
+
+
+def count_bars(title: str, head: str, rows: Sequence[tuple[str, int]], whole: int, of: str = "documents") -> Table:
+    """Counts with their shares of a whole, and bars."""
+    longest = longest_of([count for _, count in rows], whole)
+    short = bool(rows) and longest > max(count for _, count in rows)
+    title += f"; a full bar would be {as_share(longest, whole)}" if short else ""
+    bars = [[[(count / longest, "gone-shape")]] for _, count in rows]
+    return Table.of(title, (head, of, "share"), [(*row, as_share(row[1], whole)) for row in rows], bars=bars)
+
+
+def longest_of(values: Sequence[float], whole: float) -> float:
+    """What a full bar stands for: the longest, but never less than a twentieth of the whole, so that next to nothing
+    looks like it."""
+    return max(max(values, default=0), whole * LEAST_FULL) or 1
+
+
 def as_ratio(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
@@ -213,11 +275,3 @@ def relative(values: Sequence[float]) -> list[float]:
     """Lengths of bars: of the longest, 1."""
     longest = max(values, default=0)
     return [value / longest if longest else 0.0 for value in values]
-
-
-def first_of(figures: Figures) -> Figures:
-    """The first rows of a long table, and a title that says how many there are."""
-    if len(figures.rows) <= MOST:
-        return figures
-    title = f"{figures.title} (the first {MOST} of {len(figures.rows):,}; report.json has all)"
-    return replace(figures, title=title, rows=figures.rows[:MOST], bars=figures.bars[:MOST] if figures.bars else None)

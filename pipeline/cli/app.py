@@ -62,6 +62,15 @@ class Program(Group):
             raise RecipeError(f"gristmill {name} is now: gristmill {now}")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: Any) -> Any:
+        """An interrupt (Ctrl-C, SIGTERM, SIGHUP) that a command does not answer itself ends with one line."""
+        try:
+            with processes.single_interrupt():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say(console(stderr=True), "interrupted")
+            raise SystemExit(130) from None
+
 
 def is_path(word: str) -> bool:
     """Is it the folder of a judge, where a command is expected?"""

@@ -19,7 +19,7 @@ from gristmill.pipeline.screen import console, say
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from gristmill.pipeline.tables import Grid
+    from gristmill.pipeline.tables import TerminalTable
 
 OPTIONAL = {
     "trafilatura": ("extract: {engine: trafilatura}", "gristmill[trafilatura]"),
@@ -56,39 +56,40 @@ def examine() -> Group:
     from rich.text import Text
 
     from gristmill.pipeline.recipe import registry
-    from gristmill.pipeline.tables import Grid
+    from gristmill.pipeline.tables import TerminalTable
 
-    optional = Grid("What it can do", ("", ""), words=2)
+    rows = []
     gpus = gpu_names()
     for module, (what, extra) in OPTIONAL.items():
         missing = [each for each in (module, *BESIDE.get(module, ())) if importlib.util.find_spec(each) is None]
         some = f"some need {', '.join(missing)}: " if missing and module not in missing else ""
         ready = "ready" if gpus or module not in OF_GPUS else "no GPU here"
-        optional.add_row(what, f"{some}pip install '{extra}'" if missing else ready, style="yellow" if missing else "")
-    stages = Grid("Stages", ("",), words=1)
-    stages.add_row(", ".join(registry.built_in()))
+        answer, style = (f"{some}pip install '{extra}'", "yellow") if missing else (ready, "")
+        rows.append((Text(what, style=style), Text(answer, style=style)))
+    optional = TerminalTable.of("What it can do", ("", ""), rows, words=2)
+    stages = TerminalTable.of("Stages", ("",), [[", ".join(registry.built_in())]])
     return Group(this_machine(gpus), Text(), optional, Text(), stages, Text())
 
 
-def this_machine(gpus: Sequence[str]) -> Grid:
+def this_machine(gpus: Sequence[str]) -> TerminalTable:
     import psutil
 
     from gristmill.pipeline.processes import cores_here, describe_nodes, nodes_here
     from gristmill.pipeline.recipe import registry
-    from gristmill.pipeline.tables import Grid
+    from gristmill.pipeline.tables import TerminalTable
 
-    table = Grid("This machine", ("", ""), words=2)
-    table.add_row("gristmill", version("gristmill"))
-    table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
-    table.add_row("cores", f"{cores_here()} usable")
-    table.add_row("memory nodes", describe_nodes(nodes_here()))
-    memory = psutil.virtual_memory()
-    table.add_row("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB")
-    disk = shutil.disk_usage(Path.cwd())
-    table.add_row("disk here", f"{disk.free / 1e9:,.1f} GB free")
-    table.add_row("gpus", ", ".join(gpus) or "none that the driver names (nvidia-smi)")
-    table.add_row("stages of packages", ", ".join(registry.installed()) or "none")
-    return table
+    memory, disk = psutil.virtual_memory(), shutil.disk_usage(Path.cwd())
+    rows = [
+        ("gristmill", version("gristmill")),
+        ("python", f"{platform.python_version()} on {platform.platform()}"),
+        ("cores", f"{cores_here()} usable"),
+        ("memory nodes", describe_nodes(nodes_here())),
+        ("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB"),
+        ("disk here", f"{disk.free / 1e9:,.1f} GB free"),
+        ("gpus", ", ".join(gpus) or "none that the driver names (nvidia-smi)"),
+        ("stages of packages", ", ".join(registry.installed()) or "none"),
+    ]
+    return TerminalTable.of("This machine", ("", ""), rows, words=2)
 
 
 def gpu_names() -> list[str]:

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from gristmill.pipeline.recipe.recipe import Recipe
     from gristmill.pipeline.run.estimate import Forecast
     from gristmill.pipeline.store.run_records import RunRecord
-    from gristmill.pipeline.tables import Grid
+    from gristmill.pipeline.tables import TerminalTable
 
 OTHERS = (0.25, 0.5, 1, 2, 4)  # times as many workers
+MEASURED = 2_000  # workers of one scheduler (docs/scale.md)
 
 
 def estimate(
@@ -121,20 +122,22 @@ def sampled(recipe: Recipe, folder: str, sample: str, as_json: bool) -> RunRecor
         return run(recipe, folder, Where(None, recipe.head.memory), ui, Portion(share=share_of(sample))).record
 
 
-def sizes(answers: list[Forecast], asked: Forecast) -> Grid:
+def sizes(answers: list[Forecast], asked: Forecast) -> TerminalTable:
     """The cluster that was asked for, and smaller and larger ones."""
+    from rich.text import Text
+
     from gristmill.pipeline.formatting import as_money
     from gristmill.pipeline.run.estimate import for_people
-    from gristmill.pipeline.tables import Grid
+    from gristmill.pipeline.tables import TerminalTable
 
     heads = ("workers", "time", "at least", "at most", "cost", "busy")
-    table = Grid("How many machines, how long, what cost", heads, words=0)
+    rows = []
     for answer in answers:
         busy = answer.core_seconds / max(1e-9, answer.seconds * answer.shape.workers)
         cells = [f"{answer.shape.workers:,}", *map(for_people, (answer.seconds, answer.low, answer.high))]
         cells += ["" if answer.total is None else as_money(answer.total, answer.currency), f"{min(1.0, busy):.0%}"]
-        table.add_row(*cells, style="bold" if answer is asked else "")
-    return table
+        rows.append([Text(cell, style="bold" if answer is asked else "") for cell in cells])
+    return TerminalTable.of("How many machines, how long, what cost", heads, rows, words=0)
 
 
 def in_words(found: Forecast) -> list[tuple[str, str]]:
@@ -173,6 +176,17 @@ def in_words(found: Forecast) -> list[tuple[str, str]]:
             f"up to about {_number(found.useful_workers, 'worker')} worth it: beyond, twice as many save less than a "
             f"quarter of the time. Longest task: {for_people(longest.longest)} ({longest.name}). At most "
             f"{narrow.width:,} at once in {narrow.name}. {for_people(found.overhead)} of start, driver and report",
+        ),
+        *(
+            [
+                (
+                    "warning",
+                    f"{shape.workers:,} workers are more than the {MEASURED:,} that one scheduler was measured with "
+                    "(chapter Scale): start several runs, each on a part of the input",
+                )
+            ]
+            if shape.workers > MEASURED
+            else []
         ),
         (
             "how",

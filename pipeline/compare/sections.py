@@ -8,16 +8,15 @@ compare.html is one file, without network and script; crawled text in it is host
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from markupsafe import Markup
 from rich.console import Group as Lines, RenderableType
 from rich.text import Text
 
-from gristmill.pipeline.compare.compare import Comparison, counted
-from gristmill.pipeline.compare.sides import JoinedDocuments, Sides, Way
-from gristmill.pipeline.figures import Figures
+from gristmill.pipeline.compare.compare import Comparison, Difference, counted
+from gristmill.pipeline.compare.join import JoinedDocuments, Sides, Way
 from gristmill.pipeline.formatting import (
     as_amount,
     as_bytes,
@@ -29,11 +28,10 @@ from gristmill.pipeline.formatting import (
     as_tokens,
     one_line,
 )
-from gristmill.pipeline.look.recipe_differences import Difference
-from gristmill.pipeline.report.charts import BarPiece, key_of, row_bar
+from gristmill.pipeline.look.funnel import READ, SourceLevel, Volume
+from gristmill.pipeline.report.charts import key_of
 from gristmill.pipeline.report.sections import environment
-from gristmill.pipeline.report.stacked import Group, stacked
-from gristmill.pipeline.tables import render_block
+from gristmill.pipeline.tables import Bar, Column, Table, TerminalTable, as_html
 
 LONG = 6  # entries of a list that are shown as they are
 PRINTED = 5  # ways whose documents are printed, folded or not
@@ -49,21 +47,11 @@ Cells = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Table:
-    """`groups` cover its numbers; of these a terminal shows the first. `bars` are drawn on the page, some for each row;
-    folded tables are on the page alone."""
-
-    figures: Figures
-    groups: Sequence[Group] = ()
-    bars: Sequence[Sequence[Sequence[BarPiece]]] = ()
-    folded: bool = False
-
-
-@dataclass(frozen=True)
 class Section:
     key: str
     title: str
     tables: list[Table]
+    folded: Sequence[Table] = ()  # on the page alone
     lines: Sequence[str] = ()
     colours: Sequence[tuple[str, str]] = ()  # of bars: look, name
     ways: Sequence[Way] = ()  # with examples
@@ -73,10 +61,14 @@ def sections(found: Comparison) -> list[Section]:
     documents = [sides(found.documents)] if found.documents else []
     every = [totals(found), recipes(found), *documents, funnel(found), reasons(found), costs(found)]
     return [
-        replace(section, tables=[table for table in section.tables if table.figures.rows])
+        replace(section, tables=with_rows(section.tables), folded=with_rows(section.folded))
         for section in every
-        if section.lines or any(table.figures.rows for table in section.tables)
+        if section.lines or with_rows(section.tables) or with_rows(section.folded)
     ]
+
+
+def with_rows(tables: Sequence[Table]) -> list[Table]:
+    return [table for table in tables if table.rows]
 
 
 def totals(found: Comparison) -> Section:
@@ -96,7 +88,7 @@ def totals(found: Comparison) -> Section:
         ("cost", as_money(a.cost, a.currency), as_money(b.cost, b.currency), ""),
     ]
     known = [row for row in rows if row[1:3] != ("–", "–")]
-    return Section("overview", "Both runs", [Table(Figures("Totals", ("", "A", "B", "change"), known))])
+    return Section("overview", "Both runs", [Table.of("Totals", ("", "A", "B", "change"), known)])
 
 
 # --- recipes ----------------------------------------------------------------------------------------------------------
@@ -120,13 +112,14 @@ def recipes(found: Comparison) -> Section:
     ]
     same = [pair.name for pair in found.stages if pair.state == "same" and not pair.moved]
     note = f"The same in both: {', '.join(same)}." if same else ""
-    tables = [Table(Figures("Settings that differ", ("stage", "field", "A", "B"), rows, words=4, note=note))]
-    for pair in alone:
-        figures = Figures(f"{pair.name}, {pair.state}", ("field", "A", "B"), settings(pair.differences), words=3)
-        tables.append(Table(figures, folded=True))
+    tables = [Table.of("Settings that differ", ("stage", "field", "A", "B"), rows, words=4, note=note)]
+    folded = [
+        Table.of(f"{pair.name}, {pair.state}", ("field", "A", "B"), settings(pair.differences), words=3)
+        for pair in alone
+    ]
     if not rows and not lines:
         lines = ["The recipes are the same."]
-    return Section("recipes", "Recipes", tables, lines)
+    return Section("recipes", "Recipes", tables, folded, lines)
 
 
 def settings(found: Sequence[Difference]) -> list[Cells]:
@@ -161,12 +154,12 @@ def sides(found: JoinedDocuments) -> Section:
         f" {as_number(whole.only_b)} the other way round. {as_number(whole.both_kept)} kept in both."
     ]
     tables = [by_side(f"Documents kept{before}", found.sides)]
-    rows = [(way.dropped_by, way.a if way.dropped_by == "A" else way.b, as_number(way.documents)) for way in found.ways]
+    rows = [(way.dropped_by, way.a if way.dropped_by == "A" else way.b, way.documents) for way in found.ways]
     head = ("dropped in", "by", "documents")
-    tables.append(Table(Figures("What dropped the documents that changed sides", head, rows, words=2)))
-    rows = [(way.a, way.b, as_number(way.documents)) for way in found.other_reasons]
+    tables.append(Table.of("What dropped the documents that changed sides", head, rows, words=2))
+    rows = [(way.a, way.b, way.documents) for way in found.other_reasons]
     head = ("in A", "in B", "documents")
-    tables.append(Table(Figures("Dropped in both, but not by the same rule", head, rows, words=2), folded=True))
+    folded = [Table.of("Dropped in both, but not by the same rule", head, rows, words=2)]
     if found.drawn:
         end = found.end
         note = (
@@ -174,7 +167,7 @@ def sides(found: JoinedDocuments) -> Section:
             f" {as_number(end.only_b)} in B only."
         )
         tables.append(by_side("What the mix drew, of the documents that came to it in both runs", found.drawn, note))
-    return Section("sides", "Documents that changed sides", tables, lines, STRIPES, found.ways)
+    return Section("sides", "Documents that changed sides", tables, folded, lines, STRIPES, found.ways)
 
 
 def by_side(title: str, found: Sequence[Sides], note: str = "") -> Table:
@@ -185,69 +178,101 @@ def by_side(title: str, found: Sequence[Sides], note: str = "") -> Table:
     for side in several:
         counts = (side.both_kept, side.only_a, side.only_b, side.both_gone)
         unread = (side.missing_b, side.missing_a) if apart else ()
-        rows.append((side.source or "all", *map(as_number, (*counts, *unread))))
+        rows.append((side.source or "all", *counts, *unread))
         whole = sum(counts) or 1
-        bars.append([[BarPiece(count / whole, look) for count, (look, _) in zip(counts, STRIPES, strict=True)]])
+        bars.append([[(count / whole, look) for count, (look, _) in zip(counts, STRIPES, strict=True)]])
     head = ("source", *(name for _, name in STRIPES), *(("read by A only", "read by B only") if apart else ()))
-    return Table(Figures(title, head, rows, note=note), bars=bars)
+    return Table.of(title, head, rows, 1, bars, note)
 
 
 # --- what run.json counts ---------------------------------------------------------------------------------------------
 
+Levels = tuple[SourceLevel | None, SourceLevel | None]  # of A and B; None where the run has no such stage or source
+
+
+def levels_of(found: Comparison) -> Iterator[tuple[str, str, Levels]]:
+    """What is left after each stage: of all sources (""), then of each."""
+    tables: list[dict[tuple[str, str], SourceLevel]] = [{}, {}]
+    for table, run in zip(tables, found.runs, strict=True):
+        for step in (step for step in run.overview.funnel.steps if step.passed):
+            table |= {(step.name, ""): step.whole} | {(step.name, level.source): level for level in step.passed}
+    sources = list(dict.fromkeys(reader.name for run in found.runs for reader in run.run.readers))
+    for stage in [READ, *(pair.name for pair in found.stages if pair.name not in sources)]:
+        for source in ["", *(sources if len(sources) > 1 else [])]:
+            a, b = (table.get((stage, source)) for table in tables)
+            if a or b:
+                yield stage, source, (a, b)
+
 
 def funnel(found: Comparison) -> Section:
-    levels = [level for level in found.funnel if level.source is None]
-    columns: dict[str, Sequence[Cells]] = {"documents": [numbers(level.a, level.b) for level in levels]}
-    volumes = [(level.volume_a, level.volume_b) for level in levels]
+    levels = list(levels_of(found))
+    whole = {stage: pair for stage, source, pair in levels if not source}
+    columns: dict[str, Sequence[Cells]] = {"documents": [numbers(*each(pair, "left")) for pair in whole.values()]}
+    volumes = [(a.volume if a else Volume(), b.volume if b else Volume()) for a, b in whole.values()]
     if any(volume.text_bytes is not None for both in volumes for volume in both):
         columns["text"] = [measured(a.text_bytes, b.text_bytes, as_bytes) for a, b in volumes]
     note = ""
     if any(volume.tokens is not None for both in volumes for volume in both):
         columns["tokens"] = [tokens(a.tokens, a.counted, b.tokens, b.counted) for a, b in volumes]
         note = "~: estimated from the text, at the bytes that a token turned out to hold."
-    only = [" (only in A)" if level.b is None else " (only in B)" if level.a is None else "" for level in levels]
-    names = [level.stage + only_in for level, only_in in zip(levels, only, strict=True)]
-    widest = max((count for level in levels for count in (level.a, level.b) if count), default=0) or 1
+    names = [
+        stage + (" (only in A)" if b is None else " (only in B)" if a is None else "")
+        for stage, (a, b) in whole.items()
+    ]
+    counts = [each(pair, "left") for pair in whole.values()]
+    widest = max((count for pair in counts for count in pair if count), default=0) or 1
     bars = [
-        [[BarPiece(count / widest, look)] for count, look in ((level.a, "series-3"), (level.b, "series-2")) if count]
-        for level in levels
+        [[(count / widest, look)] for count, look in zip(pair, ("series-3", "series-2"), strict=True) if count]
+        for pair in counts
     ]
+    left = in_groups("Left after each stage", "after", names, columns, bars, note)
     by_source = [
-        (level.stage, level.source or "all", *numbers(level.a, level.b), *numbers(level.gone_a, level.gone_b))
-        for level in found.funnel
+        (stage, source or "all", *numbers(*each(pair, "left")), *numbers(*each(pair, "gone")))
+        for stage, source, pair in levels
     ]
-    head = ("after", "source", *("A", "B", "change") * 2)
-    folded = Figures("Documents left after each stage and gone there, by source", head, by_source, words=2)
-    tables = [
-        in_groups("Left after each stage", "after", names, columns, bars, note),
-        Table(folded, [("left", 3), ("gone", 3)], folded=True),
-    ]
-    return Section("funnel", "Funnel", tables, colours=[("series-3", "A"), ("series-2", "B")])
+    heads = [Column(name, group=group) for group in ("left", "gone") for name in ("A", "B", "change")]
+    title = "Documents left after each stage and gone there, by source"
+    folded = Table(title, [Column("after", "text"), Column("source", "text"), *heads], by_source)
+    return Section("funnel", "Funnel", [left], [folded], colours=[("series-3", "A"), ("series-2", "B")])
+
+
+def each(pair: tuple[object, object], name: str) -> tuple[Any, Any]:
+    """A number of both, None where there is none."""
+    a, b = (getattr(one, name, None) for one in pair)
+    return a, b
 
 
 def reasons(found: Comparison) -> Section:
-    largest_first = sorted(found.reasons, key=lambda reason: -abs(reason.b - reason.a))
-    rows = [(reason.stage, reason.reason, *numbers(reason.a, reason.b)) for reason in largest_first]
+    """Reasons for which both did not drop the same number, the largest change first."""
+    drops = [{stage.name: stage.drops for stage in one.run.stages} for one in found.runs]
+    rows = []
+    for place, stage in enumerate(pair.name for pair in found.stages):
+        a, b = (by_stage.get(stage, {}) for by_stage in drops)
+        rows += [(place, stage, reason, a.get(reason, 0), b.get(reason, 0)) for reason in {**a, **b}]
+    rows.sort(key=lambda row: (-abs(row[4] - row[3]), row[0], -max(row[3:]), row[2]))
+    cells = [(stage, reason, *numbers(a, b)) for _, stage, reason, a, b in rows if a != b]
     head = ("stage", "reason", "A", "B", "change")
-    return Section(
-        "reasons", "Reasons", [Table(Figures("Documents dropped, where counts differ", head, rows, words=2))]
-    )
+    return Section("reasons", "Reasons", [Table.of("Documents dropped, where counts differ", head, cells, words=2)])
 
 
 def costs(found: Comparison) -> Section:
     currencies = {one.overview.totals.currency for one in found.runs} - {None}
     money = f"cost, {currencies.pop()}" if len(currencies) == 1 else "cost"
+    a, b = ({cost.stage: cost for cost in one.overview.costs} for one in found.runs)
+    pairs = {pair.name: (a.get(pair.name), b.get(pair.name)) for pair in found.stages}
     columns: dict[str, Sequence[Cells]] = {
-        "time": [measured(*stage.seconds, as_seconds) for stage in found.costs],
-        "docs/s": [tuple(map(as_number, stage.rate)) for stage in found.costs],
-        "passed on": [tuple(map(as_bytes, stage.bytes_out)) for stage in found.costs],
-        "memory": [tuple(map(as_bytes, stage.memory)) for stage in found.costs],
-        money: [tuple(map(as_amount, stage.cost)) for stage in found.costs],
+        "time": [measured(*each(pair, "seconds"), as_seconds) for pair in pairs.values()],
+        "docs/s": [both(pair, "documents_per_second", as_number) for pair in pairs.values()],
+        "passed on": [both(pair, "bytes_out", as_bytes) for pair in pairs.values()],
+        "memory": [both(pair, "peak_memory", as_bytes) for pair in pairs.values()],
     }
-    if all(cost is None for stage in found.costs for cost in stage.cost):
-        del columns[money]
-    names = [stage.stage for stage in found.costs]
-    return Section("costs", "Time and memory", [in_groups("Worker time and peak memory", "stage", names, columns)])
+    if any(cost is not None for pair in pairs.values() for cost in each(pair, "cost")):
+        columns[money] = [both(pair, "cost", as_amount) for pair in pairs.values()]
+    return Section("costs", "Time and memory", [in_groups("Worker time and peak memory", "stage", [*pairs], columns)])
+
+
+def both(pair: tuple[object, object], name: str, words: Callable[[Any], str]) -> Cells:
+    return tuple(map(words, each(pair, name)))
 
 
 def in_groups(
@@ -255,14 +280,18 @@ def in_groups(
     head: str,
     names: Sequence[str],
     columns: dict[str, Sequence[Cells]],
-    bars: Sequence[Sequence[Sequence[BarPiece]]] = (),
+    bars: Sequence[Sequence[Bar]] = (),
     note: str = "",
 ) -> Table:
     """A table with groups of two or three numbers: A, B, and the change."""
-    groups = [(name, len(cells[0])) for name, cells in columns.items() if cells]
-    heads = [name for _, width in groups for name in ("A", "B", "change")[:width]]
+    heads = [
+        Column(name, group=group)
+        for group, cells in columns.items()
+        if cells
+        for name in ("A", "B", "change")[: len(cells[0])]
+    ]
     rows = [(name, *sum(cells, ())) for name, *cells in zip(names, *columns.values(), strict=True)]
-    return Table(Figures(title, (head, *heads), rows, note=note), groups, bars)
+    return Table(title, [Column(head, "text"), *heads], rows, bars, note)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -298,17 +327,11 @@ def percent(a: float | None, b: float | None) -> str:
 
 def page_of(found: Comparison) -> str:
     """The text of compare.html; the caller writes it."""
-    shown = [
-        (section, [(table, markup(table)) for table in section.tables], key_of(section.colours))
-        for section in sections(found)
-    ]
+    shown = [(section, key_of(section.colours)) for section in sections(found)]
     folders = [one.out.rstrip("/").rsplit("/", 1)[-1] for one in found.runs]
     values = {"title": " and ".join(folders), "runs": found.runs, "unlike": found.unlike, "sections": shown}
-    return environment().get_template("compare.html").render(values | {"printed": PRINTED, "long": LONG_TABLE})
-
-
-def markup(table: Table) -> Markup:
-    return stacked(table.figures, table.groups, [Markup("").join(map(row_bar, bars)) for bars in table.bars])
+    page = environment().get_template("compare.html")
+    return page.render(values, printed=PRINTED, long=LONG_TABLE, as_html=as_html)
 
 
 # --- terminal ---------------------------------------------------------------------------------------------------------
@@ -323,17 +346,15 @@ def render(found: Comparison) -> RenderableType:
     for section in sections(found):
         parts += [Text(), *(Text(one_line(line)) for line in section.lines)] if section.lines else []
         for table in section.tables:
-            parts += [Text(), *render_block(shown(table))] if not table.folded else []
+            parts += [Text(), shown(table)]
     return Lines(*parts)
 
 
-def shown(table: Table) -> Figures:
-    """The first numbers of the first rows."""
-    figures, rows = table.figures, table.figures.rows
-    title, width = figures.title, len(figures.head)
-    if table.groups:
-        name, columns = table.groups[0]
-        title, width = f"{title}: {name}", figures.words + columns
-    title += f" ({len(rows) - ROWS:,} more in compare.html)" if len(rows) > ROWS else ""
-    note = figures.note if len(table.groups) < 2 else ""  # it is about numbers that are not here
-    return Figures(title, figures.head[:width], [row[:width] for row in rows[:ROWS]], figures.words, note=note)
+def shown(table: Table) -> TerminalTable:
+    """The first group of numbers, of the first rows."""
+    groups = list(dict.fromkeys(column.group for column in table.columns if column.group))
+    title = f"{table.title}: {groups[0]}" if groups else table.title
+    title += f" ({len(table.rows) - ROWS:,} more in compare.html)" if len(table.rows) > ROWS else ""
+    columns = [column for column in table.columns if column.group in ("", *groups[:1])]
+    note = table.note if len(groups) < 2 else ""  # it is about numbers that are not here
+    return TerminalTable(title, columns, [row[: len(columns)] for row in table.rows[:ROWS]], note=note)

@@ -81,8 +81,8 @@ def ablate(
 
     `plan` is a YAML file, or the same settings as a dictionary, whose paths are relative to the folder that Python runs
     in. `workers` are processes, one a GPU or one for every two cores by default; 0 trains in this one. `only` is one
-    arm. `progress`: a line on standard error for each job; log.txt has them in any case. An arm that failed has no
-    verdict, and `verdict` says why; the others have theirs.
+    arm. `progress`: a line on standard error for each tenth of a job; log.txt has them in any case. An arm that failed
+    has no verdict, and `verdict` says why; the others have theirs.
     """
     refuse_in_a_worker()
     for package in PACKAGES:

@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 
 from gristmill.pipeline.formatting import as_number, as_short
 from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 
 WIDTH = 110  # characters of a notebook's cell
 ROWS, BAR = 20, 40  # of a histogram, and characters of its longest bar
@@ -79,4 +79,4 @@ def render_signal(name: str, signal: SignalCounts, cuts: Sequence[CutCounts]) ->
             continue
         rows.append((as_short(low), as_number(count), f"{bar}{'  ← ' if marks else ''}{', '.join(marks)}"))
     rows = rows[:-1] if rows and rows[-1][0] == "…" else rows
-    return Grid.of(name, ("from", "documents", ""), iter(rows), words={2})
+    return TerminalTable.of(name, ("from", "documents", ""), rows, words={2})

@@ -18,7 +18,7 @@ from gristmill.classifiers.judge import Judge
 from gristmill.pipeline.formatting import as_number, as_percent, as_short, one_line
 from gristmill.pipeline.judging.scoring import HeadScores, ScoredText
 from gristmill.pipeline.judging.show_training import as_figure, asked, counted, say, show_training
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 
 EXCERPT = 200
 WORDS = 10
@@ -68,7 +68,7 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
         rows += [("kappa", as_figure(metrics["kappa"]))] if head.multiclass and "kappa" in metrics else []
         if head.kind != "labels":
             rows += [(f"AUC of {label}", as_figure(value)) for label, value in of_classes(metrics)]
-        screen.print(Grid.of("Held-out figures", ("", ""), iter(rows)))
+        screen.print(TerminalTable.of("Held-out figures", ("", ""), rows))
         if (metrics.get("auc_of_length") or 0) > TELLING:
             say(
                 screen,
@@ -92,7 +92,7 @@ def show_card(screen: Console, card: JudgeCard) -> None:
         say(screen, line)
 
 
-def by_label(metrics: Mapping[str, Any], head: Head) -> Grid:
+def by_label(metrics: Mapping[str, Any], head: Head) -> TerminalTable:
     """The commonest labels, each with the one that its texts are most often taken for."""
     counts = dict(metrics["texts_of"])
     rows = []
@@ -105,7 +105,7 @@ def by_label(metrics: Mapping[str, Any], head: Head) -> Grid:
     title = "By label" + (
         f": the commonest {MOST_SHOWN} of {len(head.labels)}" if len(head.labels) > MOST_SHOWN else ""
     )
-    return Grid.of(title, ("label", "texts", "F1", "AUC", "most taken for"), iter(rows))
+    return TerminalTable.of(title, ("label", "texts", "F1", "AUC", "most taken for"), rows)
 
 
 def title_of(head: Head) -> Text:
@@ -122,10 +122,10 @@ def show_source(screen: Console, training: Mapping[str, Any]) -> None:
         say(screen, f"left out, too few texts: {counted(left_out)}")
 
 
-def shares(counts: Mapping[str, Any], texts: int, title: str) -> Grid:
+def shares(counts: Mapping[str, Any], texts: int, title: str) -> TerminalTable:
     """Texts by label."""
     rows = ((label, as_number(int(count)), as_percent(count / max(texts, 1))) for label, count in counts.items())
-    return Grid.of(title, ("label", "texts", "share"), rows)
+    return TerminalTable.of(title, ("label", "texts", "share"), rows)
 
 
 def show_labels(screen: Console, facts: Mapping[str, Any]) -> None:
@@ -156,11 +156,11 @@ def said_of_labels(made: Mapping[str, Any]) -> str:
     )
 
 
-def calibration(reliability: Sequence[Mapping[str, Any]], truth: str) -> Grid:
+def calibration(reliability: Sequence[Mapping[str, Any]], truth: str) -> TerminalTable:
     rows = (
         (row["decile"], as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"])) for row in reliability
     )
-    return Grid.of("Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(truth)}"), rows)
+    return TerminalTable.of("Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(truth)}"), rows)
 
 
 def of_classes(metrics: Mapping[str, object]) -> list[tuple[str, object]]:
@@ -232,7 +232,9 @@ class JudgeFindings:
                 screen.print(shares(shown, findings.texts, "Texts by label"))
             rows_of = [("mean", findings.mean), *((f"{share}%", value) for share, value in findings.quantiles)]
             screen.print(Text(f"{as_number(findings.texts)} texts: the mean score, and what so many do not exceed"))
-            screen.print(Grid.of("Scores", ("texts", "score"), ((name, as_short(value)) for name, value in rows_of)))
+            screen.print(
+                TerminalTable.of("Scores", ("texts", "score"), ((name, as_short(value)) for name, value in rows_of))
+            )
             for title, rows in (
                 zip(("The surest", "The least sure"), (findings.best, findings.worst), strict=True)
                 if findings.labels

@@ -14,7 +14,7 @@ from gristmill.classifiers.rating.medu import SampledDocument
 from gristmill.pipeline.formatting import as_number, as_percent, one_line
 from gristmill.pipeline.judging.medu import MeduFindings
 from gristmill.pipeline.judging.show_training import asked, plain, say
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 
 FAINT = 0.5  # of the probability that labels have together: below it a model wanted to say something else
 
@@ -50,7 +50,7 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
         marks = (f"{table.values_NT[i, t]:.3f} ± {table.errors_NT[i, t]:.3f}" for t in range(len(table.tasks)))
         rows.append((source, as_number(sum(document.source == source for document in found.documents)), *marks))
     head = ("source", "documents", *map(one_line, table.tasks))
-    screen.print(Grid.of("Utility ± its standard error", head, iter(rows)))
+    screen.print(TerminalTable.of("Utility ± its standard error", head, rows))
     for task, description in found.descriptions.items():
         if description.missing:
             lacks = ", ".join(description.missing)
@@ -77,7 +77,7 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
         ]
         columns = ("task", "documents", "same label", "kappa", "weighted kappa", "rank correlation", "mean difference")
         screen.print(
-            Grid.of(
+            TerminalTable.of(
                 "Both readings: at once against reasoned (the table above is of reasoned marks)", columns, iter(both)
             )
         )

@@ -18,7 +18,7 @@ from gristmill.classifiers.card import Head
 from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, as_seconds, one_line
 from gristmill.pipeline.judging.lessons import LABEL, TEXT
 from gristmill.pipeline.judging.train import Ready, held_out_count
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 
 MOST_LABELS = 10
 PAIRS = {
@@ -114,12 +114,12 @@ def show_training(screen: Console, head: Head, metrics: Mapping[str, Any], train
         say(screen, f"seeds {seeds}; the judge is that of the first, whatever its figures")
 
 
-def _sources(built: Mapping[str, Any]) -> Grid:
+def _sources(built: Mapping[str, Any]) -> TerminalTable:
     rows = [
         (name, as_number(counts["rows"]), as_number(counts["kept"]), counted(counts["dropped"]))
         for name, counts in built["sources"].items()
     ]
-    return Grid.of("Sources", ("source", "texts", "kept", "not kept"), iter(rows), words={0, 3})
+    return TerminalTable.of("Sources", ("source", "texts", "kept", "not kept"), rows, words={0, 3})
 
 
 def counted(counts: Mapping[str, int]) -> str:
@@ -127,7 +127,7 @@ def counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{as_number(count)} {one_line(name)}" for name, count in counts.items())
 
 
-def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> Grid:
+def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> TerminalTable:
     def row(line: Mapping[str, Any]) -> tuple[str, ...]:
         gate, gain, test = (
             f"{line[name]:{sign}.4f}" if isinstance(line.get(name), float) else "–"
@@ -138,17 +138,17 @@ def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> Grid:
         return str(line["round"]), gate, gain, test, as_number(line.get("texts")), added or "–", kept
 
     names = ("round", f"{metric}, gate", "gain", f"{metric}, test", "texts", "added", "kept")
-    return Grid.of("Rounds", names, map(row, rounds))
+    return TerminalTable.of("Rounds", names, map(row, rounds))
 
 
-def _agreement(metrics: Mapping[str, Any], agreed: Mapping[str, Any]) -> Grid:
+def _agreement(metrics: Mapping[str, Any], agreed: Mapping[str, Any]) -> TerminalTable:
     rows = [(f"AUC at a teacher's score of {each['cut']:g}", each["auc"]) for each in agreed["auc_at"]]
     rows += [("kappa", agreed.get("kappa")), ("kappa by distance", agreed.get("kappa_weighted"))]
     rows += [("kappa once calibrated", (metrics.get("calibrated") or {}).get("kappa"))]
-    return Grid.of("Student and teacher", ("", ""), ((name, as_figure(value)) for name, value in rows))
+    return TerminalTable.of("Student and teacher", ("", ""), ((name, as_figure(value)) for name, value in rows))
 
 
-def _seeds(spread: Mapping[str, Any]) -> Grid:
+def _seeds(spread: Mapping[str, Any]) -> TerminalTable:
     rows = []
     for name, values in {**spread["figures"], **spread["pairs"]}.items():
         known = [value for value in values if isinstance(value, float)]
@@ -156,4 +156,4 @@ def _seeds(spread: Mapping[str, Any]) -> Grid:
             show = as_percent if name in ("same_best_tenth", "same_label") else as_figure
             title = PAIRS.get(name if name in spread["pairs"] else "", name.replace("_", " "))
             rows.append((title, *(show(value) for value in (float(np.mean(known)), min(known), max(known)))))
-    return Grid.of("Over seeds", ("", "mean", "lowest", "highest"), iter(rows))
+    return TerminalTable.of("Over seeds", ("", "mean", "lowest", "highest"), rows)

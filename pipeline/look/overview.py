@@ -27,13 +27,12 @@ from gristmill.pipeline.formatting import (
     by_size,
     one_line,
 )
-from gristmill.pipeline.look.funnel import Funnel, SourceLevel
+from gristmill.pipeline.look.funnel import Funnel, SourceLevel, Volume
 from gristmill.pipeline.look.published import Beside, beside_published
 from gristmill.pipeline.look.run_folder import RunFolder, Told
 from gristmill.pipeline.look.stage_view import as_data
-from gristmill.pipeline.look.volume import Volume, volumes
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 
 OF_RUN = (
     "name", "status", "error", "started", "finished", "seconds", "alarms", "gristmill", "versions", "machine", "recipe"
@@ -93,8 +92,7 @@ def overview(folder: RunFolder) -> Overview:
 
 
 def overview_of(run: RunRecord, reports: Mapping[str, Told]) -> Overview:
-    volume = volumes(run.stages, reports)
-    funnel = Funnel.of(run, volume)
+    funnel = Funnel.of(run, reports)
     last = funnel.steps[-1].volume if funnel.steps else Volume()
     memory = [stage.peak_memory for stage in run.stages if stage.peak_memory]
     totals = Totals(
@@ -114,7 +112,7 @@ def overview_of(run: RunRecord, reports: Mapping[str, Told]) -> Overview:
         cost=run.cost.amount if run.cost else None,
         currency=run.cost.currency if run.cost else None,
     )
-    return Overview(run, totals, funnel, [cost(stage) for stage in run.stages], beside_published(run, volume))
+    return Overview(run, totals, funnel, [cost(stage) for stage in run.stages], beside_published(run, funnel))
 
 
 def cost(stage: StageRecord) -> StageCost:
@@ -167,19 +165,23 @@ def render(seen: Overview) -> RenderableType:
     amount += "" if not totals.requests else f"; requests: {as_requests(totals.requests)}"
     amount += "" if totals.cost is None else f"; {as_money(totals.cost, totals.currency)}"
     heads = ("stage", "kind", "in", "kept", "dropped", "quarantined", "gone", "text", "tokens")
-    tables = [Grid.of("Stages", heads, (counts_of(stage, seen.funnel.levels) for stage in run.stages), 2, (1, 8))]
+    tables = [
+        TerminalTable.of(
+            "Stages", heads, (counts_of(stage, seen.funnel.levels) for stage in run.stages), 2, spared=(1, 8)
+        )
+    ]
     if len(run.readers) > 1:
-        tables.append(Grid.of("Left of each source", *by_sources(seen)))
+        tables.append(TerminalTable.of("Left of each source", *by_sources(seen)))
     if seen.published:
         rows = (
             (b.what, b.measure, b.in_words(b.published), b.in_words(b.ours), "far off" if b.far else "")
             for b in seen.published
         )
-        tables.append(Grid.of("Published", ("step", "figure", "published", "this run", ""), rows, 2))
+        tables.append(TerminalTable.of("Published", ("step", "figure", "published", "this run", ""), rows, 2))
     priced = totals.cost is not None
     head_of_time = ("stage", "seconds", "docs/s", "read", "read/s", "memory", *(["cost"] if priced else []))
-    tables.append(Grid.of("Time", head_of_time, (cost_of(cost)[: len(head_of_time)] for cost in seen.costs)))
-    tables.append(Grid.of("Drops", ("stage", "reason", "documents", "of its input"), drops_of(run), 2))
+    tables.append(TerminalTable.of("Time", head_of_time, (cost_of(cost)[: len(head_of_time)] for cost in seen.costs)))
+    tables.append(TerminalTable.of("Drops", ("stage", "reason", "documents", "of its input"), drops_of(run), 2))
     return Group(
         head,
         *failure,
@@ -192,17 +194,10 @@ def render(seen: Overview) -> RenderableType:
 
 def counts_of(stage: StageRecord, levels: Sequence[SourceLevel]) -> Sequence[object]:
     count = stage.count
-    numbers = [as_number(n) for n in (count.docs_in, count.kept, count.lost, count.quarantined)]
     volume = Volume.of_all(level.volume for level in levels if level.stage == stage.name)
-    gone = as_share(count.gone, count.docs_in)
-    return (
-        stage.name,
-        stage.kind,
-        *numbers,
-        gone,
-        as_bytes(volume.text_bytes),
-        as_tokens(volume.tokens, volume.counted),
-    )
+    left = as_bytes(volume.text_bytes), as_tokens(volume.tokens, volume.counted)
+    numbers = (count.docs_in, count.kept, count.lost, count.quarantined)
+    return (stage.name, stage.kind, *numbers, as_share(count.gone, count.docs_in), *left)
 
 
 def cost_of(cost: StageCost) -> Sequence[object]:
@@ -224,14 +219,11 @@ def by_sources(seen: Overview) -> tuple[Sequence[str], Iterator[Sequence[object]
     by_stage: dict[str, dict[str, int]] = {}
     for level in seen.funnel.levels:
         by_stage.setdefault(level.stage, {})[level.source] = level.left
-    rows = (
-        (stage, *(as_number(left[source]) if source in left else "–" for source in sources))
-        for stage, left in by_stage.items()
-    )
+    rows = ((stage, *(left.get(source) for source in sources)) for stage, left in by_stage.items())
     return ("after", *sources), rows
 
 
 def drops_of(run: RunRecord) -> Iterator[Sequence[object]]:
     for stage in run.stages:
         for reason, n in by_size(stage.count.dropped):
-            yield stage.name, reason, as_number(n), as_share(n, stage.count.docs_in)
+            yield stage.name, reason, n, as_share(n, stage.count.docs_in)

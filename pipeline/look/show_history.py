@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gristmill.pipeline.formatting import one_line, plain
 from gristmill.pipeline.look.history import FileSpan, Passage, Story
-from gristmill.pipeline.tables import Grid, cell
+from gristmill.pipeline.tables import TerminalTable, cell
 
 
 def render_history(story: Story) -> RenderableType:
@@ -21,20 +21,25 @@ def render_history(story: Story) -> RenderableType:
     others = [
         (name, ", ".join(uids)) for name, uids in (("same URL", story.same_url), ("same id", story.same_id)) if uids
     ]
-    parts: list[RenderableType] = [head, Grid.of("", ("", ""), iter([*facts, *read, *others]), 2)]
+    parts: list[RenderableType] = [head, TerminalTable.of("", ("", ""), iter([*facts, *read, *others]), 2)]
     parts += [
         Text(),
-        Grid.of(
+        TerminalTable.of(
             "Segments", ("segment", "part", "row", "signals"), (passage_row(passage) for passage in story.passages), 4
         ),
     ]
     verdicts = (
         (verdict.stage, verdict.verdict, verdict.reason or "", verdict.detail or "") for verdict in story.verdicts
     )
-    parts += [Text(), Grid.of("Verdicts", ("stage", "verdict", "reason", "detail"), verdicts, 4)]
+    parts += [Text(), TerminalTable.of("Verdicts", ("stage", "verdict", "reason", "detail"), verdicts, 4)]
     why = ((held.stage, held.reason or "", held.words, held.field or "") for held in story.why)
     parts += (
-        [Text(), Grid.of("Every reason that held", ("stage", "reason", "in numbers", "setting"), why, 4, (3,))]
+        [
+            Text(),
+            TerminalTable.of(
+                "Every reason that held", ("stage", "reason", "in numbers", "setting"), why, 4, spared=(3,)
+            ),
+        ]
         if story.why
         else []
     )
@@ -50,7 +55,7 @@ def render_history(story: Story) -> RenderableType:
         parts += [Text(f"kept {cluster.kept}{url}; dropped {', '.join(cluster.dropped)}{more}")]
     if story.written:
         rows = ((sink.stage, sink.file, "?" if sink.row is None else sink.row) for sink in story.written)
-        parts += [Text(), Grid.of("Written to", ("stage", "file", "row"), rows, 3)]
+        parts += [Text(), TerminalTable.of("Written to", ("stage", "file", "row"), rows, 3)]
     parts += [
         Text(),
         cell(f"Text, {story.characters:,} characters"),

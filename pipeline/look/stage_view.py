@@ -32,7 +32,7 @@ from gristmill.pipeline.look.run_folder import NotFound, RunFolder, one_of
 from gristmill.pipeline.report_data.documents import SampleEntry, around
 from gristmill.pipeline.store.records import PageSample
 from gristmill.pipeline.store.run_records import StageRecord
-from gristmill.pipeline.tables import Grid, cell, render_block
+from gristmill.pipeline.tables import TerminalTable, cell, render_block
 from gristmill.stages.figures import StageFigures
 
 SHOWN_OF_PAGE = 800  # characters of a page in a terminal
@@ -147,7 +147,7 @@ def samples_of(
 def render_stage(view: StageView) -> RenderableType:
     count = view.stage.count
     reasons = by_size(view.stage.drops)
-    rows = ((reason, as_number(n), as_share(n, count.docs_in)) for reason, n in reasons)
+    rows = ((reason, n, as_share(n, count.docs_in)) for reason, n in reasons)
     settings = [
         Text(f"  {one_line(str(key))} = {one_line(json.dumps(value))}", style="dim")
         for key, value in view.stage.settings.items()
@@ -156,12 +156,14 @@ def render_stage(view: StageView) -> RenderableType:
     made = f"{as_number(count.made)} made of them, " if count.made else ""
     passed = Text(f"{as_number(count.docs_in)} in, {made}{as_number(count.kept)} kept", style="dim")
     parts: list[RenderableType] = [head, *settings, passed]
-    parts += [Text(), Grid.of("Drops", ("reason", "documents", "of its input"), rows)] if reasons else []
+    parts += [Text(), TerminalTable.of("Drops", ("reason", "documents", "of its input"), rows)] if reasons else []
     slowest = (
         (slow.uid, slow.url, as_bytes(slow.bytes), as_seconds(slow.seconds)) for slow in view.stage.slowest[:SLOW_SHOWN]
     )
     parts += (
-        [Text(), Grid.of("Slowest documents", ("uid", "url", "size", "time"), slowest, 2)] if view.stage.slowest else []
+        [Text(), TerminalTable.of("Slowest documents", ("uid", "url", "size", "time"), slowest, 2)]
+        if view.stage.slowest
+        else []
     )
     for block in view.figures.blocks if view.figures is not None else ():
         shown = render_block(block)

@@ -25,7 +25,7 @@ from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, one_l
 from gristmill.pipeline.progress.progress import FOR_THE_REPORT, NodeProgress, Progress, Quiet, known_seconds_left
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 
 EVERY = 60.0  # seconds between two lines of a log
 REFRESH = 2  # times a second, on a terminal
@@ -284,12 +284,12 @@ def fit(text: str, width: int) -> str:
 # --- at the end -------------------------------------------------------------------------------------------------------
 
 
-def final_table(record: RunRecord) -> Grid:
+def final_table(record: RunRecord) -> TerminalTable:
     """The counts of a run, stage by stage."""
     failed = any(entry.count.quarantined for entry in record.stages)
     heads = ["stage", "in", "kept", "dropped", *(["quarantined"] if failed else []), "worker seconds", "mostly because"]
     title = f"{record.name}: {record.status} in {record.seconds or 0.0:,.1f} s"
-    table = Grid(title, heads, words={0, len(heads) - 1}, spared=[len(heads) - 2])
+    rows = []
     cuts = texts_cut(record.stages)
     for entry in record.stages:
         count = entry.count
@@ -297,13 +297,10 @@ def final_table(record: RunRecord) -> Grid:
         reasons = [f"{one_line(reason)} {n:,}" for reason, n in most]
         numbers = [count.docs_in, count.kept, count.lost]
         cut = cuts.get(entry.name, [])
-        table.add_row(
-            entry.name,
-            *(f"{number:,}" for number in [*numbers, *([count.quarantined] if failed else [])]),
-            f"{count.seconds:,.1f}",
-            [*cut, *reasons] if numbers[2] < FEW * numbers[0] else [*reasons[:1], *cut, *reasons[1:]],
-        )
-    return table
+        because = [*cut, *reasons] if numbers[2] < FEW * numbers[0] else [*reasons[:1], *cut, *reasons[1:]]
+        quarantined = [count.quarantined] if failed else []
+        rows.append((entry.name, *numbers, *quarantined, f"{count.seconds:,.1f}", because))
+    return TerminalTable.of(title, heads, rows, words={0, len(heads) - 1}, spared=[len(heads) - 2])
 
 
 def texts_cut(stages: Sequence[StageRecord]) -> dict[str, list[str]]:

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from gristmill.pipeline.formatting import as_number, as_seconds
-from gristmill.pipeline.look.recipe_differences import flat
+from gristmill.pipeline.formatting import as_number, as_seconds, flat
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, JobMetrics, curve_of, metrics_of, top_of
 from gristmill.pipeline.report.ablation_record import (
@@ -46,7 +45,7 @@ from gristmill.pipeline.report.ablation_tables import (
 )
 from gristmill.pipeline.report.charts_lines import Curve, Curves, ForestPlot, IntervalEstimate, forest, lines
 from gristmill.pipeline.report.sections import environment
-from gristmill.pipeline.report.stacked import stacked
+from gristmill.pipeline.tables import as_html
 
 WORDS = ("adopt", "reject", "inconclusive", "failed", "not run")  # in the order in which they are shown
 MARKS = {"adopt": "✓", "reject": "✕", "inconclusive": "?", "failed": "!", "not run": "–"}
@@ -86,23 +85,23 @@ def page_of(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
     values = {
         "record": record,
         "facts": facts(record),
-        "proxies": None if proxies is None else stacked(proxy_runs(record, best)),
+        "proxies": None if proxies is None else as_html(proxy_runs(record, best)),
         "said": verdicts if proxies is None else [],
         "counted": counted(verdicts) if proxies is None else f"{len(proxies):,} proxy runs; ablations.csv has all",
         "long": len(jobs_of(record)) > LONG,
         "beside": any(verdict.beside for verdict in verdicts),
         "failures": failures(record),
         "forests": [forest(plot) for plot in forests(record, order)],
-        "differences": stacked(differences(record, order)) if record.get("measures") else None,
+        "differences": as_html(differences(record, order)) if record.get("measures") else None,
         "curves": [lines(drawing) for drawing in drawings(record, metrics, order)],
         "without": without(record, metrics),
-        "costs": stacked(costs(record, metrics, order)),
-        "epochs": stacked(epochs(record, order)),
+        "costs": as_html(costs(record, metrics, order)),
+        "epochs": as_html(epochs(record, order)),
         "repeated": repeated(record),
-        "jobs": stacked(jobs(record)),
+        "jobs": as_html(jobs(record)),
         "settings": list(flat(record.get("plan") or {}).items()),
-        "sets": stacked(sets(record)),
-        "measures": stacked(measures(record)) if record.get("measures") else None,
+        "sets": as_html(sets(record)),
+        "measures": as_html(measures(record)) if record.get("measures") else None,
         "machine": [*flat(record.get("machine") or {}).items(), *(record.get("versions") or {}).items()],
     }
     return environment().get_template("ablation.html").render(values)

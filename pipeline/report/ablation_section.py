@@ -8,13 +8,12 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from gristmill.pipeline.figures import Figures
 from gristmill.pipeline.formatting import as_number
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.ablation import ArmVerdict, verdict_of
 from gristmill.pipeline.report.ablation_record import AblationRecord, ProtocolRecord
-from gristmill.pipeline.report.blocks import table
 from gristmill.pipeline.report.sections import Section, fragment
+from gristmill.pipeline.tables import Table, as_html
 
 PLACE = "ablations"
 
@@ -46,7 +45,7 @@ def verdicts(record: AblationRecord, name: str) -> Markup:
         "protocol": protocol.get("name"),
         "tokens": as_number(record.get("tokens")),
         "seeds": len(record.get("seeds") or []),
-        "table": table(Figures("Arm less control", ("arm", "verdict", "why", *heads), rows, words=3)),
+        "table": as_html(Table.of("Arm less control", ("arm", "verdict", "why", *heads), rows, words=3)),
         "page": f"{PLACE}/{quote(name, safe='')}/ablation.html",
     }
     return fragment(VERDICTS, values)
@@ -61,5 +60,5 @@ VERDICTS = """\
 <h3 dir="auto"><a href="{{ page }}">{{ record.name }}</a></h3>
 {% if record.description %}<p dir="auto">{{ record.description }}</p>{% endif %}
 <p class="soft">{{ protocol }}, {{ tokens }} tokens a run, {{ seeds }} seeds</p>
-<div class="scroll" role="region" aria-label="Verdicts of {{ record.name }}" tabindex="0">{{ table }}</div>
+{{ table }}
 """

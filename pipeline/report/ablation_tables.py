@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gristmill.pipeline.figures import Figures
 from gristmill.pipeline.formatting import as_bytes, as_energy, as_number, as_seconds
 from gristmill.pipeline.report.ablation_curves import JobMetrics
 from gristmill.pipeline.report.ablation_record import (
@@ -15,6 +14,7 @@ from gristmill.pipeline.report.ablation_record import (
     DifferenceRecord,
     JobRecord,
 )
+from gristmill.pipeline.tables import Table
 
 CONTROL = "control"  # the name of its jobs
 REPEATS = 4  # epochs, above which data is worth less (Muennighoff et al. 2023)
@@ -30,7 +30,7 @@ def in_order(record: AblationRecord, order: Sequence[str]) -> list[ArmRecord]:
     return [arms[name] for name in order]
 
 
-def differences(record: AblationRecord, order: Sequence[str]) -> Figures:
+def differences(record: AblationRecord, order: Sequence[str]) -> Table:
     rows = [
         (
             str(arm["name"]),
@@ -63,10 +63,10 @@ def differences(record: AblationRecord, order: Sequence[str]) -> Figures:
         "Errors are standard errors: of what seeds vary and of what items vary. Detectable is the smallest true"
         " difference found in 80% of cases."
     )
-    return Figures("All differences, arm less control", head, rows, words=3, note=note)
+    return Table.of("All differences, arm less control", head, rows, words=3, note=note)
 
 
-def measures(record: AblationRecord) -> Figures:
+def measures(record: AblationRecord) -> Table:
     rows = [
         (
             str(measure["task"]),
@@ -78,10 +78,10 @@ def measures(record: AblationRecord) -> Figures:
         )
         for measure in record["measures"]
     ]
-    return Figures("What was measured", ("measure", "role", "unit", "control", "items", "clusters"), rows, words=3)
+    return Table.of("What was measured", ("measure", "role", "unit", "control", "items", "clusters"), rows, words=3)
 
 
-def costs(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Figures:
+def costs(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Table:
     by_arm: dict[str, list[JobRecord]] = {}
     for job in jobs_of(record):
         by_arm.setdefault(str(job["arm"]), []).append(job)
@@ -89,7 +89,7 @@ def costs(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequ
     rows = [(name, *cost(by_arm[name], metrics)) for name in names]
     rows.append(("all", *cost(jobs_of(record), metrics)))
     head = ("arm", "runs", "hours", "measuring", "tokens", "tokens/s", "peak memory", "energy", "CO2")
-    return Figures(
+    return Table.of(
         "What it took",
         head,
         rows,
@@ -136,7 +136,7 @@ def weight(grams: float | None) -> str:
     return "not stated" if grams is None else f"{grams:,.1f} g" if grams < 1000 else f"{grams / 1000:,.2f} kg"
 
 
-def epochs(record: AblationRecord, order: Sequence[str]) -> Figures:
+def epochs(record: AblationRecord, order: Sequence[str]) -> Table:
     rows = [
         (
             name,
@@ -147,7 +147,7 @@ def epochs(record: AblationRecord, order: Sequence[str]) -> Figures:
         )
         for name, set_, part, times in epochs_of(record, order)
     ]
-    return Figures(
+    return Table.of(
         "How often each arm goes through each set", ("arm", "set", "of its tokens", "epochs", "note"), rows, words=2
     )
 
@@ -168,7 +168,7 @@ def repeated(record: AblationRecord) -> int:
     return len({name for name, _, _, times in epochs_of(record, order) if times is not None and times > REPEATS})
 
 
-def proxy_runs(record: AblationRecord, best: Sequence[str]) -> Figures:
+def proxy_runs(record: AblationRecord, best: Sequence[str]) -> Table:
     """The best proxy runs and the mix by tokens, with the largest weights of each."""
     levels = {found["name"]: found["levels"] for found in record.get("proxies") or ()}
     mixes = {arm["name"]: arm["mix"] for arm in record.get("arms") or ()}
@@ -179,10 +179,10 @@ def proxy_runs(record: AblationRecord, best: Sequence[str]) -> Figures:
         largest = sorted(mixes[name].items(), key=lambda item: (-item[1], item[0]))[:3]
         most = ", ".join(f"{each} {share(weight)}" for each, weight in largest)
         rows.append(("by tokens" if name == CONTROL else name, most, *(plain(levels[name][task]) for task in tasks)))
-    return Figures("The best proxy runs by the target", ("mix", "largest weights", *tasks), rows, words=2)
+    return Table.of("The best proxy runs by the target", ("mix", "largest weights", *tasks), rows, words=2)
 
 
-def jobs(record: AblationRecord) -> Figures:
+def jobs(record: AblationRecord) -> Table:
     rows = [
         (
             str(job["arm"]),
@@ -197,12 +197,12 @@ def jobs(record: AblationRecord) -> Figures:
         )
         for job in jobs_of(record)
     ]
-    return Figures(
+    return Table.of(
         "Every run", ("arm", "seed", "state", "loss", "updates", "tokens", "time", "energy", "device"), rows, words=3
     )
 
 
-def sets(record: AblationRecord) -> Figures:
+def sets(record: AblationRecord) -> Table:
     rows = [
         (
             str(name),
@@ -213,7 +213,7 @@ def sets(record: AblationRecord) -> Figures:
         )
         for name, entry in (record.get("sets") or {}).items()
     ]
-    return Figures("Sets of token shards", ("set", "folder", "taken", "rows", "tokens"), rows, words=2)
+    return Table.of("Sets of token shards", ("set", "folder", "taken", "rows", "tokens"), rows, words=2)
 
 
 # --- numbers in words -------------------------------------------------------------------------------------------------

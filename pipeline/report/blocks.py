@@ -3,8 +3,6 @@ was extracted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from markupsafe import Markup
 
 from gristmill.pipeline.figures import figures_of
@@ -12,21 +10,20 @@ from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.report.charts import Axis
 from gristmill.pipeline.report.duplicates import text_pair
 from gristmill.pipeline.report.heat_map import SAMPLES, heat_map
-from gristmill.pipeline.report.sections import Section, bars, fragment
+from gristmill.pipeline.report.sections import Section, fragment
 from gristmill.pipeline.store.run_records import StageRecord
+from gristmill.pipeline.tables import as_html
 from gristmill.stages.figures import (
     Block,
-    CountBars,
     FactList,
-    Figures,
     HeatMap,
     PagePairs,
     Plane,
     Point,
     Samples,
     Sentence,
+    Table,
     TextPair,
-    ValueBars,
     Warnings,
 )
 
@@ -50,13 +47,9 @@ def drawn(block: Block) -> Markup:
         case Warnings():
             return fragment(WARNINGS, {"lines": block.lines})
         case Plane():
-            return plane(block) + table(block.table)
+            return plane(block) + as_html(block.table)
         case Sentence():
             return fragment("<p>{{ text }}</p>", {"text": block.text})
-        case CountBars():
-            return bars(block.caption, block.head, block.rows, block.whole, block.of)
-        case ValueBars():
-            return fragment(CURVE, {"curve": block})
         case TextPair():
             return text_pair(block)
         case HeatMap():
@@ -65,16 +58,8 @@ def drawn(block: Block) -> Markup:
             return fragment(SAMPLES, {"title": block.title, "groups": block.groups})
         case PagePairs():
             return fragment(PAGES, {"pages": block.pages})
-    return table(block)
-
-
-def table(figures: Figures) -> Markup:
-    widths: Sequence[float | None] = figures.bars or [None] * len(figures.rows)
-    rows = [
-        (row[0], row[1 : figures.words], row[figures.words :], width)
-        for row, width in zip(figures.rows, widths, strict=True)
-    ]
-    return fragment(TABLE, {"figures": figures, "rows": rows})
+        case Table():
+            return as_html(block)
 
 
 def plane(found: Plane) -> Markup:
@@ -116,29 +101,6 @@ FACTS = """\
 WARNINGS = """\
 <ul class="alarms warned">{% for line in lines %}<li dir="auto">{{ line }}</li>{% endfor %}</ul>
 """
-
-TABLE = """\
-<div class="scroll figures" role="region" aria-label="{{ figures.title }}" tabindex="0">
-<table class="stack"><caption>{{ figures.title }}</caption>
-<thead><tr>{% for name in figures.head %}<th scope="col"{% if loop.index0 >= figures.words %} class="n"{% endif %}>{{ name }}</th>{% endfor %}
-{% if figures.bars %}<td></td>{% endif %}</tr></thead>
-<tbody>{% for head, words, numbers, width in rows %}
-<tr><th scope="row" dir="auto">{{ head }}</th>{% for word in words %}<td dir="auto" data-head="{{ figures.head[loop.index] }}"{% if word | length > 24 %} class="wide"{% endif %}>{{ word }}</td>{% endfor %}
-{% for number in numbers %}<td class="n" data-head="{{ figures.head[figures.words + loop.index0] }}">{{ number }}</td>{% endfor %}
-{% if width is not none %}
-<td class="track"><svg class="row-bar" aria-hidden="true"><rect class="kept-shape" width="{{ '%.2f' % (100 * width) }}%" height="100%"/></svg></td>
-{% endif %}</tr>
-{% endfor %}</tbody></table></div>
-{% if figures.note %}<p class="soft note">{{ figures.note }}</p>{% endif %}
-"""
-
-CURVE = """\
-<table class="bars"><caption>{{ curve.caption }}</caption>
-<thead><tr><th scope="col">{{ curve.head[0] }}</th><th scope="col" class="n">{{ curve.head[1] }}</th><td></td></tr></thead>
-<tbody>{% for label, value, width in curve.rows %}
-<tr><th scope="row">{{ label }}</th><td class="n">{{ value }}</td>
-<td class="track"><svg class="row-bar" aria-hidden="true"><rect class="kept-shape" width="{{ '%.2f' % width }}%" height="100%"/></svg></td></tr>
-{% endfor %}</tbody></table>"""
 
 PAGES = """\
 {% for page in pages %}

@@ -16,19 +16,21 @@ from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, as_requests, by_size, plain
 from gristmill.pipeline.inputs.notes import fetches_of, notes_of
+from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.overview import written_each
 from gristmill.pipeline.look.published import beside_published, within_of
 from gristmill.pipeline.look.run_folder import RunFolder, Told
 from gristmill.pipeline.look.stage_view import SampleDocument
-from gristmill.pipeline.look.volume import volumes
 from gristmill.pipeline.report.ablation_section import ablations
 from gristmill.pipeline.report.blocks import section_of
 from gristmill.pipeline.report.funnel import FunnelTable, funnel
-from gristmill.pipeline.report.sections import MAKERS, TOPICS, Section, SectionMaker, bars, environment, sections_of
+from gristmill.pipeline.report.sections import MAKERS, TOPICS, Section, SectionMaker, environment, sections_of
 from gristmill.pipeline.report.sliders import data_of, effects, explained, languages, signal_sections
 from gristmill.pipeline.report_data.histograms import SurveyRecord
 from gristmill.pipeline.store.counts import Counts, DocumentCounts
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
+from gristmill.pipeline.tables import as_html
+from gristmill.stages.figures import count_bars
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
 READERS = 4  # shown one by one; more are folded into one line
@@ -90,7 +92,7 @@ def page_of(
 ) -> str:
     """The page, from run.json and the stages' reports by name. A stage without a report (a run that failed) has its
     counts alone."""
-    volume = volumes(run.stages, reports)
+    counted = Funnel.of(run, reports)
     pages, by_topic = [], []
     for number, stage in enumerate(run.stages):
         page, elsewhere = stage_page(stage, number, reports.get(stage.name, {}), makers, surveys)
@@ -105,8 +107,8 @@ def page_of(
     script = (HERE / "script.js").read_text("utf-8")
     values = {
         "run": run,
-        "funnel": funnel(run, volume) if run.readers or run.stages else FunnelTable.empty(),
-        "published": beside_published(run, volume),
+        "funnel": funnel(run, counted) if run.readers or run.stages else FunnelTable.empty(),
+        "published": beside_published(run, counted),
         "within": within_of(run),
         "input_notes": [*fetches_of(run.inputs), *notes_of(run.inputs)],
         "sources": [fate(run, reader) for reader in run.readers],
@@ -117,7 +119,7 @@ def page_of(
         "topics": topics_of(by_topic),
         "effects": effects(surveys, run),
         "anchors": {page.stage.name: page.anchor for page in pages},
-        "data": data_of(surveys, run, volume, where),
+        "data": data_of(surveys, run, counted.volumes, where),
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "costs": costs(run),
@@ -188,7 +190,7 @@ def stage_page(
     """What stands with the stage, and its sections that stand elsewhere."""
     reasons = by_size(stage.drops)
     drops = (
-        bars("Dropped, by first reason; share of what came in", "reason", reasons, stage.count.docs_in)
+        as_html(count_bars("Dropped, by first reason; share of what came in", "reason", reasons, stage.count.docs_in))
         if reasons
         else None
     )

@@ -62,25 +62,6 @@ def series_class(index: int) -> str:
     return f"series-{index + 1}" if index < SERIES else "series-0"
 
 
-@dataclass(frozen=True)
-class BarPiece:
-    """A stretch of a bar: its share of the whole width, from 0 to 1, and the class that says what it looks like."""
-
-    share: float
-    look: str
-
-
-def row_bar(pieces: Sequence[BarPiece]) -> Markup:
-    """A bar of pieces for a cell of a table; the numbers stand beside it, so that it is hidden from screen readers."""
-    parts, at = [], 0.0
-    for piece in pieces:
-        width = 100 * max(0.0, min(1.0, piece.share))
-        if width:
-            parts.append(f'<rect class="{piece.look}" x="{at:.2f}%" width="{max(width, 0.1):.2f}%" height="100%"/>')
-        at += width
-    return Markup('<svg class="row-bar" aria-hidden="true">{}</svg>').format(Markup("".join(parts)))
-
-
 def key_of(names: Sequence[tuple[str, str]]) -> Markup:
     """What the colours mean: (look, name)."""
     return fragment(KEY, {"names": names})

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from gristmill.pipeline.look.funnel import Funnel
-from gristmill.pipeline.look.volume import READ, Volume, Volumes
-from gristmill.pipeline.report.charts import SERIES, BarPiece, key_of, row_bar, series_class
+from gristmill.pipeline.look.funnel import READ, Funnel, Volume
+from gristmill.pipeline.report.charts import SERIES, key_of, series_class
 from gristmill.pipeline.store.run_records import RunRecord
+from gristmill.pipeline.tables import row_bar
 
 OTHERS = "other sources"
 
@@ -55,9 +55,9 @@ class FunnelTable:
         return any(level.whole.text_bytes is not None for level in self.levels)
 
 
-def funnel(run: RunRecord, volumes: Volumes) -> FunnelTable:
+def funnel(run: RunRecord, counted: Funnel) -> FunnelTable:
     """Source by source, with a bar for each."""
-    steps = Funnel.of(run, volumes).steps
+    steps = counted.steps
     read = {stage.name: stage.count.kept for stage in run.readers}
     names = sorted(read, key=lambda name: (-read[name], name))
     sources = names if len(names) <= SERIES else [*names[: SERIES - 1], OTHERS]
@@ -82,10 +82,10 @@ def funnel(run: RunRecord, volumes: Volumes) -> FunnelTable:
         by_source = [sum(step.left.get(source, 0) for source in group) for group in groups]
         by_volume = [Volume.of_all(step.volumes.get(source, Volume()) for source in group) for group in groups]
         parts = by_source if sum(by_source) == step.kept else [step.kept]  # sources that a stage does not tell apart
-        pieces = [BarPiece(count / widest, look) for count, look in zip(parts, looks, strict=False)]
-        bar = row_bar([*pieces, BarPiece(step.gone / widest, "lost-shape")])
+        pieces = [(count / widest, look) for count, look in zip(parts, looks, strict=False)]
+        bar = row_bar([*pieces, (step.gone / widest, "lost-shape")])
         seconds, cost = took.get(step.name, (None, None))
-        time_bar = row_bar([BarPiece((seconds or 0.0) / longest, "all-shape")])
+        time_bar = row_bar([((seconds or 0.0) / longest, "all-shape")])
         lines.append(
             FunnelLine(step.name, step.kept, step.gone, by_source, step.volume, by_volume, seconds, cost, bar, time_bar)
         )

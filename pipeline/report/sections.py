@@ -9,7 +9,7 @@ is made by `fragment`, a jinja2 template in which every value is escaped; never 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,8 +43,6 @@ class Section:
     topic: str = ""  # a key of `TOPICS`
 
 
-LEAST_FULL = 0.05  # of a whole: what a full bar stands for at least
-
 TOPICS = {  # in the order of the page: title, and what it is about
     "languages": (
         "Languages",
@@ -66,16 +64,6 @@ TOPICS = {  # in the order of the page: title, and what it is about
 SectionMaker = Callable[[StageRecord, Told], Section | None]  # from the entry of run.json and report.json
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A line of a bar chart: its length is `share` of the longest that could be, from 0 to 1."""
-
-    label: str
-    value: int
-    share: float
-    of_all: str
-
-
 def sections_of(stage: StageRecord, report: Told, makers: Mapping[str, SectionMaker]) -> list[Section]:
     """What the makers of this stage have to show, by its name in recipes, its own name, and its kind."""
     names = dict.fromkeys(name for name in (stage.stage, stage.name, stage.kind) if name)
@@ -92,32 +80,6 @@ def fragment(template: str, values: Mapping[str, object]) -> Markup:
 def compiled(template: str) -> Template:
     """jinja2 remembers files only, and a report draws a histogram of each signal."""
     return environment().from_string(template)
-
-
-def bars(caption: str, head: str, rows: Sequence[tuple[str, int]], whole: int, of: str = "documents") -> Markup:
-    """A table of counts with a bar beside each, and its share of a whole."""
-    longest = longest_of([value for _, value in rows], whole)
-    lines = [Bar(label, value, value / longest, as_share(value, whole)) for label, value in rows]
-    short = bool(rows) and longest > max(value for _, value in rows)
-    return fragment(
-        BARS,
-        {"caption": caption, "head": head, "rows": lines, "of": of, "full": as_share(longest, whole) if short else ""},
-    )
-
-
-def longest_of(values: Sequence[float], whole: float) -> float:
-    """What a full bar stands for: the longest, but never less than a twentieth of the whole, so that next to nothing
-    looks like it."""
-    return max(max(values, default=0), whole * LEAST_FULL) or 1
-
-
-BARS = """\
-<table class="bars"><caption>{{ caption }}{% if full %}; a full bar would be {{ full }}{% endif %}</caption>
-<thead><tr><th scope="col">{{ head }}</th><th scope="col" class="n">{{ of }}</th><th scope="col" class="n">share</th><td></td></tr></thead>
-<tbody>{% for row in rows %}
-<tr><th scope="row" dir="auto">{{ row.label }}</th><td class="n">{{ row.value | number }}</td><td class="n">{{ row.of_all }}</td>
-<td class="track"><svg class="row-bar" aria-hidden="true"><rect class="gone-shape" width="{{ '%.2f' % (100 * row.share) }}%" height="100%"/></svg></td></tr>
-{% endfor %}</tbody></table>"""
 
 
 @cache

@@ -18,12 +18,14 @@ import numpy as np
 from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_number, as_share, as_short
-from gristmill.pipeline.look.volume import Volume, Volumes
-from gristmill.pipeline.report.charts import TICKS, BarPiece, Histogram, ThresholdMark, histogram, round_step, row_bar
-from gristmill.pipeline.report.sections import Section, fragment, longest_of
+from gristmill.pipeline.look.funnel import Volume, Volumes
+from gristmill.pipeline.report.charts import TICKS, Histogram, ThresholdMark, histogram, round_step
+from gristmill.pipeline.report.sections import Section, fragment
 from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, SurveyRecord, places_of_cut, side_by_side
 from gristmill.pipeline.report_data.survey import OTHERS
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
+from gristmill.pipeline.tables import row_bar
+from gristmill.stages.figures import longest_of
 
 BARS = 56
 PARTS_OF_DATA = ("segment", "weight", "sources", "reach", "stay", "rules", "sample")
@@ -266,8 +268,8 @@ def effects(surveys: Sequence[SurveyRecord], run: RunRecord) -> list[SegmentEffe
         for row in rows:
             row["bar"] = row_bar(
                 [
-                    BarPiece(row["alone"] / most, "gone-shape"),
-                    BarPiece((row["takes"] - row["alone"]) / most, "lost-shape"),
+                    (row["alone"] / most, "gone-shape"),
+                    ((row["takes"] - row["alone"]) / most, "lost-shape"),
                 ]
             )
         stay = sum(documents for documents, _ in survey["stay"])
@@ -363,7 +365,7 @@ def languages(surveys: Sequence[SurveyRecord]) -> Section | None:
                 ("stay", as_number(stayed)),
                 ("of them", as_share(stayed, came)),
             ],
-            row_bar([BarPiece(stayed / most, "kept-shape"), BarPiece((came - stayed) / most, "lost-shape")]),
+            row_bar([(stayed / most, "kept-shape"), ((came - stayed) / most, "lost-shape")]),
         )
         for name, came, stayed in given
     ]

@@ -26,7 +26,7 @@ from gristmill.pipeline.store.records import MapTask, Partition, VerdictsResult
 from gristmill.pipeline.store.resume import resume
 from gristmill.pipeline.store.run_records import RunRecord, SegmentManifest, read_if_whole
 from gristmill.pipeline.store.storage import Store
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.tables import TerminalTable
 from gristmill.stages.tokens.folders import owner_of_set
 
 GONE = {False: "its files are gone (cleaned?)", True: "its files are not what was written (damaged?)"}
@@ -218,17 +218,18 @@ def stages(node: Node) -> list[str]:
     return [node.name] if isinstance(node, GlobalNode) else [s.called for s in node.in_order_of_work]
 
 
-def render(seen: list[Foreseen]) -> Grid:
+def render(seen: list[Foreseen]) -> TerminalTable:
     heads = ("node", "parts", "current", "why", "and stages", "from", "fingerprint")
-    table = Grid("plan", heads, words={0, 3, 4, 5, 6}, spared=(6, 5))
-    for s in seen:
-        table.add_row(
+    rows = [
+        (
             s.name,
-            "?" if s.parts is None else f"{s.parts:,}",
-            "?" if s.up_to_date is None else f"{s.up_to_date:,}",
+            "?" if s.parts is None else s.parts,
+            "?" if s.up_to_date is None else s.up_to_date,
             s.why,
             ", ".join(stage for stage in s.stages if stage != s.name),
             ", ".join(s.feeds),
             s.fingerprint[:8],
         )
-    return table
+        for s in seen
+    ]
+    return TerminalTable.of("plan", heads, rows, words={0, 3, 4, 5, 6}, spared=(6, 5))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gristmill.pipeline.summary.page import percent, shown
-from gristmill.pipeline.summary.points import DRAFT, LAW, NOT_VERIFIED, PublicSummary, Table
+from gristmill.pipeline.summary.page import shown
+from gristmill.pipeline.summary.points import DRAFT, LAW, NOT_VERIFIED, PublicSummary
+from gristmill.pipeline.tables import as_markdown
 from gristmill.shards.card import Facts, dataset_card
 from gristmill.shards.card_text import plain, table
 
@@ -29,18 +30,5 @@ def parts(summary: PublicSummary) -> list[str]:
             ]
             told += [table(["what", "value"], rows)] if rows else []
             told += [plain(note) for note in point.notes]
-            told += [table_of(each) for each in point.tables if each.rows]
+            told += [as_markdown(each, MOST) for each in point.tables if each.rows]
     return told
-
-
-def table_of(given: Table) -> str:
-    head = [name if place < given.words else f"{name}:" for place, name in enumerate(given.head)]
-    rows = [
-        [
-            plain(percent(value) if name in given.shares else shown(value))
-            for name, value in zip(given.head, row, strict=True)
-        ]
-        for row in given.rows[:MOST]
-    ]
-    more = f"\n\nThe first {MOST:,} of {len(given.rows):,}." if len(given.rows) > MOST else ""
-    return table(head, rows) + more

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from markupsafe import Markup
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.report.sections import environment
-from gristmill.pipeline.summary.points import DRAFT, LAW, NOT_VERIFIED, Cell, PublicSummary, Table
-from gristmill.pipeline.tables import Grid
+from gristmill.pipeline.summary.points import DRAFT, LAW, NOT_VERIFIED, Cell, PublicSummary
+from gristmill.pipeline.tables import Table, TerminalTable, as_html
 
 MOST = 1000  # rows of a table for people; the JSON file has all
 
 
 def page_of(summary: PublicSummary) -> str:
     jinja = environment()
-    jinja.filters |= {"shown": shown, "percent": percent}
-    values = {"summary": summary, "law": LAW, "draft": DRAFT, "missing": NOT_VERIFIED, "most": MOST}
+    jinja.filters |= {"shown": shown, "table": for_people}
+    values = {"summary": summary, "law": LAW, "draft": DRAFT, "missing": NOT_VERIFIED}
     return jinja.get_template("summary.html").render(values)
 
 
@@ -27,15 +26,8 @@ def shown(value: Cell) -> str:
     return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def percent(value: Cell) -> str:
-    return f"{value:.2%}" if isinstance(value, int | float) else shown(value)
-
-
-def cells(table: Table) -> Iterator[list[str]]:
-    """Rows for people, as text, on one line each."""
-    for row in table.rows[:MOST]:
-        named = zip(table.head, row, strict=True)
-        yield [one_line(percent(value) if head in table.shares else shown(value)) for head, value in named]
+def for_people(table: Table) -> Markup:
+    return as_html(table.first(MOST, "the JSON file"))
 
 
 def render(summary: PublicSummary) -> RenderableType:
@@ -48,4 +40,4 @@ def render(summary: PublicSummary) -> RenderableType:
         for point in summary.points
     )
     head = Text.assemble((one_line(summary.name), "bold"), f"  {LAW['act']}")
-    return Group(head, Text(DRAFT, style="dim"), Text(), Grid.of("", ("point", "status", "facts"), rows, 3))
+    return Group(head, Text(DRAFT, style="dim"), Text(), TerminalTable.of("", ("point", "status", "facts"), rows, 3))

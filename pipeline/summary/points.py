@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from gristmill.pipeline.figures import Figures, figures_of
+from gristmill.pipeline.figures import figures_of
 from gristmill.pipeline.formatting import by_size
 from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 from gristmill.pipeline.summary.content import UNNAMED, Content, Total, Totals
+from gristmill.stages.figures import Table
 from gristmill.stages.read.warc import CRAWLER
 
 Cell = str | int | float | None
@@ -34,17 +35,6 @@ DRAFT = (
     "A draft from the counts of one run. It is no legal advice, and Gristmill's authors have not checked it against the"
     " official text of the template."
 )
-
-
-@dataclass(frozen=True)
-class Table:
-    """The first `words` columns are words, the others numbers. A `share` is from 0 to 1."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: Sequence[tuple[Cell, ...]]
-    words: int = 1
-    shares: tuple[str, ...] = ()  # columns that are shares
 
 
 @dataclass(frozen=True)
@@ -85,7 +75,7 @@ class PublicSummary:
                 "status": point.status,
                 "facts": dict(point.facts),
                 "tables": [
-                    {"title": table.title, "rows": [dict(zip(table.head, row, strict=True)) for row in table.rows]}
+                    {"title": table.title, "rows": [dict(zip(names_of(table), row, strict=True)) for row in table.rows]}
                     for table in point.tables
                 ],
                 "notes": point.notes,
@@ -93,6 +83,10 @@ class PublicSummary:
             for point in self.points
         ]
         return {"for": "eu", "law": LAW, "draft": DRAFT, "name": self.name, "run": self.run, "points": points}
+
+
+def names_of(table: Table) -> list[str]:
+    return [column.name for column in table.columns]
 
 
 def summary_of(
@@ -171,7 +165,7 @@ def sources(run: RunRecord, reports: Mapping[str, Told], content: Content) -> Po
             )
         )
     head = ("source", "kind", "files", "bytes", "records", "documents", "text bytes", "share", "tokens")
-    return Point("sources", "Sources", [("sources", len(rows))], [Table("Sources", head, rows, 2, ("share",))])
+    return Point("sources", "Sources", [("sources", len(rows))], [Table.of("Sources", head, rows, 2, shares=["share"])])
 
 
 def periods(content: Content) -> Point:
@@ -189,8 +183,8 @@ def periods(content: Content) -> Point:
         ("last", day(max((period.last or 0 for period in known), default=None))),
     ]
     tables = [
-        Table("By source", ("source", "first", "last", "dated documents", "undated documents"), rows, 3),
-        Table("By month", ("source", "month", "documents", "text bytes"), months, 2),
+        Table.of("By source", ("source", "first", "last", "dated documents", "undated documents"), rows, 3),
+        Table.of("By month", ("source", "month", "documents", "text bytes"), months, 2),
     ]
     note = "Dates are those that sources give: of a web archive the day of the fetch."
     return Point("periods", "Periods of collection", facts, tables if known else [], [note])
@@ -222,7 +216,7 @@ def crawlers(stages: Sequence[StageRecord]) -> Point:
         ("treatment of robots.txt", ", ".join(sorted({str(row[3]) for row in rows if row[3]})) or None),
     ]
     notes = ["From the `warcinfo` records of web archives, as their maker wrote them."] if rows else []
-    return Point("crawlers", "Crawlers and their behaviour", facts, [Table("Crawlers", head, rows, 5)], notes)
+    return Point("crawlers", "Crawlers and their behaviour", facts, [Table.of("Crawlers", head, rows, 5)], notes)
 
 
 def domains(content: Content) -> Point:
@@ -242,7 +236,7 @@ def domains(content: Content) -> Point:
         ("documents without an address", unnamed.documents),
     ]
     note = "Registered domains by the Public Suffix List, in the order of the text that was kept, largest first."
-    table = Table("Top 10 % of domains", ("domain", "documents", "text bytes", "share"), rows, 1, ("share",))
+    table = Table.of("Top 10 % of domains", ("domain", "documents", "text bytes", "share"), rows, 1, shares=["share"])
     return Point("domains", "Top 10 % of domains by size of content", facts, [table], [note])
 
 
@@ -296,11 +290,10 @@ def reservations(stages: Sequence[StageRecord], reports: Mapping[str, Told]) -> 
     facts: list[tuple[str, Cell]] = [("documents left out", gone if asked or rows else None)]
     notes = [] if asked else ["No stage `opt_out` is in the recipe."]
     head = ("stage", "reason", "documents", "share")
-    table = Table("Documents left out, by reservation", head, rows, 2, ("share",))
+    table = Table.of("Documents left out, by reservation", head, rows, 2, shares=["share"])
     told = [figures_of("opt_out", reports.get(entry.name) or {}) for entry in asking]
-    blocks = [block for each in told if each is not None for block in each.blocks if isinstance(block, Figures)]
-    tables = [table, *(Table(block.title, block.head, block.rows, block.words) for block in blocks)]
-    return Point("reservations", "Reservations of rights that were honoured", facts, tables, notes)
+    blocks = [block for each in told if each is not None for block in each.blocks if isinstance(block, Table)]
+    return Point("reservations", "Reservations of rights that were honoured", facts, [table, *blocks], notes)
 
 
 def processing(stages: Sequence[StageRecord]) -> Point:
@@ -311,7 +304,7 @@ def processing(stages: Sequence[StageRecord]) -> Point:
         counts = (entry.count.docs_in, entry.count.kept, entry.count.gone)
         rows.append((entry.name, entry.about, reasons, *counts))
     head = ("stage", "what it does", "dropped, by reason", "in", "kept", "gone")
-    return Point("processing", "Processing", [("stages", len(rows))], [Table("Stages", head, rows, 3)])
+    return Point("processing", "Processing", [("stages", len(rows))], [Table.of("Stages", head, rows, 3)])
 
 
 def table_of(title: str, name: str, totals: Totals, whole: Total) -> Table:
@@ -324,4 +317,4 @@ def table_of(title: str, name: str, totals: Totals, whole: Total) -> Table:
         )
         for each, total in [*totals.named, *([("none stated", totals.unnamed)] if UNNAMED in totals else [])]
     ]
-    return Table(title, (name, "documents", "text bytes", "share"), rows, 1, ("share",))
+    return Table.of(title, (name, "documents", "text bytes", "share"), rows, 1, shares=["share"])

@@ -6,11 +6,12 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.summary.page import MOST, cells, shown
-from gristmill.pipeline.summary.points import DRAFT, LAW, NOT_VERIFIED, PublicSummary, Table
+from gristmill.pipeline.summary.page import MOST, shown
+from gristmill.pipeline.summary.points import DRAFT, LAW, NOT_VERIFIED, PublicSummary
+from gristmill.stages.figures import Column
 
 DATE = (1980, 1, 1, 0, 0, 0)  # of every file: a zip file has no earlier one
 MAIN = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -93,13 +94,9 @@ def blocks(summary: PublicSummary) -> Iterator[str]:
             yield paragraph(note)
         for table in point.tables:
             if table.rows:
-                yield paragraph(heading(table), "Heading2")
-                yield grid(cells(table), table.head, table.words)
-
-
-def heading(table: Table) -> str:
-    left_out = f": the first {MOST:,} of {len(table.rows):,}; the JSON file has all" if len(table.rows) > MOST else ""
-    return table.title + left_out
+                first = table.first(MOST, "the JSON file")
+                yield paragraph(first.title, "Heading2")
+                yield grid(map(first.texts, first.rows), first.columns)
 
 
 def paragraph(text: str, style: str = "", right: bool = False, bold: bool = False) -> str:
@@ -108,16 +105,18 @@ def paragraph(text: str, style: str = "", right: bool = False, bold: bool = Fals
     return f'<w:p><w:pPr>{looks}</w:pPr><w:r>{strong}<w:t xml:space="preserve">{escaped(text)}</w:t></w:r></w:p>'
 
 
-def grid(rows: Iterable[list[str]], head: tuple[str, ...] = (), words: int = 2) -> str:
+def grid(rows: Iterable[list[str]], columns: Sequence[Column] = (Column("", "text"), Column("", "text"))) -> str:
     """A table, with an empty paragraph behind it: Word joins tables that touch."""
-    lines = [line(head, words, bold=True)] if head else []
-    lines += [line(row, words) for row in rows]
+    heads = [column.name for column in columns]
+    lines = [line(heads, columns, bold=True)] if any(heads) else []
+    lines += [line(row, columns) for row in rows]
     look = '<w:tblPr><w:tblStyle w:val="TableGrid"/><w:tblW w:w="0" w:type="auto"/></w:tblPr><w:tblGrid/>'
     return f"<w:tbl>{look}{''.join(lines)}</w:tbl>{paragraph('')}"
 
 
-def line(row: Iterable[str], words: int, bold: bool = False) -> str:
-    cells = (paragraph(text, right=place >= words, bold=bold) for place, text in enumerate(row))
+def line(row: Iterable[str], columns: Sequence[Column], bold: bool = False) -> str:
+    pairs = zip(row, columns, strict=True)
+    cells = (paragraph(text, right=column.kind != "text", bold=bold) for text, column in pairs)
     return "<w:tr>" + "".join(f"<w:tc><w:tcPr/>{cell}</w:tc>" for cell in cells) + "</w:tr>"
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.mixing import draw
 from gristmill.stages.blend.groups import group_names
-from gristmill.stages.figures import FactList, Figures, Report, StageFigures, first_of
+from gristmill.stages.figures import FactList, Report, StageFigures, Table
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.formatting import as_number
 from gristmill.stages.stage import CannotRun, Global
@@ -148,5 +148,5 @@ class CapDomains(Global):
             [("cells", as_number(len(cells)))]
             + [(f"{name} dropped", as_number(sum(c[f"dropped_{name}"] for c in cells))) for name in counted],
         )
-        table = [first_of(Figures("What went of cells that lost something", head, rows))] if rows else []
+        table = [Table.of("What went of cells that lost something", head, rows).first()] if rows else []
         return StageFigures("Caps by domain", [went, *table], topic="mix")

@@ -7,7 +7,7 @@ from typing import get_args
 
 from gristmill.stages.blend.heat_map import examples_of, heat_maps
 from gristmill.stages.blend.methods import AnyMethod
-from gristmill.stages.figures import Block, FactList, Figures, Plane, Point, Report, Warnings, first_of, relative
+from gristmill.stages.figures import Block, FactList, Plane, Point, Report, Table, Warnings, relative
 from gristmill.stages.formatting import as_number, as_percent, as_share, as_short
 from gristmill.stages.one_of import name_of
 
@@ -65,7 +65,7 @@ def mix_facts(mix: Report) -> list[tuple[str, str]]:
     return pairs
 
 
-def sources_mixed(mix: Report) -> Figures:
+def sources_mixed(mix: Report) -> Table:
     there = sum(row["there"] for row in mix["drawn"])
     given = sorted(
         zip(mix["sources"], mix["drawn"], strict=True),
@@ -86,16 +86,14 @@ def sources_mixed(mix: Report) -> Figures:
     ]
     head = ("source", "tokens there", "share there", "wanted", "drawn", "epochs", "cap", "weight")
     note = "The weight of a source is its share of training; the cap is the most that its epochs allow."
-    return first_of(
-        Figures(
-            "What each source gives, in tokens",
-            head,
-            rows,
-            1,
-            relative([source["weight"] for source, _ in given]),
-            note,
-        )
-    )
+    return Table.of(
+        "What each source gives, in tokens",
+        head,
+        rows,
+        1,
+        relative([source["weight"] for source, _ in given]),
+        note,
+    ).first()
 
 
 def plane(mix: Report) -> Plane:
@@ -127,22 +125,22 @@ def plane(mix: Report) -> Plane:
         "Distance: how far the mix is from the best at every task. Risk: 1 where all sources weigh the same, "
         "more where few make up most."
     )
-    return Plane(points + controls, Figures("Distance against risk", head, rows, 2, note=note))
+    return Plane(points + controls, Table.of("Distance against risk", head, rows, 2, note=note))
 
 
 def placed(point: Point) -> tuple[str, str]:
     return f"{point.distance:.4f}", f"{point.risk:.4f}"
 
 
-def beside_controls(mix: Report) -> Figures:
+def beside_controls(mix: Report) -> Table:
     """The mix beside those that nobody had to choose, by the measure that it was chosen by."""
     names = [name for name in MEASURES if name in mix]
     mixes = {"this mix": mix, **mix["controls"]}
     rows = [(str(mix_name), *(f"{numbers[name]:.4f}" for name in names)) for mix_name, numbers in mixes.items()]
-    return Figures("Beside the mixes to beat", ("mix", *(MEASURES[name] for name in names)), rows)
+    return Table.of("Beside the mixes to beat", ("mix", *(MEASURES[name] for name in names)), rows)
 
 
-def noisy_tasks(given: Sequence[tuple[str, Report]]) -> Figures:
+def noisy_tasks(given: Sequence[tuple[str, Report]]) -> Table:
     rows = [
         (
             str(task["task"]),
@@ -154,12 +152,12 @@ def noisy_tasks(given: Sequence[tuple[str, Report]]) -> Figures:
         )
         for fate, task in given
     ]
-    return first_of(
-        Figures("Tasks that do not tell sources apart", ("task", "was", "because", "range", "error", "chance"), rows, 3)
-    )
+    return Table.of(
+        "Tasks that do not tell sources apart", ("task", "was", "because", "range", "error", "chance"), rows, 3
+    ).first()
 
 
-def left_out(mix: Report) -> Figures:
+def left_out(mix: Report) -> Table:
     given = [("all that counts", mix["rank_correlation"]), *mix["rank_correlation_by_task"].items()]
     rows = [(str(name), f"{value:.3f}") for name, value in given]
     note = (
@@ -167,9 +165,9 @@ def left_out(mix: Report) -> Figures:
         "what it gave."
     )
     bars = [min(1.0, max(0.0, value)) for _, value in given]
-    return first_of(
-        Figures("How well runs that were left out are ranked", ("loss", "rank correlation"), rows, 1, bars, note)
-    )
+    return Table.of(
+        "How well runs that were left out are ranked", ("loss", "rank correlation"), rows, 1, bars, note
+    ).first()
 
 
 def doubts(mix: Report) -> list[tuple[str, str]]:
@@ -193,7 +191,7 @@ def doubts(mix: Report) -> list[tuple[str, str]]:
     return pairs
 
 
-def larger_runs(larger: Report) -> Figures:
+def larger_runs(larger: Report) -> Table:
     """Whether the ranking of small runs holds at a larger size, and what the runs near the mix had there."""
     low, high = larger["rank_correlation_interval"]
     best, sure = larger["best_run"], larger["interval"]
@@ -210,7 +208,7 @@ def larger_runs(larger: Report) -> Figures:
         f"{as_number(best['predicted_place'])}."
     )
     note += f" The mix is expected at {sure[0]:.4f} to {sure[1]:.4f}." if sure else ""
-    return Figures("Larger runs near this mix", ("run", "tokens to move", "loss", "place"), rows, 1, note=note)
+    return Table.of("Larger runs near this mix", ("run", "tokens to move", "loss", "place"), rows, 1, note=note)
 
 
 def order_figures(report: Report) -> list[Block]:
@@ -253,7 +251,7 @@ def curriculum(settings: Report, several: bool) -> FactList:
     return FactList((str(settings["source"]) or "All other sources") if several else "", pairs)
 
 
-def deciles(order: Report) -> Figures:
+def deciles(order: Report) -> Table:
     """The signal itself: where the highest come first the ranks are of its negative, and are turned back."""
     rows = []
     for group, values in sorted(order["deciles"].items()):
@@ -267,7 +265,7 @@ def deciles(order: Report) -> Figures:
             )
         )
     head = ("documents", "signal", *(f"{tenth}%" for tenth in range(0, 101, 10)))
-    return first_of(Figures("The signal at each tenth of the tokens, in order of rank", head, rows, 2))
+    return Table.of("The signal at each tenth of the tokens, in order of rank", head, rows, 2).first()
 
 
 def curriculum_of(curricula: Sequence[Report], group: str) -> Report:

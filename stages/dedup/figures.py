@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gristmill.stages.figures import Block, CountBars, FactList, Figures, Report, Sentence, TextPair, ValueBars
+from gristmill.stages.figures import Block, FactList, Report, Sentence, Table, TextPair, count_bars
 
 
 def duplicate_figures(report: Report) -> list[Block]:
@@ -18,7 +18,7 @@ def duplicate_figures(report: Report) -> list[Block]:
     return blocks + [text_pair(example) for example in report.get("examples") or []]
 
 
-def cluster_sizes(clusters: Sequence[Sequence[int]]) -> CountBars:
+def cluster_sizes(clusters: Sequence[Sequence[int]]) -> Table:
     """Clusters by size, in powers of two from five on."""
     groups: dict[str, int] = {}
     for size, count in clusters:
@@ -29,16 +29,16 @@ def cluster_sizes(clusters: Sequence[Sequence[int]]) -> CountBars:
     whole = sum(count for _, count in clusters)
     members = sum(size * count for size, count in clusters)
     caption = f"{whole:,} clusters of {members:,} documents, by size; the largest has {clusters[-1][0]:,}"
-    return CountBars(caption, "size", list(groups.items()), whole, "clusters")
+    return count_bars(caption, "size", list(groups.items()), whole, "clusters")
 
 
-def dropped_by_source(sources: Mapping[str, Mapping[str, Any]]) -> CountBars:
+def dropped_by_source(sources: Mapping[str, Mapping[str, Any]]) -> Table:
     dropped = [(str(name), sum(counts["dropped"].values())) for name, counts in sources.items()]
     whole = sum(count for _, count in dropped)
-    return CountBars("Documents that went, by source", "source", sorted(dropped, key=lambda row: -row[1]), whole)
+    return count_bars("Documents that went, by source", "source", sorted(dropped, key=lambda row: -row[1]), whole)
 
 
-def earlier_runs(runs: Sequence[Mapping[str, Any]]) -> Figures:
+def earlier_runs(runs: Sequence[Mapping[str, Any]]) -> Table:
     """Whose indexes the documents were held against; one of an earlier version knows less of itself."""
     rows = [
         (
@@ -50,19 +50,19 @@ def earlier_runs(runs: Sequence[Mapping[str, Any]]) -> Figures:
         )
         for run in runs
     ]
-    return Figures("Earlier runs", ("index", "run", "saved", "documents", "fingerprint"), rows, words=3)
+    return Table.of("Earlier runs", ("index", "run", "saved", "documents", "fingerprint"), rows, words=3)
 
 
-def chances_to_meet(bands: Mapping[str, Any]) -> ValueBars:
-    caption = (
-        "How likely two documents are to be held against each other, by how alike they are. Of each document "
-        f"{bands['bands']} short fingerprints\nare made, {bands['rows']} hashes long ({bands['bands']} bands of "
-        f"{bands['rows']} rows); two documents that have one of them in common are compared, and if they are at least "
-        f"{bands['threshold']} alike, one goes."
+def chances_to_meet(bands: Mapping[str, Any]) -> Table:
+    note = (
+        f"By how alike they are. Of each document {bands['bands']} short fingerprints are made, {bands['rows']} hashes"
+        f" long ({bands['bands']} bands of {bands['rows']} rows); two documents that have one of them in common are"
+        f" compared, and if they are at least {bands['threshold']} alike, one goes."
     )
     points = [(similarity, chance) for similarity, chance in bands["chances"] if 0.001 <= chance <= 0.9999]
-    rows = [(f"{similarity:.2f}", f"{chance:.1%}", 100 * chance) for similarity, chance in points]
-    return ValueBars(caption, ("similarity", "chance"), rows)
+    rows = [(f"{similarity:.2f}", f"{chance:.1%}") for similarity, chance in points]
+    bars = [chance for _, chance in points]
+    return Table.of("How likely two documents are to be compared", ("similarity", "chance"), rows, 1, bars, note)
 
 
 def text_pair(example: Mapping[str, Any]) -> TextPair:
@@ -97,4 +97,4 @@ def boilerplate_figures(report: Report) -> list[Block]:
         for each in report["examples"]
     ]
     head = ("site", "lines", "pages they stand on", "pages counted")
-    return [*blocks, Figures("Lines that stand on most pages of their site", head, rows, words=2)]
+    return [*blocks, Table.of("Lines that stand on most pages of their site", head, rows, words=2)]

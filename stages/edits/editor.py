@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from gristmill.kernels.common.paths import PathRole
 from gristmill.kernels.common.settings import PLACEMENT
 from gristmill.stages.edits.passages import BYTES_A_TOKEN
-from gristmill.stages.figures import Block, FactList, Figures, Report, StageFigures, relative
+from gristmill.stages.figures import Block, FactList, Report, StageFigures, Table, relative
 from gristmill.stages.judge.back_end import BackEnd
 from gristmill.stages.judge.cost import Cost, doubts
 from gristmill.stages.judge.llm_score import answers_in, opened
@@ -188,5 +188,5 @@ def editor_figures(report: Report, prefix: str, title: str, facts: Sequence[tupl
     if refused:
         rows = [(reason.replace("_", " "), f"{count:,}", f"{count / asked:.1%}") for reason, count in refused]
         bars = relative([count for _, count in refused])
-        blocks.append(Figures("Answers refused, by reason", ("reason", "answers", "share"), rows, 1, bars))
+        blocks.append(Table.of("Answers refused, by reason", ("reason", "answers", "share"), rows, 1, bars))
     return StageFigures(title, blocks, topic="")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gristmill.stages.figures import Block, FactList, Figures, Report, Warnings, first_of, relative
+from gristmill.stages.figures import Block, FactList, Report, Table, Warnings, relative
 from gristmill.stages.formatting import as_number, as_percent, as_share, as_short, one_line
 
 FIGURES = {
@@ -72,7 +72,7 @@ def card(its: Report) -> list[Block]:
     return blocks
 
 
-def by_label(metrics: Mapping[str, Any]) -> Figures:
+def by_label(metrics: Mapping[str, Any]) -> Table:
     """How well the judge tells each label, on texts that it had not seen."""
     texts, f1, auc = (_by_name(metrics.get(name)) for name in ("texts_of", "f1", "auc"))
     order = sorted(f1, key=lambda label: (-texts[label] if is_number(texts.get(label)) else 0, label))
@@ -84,7 +84,7 @@ def by_label(metrics: Mapping[str, Any]) -> Figures:
         )
         for label in order[:MOST_LABELS]
     ]
-    return first_of(Figures("How well each label is told", ("label", "texts", "F1", "AUC"), rows, 1))
+    return Table.of("How well each label is told", ("label", "texts", "F1", "AUC"), rows, 1).first()
 
 
 def _by_name(column: object) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def calibration(reliability: Sequence[Mapping[str, Any]], good: str) -> Figures:
+def calibration(reliability: Sequence[Mapping[str, Any]], good: str) -> Table:
     complete = [
         row
         for row in reliability
@@ -107,10 +107,10 @@ def calibration(reliability: Sequence[Mapping[str, Any]], good: str) -> Figures:
     ]
     note = "Of texts that were held out: the mean score of each tenth, and how many of them truly are so."
     bars = [min(1.0, max(0.0, float(row["good"]))) for row in complete]
-    return first_of(Figures("Calibration", ("tenth", "texts", "mean score", f"are {good}"), rows, 1, bars, note))
+    return Table.of("Calibration", ("tenth", "texts", "mean score", f"are {good}"), rows, 1, bars, note).first()
 
 
-def thresholds(entries: Sequence[Mapping[str, Any]]) -> Figures:
+def thresholds(entries: Sequence[Mapping[str, Any]]) -> Table:
     rows = [
         (
             str(entry["group"]),
@@ -123,18 +123,16 @@ def thresholds(entries: Sequence[Mapping[str, Any]]) -> Figures:
         for entry in entries
     ]
     head = ("documents", "signal", "threshold", "asked", "kept", "of")
-    return first_of(
-        Figures(
-            "Where the threshold lies",
-            head,
-            rows,
-            2,
-            note="Shares, and what they are of, are in documents or in tokens, as the stage weighs.",
-        )
-    )
+    return Table.of(
+        "Where the threshold lies",
+        head,
+        rows,
+        2,
+        note="Shares, and what they are of, are in documents or in tokens, as the stage weighs.",
+    ).first()
 
 
-def buckets(entries: Sequence[Mapping[str, Any]]) -> Figures:
+def buckets(entries: Sequence[Mapping[str, Any]]) -> Table:
     """The scores between buckets; of many buckets some of them."""
     rows = []
     for entry in entries:
@@ -143,7 +141,7 @@ def buckets(entries: Sequence[Mapping[str, Any]]) -> Figures:
         begins = [f"{number + 1}: {score_in_words(cuts[number])}" for number in range(0, len(cuts), step)]
         rows.append((str(entry["group"]), str(entry["signal"]), " · ".join(begins), as_number(entry["of"])))
     note = "Each bucket with the score at which it begins; bucket 0 begins at the lowest."
-    return first_of(Figures("Where buckets begin", ("documents", "signal", "buckets", "of"), rows, 3, note=note))
+    return Table.of("Where buckets begin", ("documents", "signal", "buckets", "of"), rows, 3, note=note).first()
 
 
 def score_in_words(value: float | None) -> str:
@@ -189,7 +187,7 @@ def labels(counted: Report) -> list[Block]:
         for label, count in list(counts.items())[:MOST_LABELS]
     ]
     bars = relative([count for _, count in list(counts.items())[:MOST_LABELS]])
-    blocks: list[Block] = [Figures(f"Documents by {signal}", (signal, "documents", "share"), rows, 1, bars)]
+    blocks: list[Block] = [Table.of(f"Documents by {signal}", (signal, "documents", "share"), rows, 1, bars)]
     if len(counted["by"]) > 1:
         shown = list(counts)[:MOST_COLUMNS]
         by_source = [
@@ -197,7 +195,7 @@ def labels(counted: Report) -> list[Block]:
             for source, of in counted["by"].items()
         ]
         head = ("source", "documents", *map(str, shown))
-        blocks.append(first_of(Figures(f"{signal} by source: the commonest labels", head, by_source, 1)))
+        blocks.append(Table.of(f"{signal} by source: the commonest labels", head, by_source, 1).first())
     return blocks
 
 
@@ -206,26 +204,26 @@ def edges(one: Report, bins: int) -> list[str]:
     return [as_short(one["low"] + width * number) for number in range(bins)]
 
 
-def histogram(one: Report) -> Figures:
+def histogram(one: Report) -> Table:
     counts = one["counts"]
     rows = [
         (edge, as_number(count), as_share(count, one["documents"]))
         for edge, count in zip(edges(one, len(counts)), counts, strict=True)
     ]
-    return Figures(f"How {one['signal']} lies", ("from", "documents", "share"), rows, 1, relative(counts))
+    return Table.of(f"How {one['signal']} lies", ("from", "documents", "share"), rows, 1, relative(counts))
 
 
-def by_group(one: Report, name: str) -> Figures:
+def by_group(one: Report, name: str) -> Table:
     """Shares of each group's documents, two bins as one."""
     rows = []
     for group, counts in one["by"][name].items():
         pairs = [counts[i] + counts[i + 1] for i in range(0, len(counts), 2)]
         rows.append((str(group), as_number(sum(counts)), *(as_share(pair, sum(counts)) for pair in pairs)))
     head = (name, "documents", *(f"from {edge}" for edge in edges(one, len(one["counts"]) // 2)))
-    return first_of(Figures(f"How {one['signal']} lies, by {name}", head, rows, 1))
+    return Table.of(f"How {one['signal']} lies, by {name}", head, rows, 1).first()
 
 
-def examples(one: Report) -> Figures:
+def examples(one: Report) -> Table:
     rows = [
         (
             str(example["tenth"]),
@@ -238,4 +236,4 @@ def examples(one: Report) -> Figures:
     note = (
         "Documents of each tenth, from the lowest scores to the highest; gristmill inspect OUT --uid shows one whole."
     )
-    return Figures(f"Examples by {one['signal']}", ("tenth", "document", "begins", "score"), rows, 3, note=note)
+    return Table.of(f"Examples by {one['signal']}", ("tenth", "document", "begins", "score"), rows, 3, note=note)

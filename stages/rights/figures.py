@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gristmill.stages.figures import Figures, Report, StageFigures
+from gristmill.stages.figures import Report, StageFigures, Table
 
 LANGUAGES = 12  # of the table; the others stand in its last row
 CAME, ANY = "", "any"  # documents that came to the rule, and those that any reason takes
@@ -30,13 +30,13 @@ def cost_of_compliance(report: Report) -> StageFigures | None:
     shown, rest = ranked[:LANGUAGES], ranked[LANGUAGES:]
     groups = [("all", ranked), *((language, [language]) for language in shown)]
     groups += [(f"{len(rest)} others", rest)] if rest else []
-    languages = Figures(
+    languages = Table.of(
         "What opt-outs take of each language",
         ("language", "documents", "opted out", "share"),
         [(name, f"{total(counts, each, CAME):,}", f"{total(counts, each, ANY):,}", share(counts, each, ANY)) for name, each in groups],
         bars=[ratio(counts, each, ANY) for _, each in groups],
     )  # fmt: skip
-    by_reason = Figures(
+    by_reason = Table.of(
         "What each reason takes on its own",
         ("reason", "language", "documents", "share"),
         [

@@ -15,7 +15,7 @@ from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.common.settings import PLACEMENT
 from gristmill.kernels.vectors.int8 import nearest
 from gristmill.stages.dedup.minhash import lacking_for_gpu
-from gristmill.stages.figures import CountBars, FactList, Report, StageFigures
+from gristmill.stages.figures import FactList, Report, StageFigures, count_bars
 from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.semantic.learning import (
     CANDIDATES,
@@ -194,7 +194,7 @@ class SemanticClusters(Global):
             ("clusters that were too large and cut", f"{facts['cut']:,}"),
             ("too large still", f"{facts['above_largest']:,}"),
         ]
-        bars = CountBars(
+        bars = count_bars(
             "Clusters by size",
             "documents",
             [(str(a), int(b)) for a, b in facts["sizes"]],

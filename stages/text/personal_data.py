@@ -31,7 +31,7 @@ from gristmill.kernels.personal_data.spans import (
     replacements,
 )
 from gristmill.stages.documents import mended, strings_in
-from gristmill.stages.figures import Figures, Report, StageFigures
+from gristmill.stages.figures import Report, StageFigures, Table
 from gristmill.stages.stage import Applied, CannotRun, Rewrite, Signals, Verdict, with_columns
 
 Kind = Literal["email", "ip", "phone", "card", "iban", "key", "ssn"]
@@ -81,7 +81,7 @@ class PersonalData(Rewrite):
             if any(counts):
                 is_left = column == "id" or (column == "url" and not settings.get("url"))
                 rows.append((f"{column} (left as it is)" if is_left else column, *(f"{count:,}" for count in counts)))
-        table = Figures("Spans by column", ("column", *KINDS), rows)
+        table = Table.of("Spans by column", ("column", *KINDS), rows)
         return StageFigures("Personal data", [table]) if rows else None
 
     def alarms(self, source: str, documents: int, noted: Mapping[str, int]) -> list[str]:

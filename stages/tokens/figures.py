@@ -10,7 +10,7 @@ import yaml
 
 from gristmill.shards.card import Facts as CardFacts, dataset_card
 from gristmill.stages.edits.made import REPHRASE
-from gristmill.stages.figures import LICENSE, Block, FactList, Figures, Report, as_ratio, first_of, relative
+from gristmill.stages.figures import LICENSE, Block, FactList, Report, Table, as_ratio, relative
 from gristmill.stages.formatting import as_bytes, as_number, as_percent, as_share
 
 OVERFLOW = 31  # of the lengths of documents: the last group has no end
@@ -52,16 +52,16 @@ def special(tokenizer: Report, role: str) -> str:
     return f"{'' if token is None else f'{token} '}(id {number}){use}"
 
 
-def per_token(key: str, found: Mapping[str, Mapping[str, Any]]) -> Figures:
+def per_token(key: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
     given = list(found.items())
     rows = [
         (name, as_number(of["documents"]), as_number(of["tokens"]), as_ratio(of["bytes_per_token"]))
         for name, of in given
     ]
     bars = relative([of["bytes_per_token"] or 0.0 for _, of in given])
-    return first_of(
-        Figures(f"Bytes per token, by {key}", (key, "documents", "tokens", "bytes per token"), rows, 1, bars)
-    )
+    return Table.of(
+        f"Bytes per token, by {key}", (key, "documents", "tokens", "bytes per token"), rows, 1, bars
+    ).first()
 
 
 def packing_figures(report: Report) -> list[Block]:
@@ -87,20 +87,18 @@ def packing_figures(report: Report) -> list[Block]:
     ]
     bars = relative([of["tokens"] for _, of in given])
     blocks.append(
-        first_of(
-            Figures(
-                "What rows hold of each source, copies counted",
-                ("source", "documents", "tokens", "share"),
-                rows,
-                1,
-                bars,
-            )
-        )
+        Table.of(
+            "What rows hold of each source, copies counted",
+            ("source", "documents", "tokens", "share"),
+            rows,
+            1,
+            bars,
+        ).first()
     )
     return blocks
 
 
-def sets(given: Sequence[Report]) -> Figures:
+def sets(given: Sequence[Report]) -> Table:
     cells = any("cell" in row_set for row_set in given)
     rows = [
         (
@@ -133,15 +131,15 @@ def sets(given: Sequence[Report]) -> Figures:
         "More rows than needed: over the least that any packer could do with here that cuts only documents "
         "longer than a row. Cut: documents in several pieces."
     )
-    return first_of(Figures("Rows", head, rows, 3 if cells else 2, note=note))
+    return Table.of("Rows", head, rows, 3 if cells else 2, note=note).first()
 
 
-def lengths(counts: Sequence[int]) -> Figures:
+def lengths(counts: Sequence[int]) -> Table:
     """Documents by the power of two that their tokens reach."""
     filled = [k for k, count in enumerate(counts) if count]
     groups = range(filled[0], filled[-1] + 1)
     rows = [(length_group(k), as_number(counts[k]), as_share(counts[k], sum(counts))) for k in groups]
-    return Figures(
+    return Table.of(
         "Documents by length, copies counted",
         ("tokens", "documents", "share"),
         rows,

@@ -100,6 +100,9 @@ def files_for(block: Block, folder: Path) -> None:
         token = {"id": len(facts["model"]["vocab"]), "content": "</s>", "special": True}
         plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         save_at(folder / name, json.dumps({**facts, "added_tokens": [*facts["added_tokens"], {**token, **plain}]}))
+    for name in re.findall(r"tokenizer: ([\w/]+/tokenizer)\b", block.text):  # of a run
+        save_at(folder / name / "tokenizer.json", (FIXTURES / "tokenizer.json").read_text())
+        save_at(folder / name / "tokenizer_config.json", json.dumps({"eos_token": "<|endoftext|>"}))
     if "site_files: files/write" in block.text:
         save_at(folder / "files/write/a.jsonl", json.dumps({"url": "https://a.example/robots.txt", "text": ""}) + "\n")
     if "glotlid.bin" in block.text:

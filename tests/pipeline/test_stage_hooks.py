@@ -23,9 +23,7 @@ from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.report import build_report
 from gristmill.stages.figures import (
     Block,
-    CountBars,
     FactList,
-    Figures,
     HeatCell,
     HeatMap,
     PagePairs,
@@ -34,10 +32,11 @@ from gristmill.stages.figures import (
     Samples,
     Sentence,
     StageFigures,
+    Table,
     TextPair,
     TokenCounts,
-    ValueBars,
     Warnings,
+    count_bars,
 )
 from gristmill.stages.stage import Stage
 from gristmill.stages.stub import STUB, stub
@@ -55,7 +54,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from gristmill.stages.checks import Complaint
-from gristmill.stages.figures import FactList, Figures, StageFigures, TokenCounts
+from gristmill.stages.figures import FactList, StageFigures, Table, TokenCounts
 from gristmill.stages.stage import Global
 
 
@@ -87,7 +86,7 @@ class LengthClasses(Global):
         if "lengths" not in report:
             return None
         rows = [(f"up to {width}", str(count)) for width, count in report["lengths"].items()]
-        table = Figures("Words <of> documents", ("words", "documents"), rows)
+        table = Table.of("Words <of> documents", ("words", "documents"), rows)
         return StageFigures("How long documents are", [FactList("", [("words", str(report["words"]))]), table], topic=TOPIC)
 
     @classmethod
@@ -188,10 +187,10 @@ def test_figures_do_not_count_in_fingerprints() -> None:
 
 
 def test_every_block_goes_into_report_json_and_back() -> None:
-    table = Figures("t", ("a", "b"), [("x", "1")], bars=[0.5], note="n")
+    table = Table.of("t", ("a", "b"), [("x", "1")], bars=[0.5], note="n")
     blocks: list[Block] = [
         FactList("t", [("a", "b")]), Warnings(["w"]), table, Plane([Point("chosen", "p", 0.5, 0.25)], table), Sentence("s"),
-        CountBars("c", "h", [("a", 1)], 2), ValueBars("c", ("a", "b"), [("x", "1", 50.0)]),
+        count_bars("c", "h", [("a", 1)], 2),
         TextPair("1", None, "a", "2", None, "b", "0.900"), PagePairs([{"uid": "1"}]),
         HeatMap("t", "b", "a", ["x"], ["y"], [HeatCell("x", "y", 1, ("1 %", "2×"), "w")]),
         Samples("t", [("x", [("1", "https://a.example", "text")])]),

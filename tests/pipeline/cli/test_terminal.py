@@ -18,7 +18,7 @@ from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.tables import Grid, fitting
+from gristmill.pipeline.tables import TerminalTable, fitting
 from tests.pipeline.engine.here import work_here
 
 WIDE = 80
@@ -133,7 +133,7 @@ def test_the_plan_names_each_node_once(place: Path, capsys: pytest.CaptureFixtur
     assert RunFolder("out").json("run.json")["status"] == "done"
 
 
-def shown(table: Grid, width: int) -> list[str]:
+def shown(table: TerminalTable, width: int) -> list[str]:
     console = Console(width=width, force_terminal=False, record=False)
     with console.capture() as capture:
         console.print(table)
@@ -142,10 +142,13 @@ def shown(table: Grid, width: int) -> list[str]:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_tables_fit_and_keep_numbers_and_names_whole(width: int) -> None:
-    table = Grid("a title", ("stage", "documents in all", "because", "spare"), words={0, 2, 3}, spared=(3,))
     names = [f"a_stage_{number}" for number in range(9)]
-    for number, name in enumerate(names):
-        table.add_row(name, f"{10**number:,}", ["too_few_words 12", "too_many_bullets 5"], "something at the end of it")
+    rows = [
+        (name, 10**number, ["too_few_words 12", "too_many_bullets 5"], "something at the end of it")
+        for number, name in enumerate(names)
+    ]
+    heads = ("stage", "documents in all", "because", "spare")
+    table = TerminalTable.of("a title", heads, rows, words={0, 2, 3}, spared=(3,))
     lines = shown(table, width)
     assert all(len(line) <= width and line == line.rstrip() for line in lines)
     rows = [line for line in lines if line.split() and line.split()[0] in names]
@@ -163,8 +166,7 @@ def test_a_list_shows_as_many_items_as_fit() -> None:
 
 
 def test_control_characters_never_reach_the_terminal() -> None:
-    table = Grid("evil \x1b[2J", ("a", "b"))
-    table.add_row("\x1b]0;title\x07x", "1\x1b[31m")
+    table = TerminalTable.of("evil \x1b[2J", ("a", "b"), [("\x1b]0;title\x07x", "1\x1b[31m")])
     assert "\x1b" not in "".join(shown(table, 80)) and "\x07" not in "".join(shown(table, 80))
 
 

@@ -182,7 +182,7 @@ def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path,
 
 def test_the_history_of_a_document_imports_no_more_than_it_needs(out: str) -> None:
     """An answer takes as long as its imports."""
-    heavy = "{'pandas', 'numba', 'dask', 'distributed', 'torch', 'yaml'}"
+    heavy = "{'pandas', 'numba', 'dask', 'distributed', 'torch'}"
     code = f"import sys; from gristmill.pipeline.cli import app; app.app(sys.argv[1:], standalone_mode=False); print({heavy} & {{*sys.modules}})"
     asked = [sys.executable, "-c", code, "inspect", out, "--uid", f"{FIRST:016x}"]
     answer = subprocess.run(asked, capture_output=True, text=True, check=True)

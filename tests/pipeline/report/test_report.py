@@ -15,10 +15,12 @@ import fsspec
 import pytest
 
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder
-from gristmill.pipeline.report import Section, SectionMaker, bars, build_report, fragment
+from gristmill.pipeline.report import Section, SectionMaker, build_report, fragment
 from gristmill.pipeline.report.build import page_of
 from gristmill.pipeline.report.sections import breakable, is_web, moment, ticked
 from gristmill.pipeline.store.run_records import RunRecord
+from gristmill.pipeline.tables import as_html
+from gristmill.stages.figures import count_bars
 from tests.pipeline.look.outfolder import WEB_URL, counts, entries, entry, make, run
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -185,10 +187,9 @@ def test_names_between_ticks_are_code_and_all_else_is_text() -> None:
 
 
 def test_a_bar_of_next_to_nothing_does_not_look_full() -> None:
-    assert 'width="2.00%"' in bars("Dropped", "reason", [("a", 1)], 1000) and "a full bar would be 5.0%" in bars(
-        "Dropped", "reason", [("a", 1)], 1000
-    )
-    many = bars("Dropped", "reason", [("a", 400), ("b", 100)], 1000)
+    one = as_html(count_bars("Dropped", "reason", [("a", 1)], 1000))
+    assert 'width="2.00%"' in one and "a full bar would be 5.0%" in one
+    many = as_html(count_bars("Dropped", "reason", [("a", 400), ("b", 100)], 1000))
     assert 'width="100.00%"' in many and 'width="25.00%"' in many and "full bar" not in many
 
 

@@ -22,7 +22,7 @@ from gristmill.mixing.weights.ablations import Ablations
 from gristmill.mixing.weights.supply import Supply
 from gristmill.mixing.weights.utility import Utilities
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.figures import Figures, figures_of
+from gristmill.pipeline.figures import figures_of
 from gristmill.pipeline.formatting import as_percent, as_short
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.stage_view import render_stage, stage_view
@@ -31,7 +31,7 @@ from gristmill.pipeline.report.blocks import Axis, section_of
 from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.stages.blend.figures import curriculum_of
 from gristmill.stages.blend.methods import Regmix, Utilimax, choose
-from gristmill.stages.figures import MOST, first_of
+from gristmill.stages.figures import MOST, Table
 from gristmill.stages.tokens.figures import length_group, lengths
 from tests.pipeline.look.outfolder import HOSTILE, entry, run as run_of, save
 from tests.pipeline.runs import go, lines, save as save_text, sentences
@@ -66,7 +66,7 @@ class Tables(HTMLParser):
         super().__init__()
         self.tables: list[tuple[str, list[list[str]]]] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text, self.cell = "", ""
+        self.text, self.cell, self.track = "", "", False
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -76,12 +76,12 @@ class Tables(HTMLParser):
         elif tag == "tr":
             self.tables[-1][1].append([])
         if tag in ("th", "td", "caption"):
-            self.cell = ""
+            self.cell, self.track = "", dict(attrs).get("class") == "track"
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "caption":
             self.tables[-1] = (self.cell.strip(), self.tables[-1][1])
-        elif tag in ("th", "td"):
+        elif tag in ("th", "td") and not self.track:
             self.tables[-1][1][-1].append(self.cell.strip())
 
     def handle_data(self, data: str) -> None:
@@ -211,7 +211,7 @@ def test_the_terminal_shows_the_same_numbers(out: Path, stage: str) -> None:
     tables = [rows for caption, rows in page(stage, told(out, stage)).tables if caption]
     assert (
         shown is not None
-        and len(tables) == sum(1 for block in shown.blocks if isinstance(block, Figures) or hasattr(block, "table")) > 0
+        and len(tables) == sum(1 for block in shown.blocks if isinstance(block, Table) or hasattr(block, "table")) > 0
     )
     for row in (row for rows in tables for row in rows[1:]):
         assert " ".join(cell for cell in row if cell) in words, row
@@ -386,17 +386,17 @@ def test_lengths_are_grouped_by_powers_of_two() -> None:
     counts = [0] * 32
     counts[2], counts[4] = 5, 10
     assert lengths(counts).rows == [("2 to 3", "5", "33.3%"), ("4 to 7", "0", "0.0%"), ("8 to 15", "10", "66.7%")]
-    assert lengths(counts).bars == [0.5, 0.0, 1.0]
+    assert [row for [[row]] in lengths(counts).bars] == [(0.5, "kept-shape"), (0.0, "kept-shape"), (1.0, "kept-shape")]
 
 
 def test_a_long_table_says_how_long_it_is() -> None:
-    whole = Figures("Sources", ("source",), [(str(i),) for i in range(1234)], bars=[0.5] * 1234)
-    first = first_of(whole)
+    whole = Table.of("Sources", ("source",), [(str(i),) for i in range(1234)], bars=[0.5] * 1234)
+    first = whole.first()
     assert (
-        len(first.rows) == len(first.bars or []) == MOST
+        len(first.rows) == len(first.bars) == MOST
         and first.title == "Sources (the first 50 of 1,234; report.json has all)"
     )
-    assert first_of(first) == first
+    assert first.first() == first
 
 
 def test_other_stages_have_no_such_section() -> None:

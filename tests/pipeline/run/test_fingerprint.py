@@ -50,6 +50,7 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.ablate.records",  # types of what job.json holds
     "gristmill.pipeline.report.ablation_record",  # types of what ablation.json holds
     "gristmill.pipeline.ablate.facts",  # JSON files in and out
+    "gristmill.pipeline.ablate.progress",  # how far a job is
     "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
     "gristmill.pipeline.ablate.plan",  # the same
     "gristmill.pipeline.store.forgotten",  # a takedown drops the results of parts that its list names

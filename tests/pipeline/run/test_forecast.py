@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gristmill.pipeline.cli import app as cli
+from gristmill.pipeline.cli.estimate import in_words
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.inputs.portion import Portion, find_inputs, part_sizes
 from gristmill.pipeline.recipe import recipe as recipes
@@ -168,3 +169,12 @@ def asked(*arguments: str) -> int:
         with pytest.raises(SystemExit) as leaving:
             cli.main()
     return int(leaving.value.code or 0)
+
+
+def test_more_workers_than_were_measured_are_warned_of(
+    crawl: tuple[Recipe, RunRecord, RunRecord, dict[str, list[int]]],
+) -> None:
+    recipe, part, _, sizes = crawl
+    many, enough = (dict(in_words(forecast(recipe, part, sizes, Shape(count)))) for count in (6400, 2000))
+    assert many["warning"].startswith("6,400 workers are more than the 2,000 that one scheduler was measured with")
+    assert "warning" not in enough
