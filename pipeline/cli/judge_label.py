@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from gristmill.pipeline.cli.command import JUDGES, Command
-from gristmill.pipeline.cli.options import AsJson, Seed, TextColumn, one_of
-from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.cli.options import AsJson, Seed, TextColumn
 from gristmill.pipeline.screen import console, counting, escape
 
 
@@ -69,60 +68,20 @@ def label(
 
     As a table to train a judge on.
     """
-    one_of("--reading", reading, ("at_once", "reasoned"))
-    if (price_prompt is None) != (price_answer is None):
-        raise RecipeError("give both prices, --price-prompt and --price-answer, or none")
-    if second_model and not twice:
-        raise RecipeError("--second-model is asked for the share of --twice, which is 0")
-
-    from pydantic import ValidationError
-
-    from gristmill.classifiers.llm.account import Prices
-    from gristmill.classifiers.llm.model import LanguageModelError
-    from gristmill.classifiers.rating.taxonomy import ByTaxonomy, TaxonomyError, taxonomy_of
-    from gristmill.pipeline.inputs.columns import files_of
-    from gristmill.pipeline.judging import labelling
-    from gristmill.pipeline.judging.asking import Watched
+    from gristmill.pipeline.judging.labelling import LabelJob
     from gristmill.pipeline.judging.show_judge import show_labels
-    from gristmill.stages.judge.back_end import BackEnd
 
-    try:
-        asking = ByTaxonomy(taxonomy_of(taxonomy), "at_once" if reading == "at_once" else "reasoned", max_tokens)
-        back_ends = [
-            BackEnd(
-                **{"model_path" if not endpoint and Path(name).is_dir() else "model": name},
-                endpoint=endpoint,
-                engine=engine,
-                form=form,
-                key_variable=key_variable,
-                revision=revision if name == model else "",
-                connections=connections,
-                timeout=timeout,
-            )
-            for name in (model, second_model)
-            if name
-        ]
-    except TaxonomyError as error:
-        raise RecipeError(f"--taxonomy: {error}") from error
-    except ValidationError as error:
-        raise RecipeError(
-            "; ".join(f"--{'-'.join(map(str, e['loc'])) or 'model'}: {e['msg']}" for e in error.errors())
-        ) from error
-    prices = Prices(price_prompt, price_answer) if price_prompt is not None and price_answer is not None else None
-    how = labelling.LabelSettings(cut, twice, most_failures, seed)
-    table = labelling.draw(files_of(texts, "texts"), text, most, seed)
-    expected = labelling.estimate_of(table, asking, how)
-    console(stderr=True).print(escape(expected.words(prices)), soft_wrap=True)
+    job = LabelJob.of(
+        texts, taxonomy=taxonomy, model=model, endpoint=endpoint, engine=engine, form=form, key_variable=key_variable,
+        revision=revision, connections=connections, timeout=timeout, reading=reading, text=text, most=most, cut=cut,
+        max_tokens=max_tokens, twice=twice, second_model=second_model, most_failures=most_failures, seed=seed,
+        price_prompt=price_prompt, price_answer=price_answer,
+    )  # fmt: skip
+    console(stderr=True).print(escape(job.expected), soft_wrap=True)
     if estimate:
         return
-    try:
-        with counting("answers") as seen:
-            models = [Watched(back_end.opened(), seen) for back_end in back_ends]
-            pair = (models[0], models[1] if len(models) > 1 else None)
-            findings = labelling.label_texts(table, asking, pair, how, Path(out) / "answers", prices)
-    except (LanguageModelError, ValueError) as error:
-        raise RunFailed(str(error)) from error
-    labelling.save(findings, Path(out))
+    with counting("answers") as seen:
+        findings = job.carry_out(Path(out), seen)
     if as_json:
         print(json.dumps(findings.facts))
     else:

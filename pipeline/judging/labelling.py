@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,19 +19,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
+from pydantic import ValidationError
 
 from gristmill.classifiers.llm.account import Account, Prices
 from gristmill.classifiers.llm.cache import AnswerCache, answer_all
-from gristmill.classifiers.llm.model import Answer, LanguageModel
+from gristmill.classifiers.llm.model import Answer, LanguageModel, LanguageModelError
 from gristmill.classifiers.metrics import confusion, kappa
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts
-from gristmill.classifiers.rating.taxonomy import NONE, ByTaxonomy, Labelled
+from gristmill.classifiers.rating.taxonomy import NONE, ByTaxonomy, Labelled, TaxonomyError, taxonomy_of
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import as_number
-from gristmill.pipeline.inputs.columns import LABELLED_BY, as_words, texts_in
+from gristmill.pipeline.inputs.columns import LABELLED_BY, as_words, files_of, texts_in
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.judging.asking import kept_answers
+from gristmill.pipeline.judging.asking import Watched, kept_answers
 from gristmill.stages.inputs import InputFile
+from gristmill.stages.judge.back_end import BackEnd
 
 CARRIED = ("uid", "id", "url", "source", "language")  # columns that stay beside a text
 REASONED_TOKENS = 80  # of a usual answer, for the estimate
@@ -62,6 +64,92 @@ class Estimate:
             f" prompts and {as_number(self.completion_tokens)} of answers"
             + (f"; about {cost.cost(prices):,.4g} without what a prefix cache spares" if prices else "")
         )
+
+
+@dataclass(frozen=True)
+class LabelJob:
+    """Texts to label, what is asked about them, and of whom."""
+
+    table: pa.Table
+    asking: ByTaxonomy
+    back_ends: Sequence[BackEnd]  # the one that labels; another that is asked the second time, if there is one
+    how: LabelSettings
+    prices: Prices | None
+
+    @classmethod
+    def of(
+        cls,
+        texts: Sequence[str],
+        *,
+        taxonomy: str,
+        model: str,
+        endpoint: str = "",
+        engine: str = "vllm",
+        form: str = "chat",
+        key_variable: str = "",
+        revision: str = "",
+        connections: int = 64,
+        timeout: float = 300.0,
+        reading: str = "at_once",
+        text: str = "text",
+        most: int = 10_000,
+        cut: int = 512,
+        max_tokens: int = 512,
+        twice: float = 0.1,
+        second_model: str = "",
+        most_failures: float = 0.02,
+        seed: int = 0,
+        price_prompt: float | None = None,
+        price_answer: float | None = None,
+    ) -> LabelJob:
+        """As `gristmill judge label` and `gristmill.label_texts` ask for it; RecipeError says what is wrong."""
+        if reading not in ("at_once", "reasoned"):
+            raise RecipeError(f"--reading {reading}: expected at_once or reasoned")
+        if (price_prompt is None) != (price_answer is None):
+            raise RecipeError("give both prices, --price-prompt and --price-answer, or none")
+        if second_model and not twice:
+            raise RecipeError("--second-model is asked for the share of --twice, which is 0")
+        try:
+            asking = ByTaxonomy(taxonomy_of(taxonomy), "at_once" if reading == "at_once" else "reasoned", max_tokens)
+            back_ends = [
+                BackEnd(
+                    **{"model_path" if not endpoint and Path(name).is_dir() else "model": name},
+                    endpoint=endpoint,
+                    engine=engine,
+                    form=form,
+                    key_variable=key_variable,
+                    revision=revision if name == model else "",
+                    connections=connections,
+                    timeout=timeout,
+                )
+                for name in (model, second_model)
+                if name
+            ]
+        except TaxonomyError as error:
+            raise RecipeError(f"--taxonomy: {error}") from error
+        except ValidationError as error:
+            raise RecipeError(
+                "; ".join(f"--{'-'.join(map(str, e['loc'])) or 'model'}: {e['msg']}" for e in error.errors())
+            ) from error
+        prices = Prices(price_prompt, price_answer) if price_prompt is not None and price_answer is not None else None
+        table = draw(files_of(texts, "texts"), text, most, seed)
+        return cls(table, asking, back_ends, LabelSettings(cut, twice, most_failures, seed), prices)
+
+    @property
+    def expected(self) -> str:
+        """What it would cost, in words."""
+        return estimate_of(self.table, self.asking, self.how).words(self.prices)
+
+    def carry_out(self, out: Path, seen: Callable[[int], None] = lambda answers: None) -> LabelFindings:
+        """Ask, and write labels.parquet, left_out.parquet and the account into a folder."""
+        try:
+            models = [Watched(back_end.opened(), seen) for back_end in self.back_ends]
+            pair = (models[0], models[1] if len(models) > 1 else None)
+            findings = label_texts(self.table, self.asking, pair, self.how, out / "answers", self.prices)
+        except (LanguageModelError, ValueError) as error:
+            raise RunFailed(str(error)) from error
+        save(findings, out)
+        return findings
 
 
 def draw(files: Sequence[InputFile], text: str, most: int, seed: int) -> pa.Table:

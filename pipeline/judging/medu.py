@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,16 +22,17 @@ import pyarrow.parquet as pq
 import xxhash
 
 from gristmill.classifiers.llm.account import Account, Prices
-from gristmill.classifiers.llm.model import LanguageModel
+from gristmill.classifiers.llm.model import LanguageModel, LanguageModelError
 from gristmill.classifiers.rating import medu, prompts
 from gristmill.classifiers.rating.prompts import LABELS
 from gristmill.classifiers.rating.reading import UNREAD, Agreement
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts, sample
 from gristmill.mixing.weights.utility import Utilities
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.inputs.columns import files_of, pieces_of, texts_in
-from gristmill.pipeline.judging.asking import kept_answers
-from gristmill.pipeline.recipe.plans import Where, in_words
+from gristmill.pipeline.judging.asking import Watched, kept_answers
+from gristmill.pipeline.judging.medu_plan import MeduPlan
+from gristmill.pipeline.recipe.plans import LoadedPlan, Where, in_words
 from gristmill.stages.blend.groups import NO_VALUE
 from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.columns import SUFFIXES
@@ -148,6 +149,44 @@ def _check_enough(drawn: Mapping[str, int]) -> None:
             + (f" ({len(few) - 10:,} more are so)" if len(few) > 10 else "")
             + "; leave such sources out, or join them to others"
         )
+
+
+@dataclass(frozen=True)
+class RateJob:
+    """A plan with all that it names read: what is asked, of which documents."""
+
+    plan: MeduPlan
+    folder: Path
+    tasks: Mapping[str, list[str]]
+    documents: list[medu.SampledDocument]
+    asked: AskSettings
+    prices: Prices | None
+
+    @classmethod
+    def of(cls, loaded: LoadedPlan[MeduPlan], out: str | Path | None) -> RateJob:
+        plan = loaded.plan
+        folder = Path(loaded.out(out))
+        prices = Prices(plan.prices.prompt, plan.prices.answer) if plan.prices else None
+        tasks = development_sets(plan.tasks, loaded.where)
+        sampling = Sampling(plan.by, plan.text, plan.most, plan.cut, plan.seed)
+        documents = documents_of(plan.named, sampling, loaded.where)
+        asked = AskSettings(plan.reading, plan.most_failures, plan.max_tokens)
+        return cls(plan, folder, tasks, documents, asked, prices)
+
+    @property
+    def expected(self) -> Account:
+        """What asking takes at most."""
+        return estimate_of(self.tasks, self.documents, self.asked, self.plan.seed)
+
+    def carry_out(self, seen: Callable[[int], None] = lambda answers: None) -> MeduFindings:
+        """Ask, and write what comes of it into the plan's folder."""
+        try:
+            model = Watched(self.plan.model.opened(self.plan.model.tensor_parallel), seen)
+            findings = find(model, self.tasks, self.documents, self.asked, self.folder / "answers", self.plan.seed)
+        except (LanguageModelError, ValueError) as error:
+            raise RunFailed(str(error)) from error
+        save(findings, self.folder, model.name, self.prices)
+        return findings
 
 
 def estimate_of(

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from gristmill.pipeline.cli import app as cli
-from gristmill.pipeline.cli.estimate import in_words
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.inputs.portion import Portion, find_inputs, part_sizes
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.estimate import Forecast, Shape, Work, forecast, makespan
+from gristmill.pipeline.run.forecast import in_words
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.storage import Store
