@@ -13,7 +13,7 @@ modules may change between versions.
     shards = gristmill.open_shards("out/shards/4096")      # token shards, memory-mapped
     loader = gristmill.Loader(shards, batch_rows=8)        # batches as a pure function of seed, epoch and position
     judge = gristmill.train_judge(plan, "judges/quality")  # or open_judge(folder): figures, scores, explanations
-    gristmill.label_texts(files, "topic", "labels", model) # by a language model; rate_sources, judge_from_losses
+    gristmill.label_texts("labels.yaml")                   # by a language model; rate_sources
     gristmill.train("train.yaml", "model")                 # a decoder on shards
     ablation = gristmill.ablate(plan, "ablation")          # or open_ablation(folder): verdicts on data
     gristmill.Verdict                                      # an ablation's: adopt, reject or inconclusive
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from gristmill.pipeline.door.exports import export
     from gristmill.pipeline.door.judges import (
         TrainedJudge,
-        judge_from_losses,
         label_texts,
         open_judge,
         rate_sources,
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ablation", "Loader", "Recipe", "Run", "Source", "TrainedJudge", "Verdict", "ablate", "demo_crawl", "estimate",
-    "export", "extract", "judge_from_losses", "label_texts", "open_ablation", "open_judge", "open_run",
+    "export", "extract", "label_texts", "open_ablation", "open_judge", "open_run",
     "open_shards", "plan", "rate_sources", "run", "stages", "train", "train_judge",
 ]  # fmt: skip
 
@@ -65,7 +64,6 @@ HOMES = {
     "estimate": "gristmill.pipeline.door.recipes",
     "export": "gristmill.pipeline.door.exports",
     "extract": "gristmill.stages.extract.engines",
-    "judge_from_losses": "gristmill.pipeline.door.judges",
     "label_texts": "gristmill.pipeline.door.judges",
     "open_ablation": "gristmill.pipeline.door.ablations",
     "open_judge": "gristmill.pipeline.door.judges",

@@ -23,13 +23,12 @@ def rate(
 
     As a table that `mix` reads (MEDU).
     """
-    from gristmill.pipeline.judging import medu_plan
-    from gristmill.pipeline.judging.medu import RateJob
-    from gristmill.pipeline.judging.show_medu import foreseen, show_findings
+    from gristmill.pipeline.judging import medu
+    from gristmill.pipeline.judging.show import questions_table, show_findings
 
-    job = RateJob.of(medu_plan.load(plan), out)
+    job = medu.RateJob.of(medu.load(plan), out)
     if dry_run:
-        console().print(foreseen(job.tasks, job.documents, job.expected, job.prices, job.folder))
+        console().print(questions_table(job.tasks, job.documents, job.expected, job.plan.costs, job.folder))
         return
     sources = {document.source for document in job.documents}
     console(stderr=True).print(
@@ -40,7 +39,7 @@ def rate(
     if as_json:
         print((job.folder / "account.json").read_text(encoding="utf-8"), end="")
     else:
-        show_findings(console(), findings, job.prices)
+        show_findings(console(), findings, job.plan.costs)
         console().print(f"utilities: {escape(str(job.folder / 'utilities.csv'))}", soft_wrap=True)
 
 

@@ -18,11 +18,9 @@ from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View, gathered
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.columns import files_of
-from gristmill.pipeline.judging import judge_plan, labelling, medu, medu_plan, predictive, train as judging
+from gristmill.pipeline.judging import judge_plan, labelling, medu, scoring, train as judging
 from gristmill.pipeline.judging.compress import compressed
-from gristmill.pipeline.judging.scoring import score_files
-from gristmill.pipeline.judging.show_judge import of_files, show_figures, show_labels
-from gristmill.pipeline.judging.show_medu import show_findings
+from gristmill.pipeline.judging.show import show_figures, show_findings, show_labels, show_scores
 from gristmill.pipeline.judging.train import room_for
 from gristmill.pipeline.recipe.plans import of_options
 from gristmill.stages.judge.judge import takes_a_gpu
@@ -81,11 +79,11 @@ class TrainedJudge:
         """Score the texts of files (Parquet, JSON lines, CSV or text; folders, globs): quantiles, and the best and
         worst texts, `show` of each. `out`: a Parquet file with every score, and its file, row and URL. `text` is the
         column with the text; `explain` adds the words that moved the shown scores most."""
-        found = score_files(
-            self._judge, files_of(paths_in(files), "texts"), text, None if out is None else str(out), show
-        )
-        findings = of_files(self._judge, found, explain)
-        return View(findings.plain(), gathered(findings.show))
+        paths = files_of(paths_in(files), "texts")
+        found = scoring.score_files(self._judge, paths, text, None if out is None else str(out), show)
+        unexplained = scoring.explain(self._judge, found) if explain else ""
+        facts = scoring.as_json(found, unexplained)
+        return View(facts, gathered(lambda screen: show_scores(screen, found, unexplained)))
 
     def compress(
         self,
@@ -167,80 +165,12 @@ def train_judge(plan: Mapping[str, Any] | str | Path, out: str | Path | None = N
     return TrainedJudge(folder)
 
 
-def judge_from_losses(
-    documents: str | Path | Sequence[str | Path],
-    scores: str | Path,
-    out: str | Path,
-    *,
-    estimator: str = "correlation",
-    share: float = 0.1,
-    by: str | None = None,
-    kind: str = "fasttext",
-    text: str = "text",
-    hold_out: float = 0.1,
-    seed: int = 0,
-) -> TrainedJudge:
-    """Train a judge from the losses of several models, as `gristmill judge from-losses` does: it learns the documents
-    on which better models have lower losses.
-
-    `documents`: files of texts with a column loss:MODEL for each model, in bits per byte. `scores`: a CSV,
-    model,TASK,... with a line a model; higher is better. `estimator`: correlation (perplexity correlations) or match
-    (PreSelect). `share` of the bytes that are good, and that are bad. `by`: a column whose documents of one value are
-    chosen together. `kind`: fasttext or linear. `hold_out`: share of hosts for evaluation.
-    """
+def label_texts(plan: Mapping[str, Any] | str | Path, out: str | Path | None = None) -> View:
+    """Have a language model label texts by a taxonomy, as `gristmill judge label` does: labels.parquet in the folder,
+    a table to train a judge on. `plan` is a YAML file or a dictionary. Run it again to resume."""
     refuse_in_a_worker()
-    folder = room_for(str(out))
-    with judge_errors():
-        selection = predictive.Selection(estimator, share, by, seed)
-        chosen = predictive.choose(paths_in(documents), str(scores), selection, text)
-        judging.check_writable(folder)
-        predictive.train(chosen, kind, hold_out, seed, folder, lambda line: None)
-    return TrainedJudge(folder)
-
-
-def label_texts(
-    texts: str | Path | Sequence[str | Path],
-    taxonomy: str | Path,
-    out: str | Path,
-    model: str,
-    *,
-    endpoint: str = "",
-    engine: str = "vllm",
-    form: str = "chat",
-    key_variable: str = "",
-    revision: str = "",
-    connections: int = 64,
-    timeout: float = 300.0,
-    reading: str = "at_once",
-    text: str = "text",
-    most: int = 10_000,
-    cut: int = 512,
-    max_tokens: int = 512,
-    twice: float = 0.1,
-    second_model: str = "",
-    most_failures: float = 0.02,
-    seed: int = 0,
-    price_prompt: float | None = None,
-    price_answer: float | None = None,
-) -> View:
-    """Have a language model label texts by a taxonomy, as a table to train a judge on: labels.parquet in the folder
-    `out`, as `gristmill judge label` does. Run it again to resume.
-
-    `taxonomy`: topic, format, or a YAML file of your own. `model`: a model's folder or hub id, or its name at an
-    `endpoint` (http://host:port/v1), whose key lies in the environment variable `key_variable`; without an endpoint the
-    `engine`, vllm or transformers, works here. `form`: chat, thinking, completions or tokens. `reading`: at_once
-    (probabilities of all labels) or reasoned. `most` texts are labelled, drawn by hash, `cut` tokens of each; `twice`
-    is the share that is asked again, with labels in the contrary order, or of `second_model`. Prices are of a million
-    tokens.
-    """
-    refuse_in_a_worker()
-    job = labelling.LabelJob.of(
-        paths_in(texts), taxonomy=str(taxonomy), model=model, endpoint=endpoint, engine=engine, form=form,
-        key_variable=key_variable, revision=revision, connections=connections, timeout=timeout, reading=reading,
-        text=text, most=most, cut=cut, max_tokens=max_tokens, twice=twice, second_model=second_model,
-        most_failures=most_failures, seed=seed, price_prompt=price_prompt, price_answer=price_answer,
-    )  # fmt: skip
-    facts = job.carry_out(Path(out)).facts
+    loaded = of_options(plan, labelling.LabelPlan) if isinstance(plan, Mapping) else labelling.load(Path(plan))
+    facts = labelling.LabelJob.of(loaded, out).carry_out().facts
     return View(facts, gathered(lambda screen: show_labels(screen, facts)))
 
 
@@ -249,14 +179,11 @@ def rate_sources(plan: Mapping[str, Any] | str | Path, out: str | Path | None = 
     table that `mix` reads, utilities.csv in the folder. `plan` is a YAML file or a dictionary. Run it again to
     resume."""
     refuse_in_a_worker()
-    if isinstance(plan, Mapping):
-        loaded = medu_plan.checked(of_options(plan, medu_plan.MeduPlan))
-    else:
-        loaded = medu_plan.load(Path(plan))
+    loaded = of_options(plan, medu.RatePlan) if isinstance(plan, Mapping) else medu.load(Path(plan))
     job = medu.RateJob.of(loaded, out)
     found = job.carry_out()
     account = json.loads((job.folder / "account.json").read_text(encoding="utf-8"))
-    return View(account, gathered(lambda screen: show_findings(screen, found, job.prices)))
+    return View(account, gathered(lambda screen: show_findings(screen, found, job.plan.costs)))
 
 
 def paths_in(files: str | Path | Sequence[str | Path]) -> list[str]:

@@ -113,7 +113,7 @@ def find(name: str, folder: Path | None = None) -> type[Stage]:
         return kind
     near = likely(name)
     raise LookupError(
-        f"no such stage {name!r}; {f'did you mean {near}?' if near else '`gristmill doctor` lists all there are'}"
+        f"no such stage {name!r}; {f'did you mean {near}?' if near else '`gristmill stages` lists all there are'}"
     )
 
 

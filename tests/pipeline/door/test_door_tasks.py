@@ -23,7 +23,7 @@ from tests.pipeline.engine.here import work_here
 ROOT = Path(__file__).parents[3]
 # Of calls that are not run: what they want is not here.
 ELSEWHERE = (
-    "slurm.yaml", "OWNER/NAME", "judges/small", "losses.parquet", "MODEL", "medu.yaml", "train.yaml", "candidates",
+    "slurm.yaml", "OWNER/NAME", "judges/small", "labels.yaml", "medu.yaml", "train.yaml", "candidates",
 )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def test_a_name_of_another_tool_leads_to_the_stage_that_does_it(theirs, ours):
 
 def test_a_stage_that_nothing_is_like_is_named(tmp_path):
     assert complaints(tmp_path, SOURCES.replace("exact_dedup", "qqq").replace(", join: late", "")) == [
-        "6: stages[0]: no such stage 'qqq'; `gristmill doctor` lists all there are"
+        "6: stages[0]: no such stage 'qqq'; `gristmill stages` lists all there are"
     ]
 
 
