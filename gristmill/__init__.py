@@ -5,7 +5,7 @@ modules may change between versions.
 
     run = gristmill.run("recipe.yaml", "out")              # what `gristmill run` does; run.record is run.json
     gristmill.plan("recipe.yaml", "out")                   # what it would do; estimate: how long the whole would take
-    run = gristmill.open_run("out")                        # funnel, documents, histories, thresholds, reports, takedowns
+    run = gristmill.open_run("out")                        # funnel, documents, histories, thresholds, reports
     gristmill.export("out", "rows", "hf")                  # shards or documents for other tools, or on a hub
     recipe = gristmill.Recipe(sources={...}, stages=[...]) # a recipe in code, of readers or tables: recipe.run("out")
     page = gristmill.extract(html, url)                    # the main text of one page, and its metadata

@@ -30,7 +30,7 @@ from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.processes import cores_here
-from gristmill.pipeline.report_data.documents import Row, Value
+from gristmill.pipeline.report_data.documents import Row, Value, around
 from gristmill.pipeline.store.partitions import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.run_records import SegmentRules
@@ -148,7 +148,7 @@ def tune(
         ]
         for _, row, moved, segment, part in sorted(every, key=lambda item: item[0])[:samples]:
             changed_rule = next(d for d in segment.after if d.rule.called in changed)
-            answer.moved.append(_with_text(store, part, changed_rule, row, moved))
+            answer.moved.append(_with_text(folder, part, changed_rule, row, moved))
     answer.sources = dict(sorted(answer.sources.items()))
     return answer
 
@@ -315,15 +315,18 @@ def _signals(before: Sequence[BoundRule], after: Sequence[BoundRule], views: Seq
     return seen
 
 
-def _with_text(store: Store, part: Partition, deciding: BoundRule, row: int, moved: Moved) -> Moved:
+def _with_text(folder: RunFolder, part: Partition, deciding: BoundRule, row: int, moved: Moved) -> Moved:
+    """The document with what it would go for, or went for."""
     columns = ["uid", "url", "text", *deciding.texts]
-    for batch in read_part(store, part, columns, numbered=True):
+    for batch in read_part(folder.store, part, columns, numbered=True):
         rows = batch.column(ROW).to_numpy()
         if rows[0] <= row <= rows[-1]:
             document = batch.slice(int(np.searchsorted(rows, row)), 1)
             text = deciding.text(document)[0].as_py() or ""
+            stage, _, reason = moved.reason.partition(": ")
+            excerpt, _ = around(text, folder.places.of(stage, reason, text), PREVIEW)
             url = document.column("url")[0].as_py() if "url" in document.schema.names else None
-            return dataclasses.replace(moved, url=url, text=text[:PREVIEW])
+            return dataclasses.replace(moved, url=url, text=excerpt)
     raise RecipeError(f"part {part.key} has no row {row}: were its files changed?")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from gristmill.pipeline.figures import figures_of
 from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.report.charts import Axis
 from gristmill.pipeline.report.duplicates import text_pair
 from gristmill.pipeline.report.heat_map import SAMPLES, heat_map
 from gristmill.pipeline.report.sections import Section, fragment
+from gristmill.pipeline.report_data.figures import figures_of
 from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.pipeline.tables import as_html
 from gristmill.stages.figures import (

@@ -22,12 +22,12 @@ from gristmill.mixing.weights.ablations import Ablations
 from gristmill.mixing.weights.supply import Supply
 from gristmill.mixing.weights.utility import Utilities
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.figures import figures_of
 from gristmill.pipeline.formatting import as_percent, as_short
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.stage_view import render_stage, stage_view
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.blocks import Axis, section_of
+from gristmill.pipeline.report_data.figures import figures_of
 from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.stages.blend.figures import curriculum_of
 from gristmill.stages.blend.methods import Regmix, Utilimax, choose
