@@ -21,7 +21,7 @@ from gristmill.pipeline.formatting import as_hex, by_size, one_line
 from gristmill.pipeline.look.overview import overview as overview_of
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.show_history import span_text
-from gristmill.pipeline.report.sections import environment as as_in_reports
+from gristmill.pipeline.report.page import environment as as_in_reports
 from gristmill.pipeline.report_data.documents import Row
 from gristmill.pipeline.report_data.rejects import telling_digits
 from gristmill.pipeline.store.counts import DocumentCounts

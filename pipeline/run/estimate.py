@@ -243,7 +243,7 @@ class Estimate:
             else "too little was read to say how sure"
         )
         return (
-            f"this read {self.share:.2%} of the input. The whole: about {self.documents:,} documents ({sure}), "
+            f"this read {self.share:.2%} of the bytes of the input. The whole: about {self.documents:,} documents ({sure}), "
             f"{self.kept_in_words}, {for_people(self.seconds)} on as many workers, "
             f"{self.disk_bytes / 1e9:,.1f} GB of disk, {self.memory_bytes / 1e9:,.1f} GB of memory a worker{money} "
             "(duplicates grow with size: fewer may be kept)"
