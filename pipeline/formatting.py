@@ -7,12 +7,14 @@ import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gristmill.stages.formatting import as_bytes, as_number, as_percent, as_share, as_short, one_line, plain
 
 __all__ = [
     "as_amount", "as_bytes", "as_energy", "as_hex", "as_json", "as_money", "as_number", "as_percent", "as_rate", "as_requests",
-    "as_seconds", "as_share", "as_short", "as_tokens", "by_size", "for_machines", "nearest", "one_line", "plain", "uids_meant",
+    "as_seconds", "as_share", "as_short", "as_tokens", "by_size", "flat", "for_machines", "nearest", "one_line", "plain",
+    "uids_meant",
 ]  # fmt: skip
 HEX = re.compile("[0-9a-f]+")
 
@@ -101,3 +103,15 @@ def as_money(amount: float | None, currency: str | None) -> str:
 
 def as_rate(documents: int, seconds: float | None) -> str:
     return as_number(documents / seconds) if seconds else "–"
+
+
+def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """Settings by their path, as text; lists as a whole, and what is null left out."""
+    texts: dict[str, str] = {}
+    for key, value in settings.items():
+        path = f"{above}{key}"
+        if isinstance(value, Mapping) and value:
+            texts |= flat(value, f"{path}.")
+        elif value is not None:
+            texts[path] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return texts

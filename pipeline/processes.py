@@ -342,9 +342,9 @@ WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
     "MALLOC_ARENA_MAX": "1",
-    # Arrow's allocator keeps what is freed for 10 s, and not for 10 ms: a column of the next task takes the same
+    # Arrow's allocator keeps what is freed for a second, and not for 10 ms: a column of the next task takes the same
     # memory, without a page fault for each 4 kB of it. Half of a worker's time in the kernel were such faults.
-    "MIMALLOC_PURGE_DELAY": "10000",
+    "MIMALLOC_PURGE_DELAY": "1000",
     # as Dask has them: a worker is one thread
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",

@@ -8,6 +8,7 @@ is the stage, never a document: nothing is tried again on fewer documents, and n
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -150,6 +151,11 @@ class Limit:
         """What is bounded; NaN is within any bound."""
         first, *others = (getattr(signals, name) for name in self.signals)
         return cast(Array, sum(others, start=first))
+
+    def bound(self, settings: Settings) -> float:
+        """The number that it bounds by; NaN where nothing is tested."""
+        number = setting_at(settings, self.setting)
+        return math.nan if number is None else number
 
     def beyond(self, values: Array, bound: Bound) -> Mask:
         """The bound is rounded as the values were: a share of exactly 0.3 is not above 0.3, whatever float32 makes of
@@ -305,6 +311,21 @@ class Applied:
 
 
 # --- checks of answers ------------------------------------------------------------------------------------------------
+
+
+def check_answer(batch: pa.RecordBatch, applied: Any, rewrites: bool) -> Mask:
+    """Hold a stage's answer on a batch against the contract; the rows that stay."""
+    if not isinstance(applied, Applied):
+        raise ContractBroken(f"{kind_of(applied)} was answered; Applied(batch, verdict) was expected")
+    if not isinstance(applied.verdict, Verdict):
+        raise ContractBroken(f"{kind_of(applied.verdict)} was answered where a Verdict was expected")
+    kept = applied.verdict.kept
+    check_batch(batch, applied.batch, kept, rewrites)
+    if applied.made is not None:
+        if not isinstance(applied.made, Made):
+            raise ContractBroken(f"made: {kind_of(applied.made)} was answered; Made(batch, rows) was expected")
+        check_made(applied.batch, *applied.made)
+    return kept
 
 
 def signals_of(answer: Any, batch: pa.RecordBatch, declared: Iterable[str]) -> dict[str, pa.Array]:

@@ -10,7 +10,6 @@ in a notebook, on a table of Arrow, pandas, polars or Hugging Face datasets:
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -36,9 +35,7 @@ from gristmill.stages.contract import (
     Verdict,
     above,
     below,
-    check_batch,
-    check_made,
-    kind_of,
+    check_answer,
     numbers_in,
     setting_at,
     signals_bounded,
@@ -153,6 +150,7 @@ class Map(Stage):
     """A stage that sees one batch at a time. Its result for a document never depends on the documents beside it."""
 
     needs: ClassVar[tuple[str, ...]] = ()  # columns it reads; empty says that nobody knows, and it is shown all
+    rewrites: ClassVar[bool] = False  # may change texts
     costly: ClassVar[bool] = False  # worth a boundary before it, so that it never runs for a changed threshold
     # takes texts from pages: `report["pages"]` has a few, beside all that they show
     shows_pages: ClassVar[bool] = False
@@ -177,37 +175,29 @@ class Map(Stage):
         return type(self)(**self.model_dump(mode="json"))
 
     def checked(self, batch: pa.RecordBatch) -> Applied:
-        """The stage's answer on a batch; one that breaks the contract raises.
-
-        Where the stage has changed over the batch, a fresh one must give the same answer on the documents in reverse:
-        else it remembers more than a cache.
-        """
+        """The stage's answer on a batch; one that breaks the contract raises. A run does the same under crash isolation
+        (`answers_of`)."""
         before = self.remembered()
-        applied = self.in_contract(batch)
-        changed = [] if before is None else changes(before, self.remembered() or {})
+        applied = self.apply(batch)
+        check_answer(batch, applied, self.rewrites)
+        if before is not None:
+            self.check_memory(before, batch, applied)
+        return applied
+
+    def check_memory(self, before: State, batch: pa.RecordBatch, applied: Applied) -> None:
+        """Where the stage has changed over the batch, a fresh one must give the same answer on the documents in
+        reverse: else it remembers more than a cache."""
+        changed = changes(before, self.remembered() or {})
         if changed:
-            backward = self.fresh().in_contract(batch.take(pa.array(np.arange(len(batch))[::-1])))
+            reverse = batch.take(pa.array(np.arange(len(batch))[::-1]))
+            backward = self.fresh().apply(reverse)
+            check_answer(reverse, backward, self.rewrites)
             if (row := first_difference(applied, backward)) is not None:
                 raise ContractBroken(self.on_memory(complaint(changed, batch, row)))
-        return applied
 
     def on_memory(self, complaint: str) -> str:
         """What is said of a stage that remembers, with what to do about it."""
         return f"{complaint}; what needs more than one document is a global stage"
-
-    def in_contract(self, batch: pa.RecordBatch) -> Applied:
-        """The stage's answer on a batch, held against the contract."""
-        applied = self.apply(batch)
-        if not isinstance(applied, Applied):
-            raise ContractBroken(f"{kind_of(applied)} was answered; Applied(batch, verdict) was expected")
-        if not isinstance(applied.verdict, Verdict):
-            raise ContractBroken(f"{kind_of(applied.verdict)} was answered where a Verdict was expected")
-        check_batch(batch, applied.batch, applied.verdict.kept, isinstance(self, Rewrite))
-        if applied.made is not None:
-            if not isinstance(applied.made, Made):
-                raise ContractBroken(f"made: {kind_of(applied.made)} was answered; Made(batch, rows) was expected")
-            check_made(applied.batch, *applied.made)
-        return applied
 
     def __call__(self, data: Any) -> Any:
         """Run the stage on a table (`as_arrow`), without an engine: kept rows come back, in the same kind of table."""
@@ -316,8 +306,7 @@ class Rule(Map):
 
     def bounds(self, limits: Sequence[Limit], signals: Signals) -> list[Bound]:
         """The bound of each limit, for all rows or for each. NaN bounds nothing."""
-        numbers = [setting_at(self, limit.setting) for limit in limits]
-        return [math.nan if number is None else number for number in numbers]
+        return [limit.bound(self) for limit in limits]
 
     def governed(self, limit: Limit, signals: Signals) -> Mask:
         """The rows whose bound is the limit's own setting, and not that of a table, say."""
@@ -334,6 +323,8 @@ class Rule(Map):
 
 class Rewrite(Map):
     """Changes text (and may add signals, or drop a row whose text it cannot make)."""
+
+    rewrites: ClassVar[bool] = True
 
     @abstractmethod
     def rewrite(self, batch: pa.RecordBatch) -> Applied: ...

@@ -26,12 +26,12 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.soak.flips import Quieter
-from gristmill.pipeline.engine import executor
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.worker import Terms, run_tasks
+from gristmill.pipeline.engine.executor import InlineExecutor
+from gristmill.pipeline.engine.worker import run_task
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
-from gristmill.pipeline.store.records import FOR_REPORTS
+from gristmill.pipeline.store.records import FOR_REPORTS, Result, Task
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages", "pipeline", "gristmill")
@@ -108,21 +108,21 @@ def traced_run(folder: Path, title: str, recipe: str = "pages") -> Trace:
     path.write_text(f"name: r\nsources: {{crawl: {{warc: {{path: {crawl}}}}}}}\nstages:\n{stages}")
     trace = Trace()
 
-    def traced(tasks: list[Any], *terms: Terms) -> list[Any]:
-        if tasks[0].kind in FOR_REPORTS:
+    def traced(task: Task) -> Result:
+        if task.kind in FOR_REPORTS:
             sys.setprofile(None)
             try:
-                return run_tasks(tasks, *terms)
+                return run_task(task)
             finally:
                 sys.setprofile(trace)
         trace.at_work = True
         try:
-            return run_tasks(tasks, *terms)
+            return run_task(task)
         finally:
             trace.at_work = False
 
     loaded = recipes.load(path)
-    with patch.object(executor, "run_tasks", traced):
+    with patch.object(InlineExecutor, "run_task", staticmethod(traced)):
         sys.setprofile(trace)
         try:
             summary = run(loaded, str(folder / "out"), Where(0), Quieter())

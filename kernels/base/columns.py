@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,16 @@ def text_column(array: pa.Array | pa.ChunkedArray) -> TextColumn:
 def text_length(batch: pa.RecordBatch | pa.Table) -> int:
     """Bytes of all texts."""
     return int(pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0)
+
+
+def texts_with(batch: pa.RecordBatch, mark: str) -> int:
+    """How many texts hold a character that is not ASCII."""
+    data, offsets = text_column(batch.column("text"))
+    texts, wanted = data[offsets[0] : offsets[-1]], mark.encode()
+    if texts.max(initial=0) < wanted[0]:
+        return 0
+    places = [match.start() for match in re.finditer(wanted, texts.data)]
+    return len(set(np.searchsorted(offsets - offsets[0], places, side="right").tolist()))
 
 
 def value_bytes(batch: pa.RecordBatch | pa.Table) -> int:

@@ -1,15 +1,18 @@
 """Files and folders that appear under their names whole, or not at all: written beside, and renamed when they are
-done."""
+done; and the hash of what is written."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
+
+import xxhash
 
 
 def draft_of(path: Path) -> Path:
@@ -39,6 +42,42 @@ def whole_file(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and error.filename == str(draft):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+class HashingFile(io.RawIOBase):
+    """Passes writes on, if there is a file beneath, and keeps the hash and the length of the content. Whoever opened
+    the file beneath closes it, after fsync."""
+
+    def __init__(self, file: IO[bytes] | None = None) -> None:
+        super().__init__()
+        self._file = file
+        self._hash = xxhash.xxh3_128()
+        self.length = 0
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._hash.update(view)
+        self.length += view.nbytes
+        if self._file is not None:
+            self._file.write(view)
+        return view.nbytes
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.length
+
+    @property
+    def checksum(self) -> str:
+        return str(self._hash.hexdigest())
+
+
+@contextlib.contextmanager
+def whole_hashed_file(path: Path) -> Iterator[HashingFile]:
+    """A `whole_file` that keeps the hash of its content."""
+    with whole_file(path) as file:
+        yield HashingFile(file)
 
 
 def write_whole(path: Path, content: bytes, durable: bool = True) -> None:

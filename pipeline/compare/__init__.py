@@ -1,4 +1,1 @@
-"""Two runs side by side: recipes, counts, fates of documents; on a page and in a terminal.
-
-From outside: `compare`, `sections`.
-"""
+"""Two runs side by side: recipes, counts, fates of documents; on a page and in a terminal."""

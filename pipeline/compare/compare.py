@@ -2,7 +2,7 @@
 took.
 
 The page and the terminal (`sections.py`) and `--json` show this and nothing else. Counts of documents are exact: both
-runs are joined by uid (`fates.py`), and the join is checked against run.json before it is believed.
+runs are joined by uid (`join.py`), and the join is checked against run.json before it is believed.
 """
 
 from __future__ import annotations
@@ -10,77 +10,59 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import Any
 
-from gristmill.pipeline.compare.fates import CannotJoin, ComparedRun, Joined, joined
-from gristmill.pipeline.compare.sides import JoinedDocuments, documents_of
-from gristmill.pipeline.formatting import as_number
+from gristmill.pipeline.compare.join import CannotJoin, ComparedRun, Joined, JoinedDocuments, documents_of, joined
+from gristmill.pipeline.formatting import as_number, flat
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
-from gristmill.pipeline.look import recipe_differences as recipes
-from gristmill.pipeline.look.funnel import SourceLevel
-from gristmill.pipeline.look.recipe_differences import Difference, StagePair
+from gristmill.pipeline.look.overview import plain as plain_overview
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder
-from gristmill.pipeline.look.volume import READ, Volume
 from gristmill.pipeline.store.partitions import TOP
+from gristmill.pipeline.store.run_records import RunRecord
+
+NOT_COMPARED = ("name", "out", "description", "sources", "stages")  # of a recipe's head: stages have their own lines
+OF_RUN = ("name", "status", "started", "seconds", "totals", "stages", "funnel", "costs")  # for `--json`
 
 
 @dataclass(frozen=True)
-class LevelPair:
-    """What is left after a stage in each run, of all sources or of one; null where the run has no such stage."""
+class Difference:
+    """A field that is not the same; null where a side has none."""
 
-    stage: str
-    source: str | None
-    a: int | None
-    b: int | None
-    gone_a: int | None
-    gone_b: int | None
-    volume_a: Volume
-    volume_b: Volume
+    field: str
+    a: str | None
+    b: str | None
 
 
 @dataclass(frozen=True)
-class Reason:
-    """How many documents a stage dropped for a reason, in each run."""
+class StagePair:
+    """A stage of both runs by its name, or of one of them."""
 
-    stage: str
-    reason: str
-    a: int
-    b: int
-
-
-@dataclass(frozen=True)
-class CostPair:
-    """What a stage took in each run."""
-
-    stage: str
-    seconds: tuple[float | None, float | None]
-    rate: tuple[float | None, float | None]
-    bytes_out: tuple[int | None, int | None]
-    memory: tuple[int | None, int | None]
-    cost: tuple[float | None, float | None]  # at the prices of each recipe
+    name: str
+    state: str  # same, changed, only in A, only in B
+    moved: bool
+    inserted: bool  # no recipe names it: it measures what a rule needs
+    differences: list[Difference] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All of it."""
+    """All of it; counts, drops and costs of each run are in its overview."""
 
     runs: tuple[ComparedRun, ComparedRun]
     unlike: list[str]  # what cannot be compared, or only with care
     head: list[Difference]
     stages: list[StagePair]
     versions: list[Difference]
-    funnel: list[LevelPair]
-    reasons: list[Reason]
     documents: JoinedDocuments | None
-    costs: list[CostPair]
 
 
 def compare(a: RunFolder, b: RunFolder) -> Comparison:
     both = ComparedRun("A", a), ComparedRun("B", b)
     runs = both[0].run, both[1].run
-    pairs = recipes.stage_pairs(*runs)
-    versions = recipes.differences(runs[0].versions, runs[1].versions)
+    versions = differences(runs[0].versions, runs[1].versions)
     unlike = [*caveats(both), *(["The versions of packages differ (below)."] if versions else []), *changed_files(both)]
     documents: JoinedDocuments | None = None
     try:
@@ -88,10 +70,8 @@ def compare(a: RunFolder, b: RunFolder) -> Comparison:
         unlike += read_by_one(both, documents)
     except (CannotJoin, FileNotFoundError, NotFound) as error:
         unlike.append(f"Documents cannot be followed: {error}")
-    names = [pair.name for pair in pairs]
-    head = recipes.head_differences(*runs)
-    tables = levels(both, names), reasons(both, names), documents, costs(both, names)
-    return Comparison(both, unlike, head, pairs, versions, *tables)
+    head = differences(*(flat(head_of(run)) for run in runs))
+    return Comparison(both, unlike, head, stage_pairs(*runs), versions, documents)
 
 
 # --- what cannot be compared ------------------------------------------------------------------------------------------
@@ -118,7 +98,7 @@ def caveats(runs: Sequence[ComparedRun]) -> list[str]:
             a, b = (f"{as_number(files)} files of {as_number(size)} bytes" for files, size in sizes)
             notes.append(f"The inputs of {source} differ: A read {a}, B {b}.")
     if runs[0].run.machine != runs[1].run.machine:
-        notes.append("The machines differ: times and memory say as much about them as about the recipes.")
+        notes.append("The machines differ: times and memory say as much about them as about the ")
     return notes
 
 
@@ -181,65 +161,77 @@ def read_by_one(runs: Sequence[ComparedRun], documents: JoinedDocuments) -> list
     return notes + ([f"Inputs differ: {', '.join(alone)}; they are on no side below."] if alone else [])
 
 
-# --- what run.json counts ---------------------------------------------------------------------------------------------
+# --- recipes ----------------------------------------------------------------------------------------------------------
 
 
-def levels(runs: Sequence[ComparedRun], names: Sequence[str]) -> list[LevelPair]:
-    """The funnel of both, stage by stage: all sources together, then each that the stage saw."""
-    tables: list[dict[tuple[str, str | None], SourceLevel]] = [{}, {}]
-    for table, run in zip(tables, runs, strict=True):
-        for step in run.overview.funnel.steps:
-            table |= {(step.name, None): step.whole} if step.passed else {}
-            table |= {(step.name, level.source): level for level in step.passed}
-    sources = list(dict.fromkeys(reader.name for run in runs for reader in run.run.readers))
+def stage_pairs(a: RunRecord, b: RunRecord) -> list[StagePair]:
+    """Every source and stage of either run, in one order that agrees with both as far as one can."""
+    settings_a, settings_b = (
+        {stage.name: flat({"stage": stage.stage or None, **stage.settings, "name": None}) for stage in run.stages}
+        for run in (a, b)
+    )
+    named = named_in(a) | named_in(b)
     pairs = []
-    for stage in [READ, *(name for name in names if name not in sources)]:
-        for source in [None, *(sources if len(sources) > 1 else [])]:
-            a, b = (table.get((stage, source)) for table in tables)
-            if a or b:
-                left, gone = ([getattr(level, key, None) for level in (a, b)] for key in ("left", "gone"))
-                volumes = [level.volume if level else Volume() for level in (a, b)]
-                pairs.append(LevelPair(stage, source, left[0], left[1], gone[0], gone[1], volumes[0], volumes[1]))
+    for name, moved in aligned([stage.name for stage in a.stages], [stage.name for stage in b.stages]):
+        fields = differences(settings_a.get(name, {}), settings_b.get(name, {}))
+        state = "changed" if fields else "same"
+        if not (name in settings_a and name in settings_b):
+            state = "only in A" if name in settings_a else "only in B"
+        pairs.append(StagePair(name, state, moved, name not in named, fields))
     return pairs
 
 
-def reasons(runs: Sequence[ComparedRun], names: Sequence[str]) -> list[Reason]:
-    """Reasons for which both did not drop the same number, in the order of work."""
-    drops = [{stage.name: stage.drops for stage in run.run.stages} for run in runs]
-    differing = []
-    for stage in names:
-        a, b = (by_stage.get(stage, {}) for by_stage in drops)
-        of_stage = [Reason(stage, name, a.get(name, 0), b.get(name, 0)) for name in {**a, **b}]
-        of_stage.sort(key=lambda reason: (-max(reason.a, reason.b), reason.reason))
-        differing += [reason for reason in of_stage if reason.a != reason.b]
-    return differing
+def aligned(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Names of both lists, each once, and whether it stands elsewhere in the other."""
+    for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if kind == "equal":
+            yield from ((name, False) for name in a[a0:a1])
+        else:
+            yield from ((name, False) for name in a[a0:a1] if name not in b)
+            yield from ((name, name in a) for name in b[b0:b1])
 
 
-def costs(runs: Sequence[ComparedRun], names: Sequence[str]) -> list[CostPair]:
-    a, b = ({cost.stage: cost for cost in run.overview.costs} for run in runs)
-    keys = ("seconds", "documents_per_second", "bytes_out", "peak_memory", "cost")
-    return [
-        CostPair(name, *((getattr(a.get(name), key, None), getattr(b.get(name), key, None)) for key in keys))
-        for name in names
+def differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]:
+    return [Difference(key, a.get(key), b.get(key)) for key in dict.fromkeys([*a, *b]) if a.get(key) != b.get(key)]
+
+
+def named_in(run: RunRecord) -> set[str]:
+    """Names that a recipe itself gives: sources, stages of sources, shared stages."""
+    sources = run.recipe.get("sources") or {}
+    steps = [
+        *(run.recipe.get("stages") or []),
+        *(step for source in sources.values() for step in stages_in(source)),
     ]
+    named = {
+        str((settings.get("name") if isinstance(settings, Mapping) else None) or stage)
+        for step in steps
+        if isinstance(step, Mapping)
+        for stage, settings in step.items()
+    }
+    return named | {str(name) for name in sources}
+
+
+def head_of(run: RunRecord) -> dict[str, Any]:
+    """The recipe without what has its own lines."""
+    return {key: value for key, value in run.recipe.items() if key not in NOT_COMPARED}
+
+
+def stages_in(source: Mapping[str, Any]) -> Sequence[Any]:
+    stages = source.get("stages")
+    return stages if isinstance(stages, list) else []
 
 
 # --- for `--json` -----------------------------------------------------------------------------------------------------
 
 
 def plain(comparison: Comparison) -> Mapping[str, object]:
-    heads = {
-        one.letter.lower(): {
-            "out": one.out,
-            **{key: getattr(one.run, key) for key in ("name", "status", "started", "seconds")},
-            "totals": dataclasses.asdict(one.overview.totals),
-        }
-        for one in comparison.runs
-    }
-    lists = ("head", "stages", "versions", "funnel", "reasons", "costs")
+    heads = {}
+    for one in comparison.runs:
+        seen = plain_overview(one.overview)
+        heads[one.letter.lower()] = {"out": one.out, **{name: seen[name] for name in OF_RUN}}
     return {
         **heads,
         "unlike": comparison.unlike,
-        **{name: [dataclasses.asdict(each) for each in getattr(comparison, name)] for name in lists},
+        **{name: list(map(dataclasses.asdict, getattr(comparison, name))) for name in ("head", "stages", "versions")},
         "documents": dataclasses.asdict(comparison.documents) if comparison.documents else None,
     }

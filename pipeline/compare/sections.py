@@ -7,15 +7,16 @@ compare.html is one file, without network and script.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from markupsafe import Markup
 from rich.console import Group as Lines, RenderableType
 from rich.text import Text
 
-from gristmill.pipeline.compare.compare import Comparison, counted
-from gristmill.pipeline.compare.sides import JoinedDocuments, Sides, Way
+from gristmill.pipeline.compare.compare import Comparison, Difference, counted
+from gristmill.pipeline.compare.join import JoinedDocuments, Sides, Way
 from gristmill.pipeline.formatting import (
     as_amount,
     as_bytes,
@@ -27,7 +28,7 @@ from gristmill.pipeline.formatting import (
     as_tokens,
     one_line,
 )
-from gristmill.pipeline.look.recipe_differences import Difference
+from gristmill.pipeline.look.funnel import READ, SourceLevel, Volume
 from gristmill.pipeline.report.charts import key_of
 from gristmill.pipeline.report.page import (
     Page,
@@ -195,56 +196,92 @@ def by_side(title: str, found: Sequence[Sides], note: str = "") -> Table:
 
 # --- what run.json counts ---------------------------------------------------------------------------------------------
 
+Levels = tuple[SourceLevel | None, SourceLevel | None]  # of A and B; None where the run has no such stage or source
+
+
+def levels_of(found: Comparison) -> Iterator[tuple[str, str, Levels]]:
+    """What is left after each stage: of all sources (""), then of each."""
+    tables: list[dict[tuple[str, str], SourceLevel]] = [{}, {}]
+    for table, run in zip(tables, found.runs, strict=True):
+        for step in (step for step in run.overview.funnel.steps if step.passed):
+            table |= {(step.name, ""): step.whole} | {(step.name, level.source): level for level in step.passed}
+    sources = list(dict.fromkeys(reader.name for run in found.runs for reader in run.run.readers))
+    for stage in [READ, *(pair.name for pair in found.stages if pair.name not in sources)]:
+        for source in ["", *(sources if len(sources) > 1 else [])]:
+            a, b = (table.get((stage, source)) for table in tables)
+            if a or b:
+                yield stage, source, (a, b)
+
 
 def funnel(found: Comparison) -> Section:
-    levels = [level for level in found.funnel if level.source is None]
-    columns: dict[str, Sequence[Cells]] = {"documents": [numbers(level.a, level.b) for level in levels]}
-    volumes = [(level.volume_a, level.volume_b) for level in levels]
+    levels = list(levels_of(found))
+    whole = {stage: pair for stage, source, pair in levels if not source}
+    columns: dict[str, Sequence[Cells]] = {"documents": [numbers(*each(pair, "left")) for pair in whole.values()]}
+    volumes = [(a.volume if a else Volume(), b.volume if b else Volume()) for a, b in whole.values()]
     if any(volume.text_bytes is not None for both in volumes for volume in both):
         columns["text"] = [measured(a.text_bytes, b.text_bytes, as_bytes) for a, b in volumes]
     note = ""
     if any(volume.tokens is not None for both in volumes for volume in both):
         columns["tokens"] = [tokens(a.tokens, a.counted, b.tokens, b.counted) for a, b in volumes]
         note = "~: estimated from the text, at the bytes that a token turned out to hold."
-    only = [" (only in A)" if level.b is None else " (only in B)" if level.a is None else "" for level in levels]
-    names = [level.stage + only_in for level, only_in in zip(levels, only, strict=True)]
-    widest = max((count for level in levels for count in (level.a, level.b) if count), default=0) or 1
-    bars = [
-        [[(count / widest, look)] for count, look in ((level.a, "series-3"), (level.b, "series-2")) if count]
-        for level in levels
+    names = [
+        stage + (" (only in A)" if b is None else " (only in B)" if a is None else "")
+        for stage, (a, b) in whole.items()
     ]
-    by_source = [
-        (level.stage, level.source or "all", *numbers(level.a, level.b), *numbers(level.gone_a, level.gone_b))
-        for level in found.funnel
+    counts = [each(pair, "left") for pair in whole.values()]
+    widest = max((count for pair in counts for count in pair if count), default=0) or 1
+    bars = [
+        [[(count / widest, look)] for count, look in zip(pair, ("series-3", "series-2"), strict=True) if count]
+        for pair in counts
     ]
     left = in_groups("Left after each stage", "after", names, columns, bars, note)
+    by_source = [
+        (stage, source or "all", *numbers(*each(pair, "left")), *numbers(*each(pair, "gone")))
+        for stage, source, pair in levels
+    ]
     heads = [Column(name, group=group) for group in ("left", "gone") for name in ("A", "B", "change")]
     title = "Documents left after each stage and gone there, by source"
     folded = Table(title, [Column("after", "text"), Column("source", "text"), *heads], by_source)
     return Section("funnel", "Funnel", [left], [folded], colours=[("series-3", "A"), ("series-2", "B")])
 
 
+def each(pair: tuple[object, object], name: str) -> tuple[Any, Any]:
+    """A number of both, None where there is none."""
+    a, b = (getattr(one, name, None) for one in pair)
+    return a, b
+
+
 def reasons(found: Comparison) -> Section:
-    largest_first = sorted(found.reasons, key=lambda reason: -abs(reason.b - reason.a))
-    rows = [(reason.stage, reason.reason, *numbers(reason.a, reason.b)) for reason in largest_first]
+    """Reasons for which both did not drop the same number, the largest change first."""
+    drops = [{stage.name: stage.drops for stage in one.run.stages} for one in found.runs]
+    rows = []
+    for place, stage in enumerate(pair.name for pair in found.stages):
+        a, b = (by_stage.get(stage, {}) for by_stage in drops)
+        rows += [(place, stage, reason, a.get(reason, 0), b.get(reason, 0)) for reason in {**a, **b}]
+    rows.sort(key=lambda row: (-abs(row[4] - row[3]), row[0], -max(row[3:]), row[2]))
+    cells = [(stage, reason, *numbers(a, b)) for _, stage, reason, a, b in rows if a != b]
     head = ("stage", "reason", "A", "B", "change")
-    return Section("reasons", "Reasons", [Table.of("Documents dropped, where counts differ", head, rows, words=2)])
+    return Section("reasons", "Reasons", [Table.of("Documents dropped, where counts differ", head, cells, words=2)])
 
 
 def costs(found: Comparison) -> Section:
     currencies = {one.overview.totals.currency for one in found.runs} - {None}
     money = f"cost, {currencies.pop()}" if len(currencies) == 1 else "cost"
+    a, b = ({cost.stage: cost for cost in one.overview.costs} for one in found.runs)
+    pairs = {pair.name: (a.get(pair.name), b.get(pair.name)) for pair in found.stages}
     columns: dict[str, Sequence[Cells]] = {
-        "time": [measured(*stage.seconds, as_seconds) for stage in found.costs],
-        "docs/s": [tuple(map(as_number, stage.rate)) for stage in found.costs],
-        "passed on": [tuple(map(as_bytes, stage.bytes_out)) for stage in found.costs],
-        "memory": [tuple(map(as_bytes, stage.memory)) for stage in found.costs],
-        money: [tuple(map(as_amount, stage.cost)) for stage in found.costs],
+        "time": [measured(*each(pair, "seconds"), as_seconds) for pair in pairs.values()],
+        "docs/s": [both(pair, "documents_per_second", as_number) for pair in pairs.values()],
+        "passed on": [both(pair, "bytes_out", as_bytes) for pair in pairs.values()],
+        "memory": [both(pair, "peak_memory", as_bytes) for pair in pairs.values()],
     }
-    if all(cost is None for stage in found.costs for cost in stage.cost):
-        del columns[money]
-    names = [stage.stage for stage in found.costs]
-    return Section("costs", "Time and memory", [in_groups("Worker time and peak memory", "stage", names, columns)])
+    if any(cost is not None for pair in pairs.values() for cost in each(pair, "cost")):
+        columns[money] = [both(pair, "cost", as_amount) for pair in pairs.values()]
+    return Section("costs", "Time and memory", [in_groups("Worker time and peak memory", "stage", [*pairs], columns)])
+
+
+def both(pair: tuple[object, object], name: str, words: Callable[[Any], str]) -> Cells:
+    return tuple(map(words, each(pair, name)))
 
 
 def in_groups(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import CONNECT, GPU_RESOURCE, Where, connected, has_dashboard
 from gristmill.pipeline.engine.shared_folder import install_here, nonce_in
-from gristmill.pipeline.engine.worker import DIED, NOTES, Terms, answer, run_tasks
+from gristmill.pipeline.engine.worker import DIED, NOTES, Terms, answer, run_task
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line, plain
 from gristmill.pipeline.progress.progress import UI, WorkerMemory
@@ -91,6 +91,7 @@ class InlineExecutor(Executor):
 
     started = True
     slots = 1
+    run_task = staticmethod(run_task)
 
     def __init__(self, store: Store, prepare: Callable[[], None] | None = None) -> None:
         self.store = store
@@ -100,12 +101,7 @@ class InlineExecutor(Executor):
         if tasks and self.prepare is not None:
             self.prepare()
             self.prepare = None
-        for task in tasks:
-            yield task, self.run_task(task)
-
-    def run_task(self, task: Task) -> Result:
-        [result] = run_tasks([task])
-        return replace(result, requests={})  # this process counts its own
+        return zip(tasks, map(self.run_task, tasks), strict=True)
 
     def close(self) -> None: ...
 

@@ -121,14 +121,11 @@ def run_tasks(tasks: Sequence[Task], terms: Terms = Terms()) -> list[Result]:
         if crash.breadcrumb is not None:
             stack.callback(crash.breadcrumb.close)
         for task in tasks:
-            start, sent = time.perf_counter(), dict(REQUESTS)
-            reset_peak_memory()
             if crash.breadcrumb is not None:
                 crash.breadcrumb.begin(task.task)
-            with exit_if_forked():
-                result = run_task(task, crash, terms)
-            seconds = round(time.perf_counter() - start, 4)
-            results.append(replace(result, seconds=seconds, requests=requests_since(sent)))
+            sent = dict(REQUESTS)
+            result = run_task(task, crash, terms)
+            results.append(replace(result, requests=requests_since(sent)))
             if isinstance(result, Failure) and (result.damaged or task.kind not in FOR_REPORTS):
                 break
     return results
@@ -144,42 +141,50 @@ def check_machine(tasks: Sequence[Task], terms: Terms) -> None:
             check_inputs(task)
 
 
-def run_task(task: Task, crash: CrashPolicy, terms: Terms) -> Result:
-    """The result of a task, or why there is none."""
-    what = f"{named_in(task)}, {task.kind} {task.key}"
+def run_task(task: Task, crash: CrashPolicy | None = None, terms: Terms = Terms()) -> Result:
+    """The result of a task, or why there is none, with the seconds that it took."""
+    start, crash = time.perf_counter(), crash or CrashPolicy()
+    reset_peak_memory()
     try:
-        if isinstance(task, MapTask):
-            if terms.isolated:
-                return run_isolated(run_map_task, task, memory_limit(), terms.location, note)
-            return run_map_task(task, crash)
-        if isinstance(task, ConformTask):
-            return run_conform_task(task)
-        if isinstance(task, PagesTask):
-            with crash.watching(task.patience):
-                return run_pages(task)
-        if isinstance(task, NumbersTask):
-            return run_numbers(task)
-        if isinstance(task, LookTask):
-            with crash.watching(Map.patience):
-                return REPORT_STEPS[task.step](task)
-        return run_round(cast(RoundTask, task))
-    except CannotRun as error:
-        return Failure(message=f"{named_in(task)}: {error}")
-    except DamagedFile as error:
-        return Failure(message=str(error), damaged=error.path)
-    except GristmillError as error:
-        return Failure(message=str(error), error=type(error).__name__)
-    except OSError as error:
-        return Failure(message=f"{what}: {in_words(error, task.out)}")
+        with exit_if_forked():
+            if isinstance(task, MapTask) and not terms.isolated:
+                result: Result = run_map_task(task, crash)
+            elif isinstance(task, MapTask):
+                result = run_isolated(run_map_task, task, memory_limit(), terms.location, note)
+            elif isinstance(task, ConformTask):
+                result = run_conform_task(task)
+            elif isinstance(task, PagesTask):
+                with crash.watching(task.patience):
+                    result = run_pages(task)
+            elif isinstance(task, NumbersTask):
+                result = run_numbers(task)
+            elif isinstance(task, LookTask):
+                with crash.watching(Map.patience):
+                    result = REPORT_STEPS[task.step](task)
+            else:
+                result = run_round(cast(RoundTask, task))
     except STAGE_ERRORS as error:
-        if isinstance(error, pa.ArrowInvalid | pa.ArrowCapacityError) and any(
-            words in str(error) for words in TOO_MUCH
-        ):
-            return Failure(message=f"{what}: {too_much(task, error)}", trace=traceback.format_exc())
-        if of_storage(error):
-            return Failure(message=f"{what}: {refusal(error) or error}")
-        # a fault of ours or of a stage's: reported with its trace, and the run stops
-        return Failure(message=f"{what}: {type(error).__name__}: {error}", trace=traceback.format_exc())
+        result = failure_of(task, error)
+    return replace(result, seconds=round(time.perf_counter() - start, 4))
+
+
+def failure_of(task: Task, error: BaseException) -> Failure:
+    """Why a task has no result, in words; called while its error is handled."""
+    what = f"{named_in(task)}, {task.kind} {task.key}"
+    if isinstance(error, CannotRun):
+        return Failure(message=f"{named_in(task)}: {error}")
+    if isinstance(error, DamagedFile):
+        return Failure(message=str(error), damaged=error.path)
+    if isinstance(error, GristmillError):
+        return Failure(message=str(error), error=type(error).__name__)
+    if isinstance(error, OSError):
+        return Failure(message=f"{what}: {in_words(error, task.out)}")
+    if isinstance(error, pa.ArrowInvalid | pa.ArrowCapacityError) and any(words in str(error) for words in TOO_MUCH):
+        return Failure(message=f"{what}: {too_much(task, error)}", trace=traceback.format_exc())
+    if of_storage(error):
+        return Failure(message=f"{what}: {refusal(error) or error}")
+    # a fault of ours or of a stage's: reported with its trace, and the run stops
+    return Failure(message=f"{what}: {type(error).__name__}: {error}", trace=traceback.format_exc())
 
 
 def too_much(task: Task, error: Exception) -> str:

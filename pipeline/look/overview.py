@@ -27,11 +27,10 @@ from gristmill.pipeline.formatting import (
     by_size,
     one_line,
 )
-from gristmill.pipeline.look.funnel import Funnel, SourceLevel
+from gristmill.pipeline.look.funnel import Funnel, SourceLevel, Volume
 from gristmill.pipeline.look.published import Beside, beside_published
 from gristmill.pipeline.look.run_folder import RunFolder, Told
 from gristmill.pipeline.look.stage_view import as_data
-from gristmill.pipeline.look.volume import Volume, volumes
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 from gristmill.pipeline.tables import TerminalTable
 
@@ -93,8 +92,7 @@ def overview(folder: RunFolder) -> Overview:
 
 
 def overview_of(run: RunRecord, reports: Mapping[str, Told]) -> Overview:
-    volume = volumes(run.stages, reports)
-    funnel = Funnel.of(run, volume)
+    funnel = Funnel.of(run, reports)
     last = funnel.steps[-1].volume if funnel.steps else Volume()
     memory = [stage.peak_memory for stage in run.stages if stage.peak_memory]
     totals = Totals(
@@ -114,7 +112,7 @@ def overview_of(run: RunRecord, reports: Mapping[str, Told]) -> Overview:
         cost=run.cost.amount if run.cost else None,
         currency=run.cost.currency if run.cost else None,
     )
-    return Overview(run, totals, funnel, [cost(stage) for stage in run.stages], beside_published(run, volume))
+    return Overview(run, totals, funnel, [cost(stage) for stage in run.stages], beside_published(run, funnel))
 
 
 def cost(stage: StageRecord) -> StageCost:

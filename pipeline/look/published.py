@@ -16,7 +16,6 @@ from typing import Any
 
 from gristmill.pipeline.formatting import as_number
 from gristmill.pipeline.look.funnel import Funnel, FunnelStep
-from gristmill.pipeline.look.volume import Volumes
 from gristmill.pipeline.recipe.published import WITHIN
 from gristmill.pipeline.store.run_records import RunRecord
 
@@ -45,13 +44,10 @@ class Beside:
         return "–" if value is None else f"{value:.1%}" if self.is_share else as_number(round(value))
 
 
-def beside_published(run: RunRecord, volumes: Volumes) -> list[Beside]:
+def beside_published(run: RunRecord, funnel: Funnel) -> list[Beside]:
     """All figures, steps first, in the order of the run; none where the recipe tells of no publisher."""
     told = published_in(run)
-    if not told:
-        return []
-    funnel = Funnel.of(run, volumes)
-    return [*steps(told, run, funnel), *sizes(told, funnel)]
+    return [*steps(told, run, funnel), *sizes(told, funnel)] if told else []
 
 
 def published_in(run: RunRecord) -> Mapping[str, Any]:

@@ -16,9 +16,8 @@ from urllib.parse import quote
 import numpy as np
 from markupsafe import Markup
 
-from gristmill.pipeline.formatting import as_bytes, as_energy, as_number, as_seconds
+from gristmill.pipeline.formatting import as_bytes, as_energy, as_number, as_seconds, flat
 from gristmill.pipeline.json_types import JSON, JSONObject
-from gristmill.pipeline.look.recipe_differences import flat
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.ablation_record import (
     AblationCost,

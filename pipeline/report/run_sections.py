@@ -24,11 +24,10 @@ from gristmill.pipeline.formatting import (
     as_tokens,
 )
 from gristmill.pipeline.inputs.notes import fetches_of, notes_of
-from gristmill.pipeline.look.funnel import Funnel, FunnelStep
+from gristmill.pipeline.look.funnel import READ, Funnel, FunnelStep, Volume
 from gristmill.pipeline.look.overview import written_each
 from gristmill.pipeline.look.published import beside_published, within_of
 from gristmill.pipeline.look.run_folder import Told
-from gristmill.pipeline.look.volume import READ, Volume, Volumes, volumes
 from gristmill.pipeline.report.charts import SERIES, key_of, series_class
 from gristmill.pipeline.report.page import Section, alarms, facts, fold, fragment, paragraphs, settings, tables
 from gristmill.pipeline.report_data.histograms import SurveyRecord
@@ -53,12 +52,12 @@ class ReportData:
     where: str = "OUT"  # the folder, as a command line has it
 
     @cached_property
-    def volumes(self) -> Volumes:
-        return volumes(self.run.stages, self.reports)
+    def funnel(self) -> Funnel:
+        return Funnel.of(self.run, self.reports)
 
-    @cached_property
+    @property
     def steps(self) -> list[FunnelStep]:
-        return Funnel.of(self.run, self.volumes).steps if self.run.stages else []
+        return self.funnel.steps
 
     @cached_property
     def anchors(self) -> dict[str, str]:
@@ -219,7 +218,7 @@ def as_count(volume: Volume) -> str:
 
 def published(data: ReportData) -> Section | None:
     """The run beside what the publishers of its recipe report."""
-    found = beside_published(data.run, data.volumes)
+    found = beside_published(data.run, data.funnel)
     if not found:
         return None
     about = (

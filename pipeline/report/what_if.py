@@ -16,7 +16,7 @@ import numpy as np
 from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_number, as_share, as_short
-from gristmill.pipeline.look.volume import Volume, Volumes
+from gristmill.pipeline.look.funnel import Volume, Volumes
 from gristmill.pipeline.report.charts import TICKS, Histogram, ThresholdMark, histogram, round_step
 from gristmill.pipeline.report.page import Section, breakable, fold, fragment, paragraphs, settings, tables
 from gristmill.pipeline.report.run_sections import ReportData
@@ -330,7 +330,7 @@ def data_of(data: ReportData) -> Markup:
                 for cut in survey["cuts"]
             },
             "until": until(survey, data.run),
-            "tokens": tokens_a_unit(survey, data.run, data.volumes),
+            "tokens": tokens_a_unit(survey, data.run, data.funnel.volumes),
         }
         for survey in data.surveys
     ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.published import alarms_of_published, beside_published
-from gristmill.pipeline.look.volume import volumes
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe.recipe import Source
 from gristmill.pipeline.store.counts import Counts, RunAccount
@@ -105,7 +105,7 @@ def usual_drops(stage: Stage) -> str:
 
 def alarms_of_run(record: RunRecord, metrics: Mapping[str, StageMetrics]) -> list[str]:
     """Figures of a run that are far from those that its recipe's publishers report."""
-    return alarms_of_published(beside_published(record, volumes(record.stages, metrics)))
+    return alarms_of_published(beside_published(record, Funnel.of(record, metrics)))
 
 
 def alarms_of_notes(count: Counts) -> list[str]:

@@ -22,7 +22,8 @@ from gristmill.pipeline.store.records import (
 )
 from gristmill.pipeline.store.storage import Store, digest
 
-LITTLE_INPUT = 4 << 30  # bytes of all files
+LITTLE_INPUT = 512 << 20  # bytes of all files
+FEW_PARTS = 16  # of inputs that are no bytes, such as a database's
 
 
 def rejects_settings(recipe: Recipe) -> RejectsSettings:
@@ -51,7 +52,8 @@ def compresses(recipe: Recipe, store: Store, inputs: Mapping[str, Inputs]) -> bo
     """Whether stored documents are compressed. Those that go when the run ends are read by each round of a global
     stage: compression costs more than it saves while memory holds them."""
     size = sum(each.bytes for each in inputs.values())  # of all, for a sample too: it foretells the whole
-    return recipe.head.keep == "all" or not store.local or size > LITTLE_INPUT
+    parts = sum(len(each.parts) for each in inputs.values())
+    return recipe.head.keep == "all" or not store.local or size > LITTLE_INPUT or parts > FEW_PARTS
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,6 @@ class Execution:
     def end(self) -> Summary:
         """All work is done: what is stale goes, and the record and the reports are written."""
         journal = self.journal
-        self.store.remove_temporary()  # of workers that were killed
         # Even if nothing was worked on: an input that is gone leaves outputs and no work.
         own_files = self.findings.own_files | self.findings.cards
         self.store.remove(stale_files(self.store, self.plan, journal, own_files))
@@ -238,6 +237,7 @@ class Execution:
         self.retire()
         journal.settle(own_files - journal.retired)
         journal.flush()
+        self.store.remove_temporary()  # the sign for new workers that they see the folder, too: no task follows
         return Summary(self.store.address, record, self.engine.worked, list(record.alarms))
 
     def begin(self) -> None:

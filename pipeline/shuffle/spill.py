@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 import xxhash
 
 from gristmill.kernels.base.columns import widened
+from gristmill.kernels.common.files import HashingFile
 from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.store.partitions import bucket_of
 from gristmill.pipeline.store.records import FileRef, Partition, StoredRows
 from gristmill.pipeline.store.serialize import dumps, read_as
-from gristmill.pipeline.store.storage import HashingFile, Store, digest, is_whole
+from gristmill.pipeline.store.storage import Store, digest, is_whole
 
 CHECKSUM = b"checksum"  # of a record batch, in its metadata
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads

@@ -236,19 +236,16 @@ class RunAccount:
         return total
 
 
-def check_chain(
-    counts: Mapping[str, Counts], order: list[str], arrived: int | None, written: int | None, what: str
-) -> None:
+def check_chain(counts: Mapping[str, Counts], arrived: int | None, written: int, what: str) -> None:
     """Hold one part to the law: each stage by itself, and against the stages before and after it and the files on both
-    sides."""
+    sides. `counts` are in the order of the stages."""
     before = arrived
-    for stage in order:
-        count = counts[stage]
+    for stage, count in counts.items():
         count.check(f"{what}: {stage}")
         if before is not None and count.docs_in != before:
             raise NotConserved(f"{what}: {before:,} documents were handed to {stage}, which saw {count.docs_in:,}")
         before = count.kept
-    if written is not None and before is not None and before != written:
+    if before is not None and before != written:
         raise NotConserved(f"{what}: {before:,} documents left the last stage, but {written:,} were written")
 
 
@@ -270,11 +267,11 @@ class SlowDocument:
     seconds: float
 
 
+@dataclass
 class Slowest:
     """The slowest few of each stage."""
 
-    def __init__(self) -> None:
-        self.by_stage: dict[str, list[SlowDocument]] = {}
+    by_stage: dict[str, list[SlowDocument]] = field(default_factory=dict)
 
     def look(self, stage: str, batch: pa.RecordBatch, seconds: NDArray[np.float64]) -> None:
         """Some documents as they came to a stage, and what it spent on each."""

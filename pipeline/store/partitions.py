@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 import xxhash
 from numpy.typing import NDArray
 
-from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.common.files import HashingFile
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.store.records import (
     FileRef,
@@ -49,7 +49,7 @@ from gristmill.pipeline.store.records import (
     Task,
     VerdictsResult,
 )
-from gristmill.pipeline.store.storage import HashingFile, Store, digest, open_checked
+from gristmill.pipeline.store.storage import Store, digest, open_checked
 from gristmill.stages.documents import BATCH_BYTES, BATCH_ROWS, Reading
 from gristmill.stages.stage import Verdict
 
@@ -192,16 +192,6 @@ def _placed_batches(
         for batch in documents.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=columns):
             yield row, batch
             row += len(batch)
-
-
-def texts_with_replacements(batch: pa.RecordBatch) -> int:
-    """How many texts hold U+FFFD."""
-    data, offsets = text_column(batch.column("text"))
-    texts, lost = data[offsets[0] : offsets[-1]], "\ufffd".encode()
-    if texts.max(initial=0) < lost[0]:
-        return 0
-    places = [match.start() for match in re.finditer(lost, texts.data)]
-    return len(set(np.searchsorted(offsets - offsets[0], places, side="right").tolist()))
 
 
 def text_lengths(batch: pa.RecordBatch) -> NDArray[np.int64]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import io
 import json
 import math
 import multiprocessing
@@ -29,6 +28,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -38,7 +38,7 @@ import fsspec
 import xxhash
 from fsspec.core import split_protocol, url_to_fs
 
-from gristmill.kernels.common.files import whole_file
+from gristmill.kernels.common.files import HashingFile, whole_hashed_file
 from gristmill.pipeline.errors import DamagedFile, NotJson, RecipeError, RunFailed, of_storage, refusal
 from gristmill.pipeline.store.records import FileRef
 
@@ -205,35 +205,6 @@ def in_plain_words(error: Exception) -> str:
 # --- the folder of a run ----------------------------------------------------------------------------------------------
 
 
-class HashingFile(io.RawIOBase):
-    """Passes writes on, if there is a file beneath, and keeps the hash and the length of the content. Whoever opened
-    the file beneath closes it, after fsync."""
-
-    def __init__(self, file: IO[bytes] | None = None) -> None:
-        super().__init__()
-        self._file = file
-        self._hash = xxhash.xxh3_128()
-        self.length = 0
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data)
-        self._hash.update(view)
-        self.length += view.nbytes
-        if self._file is not None:
-            self._file.write(view)
-        return view.nbytes
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.length
-
-    @property
-    def checksum(self) -> str:
-        return str(self._hash.hexdigest())
-
-
 class WriteLease(Protocol):
     """The right to write into a folder of an object store, which another run may take over (`lock.py`)."""
 
@@ -352,15 +323,13 @@ class Store:
                 raise
             raise RunFailed(f"{self.address}: {refusal(error) or f'cannot be reached: {error}'}") from error
 
-    @contextlib.contextmanager
-    def commit(self, path: str) -> Iterator[HashingFile]:
+    def commit(self, path: str) -> AbstractContextManager[HashingFile]:
         """A file to write to, that appears under its name when the block ends well, and not at all otherwise."""
-        full = self.at(path)
-        if self.local:
-            with whole_file(Path(full)) as local_file:
-                yield HashingFile(local_file)
-            return
-        file = self.fs.open(full, "wb")
+        return whole_hashed_file(Path(self.at(path))) if self.local else self._upload(path)
+
+    @contextlib.contextmanager
+    def _upload(self, path: str) -> Iterator[HashingFile]:
+        file = self.fs.open(self.at(path), "wb")
         try:
             yield HashingFile(file)
             self.check_lease()

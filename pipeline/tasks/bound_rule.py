@@ -39,9 +39,11 @@ class BoundRule:
 
     def view(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch as it was when the recipe comes to this rule."""
-        back = {column: name for name, column in self.columns.items()}
-        old = {name: batch.column(column) for column, name in back.items() if column in batch.schema.names}
-        view = with_columns(batch.select([name for name in batch.schema.names if "@" not in name]), old)
+        names = batch.schema.names
+        view = batch.select([name for name in names if "@" not in name])
+        if self.columns:
+            old = {name: batch.column(column) for name, column in self.columns.items() if column in names}
+            view = with_columns(view, old)
         return with_columns(view, {"text": self.text(batch)}) if self.texts and "text" in view.schema.names else view
 
     def text(self, batch: pa.RecordBatch) -> pa.Array:

@@ -28,13 +28,14 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from gristmill.kernels.base.types import Mask
 from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RunFailed, in_words
 from gristmill.pipeline.processes import end_with_parent, how_it_ended
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.partitions import error_detail
 from gristmill.pipeline.store.records import MapResult, MapTask
 from gristmill.pipeline.store.serialize import plain, read_as
-from gristmill.stages.contract import check_same_types
+from gristmill.stages.contract import check_answer, check_same_types
 from gristmill.stages.stage import Applied, CannotRun, Map, NoSuchSignal
 
 LONGEST_RECORD = 4096  # bytes of a breadcrumb; behind them is what the watchdog says of a process that it ended
@@ -179,7 +180,8 @@ class Answer:
     """What a stage made of a piece of a batch; or, where it is one document, why there is no answer."""
 
     batch: pa.RecordBatch
-    applied: Applied | None
+    applied: Applied | None = None
+    kept: Mask | None = None  # the rows that stay
     broke: str = ""
 
 
@@ -195,19 +197,23 @@ def answers_of(
     answers: list[Answer] = []
     for piece, row, poison in crash.pieces(location, batch) if crash.cuts else ((batch, None, None),):
         if poison is not None:
-            answers.append(Answer(piece, None, poison))
+            answers.append(Answer(piece, broke=poison))
             continue
         try:
             with crash.guard(location, piece, row, stage.patience):
-                applied = stage.checked(piece)
-            if schemas is not None:
-                check_same_types(schemas.setdefault(location[1], applied.batch.schema), applied.batch.schema)
-            answers.append(Answer(piece, applied))
+                before = stage.remembered()
+                applied = stage.apply(piece)
+                kept = check_answer(piece, applied, stage.rewrites)
+                if before is not None:
+                    stage.check_memory(before, piece, applied)
+                if schemas is not None:
+                    check_same_types(schemas.setdefault(location[1], applied.batch.schema), applied.batch.schema)
+            answers.append(Answer(piece, applied, kept))
         except NO_DOCUMENTS_DOING as error:
             raise RunFailed(f"{registry.named(stage)}: {error}") from error
         except STAGE_ERRORS as error:  # whatever a hostile document brings a stage to
             if len(piece) <= 1:
-                answers.append(Answer(piece, None, error_detail(error)))
+                answers.append(Answer(piece, broke=error_detail(error)))
             else:
                 whole = replace(crash, poison={}, search=None, one_by_one=frozenset())
                 middle = len(piece) // 2

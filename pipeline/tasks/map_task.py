@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gristmill.kernels.base.columns import text_length, value_bytes, widened
+from gristmill.kernels.base.columns import text_length, texts_with, value_bytes, widened
 from gristmill.pipeline.errors import STAGE_ERRORS, RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.inputs.files import open_stretch, origin_of
@@ -49,7 +49,6 @@ from gristmill.pipeline.store.partitions import (
     read_part,
     staged,
     text_lengths,
-    texts_with_replacements,
     with_text_lengths,
     write_every_row,
 )
@@ -62,7 +61,7 @@ from gristmill.pipeline.tasks.bound_rule import (
     RuleOutcome,
     outcome_of,
 )
-from gristmill.pipeline.tasks.isolation import ENOUGH_TO_BLAME_THE_STAGE, CrashPolicy, answers_of
+from gristmill.pipeline.tasks.isolation import ENOUGH_TO_BLAME_THE_STAGE, Answer, CrashPolicy, answers_of
 from gristmill.stages.contract import check_same_types, check_table
 from gristmill.stages.documents import Reading, gather, rebatch
 from gristmill.stages.read.payload import MARKUP, rows_of_markup
@@ -98,21 +97,32 @@ def run_map_task(task: MapTask, crash: CrashPolicy | None = None) -> MapResult:
                     batch = phase.apply(batch, number)
                     phase.seconds += time.perf_counter() - start
         crash.end_search()
+        check_conserved(phases, task.part)
         part, results = task.part, list[PhaseResult | None]()
         for phase in phases:
             if isinstance(phase, _RulePhase) and (part is None or not part.kept):
                 results.append(None)  # no document came to it
                 continue
             start = time.perf_counter()
-            result = phase.finish(part)
             rests_on = "" if part is None else identity(part)
+            result = phase.finish(part)
             part = result.part
             phase.seconds += time.perf_counter() - start
             results.append(replace(result, rests_on=rests_on, seconds=round(phase.seconds, 4)))
+    peak = peak_memory()
+    results = [result and replace(result, peak_memory=peak) for result in results]
     if results[0] is not None:  # it reads
         reading = time.perf_counter() - begun - sum(phase.seconds for phase in phases[1:])
         results[0] = replace(results[0], seconds=round(reading, 4))
     return MapResult(phases=tuple(results))
+
+
+def check_conserved(phases: Sequence[_StagePhase | _RulePhase], part: Partition | None) -> None:
+    """Hold the account of a task to the law, before anything is finished."""
+    arrived = None if part is None else part.kept
+    for phase in phases:
+        check_chain(phase.counts, arrived, phase.left, phase.what)
+        arrived = phase.left
 
 
 def batches_of(task: MapTask, store: Store, phases: Sequence[_StagePhase | _RulePhase]) -> Iterator[pa.RecordBatch]:
@@ -140,10 +150,11 @@ class _Phase:
         self.crash = crash
         self.file_name = f"{task.key}.{phase.task[:8]}"
         self.base = f"partitions/{phase.segment}/{self.file_name}"
+        self.what = f"{phase.segment}, {'rules on ' if phase.rules else ''}part {task.key}"
         self.rejects = RejectsWriter(store, self.file_name, task.source, task.rejects, writers)
         self.counts: dict[str, Counts] = {}  # of the reader and of each stage, in order
         self.log: list[str] = []
-        self.left = 0  # documents that left it
+        self.left = 0  # documents that left it, or are stored
         self.text_bytes = 0  # of their texts
         self.seconds = 0.0
 
@@ -162,9 +173,6 @@ class _Phase:
                 f"{registry.named(stage)}: all {broken} documents of a batch of {self.task.key} broke it; "
                 f"the last: {self.log[-1]}"
             )
-
-    def result(self, part: Partition, files: Files) -> PhaseResult:
-        return PhaseResult(part=part, files=files, counts=self.counts, log=tuple(self.log), peak_memory=peak_memory())
 
 
 def of_all_rows(table: pa.Table, rows: int) -> pa.Table:
@@ -194,10 +202,10 @@ class _Reading:
             start = time.perf_counter()
             count.bytes_out += value_bytes(documents)
             count.text_bytes += text_length(documents)
+            if lossy := texts_with(documents, "\ufffd"):
+                count.noted["replacement_characters"] += lossy
             if rows := len(rows_of_markup(documents.column("text"))):
                 count.noted[MARKUP] += rows
-            if lossy := texts_with_replacements(documents):
-                count.noted["replacement_characters"] += lossy
             count.seconds += time.perf_counter() - start
             yield from rebatch([documents], batch_bytes)
 
@@ -239,8 +247,10 @@ class _Reading:
                                 f"which are taken out: {reading.nuls:,}"
                             )
                         )
-                    count.faults.note(origin, reading)
-                    self.rejects.unread(self.source, reading)
+                    if reading.damaged or reading.remarks:
+                        count.faults.note(origin, reading)
+                    if reading.damaged or reading.skips:
+                        self.rejects.unread(self.source, reading)
                     count.seconds += time.perf_counter() - start
                     yield documents
                     # all of its span, of what is no file and cannot tell
@@ -276,14 +286,13 @@ class _StagePhase(_Phase):
     def __init__(
         self, task: MapTask, phase: Phase, store: Store, crash: CrashPolicy, writers: list[PartWriter]
     ) -> None:
-        super().__init__(task, phase, store, crash, writers)
         self.stages: dict[str, Map] = {}
-        if task.part is None and phase is task.phases[0]:
-            self.counts[task.source] = Counts()
+        self.added: set[str] = set()
         for spec in phase.stages:
             stage = cast(Map, registry.build(spec))
             self.stages[stage.called] = stage
-            self.counts[stage.called] = Counts()
+            self.added.update(stage.added)
+        super().__init__(task, phase, store, crash, writers)
         self.documents = DocumentsWriter(store, f"{self.base}.documents.parquet", task.compress)
         self.sinks: dict[str, PartWriter] = {}
         for name, stage in self.stages.items():
@@ -291,79 +300,85 @@ class _StagePhase(_Phase):
                 path = f"{name}/{self.file_name}.parquet"
                 self.sinks[name] = PartWriter(store, path, staged(path))
         writers += [self.documents, *self.sinks.values()]
-        self.added = {name for stage in self.stages.values() for name in stage.added}
+        if task.part is None and phase is task.phases[0]:
+            self.counts[task.source] = Counts()
+        self.counts |= {name: Counts() for name in self.stages}
         self.slowest = Slowest()
-        self.bytes_held = self.text_held = 0  # of the batch at hand: all values, its texts
         self.measured: list[pa.Table] = []  # rows and signals, of a phase that leaves the documents as they are
         self.schemas: dict[str, pa.Schema] = {}  # of each stage's answer to its first batch, and of each sink's table
 
     def apply(self, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
-        beside = self.phase.beside
-        batch = batch.select([n for n in batch.schema.names if "@" not in n or (beside and n == ROW)])
-        given = set(batch.schema.names)
-        self.bytes_held, self.text_held = value_bytes(batch), 0 if self.stages else text_length(batch)
+        """A batch through the stages, one after another."""
+        batch = batch.select([n for n in batch.schema.names if "@" not in n or (self.phase.beside and n == ROW)])
+        given, bytes_held, text_held = set(batch.schema.names), value_bytes(batch), text_length(batch)
         for called, stage in self.stages.items():
-            if len(batch):
-                batch = self.through(called, stage, batch, number)
-        self.left += len(batch)
-        if len(batch) == 0:
-            return batch
-        self.text_bytes += self.text_held
-        if beside:
+            if not len(batch):
+                break
+            start, count, before = time.perf_counter(), self.counts[called], batch
+            count.docs_in += len(batch)
+            count.bytes_in += bytes_held
+            shown = self.with_versions(called, batch) if isinstance(stage, Rewrite) else batch
+            batch = self.kept_of(
+                called, stage, shown, answers_of(stage, shown, self.crash, (number, called), self.schemas)
+            )
+            if batch is not before:  # a sink leaves it as it is
+                bytes_held, text_held = value_bytes(batch), text_length(batch)
+            count.kept += len(batch)
+            count.bytes_out += bytes_held
+            count.text_bytes += text_held
+            if isinstance(stage, Sink):
+                hidden = [name for name in stage.without if name in batch.schema.names]
+                self.sinks[called].write(self.table(called, stage, batch.drop_columns(hidden), number))
+            count.seconds += time.perf_counter() - start
+        self.text_bytes += text_held if len(batch) else 0
+        return self.stored(batch, given)
+
+    def stored(self, batch: pa.RecordBatch, given: set[str]) -> pa.RecordBatch:
+        """What left the stages, after the phase has stored it: documents, or signals that were not `given`."""
+        first, self.left = self.left, self.left + len(batch)
+        if self.phase.beside and len(batch):
             new = [name for name in batch.schema.names if name == ROW or name in self.added or name not in given]
             self.measured.append(pa.Table.from_batches([batch.select(new)]))
-        elif self.phase.documents:
-            first = self.documents.rows
+        elif self.phase.documents and len(batch):
             batch = with_text_lengths(batch)
             self.documents.write(batch)
+            self.left = self.documents.rows
             batch = batch.append_column(ROW, pa.array(np.arange(first, first + len(batch), dtype=np.int64)))
         return batch
 
-    def through(self, called: str, stage: Map, batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
-        """A batch through one stage; what it drops goes to the rejects."""
-        start = time.perf_counter()
-        count = self.counts[called]
-        count.docs_in += len(batch)
-        count.bytes_in += self.bytes_held
-        if isinstance(stage, Rewrite):
-            batch = self.with_versions(called, batch)
-        kept, broken = [batch.slice(0, 0)], 0
-        for answer in answers_of(stage, batch, self.crash, (number, called), self.schemas):
-            if answer.applied is None:
-                broken += 1
+    def kept_of(self, called: str, stage: Map, batch: pa.RecordBatch, answers: list[Answer]) -> pa.RecordBatch:
+        """What stays of a batch by a stage's answers; what breaks it or is dropped goes to the rejects."""
+        count, kept = self.counts[called], [batch.slice(0, 0)]
+        for answer in answers:
+            if answer.applied is None or answer.kept is None:
                 self.quarantine(called, answer.batch, answer.broke)
             else:
-                kept.append(self.kept_of(called, answer.batch, answer.applied))
-        self.check_some_lived(stage, broken, batch)
+                kept.append(self.kept_of_piece(called, answer.batch, answer.applied, answer.kept))
+        self.check_some_lived(stage, len(answers) + 1 - len(kept), batch)
         batch = kept[-1] if len(kept) <= 2 else pa.concat_batches(kept[1:])
         if called in self.phase.texts_kept:
             batch = without_same_texts(called, batch)
-        count.kept += len(batch)
-        self.bytes_held, self.text_held = value_bytes(batch), text_length(batch)
-        count.bytes_out += self.bytes_held
-        count.text_bytes += self.text_held
         if len(batch) and isinstance(stage, Annotate) and stage.expects_values:
             count.absent.update({name: nulls for name in stage.added if (nulls := batch.column(name).null_count)})
-        if isinstance(stage, Sink):
-            hidden = [name for name in stage.without if name in batch.schema.names]
-            self.sinks[called].write(self.table(called, stage, batch.drop_columns(hidden), number))
-        count.seconds += time.perf_counter() - start
         return batch
 
-    def kept_of(self, called: str, given: pa.RecordBatch, applied: Applied) -> pa.RecordBatch:
+    def kept_of_piece(
+        self, called: str, given: pa.RecordBatch, applied: Applied, kept: NDArray[np.bool_]
+    ) -> pa.RecordBatch:
         """What stays of a stage's answer, and what it made besides."""
-        count, verdict, made = self.counts[called], applied.verdict, applied.made
+        count, made = self.counts[called], applied.made
         if applied.seconds is not None:
             self.slowest.look(called, given, applied.seconds)
         count.noted.update(applied.noted)
-        if verdict.kept.all() and made is None:
+        if kept.all() and made is None:
             return applied.batch
+        verdict = applied.verdict
         self.rejects.dropped(called, applied.batch, verdict)
-        count.dropped.update(verdict.reasons[index] for index in verdict.first[verdict.first >= 0].tolist())
+        count.dropped.update(verdict.reasons[index] for index in verdict.first[~kept].tolist())
         if made is None:
-            return applied.batch.filter(pa.array(verdict.kept))
+            return applied.batch.filter(pa.array(kept))
         count.made += len(made.batch)
-        return made.between(applied.batch, verdict.kept)
+        return made.between(applied.batch, kept)
 
     def with_versions(self, called: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Keep what a rewrite is about to change and a rule of this segment looks at: the text, and signals that will
@@ -379,8 +394,8 @@ class _StagePhase(_Phase):
         try:
             with self.crash.guard((number, called), batch, None, sink.patience):
                 table = sink.table(batch)
-            check_table(batch, table)
-            check_same_types(self.schemas.setdefault(f"{called}: table", table.schema), table.schema)
+                check_table(batch, table)
+                check_same_types(self.schemas.setdefault(f"{called}: table", table.schema), table.schema)
         except STAGE_ERRORS as error:
             raise RunFailed(
                 f"{registry.named(sink)}: {error if isinstance(error, CannotRun) else error_detail(error)}"
@@ -388,13 +403,12 @@ class _StagePhase(_Phase):
         return table
 
     def finish(self, part: Partition | None) -> PhaseResult:
-        written = {"documents": self.documents.close()}
-        written |= {f"sink/{name}": sink.close() for name, sink in self.sinks.items()}
-        files: Files = {role: facts for role, facts in written.items() if facts is not None}
+        files: Files = {}
+        sinks = {f"sink/{name}": sink for name, sink in self.sinks.items()}
+        for role, writer in {"documents": self.documents, **sinks}.items():
+            if (facts := writer.close()) is not None:
+                files[role] = facts
         files |= self.rejects.close()
-        rows = self.documents.rows if self.phase.documents and not self.phase.beside else None
-        what = f"{self.phase.segment}, part {self.task.key}"
-        check_chain(self.counts, list(self.counts), None if part is None else part.kept, rows, what)
         if self.phase.beside and part is not None:
             after = self.with_signals(part, files)
         else:
@@ -404,7 +418,9 @@ class _StagePhase(_Phase):
                 node=self.phase.segment,
                 sinks={name: files[f"sink/{name}"].path for name in self.sinks if f"sink/{name}" in files},
             )
-        return replace(self.result(after, files), slowest=self.slowest.by_stage)
+        return PhaseResult(
+            part=after, files=files, counts=self.counts, log=tuple(self.log), slowest=self.slowest.by_stage
+        )
 
     def with_signals(self, part: Partition, files: Files) -> Partition:
         """The partition with the signals that were measured on it, and without the documents that broke a stage."""
@@ -446,9 +462,10 @@ class _RulePhase(_Phase):
     def __init__(
         self, task: MapTask, phase: Phase, store: Store, crash: CrashPolicy, writers: list[PartWriter]
     ) -> None:
-        super().__init__(task, phase, store, crash, writers)
         self.rules = [BoundRule.of(spec) for spec in phase.rules]
-        self.counts = {bound.rule.called: Counts() for bound in self.rules}
+        names = [bound.rule.called for bound in self.rules]
+        super().__init__(task, phase, store, crash, writers)
+        self.counts = {name: Counts() for name in names}
         self.reasons: dict[str, list[str]] = {name: [] for name in self.counts}
         self.verdicts: list[pa.Table] = []
         self.poison: list[int] = []  # rows of the stored documents that killed a rule: no rule sees them again
@@ -537,8 +554,6 @@ class _RulePhase(_Phase):
 
     def finish(self, part: Partition | None) -> PhaseResult:
         part = cast(Partition, part)  # rules on nothing are not finished
-        what = f"{self.phase.segment}, rules on part {self.task.key}"
-        check_chain(self.counts, list(self.counts), part.kept, self.left, what)
         after = replace(part, kept=self.left, text_bytes=self.text_bytes)
         files = self.rejects.close()
         if self.left < part.kept or self.held:
@@ -550,7 +565,7 @@ class _RulePhase(_Phase):
             kept[self.poison] = False
             path = f"{self.base}.condemned.parquet"
             files["condemned"] = write_every_row(self.store, path, pa.table({"kept": kept}))
-        return self.result(after, files)
+        return PhaseResult(part=after, files=files, counts=self.counts, log=tuple(self.log))
 
     def verdicts_of_all(self, rows: int) -> pa.Table:
         """One row a document: kept or not, by which stage and why; and for each rule a bit for each of its reasons that

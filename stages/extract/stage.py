@@ -196,6 +196,7 @@ class Extract(Rewrite):
             )
             for name, holds in zip(NOTED, facts, strict=True):
                 noted[name][row] = holds
+        extracted_columns = {"text": column_of(texts, pa.string()), "meta": column_of(metas, pa.string())}
         verdict = (
             Verdict.keep(len(batch))
             .drop(no_source, "no_text_in_source")
@@ -203,14 +204,13 @@ class Extract(Rewrite):
         )
         for reason, where in no_page.items():
             verdict.drop(where, reason, details if reason in PDF_REASONS else None)
-        verdict.drop(empty, "no_text")
-        done = with_columns(batch, {"text": column_of(texts, pa.string()), "meta": column_of(metas, pa.string())})
-        done, more = done.drop_columns(PAGE.names), None
+        kept = verdict.drop(empty, "no_text").kept
+        done, more = with_columns(batch, extracted_columns).drop_columns(PAGE.names), None
         if len(self.views) > 1:
             is_page = np.asarray(pages.is_valid()) | np.isin(np.arange(len(batch)), sorted(markup_rows))
             done = with_columns(done, {"view": pc.if_else(pa.array(is_page), "full", pa.scalar(None, pa.string()))})
-            more = precise_views(done, precise, verdict.kept)
-        counts = {name: int(np.count_nonzero(rows & verdict.kept)) for name, rows in noted.items()}
+            more = precise_views(done, precise, kept)
+        counts = {name: int(np.count_nonzero(rows & kept)) for name, rows in noted.items()}
         counts |= {PAGES: len(batch) - pages.null_count, MARKUP: len(markup_rows), **pdfs}
         counts["ocr_microdollars"] = round(pdfs["needs_ocr_pages"] * self.ocr_price)
         return Applied(done, verdict, seconds, {name: count for name, count in counts.items() if count}, more)

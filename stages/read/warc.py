@@ -303,6 +303,7 @@ class Warc(Archive):
             return collector.skip("undecodable", url, "its content encoding breaks off before any text")
         if not payload or payload.isspace():
             return collector.skip("empty_page", url)
+        other = not_html(kind, payload)
         charset = charset_in((declared or b"").decode("latin-1"))
         meta = meta_of(fields, kind) | ({} if whole else {"truncated": "content-encoding"})
         if self.keep_headers and body is not payload:
@@ -312,7 +313,6 @@ class Warc(Archive):
         ):  # a crawler's notes on a page
             text = decode_text(payload, charset).replace("\0", "")
             return add_document(collector, place, fields, meta, url=url, text=text)
-        other = not_html(kind, payload)
         if other is not None and self.keep_pdf and is_pdf(payload):
             return add_document(collector, place, fields, meta, url=url, html=payload)
         if other is not None:

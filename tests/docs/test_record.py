@@ -28,5 +28,5 @@ def test_a_record_does_not_wander() -> None:
     """What was reached stays reached; fewer is better."""
     trace = trace_of("pages")
     assert len(files_in(trace.calls)) <= 40
-    assert jumps_in(trace.calls) <= 320
-    assert len(trace.path) <= 14
+    assert jumps_in(trace.calls) <= 257
+    assert len(trace.path) <= 8

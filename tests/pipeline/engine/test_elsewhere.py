@@ -20,6 +20,8 @@ from gristmill.pipeline.engine.executor import DaskExecutor, SchedulerLost, Sent
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
+from gristmill.pipeline.run import run as runs
+from gristmill.pipeline.run.record import stale_files
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.storage import Store
@@ -151,6 +153,27 @@ def test_a_run_outlives_its_workers_and_its_scheduler(tmp_path: Path, monkeypatc
     assert any("the scheduler is back after" in note for note in ui.notes)
     expected = tree(tmp_path / "here")
     assert len(expected) > 50 and tree(tmp_path / "there") == expected
+    assert not [*(tmp_path / "there").rglob("*.tmp")]
+
+
+def test_a_worker_that_joins_when_only_the_reports_are_left_sees_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = load(slow_recipe(tmp_path, parts=2, seconds=0.0))
+    with elsewhere() as machines:
+        machines.scheduler()
+        worker = machines.worker()
+
+        def replace_worker(*args: Any) -> list[str]:
+            worker.kill()
+            machines.worker()
+            return stale_files(*args)
+
+        monkeypatch.setattr(runs, "stale_files", replace_worker)
+        ui = Noting()
+        run(asked, str(tmp_path / "there"), Where(scheduler=machines.address), ui)
+    assert len(machines.processes) == 3
+    assert not [note for note in ui.notes if "incomplete" in note]
     assert not [*(tmp_path / "there").rglob("*.tmp")]
 
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.look.funnel import READ, Funnel, Volume
 from gristmill.pipeline.look.published import Beside, alarms_of_published, beside_published
-from gristmill.pipeline.look.volume import READ, Volume
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.store.run_records import RunRecord
 from tests.pipeline.runs import go, save
@@ -36,7 +36,8 @@ def found(published: dict[str, Any], *stages: dict[str, Any]) -> list[Beside]:
     volumes = {
         READ if name == "crawl" else name: {"crawl": Volume(size, size // 4, True)} for name, size in text.items()
     }
-    return beside_published(RunRecord.from_json(record), volumes)
+    run = RunRecord.from_json(record)
+    return beside_published(run, Funnel.counted(run, volumes))
 
 
 def far(published: dict[str, Any], *stages: dict[str, Any]) -> list[str]:
@@ -106,7 +107,7 @@ def test_text_that_a_step_dropped_is_compared_as_text() -> None:
 def test_a_step_that_nobody_published_has_a_line_and_no_alarm() -> None:
     (seen,) = found({}, CRAWL, rule(10_000, 4_000))
     assert (seen.published, seen.ours, seen.far) == (None, 0.6, False)
-    assert beside_published(RunRecord(), {}) == []
+    assert beside_published(RunRecord(), Funnel.of(RunRecord(), {})) == []
 
 
 RECIPE = """

@@ -16,16 +16,15 @@ from typer.testing import CliRunner
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.look.funnel import Funnel
+from gristmill.pipeline.look.funnel import Funnel, Volume, Volumes
 from gristmill.pipeline.look.overview import overview
 from gristmill.pipeline.look.run_folder import RunFolder, Told
-from gristmill.pipeline.look.volume import Volume, Volumes, volumes
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.report.build import report_of
 from gristmill.pipeline.report.run_sections import ReportData
 from gristmill.pipeline.run.estimate import estimate
 from gristmill.pipeline.store.counts import MOST, SlowDocument, Slowest
-from gristmill.pipeline.store.run_records import RunRecord, StageRecord
+from gristmill.pipeline.store.run_records import RunRecord
 from tests.pipeline.runs import go, lines, save
 
 RECIPE = """
@@ -65,7 +64,7 @@ TOKENIZED = {
 
 
 def left_after(entries: Sequence[dict[str, Any]], reports: Mapping[str, Told]) -> Volumes:
-    return volumes([StageRecord.from_json(entry) for entry in entries], reports)
+    return Funnel.of(RunRecord.from_json({"stages": entries}), reports).volumes
 
 
 def whole(by_source: dict[str, Volume]) -> Volume:

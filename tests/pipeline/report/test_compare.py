@@ -18,12 +18,22 @@ from test_report import Page
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.compare import fates as compare_fates
-from gristmill.pipeline.compare.compare import compare, plain
-from gristmill.pipeline.compare.fates import ABSENT, KEPT, RECORD, Fate, Joined, Piles
-from gristmill.pipeline.compare.sections import funnel, page_of, percent, sections, shortened, signed
+from gristmill.pipeline.compare import join
+from gristmill.pipeline.compare.compare import aligned, compare, plain
+from gristmill.pipeline.compare.join import ABSENT, KEPT, RECORD, Fate, Joined, Piles
+from gristmill.pipeline.compare.sections import (
+    costs,
+    funnel,
+    levels_of,
+    page_of,
+    percent,
+    reasons,
+    sections,
+    shortened,
+    signed,
+)
+from gristmill.pipeline.formatting import as_seconds
 from gristmill.pipeline.inputs.files import sum_of
-from gristmill.pipeline.look.recipe_differences import aligned
 from gristmill.pipeline.look.run_folder import RunFolder
 from tests.pipeline.look.outfolder import HOSTILE, make
 from tests.pipeline.runs import WORDS, go, save
@@ -111,7 +121,7 @@ def test_documents_that_changed_sides_are_shown_with_the_reason(runs: tuple[Path
     found = compare(*map(RunFolder, runs))
     assert found.documents is not None
     for way in found.documents.ways:
-        assert way.examples and len(way.examples) <= compare_fates.SAMPLES and "kept" in (way.a, way.b)
+        assert way.examples and len(way.examples) <= join.SAMPLES and "kept" in (way.a, way.b)
         for one in way.examples:
             fates = [its[int(one.uid, 16)] for its in map(fates_of, runs)]
             assert one.text and one.source in ("crawl", "books") and sorted(fates, key=bool)[0] is None
@@ -120,7 +130,7 @@ def test_documents_that_changed_sides_are_shown_with_the_reason(runs: tuple[Path
 
 def test_many_piles_count_as_one(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = plain(compare(*map(RunFolder, runs)))
-    monkeypatch.setattr(compare_fates, "PILE", 8)
+    monkeypatch.setattr(join, "PILE", 8)
     assert plain(compare(*map(RunFolder, runs)))["documents"] == whole["documents"]
 
 
@@ -150,7 +160,7 @@ def test_the_join_is_that_of_two_dictionaries(
         found.add(piles[0].pile(place), piles[1].pile(place), names, ["s"])
     assert found.counts == Counter(("s", names[a], names[b]) for _, a, b in rows if (a, b) != (1, 1))
     for pair, uids in found.samples.items():
-        assert uids == sorted(uid for uid, a, b in rows if (names[a], names[b]) == pair)[: compare_fates.SAMPLES]
+        assert uids == sorted(uid for uid, a, b in rows if (names[a], names[b]) == pair)[: join.SAMPLES]
 
 
 def test_recipes_differ_field_by_field(runs: tuple[Path, Path]) -> None:
@@ -184,30 +194,25 @@ def test_long_lists_show_what_one_has_and_the_other_has_not() -> None:
 def test_funnel_reasons_and_costs_are_those_of_both(runs: tuple[Path, Path]) -> None:
     found = compare(*map(RunFolder, runs))
     records = [json.loads((out / "run.json").read_text()) for out in runs]
-    for side, record in zip(("a", "b"), records, strict=True):
+    levels = [(stage, source, pair) for stage, source, pair in levels_of(found) if stage != "read"]
+    assert {stage for stage, _, _ in levels} >= {"gopher_quality", "exact_dedup", "repair", "write"}
+    for side, record in enumerate(records):
         entries = {entry["name"]: entry for entry in record["stages"]}
-        for level in found.funnel:
-            value = getattr(level, side)
-            if level.stage == "read":
-                continue
-            entry = entries.get(level.stage)
-            expected = (
-                None
-                if entry is None
-                else entry["kept"]
-                if level.source is None
-                else entry["sources"][level.source]["kept"]
-            )
-            assert value == expected, level
-        assert {cost.stage: cost.seconds["ab".index(side)] for cost in found.costs if cost.stage in entries} == {
-            name: entry["seconds"] for name, entry in entries.items()
+        for stage, source, pair in levels:
+            entry = entries.get(stage)
+            left = None if entry is None else (entry["sources"][source] if source else entry)["kept"]
+            level = pair[side]
+            assert (level.left if level else None) == left, (stage, source)
+        shown = {row[0]: row[1 + side] for row in costs(found).tables[0].rows}
+        assert {name: shown[name] for name in entries} == {
+            name: as_seconds(entry["seconds"]) for name, entry in entries.items()
         }
-    assert {(one.reason, one.a == 0, one.b == 0) for one in found.reasons} >= {("too_many_words", True, False)}
+    assert any(row[1:3] == ("too_many_words", "0") and row[3] != "0" for row in reasons(found).tables[0].rows)
 
 
 def test_a_run_beside_itself_differs_in_nothing(runs: tuple[Path, Path]) -> None:
     found = compare(RunFolder(runs[0]), RunFolder(runs[0]))
-    assert found.documents is not None and not found.documents.ways and not found.reasons
+    assert found.documents is not None and not found.documents.ways and not reasons(found).tables[0].rows
     assert all(pair.state == "same" for pair in found.stages)
     html = page_of(found)
     assert "The recipes are the same." in html and "0 documents changed sides" in html
@@ -387,7 +392,7 @@ def test_a_terminal_shows_the_first_rows_and_numbers_of_every_table(runs: tuple[
 
 def test_names_that_repeat_are_encoded() -> None:
     for values in (pa.array(["x", "a", None, "b", "a"]), pa.array(["x", "a", None, "b", "a"]).dictionary_encode()):
-        names, places = compare_fates.encoded(values.slice(1))
+        names, places = join.encoded(values.slice(1))
         assert [names[place] for place in places] == ["a", "", "b", "a"]
-        empty, places = compare_fates.encoded(values.slice(5))
+        empty, places = join.encoded(values.slice(5))
         assert (empty, len(places)) == ([], 0)

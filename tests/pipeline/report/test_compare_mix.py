@@ -11,7 +11,7 @@ from test_compare import hostile, texts
 from typer.testing import CliRunner
 
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.compare import fates as compare_fates
+from gristmill.pipeline.compare import join
 from gristmill.pipeline.compare.compare import compare, plain
 from gristmill.pipeline.compare.sections import funnel, page_of
 from gristmill.pipeline.formatting import as_bytes, as_tokens
@@ -76,7 +76,7 @@ def test_before_a_mix_a_document_is_on_the_side_on_which_it_came_to_it(mixed: tu
     )
     assert way.examples and all(fates[1][int(one.uid, 16)][1] == "too_few_words" and one.text for one in way.examples)
     smallest = sorted(uid for uid in dropped[1] - dropped[0] if fates[1][uid][1] == "too_few_words")
-    assert [int(one.uid, 16) for one in way.examples] == smallest[: compare_fates.SAMPLES]
+    assert [int(one.uid, 16) for one in way.examples] == smallest[: join.SAMPLES]
     html = page_of(found)
     assert html.index("changed sides before the mix") < html.index("What the mix drew") < html.index('id="funnel"')
     said = CliRunner().invoke(app, ["report", *map(str, mixed)], env={"COLUMNS": "200"}).output
@@ -123,8 +123,9 @@ def test_the_funnel_has_text_and_tokens(mixed: tuple[Path, Path]) -> None:
         assert rows["repair"][4 + side] == as_bytes(
             (crawl.text_bytes or 0) + (seen.funnel.levels[until].text_bytes or 0)
         )
-    plainly = next(level for level in plain(found)["funnel"] if level["stage"] == "mix" and level["source"] is None)
-    assert plainly["volume_b"]["tokens"] == found.runs[1].overview.totals.tokens
+    b = plain(found)["b"]
+    drawn = sum(level["tokens"] for level in b["funnel"] if level["stage"] == "mix")
+    assert drawn == b["totals"]["tokens"] == found.runs[1].overview.totals.tokens
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.look.funnel import Volume
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
-from gristmill.pipeline.look.volume import Volume
 from gristmill.pipeline.look.why import cuts_of
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.what_if import bar_starts, chart_of, in_words, is_flat, tokens_a_unit, until
