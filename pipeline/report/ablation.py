@@ -1,5 +1,5 @@
-"""ablation.html: what won, by how much, how sure that is, and what it cost; from ablation.json and the metrics of its jobs
-(docs/ablations.md). And the verdicts of the ablations in a run's folder, for its report.
+"""ablation.html: what won, by how much, how sure that is, and what it cost; from ablation.json and the metrics of its
+jobs (docs/ablations.md). And the verdicts of the ablations in a run's folder, for its report.
 
 Names of arms and sets are anyone's: every value is escaped (`page.environment`).
 """

@@ -1,5 +1,5 @@
-"""One page of HTML that works offline: sections in one skeleton, with one style sheet. The report, the comparison of two
-runs, ablations and the public summary are lists of sections.
+"""One page of HTML that works offline: sections in one skeleton, with one style sheet. The report, the comparison of
+two runs, ablations and the public summary are lists of sections.
 
 Crawled text on a page is hostile: all markup is made by `fragment`, a jinja2 template in which every value loses its
 control characters and is escaped. Never put crawled text into `Markup`.

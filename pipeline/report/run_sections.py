@@ -43,7 +43,7 @@ COUNTS = ("in", "kept", "dropped", "quarantined")
 
 @dataclass(frozen=True)
 class ReportData:
-    """What the report shows: run.json, what each stage reported, the survey of each segment, and verdicts of ablations."""
+    """What the report shows: run.json, reports of stages, surveys of segments, and verdicts of ablations."""
 
     run: RunRecord
     reports: Mapping[str, Told]
@@ -71,7 +71,7 @@ class ReportData:
     @property
     def single(self) -> list[StageRecord]:
         """Stages that have a line of their own."""
-        return [stage for stage in self.run.stages if stage not in self.folded] if self.folded else self.run.stages
+        return [stage for stage in self.run.stages if not (self.folded and stage.kind == "read")]
 
     def link(self, stage: str) -> str:
         """A stage's name, as a link to its part of the page."""

@@ -1,5 +1,5 @@
-"""Making the public summary of a run, and writing its files: `summary/eu.html`, `.json`, `summary/README.md` (the dataset
-card that a hub shows), and `croissant.json` where mlcroissant is installed."""
+"""Making the public summary of a run, and writing its files: `summary/eu.html`, `.json`, `summary/README.md` (the
+dataset card that a hub shows), and `croissant.json` where mlcroissant is installed."""
 
 from __future__ import annotations
 
@@ -149,8 +149,8 @@ def render(summary: PublicSummary) -> RenderableType:
 def croissant_of(
     summary: PublicSummary, content: Content, schema: pa.Schema, license: str | None, version: str
 ) -> dict[str, Any]:
-    """Croissant 1.0 (mlcommons.org/croissant). It lies at the top of the run's folder: paths in it are relative. `schema`
-    is that of the files; `license` that of the data set, where somebody stated it."""
+    """Croissant 1.0 (mlcommons.org/croissant). It lies at the top of the run's folder: paths in it are relative.
+    `schema` is that of the files; `license` that of the data set, where somebody stated it."""
     import mlcroissant as mlc
 
     name, whole, files = one_line(summary.name), content.whole, "parquet-files"
