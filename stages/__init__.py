@@ -49,7 +49,7 @@ HOMES: dict[str, str] = {
     "Language": "gristmill.stages.text.language",
     "LlmLabel": "gristmill.stages.judge.llm_label",
     "LlmScore": "gristmill.stages.judge.llm_score",
-    "MinHashDedup": "gristmill.stages.dedup.minhash",
+    "MinhashDedup": "gristmill.stages.dedup.minhash",
     "Mix": "gristmill.stages.blend.mix",
     "Nemo": "gristmill.stages.others.nemo",
     "Ocr": "gristmill.stages.judge.ocr",
@@ -74,7 +74,7 @@ HOMES: dict[str, str] = {
     "SubstringDedup": "gristmill.stages.dedup.substring",
     "SemanticClusters": "gristmill.stages.semantic.clusters",
     "SemanticDedup": "gristmill.stages.semantic.dedup",
-    "SimHashDedup": "gristmill.stages.dedup.simhash",
+    "SimhashDedup": "gristmill.stages.dedup.simhash",
     "SiteFiles": "gristmill.stages.read.site_files",
     "SiteBoilerplate": "gristmill.stages.dedup.site_boilerplate",
     "TextSignals": "gristmill.stages.text.signals",
@@ -111,7 +111,9 @@ __all__ = ["BASES", "HOMES", *BASES, *HOMES]
 def __getattr__(name: str) -> Any:
     home = HOMES.get(name) or BASES.get(name)
     if home is None:
-        raise AttributeError(f"module 'gristmill.stages' has no stage {name!r}; there are {', '.join(HOMES)}")
+        from gristmill.kernels.common.settings import no_such_name
+
+        raise no_such_name("gristmill.stages", name, [*HOMES, *BASES])
     globals()[name] = found = getattr(import_module(home), name)  # once: after that the module has it
     return found
 

@@ -11,10 +11,10 @@ from gristmill.stages.dedup.decontaminate import (
     Decontaminate as Decontaminate,
 )
 from gristmill.stages.dedup.exact import ExactDedup as ExactDedup
-from gristmill.stages.dedup.minhash import MinHashDedup as MinHashDedup
+from gristmill.stages.dedup.minhash import MinhashDedup as MinhashDedup
 from gristmill.stages.dedup.one_view import OneView as OneView
 from gristmill.stages.dedup.paragraph import ParagraphDedup as ParagraphDedup
-from gristmill.stages.dedup.simhash import SimHashDedup as SimHashDedup
+from gristmill.stages.dedup.simhash import SimhashDedup as SimhashDedup
 from gristmill.stages.dedup.site_boilerplate import SiteBoilerplate as SiteBoilerplate
 from gristmill.stages.dedup.substring import SubstringDedup as SubstringDedup
 from gristmill.stages.dedup.url import UrlDedup as UrlDedup

@@ -39,6 +39,5 @@ def check_signal_name(name: str) -> None:
 
 
 def snake_case(name: str) -> str:
-    """`GopherQuality` is `gopher_quality`; MinHash and SimHash are one word each."""
-    name = re.sub("(Min|Sim)Hash", r"\1hash", name)
+    """`GopherQuality` is `gopher_quality`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Annotated, Any, Literal, NamedTuple, Self, cast
@@ -85,7 +85,15 @@ def who_adds(signal: str) -> str:
     stages = import_module("gristmill.stages")
     likely = sorted(stages.HOMES, key=lambda name: (name != "TextSignals", ".text." not in stages.HOMES[name]))
     name = next((name for name in likely if signal in getattr(stages, name).adds), None)
+    name = name or next((kind.__name__ for kind in kinds_of(stages.Annotate) if signal in kind.adds), None)
     return f". Measure it first: {name}()(table)" if name else ""
+
+
+def kinds_of(base: Any) -> Iterator[Any]:
+    """All classes of a kind that are imported, a user's own among them."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from kinds_of(kind)
 
 
 def numbers_in(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.ChunkedArray:

@@ -1,7 +1,7 @@
 """A `Flow` in memory: a global stage on a plain table, in this process, without an engine or a folder.
 
-    from gristmill.stages import MinHashDedup
-    kept = MinHashDedup()(table)
+    from gristmill.stages import MinhashDedup
+    kept = MinhashDedup()(table)
 
 All documents are one part and all rows of a round one bucket. What leaves files behind (an index, shards) needs a run.
 """

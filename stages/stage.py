@@ -164,6 +164,11 @@ class Map(Stage):
         """What a run is to be loud about, by what it noted (`Applied.noted`) on all documents of a source."""
         return []
 
+    def place(self, what: str, text: str) -> tuple[int, int] | None:
+        """Where in a text a signal that it adds, or a reason for which it drops, shows itself first: from and to, in
+        characters. Samples of rejects show that place. None where there is no one place."""
+        return None
+
     def remembered(self) -> State | None:
         """What it may remember from one document to the next; None of a stage that comes with Gristmill."""
         if type(self).__module__.startswith("gristmill."):

@@ -37,7 +37,7 @@ from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.duplicates.minhash import band_hashes, bands_for, signatures, signatures_of_shingles
 from gristmill.kernels.words.token_rules import tokens_plain
 from gristmill.kernels.words.tokens import jaccard_of_pairs, shingle_column, shingle_sets
-from gristmill.stages import MinHashDedup
+from gristmill.stages import MinhashDedup
 
 WIDTH, PLACES, THRESHOLD = 5, 128, 0.8
 SEED = 0
@@ -299,7 +299,7 @@ FAMILIES = (
 
 
 def families(pairs: int = 5000) -> None:
-    stage, chance = MinHashDedup(threshold=THRESHOLD), np.random.default_rng(3)
+    stage, chance = MinhashDedup(threshold=THRESHOLD), np.random.default_rng(3)
     words = np.array(["".join(chr(97 + letter) for letter in row) for row in chance.integers(0, 26, (20_000, 6))])
 
     def drawn(count: int) -> list[str]:

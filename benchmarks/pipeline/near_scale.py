@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.pipeline import made_documents
 from gristmill.kernels.duplicates.nominate import pairs_in_buckets
-from gristmill.stages import MinHashDedup
+from gristmill.stages import MinhashDedup
 
 IN_A_FILE = 50_000
 RECIPE = """\
@@ -163,7 +163,7 @@ def clusters_of(out: Path) -> dict[int, int]:
 
 
 def by_union_find(size: int, shape: str) -> dict[int, int]:
-    stage = MinHashDedup(threshold=0.8)
+    stage = MinhashDedup(threshold=0.8)
     uids, keys, siblings, sketches = [], [], [], []
     for first in range(0, size, IN_A_FILE):
         number = np.arange(first, min(first + IN_A_FILE, size), dtype=np.uint64)

@@ -1,66 +1,54 @@
 """The reference: pages in Markdown, made of the registry of stages, the models of their settings, the commands and the
 types of files. Nothing in it is written by hand, so nothing in it is out of date.
 
-`reasons` and `files` have modules of their own beside this one.
+What is known of stages is read by `pipeline/recipe/catalog.py`, which `gristmill stages` shows too; files of a run by
+`files` beside this module.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import json
 import re
 import sys
 import textwrap
-import types
 import typing
 from collections.abc import Iterable, Mapping
-from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
-from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
 
 import gristmill
-from gristmill.kernels.common.paths import RecipePath
 from gristmill.pipeline import errors
 from gristmill.pipeline.ablate.plan import AblationPlan
 from gristmill.pipeline.cli.app import COMMANDS, app
 from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe.catalog import (
+    declared_limits,
+    first_sentence,
+    kind_in_words,
+    models_in,
+    page_of,
+    reasons_of,
+    settings_of,
+)
+from gristmill.pipeline.recipe.meanings import REASONS, SIGNALS
 from gristmill.pipeline.recipe.recipe import RecipeHead
 from gristmill.pipeline.train.plan import TrainPlan
-from gristmill.stages.one_of import OneOf, choices_in
-from gristmill.stages.stage import Annotate, Global, Reader, Rewrite, Rule, Sink, Stage
+from gristmill.stages.one_of import choices_in
+from gristmill.stages.stage import Reader, Stage
 from gristmill.trainer.run.settings import OPTIMIZERS, Training
 
 sys.path[:0] = [str(Path(__file__).parent)]
 from files import files_page  # noqa: E402
-from meanings import SIGNALS, check  # noqa: E402
-from reasons import declared_limits, reasons_page  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = {
-    Reader: "reads files",
-    Rule: "rule: decides on signals",
-    Annotate: "adds signals",
-    Rewrite: "changes text",
-    Sink: "writes files",
-    Global: "sees the whole data set",
+
+BY_THE_ENGINE = {
+    "quarantined": "the document broke a stage; the error is its detail",
+    "forgotten": "on the list of `gristmill forget`",
 }
-SIMPLE = {
-    int: "whole number",
-    float: "number",
-    bool: "true or false",
-    str: "text",
-    Path: "path",
-    type(None): "null",
-    Any: "anything",
-}
-BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-NO_CHAPTER = {"log.md", "design.md", "coming_from.md", "limits.md", "start.md", "tour.md"}
 
 
 def pages() -> dict[str, str]:
@@ -106,131 +94,26 @@ def prose(text: str | None) -> str:
     return "".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(parts))
 
 
-def type_in_words(kind: Any) -> str:
-    if kind is RecipePath:
-        return "path"
-    if get_origin(kind) is Annotated:
-        inner, *marks = get_args(kind)
-        choice = next((mark for mark in marks if isinstance(mark, OneOf)), None)
-        return f"a {choice.noun}: " + ", ".join(f"`{n}`" for n in choice.of(inner)) if choice else type_in_words(inner)
-    if isinstance(kind, typing.TypeAliasType) if hasattr(typing, "TypeAliasType") else False:
-        return type_in_words(kind.__value__)
-    origin, inside = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return ", ".join(f"`{json.dumps(value).strip(chr(34))}`" for value in inside)
-    if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(type_in_words(each) for each in inside))
-    if origin in (tuple, list, set, frozenset):
-        of = [each for each in inside if each is not Ellipsis]
-        fixed = origin is tuple and Ellipsis not in inside and len(of) > 1
-        return (
-            f"{len(of)} of: {type_in_words(of[0])}" if fixed else f"list of: {type_in_words(of[0])}" if of else "list"
-        )
-    if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        return f"mapping of names to: {type_in_words(inside[1])}"
-    if isinstance(kind, type) and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind)):
-        return f"settings of [`{kind.__name__}`](#{kind.__name__.lower()})"
-    return SIMPLE.get(kind, getattr(kind, "__name__", str(kind)))
-
-
-def bounds_in_words(marks: Iterable[Any]) -> str:
-    found = []
-    for mark in marks:
-        found += [
-            f"{word} {getattr(mark, name):g}" for name, word in BOUNDS.items() if getattr(mark, name, None) is not None
-        ]
-        found += [f"matches `{mark.pattern}`" for _ in "x" if getattr(mark, "pattern", None)]
-    return ", ".join(dict.fromkeys(found))
-
-
-def default_in_words(value: Any) -> str:
-    if value is PydanticUndefined or value is dataclasses.MISSING:
-        return "required"
-    if isinstance(value, BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        return f"`{type(value).__name__}` by default"
-    if isinstance(value, tuple | set | frozenset):
-        value = list(value)
-    text = json.dumps(value, ensure_ascii=False, default=lambda each: default_in_words(each).strip("`"))
-    return f"`{text if len(text) < 90 else f'{len(value)} entries'}`"
-
-
-def settings_of(model: type[Any], leave_out: Iterable[str] = ()) -> str:
-    """A table of the fields of a model, and tables of the models in it."""
-    fields = model.model_fields if issubclass(model, BaseModel) else model.__pydantic_fields__
-    rows = []
-    for name, field in fields.items():
-        if name in leave_out:
-            continue
-        choice = choices_in(model).get(name) if issubclass(model, BaseModel) else None
-        kind = (
-            f"a {choice[0].noun}: " + ", ".join(f"`{n}`" for n in choice[1])
-            if choice
-            else type_in_words(field.annotation)
-        )
-        bounds = bounds_in_words(field.metadata)
-        default = default_in_words(
-            field.get_default(call_default_factory=True) if not field.is_required() else PydanticUndefined
-        )
-        rows.append(
-            (
-                f"`{name}`",
-                f"{kind}; {bounds}" if bounds else kind,
-                default,
-                field.description or comments_of(model).get(name, ""),
-            )
-        )
+def settings_table(model: type[Any]) -> str:
+    """The fields of a model, with links to the tables of models in it."""
+    rows = [
+        (f"`{each.name}`", re.sub(r"settings of `(\w+)`", link_to_model, each.takes), each.default, each.meaning)
+        for each in settings_of(model)
+    ]
     return table(("setting", "what it takes", "default", "meaning"), rows) if rows else "No settings."
 
 
-@cache
-def comments_of(model: type[Any]) -> dict[str, str]:
-    """What stands after the fields of a model, on their line: `rate: float = 1e-3  # peak learning rate`."""
-    lines = inspect.getsource(model).split("\n")
-    found = (re.match(r"    (\w+): .*?  # (.+)$", line) for line in lines)
-    return {match[1]: match[2] for match in found if match}
-
-
-def models_in(model: type[Any], seen: dict[str, type[Any]]) -> dict[str, type[Any]]:
-    """The models that settings of a model are, all the way down."""
-    fields = model.model_fields if issubclass(model, BaseModel) else model.__pydantic_fields__
-
-    def visit(kind: Any) -> None:
-        model = isinstance(kind, type) and (issubclass(kind, BaseModel) or hasattr(kind, "__pydantic_fields__"))
-        if model and kind.__name__ not in seen:
-            seen[kind.__name__] = kind
-            models_in(kind, seen)
-        for inner in get_args(kind):
-            visit(inner)
-
-    for field in fields.values():
-        visit(field.annotation)
-    return seen
+def link_to_model(match: re.Match[str]) -> str:
+    return f"settings of [`{match[1]}`](#{match[1].lower()})"
 
 
 def sections(models: Mapping[str, type[Any]], level: str) -> str:
     return "\n\n".join(
-        f"{level} {name}\n\n{prose(kind.__doc__)}\n\n{settings_of(kind)}" for name, kind in models.items()
+        f"{level} {name}\n\n{prose(kind.__doc__)}\n\n{settings_table(kind)}" for name, kind in models.items()
     )
 
 
 # --- stages -------------------------------------------------------------------------------------------------------
-
-
-@cache
-def chapter_of(stage: str) -> str | None:
-    """The page of docs that speaks most of a stage."""
-    mentions = {
-        path.name: len(re.findall(rf"`{stage}[`:]|^\s*- {stage}\b", path.read_text(encoding="utf-8"), re.MULTILINE))
-        + 10 * path.stem.startswith(stage[:6])  # `extract`: extraction.md
-        for path in sorted((ROOT / "docs").glob("*.md"))
-        if path.name not in NO_CHAPTER
-    }
-    best = max(mentions, key=lambda name: mentions[name])
-    return best if mentions[best] else None
-
-
-def kind_in_words(kind: type[Stage]) -> str:
-    return next(words for base, words in KINDS.items() if issubclass(kind, base))
 
 
 def stages_page(readers: bool) -> str:
@@ -247,7 +130,10 @@ def stages_page(readers: bool) -> str:
     )
     index = table(
         ("stage", "kind", "what it does"),
-        ((f"[`{name}`](#{name})", kind_in_words(kind), first_sentence(kind)) for name, kind in sorted(kinds.items())),
+        (
+            (f"[`{name}`](#{name})", kind_in_words(kind), first_sentence(kind.__doc__))
+            for name, kind in sorted(kinds.items())
+        ),
     )
     text = [title, f"{about} Generated from the types of {len(kinds)} stages.", index]
     nested: dict[str, type[Any]] = {}
@@ -262,20 +148,16 @@ def stages_page(readers: bool) -> str:
     return "\n\n".join(text) + "\n"
 
 
-def first_sentence(kind: type[Any]) -> str:
-    return re.split(r"(?<=[.:;])(?<!al\.)\s", " ".join((kind.__doc__ or "").split()))[0].rstrip(".:;")
-
-
 def stage_section(name: str, kind: type[Stage], nested: dict[str, type[Any]], level: str) -> str:
     facts = [f"*{kind_in_words(kind)}*"]
     if getattr(kind, "suffixes", ()):
         facts.append("files in a folder: " + ", ".join(f"`{suffix}`" for suffix in kind.suffixes))
     if isinstance(kind.adds, tuple) and kind.adds and len(kind.adds) < 20:
         facts.append("adds " + ", ".join(f"`{signal}`" for signal in kind.adds))
-    chapter = chapter_of(name)
-    if chapter:
+    if page := page_of(name):
+        chapter = page.removeprefix("docs/")
         facts.append(f"chapter: [{chapter}](../{chapter})")
-    text = [f"{level} {name}", prose(kind.__doc__), "; ".join(facts) + ".", settings_of(kind, leave_out=("name",))]
+    text = [f"{level} {name}", prose(kind.__doc__), "; ".join(facts) + ".", settings_table(kind)]
     limits = declared_limits(kind)
     if limits:
         rows = (
@@ -285,11 +167,11 @@ def stage_section(name: str, kind: type[Stage], nested: dict[str, type[Any]], le
         text.append(table(("drops as", "signal", "is", "setting"), rows))
     for field, (mark, choices) in choices_in(kind).items():
         rows = (
-            (f"`{n}`", ", ".join(f"`{f}`" for f in each.model_fields) or "none", first_sentence(each))
+            (f"`{n}`", ", ".join(f"`{f}`" for f in each.model_fields) or "none", first_sentence(each.__doc__))
             for n, each in choices.items()
         )
         text.append(f"Kinds of `{field}`:\n\n" + table((mark.noun, "settings", "what it does"), rows))
-    for other, model in models_in(kind, {}).items():
+    for other, model in models_in(kind).items():
         nested.setdefault(other, model)
     return "\n\n".join(text)
 
@@ -317,25 +199,56 @@ def signals_page() -> str:
             )
             added |= {*kind.adds}
             text.append(
-                f"## {name}\n\n{first_sentence(kind)} ([settings]({page}.md#{name}))\n\n"
+                f"## {name}\n\n{first_sentence(kind.__doc__)} ([settings]({page}.md#{name}))\n\n"
                 + table(("signal", "meaning", "rules and their reasons"), rows)
             )
     check(added, SIGNALS, "signals")
     return "\n\n".join(text) + "\n"
 
 
+def reasons_page() -> str:
+    everything: dict[bool, list[Any]] = {True: [], False: []}
+    named: set[str] = set()
+    for name, kind in sorted(registry.built_in().items()):
+        page = "readers" if issubclass(kind, Reader) else "stages"
+        for reason, test in reasons_of(kind).items():
+            named |= set() if test else {reason}
+            meaning = test or REASONS.get(reason, "")
+            everything[issubclass(kind, Reader)].append((f"`{reason}`", f"[`{name}`]({page}.md#{name})", meaning))
+    check(named, REASONS, "reasons")
+    return "\n\n".join(
+        [
+            "# Reasons",
+            "The names under which documents are dropped and records are skipped. `gristmill inspect OUT STAGE --reason"
+            " REASON` shows samples; [Why was my document dropped?](../how_to/why_dropped.md) is the way from a document"
+            " to its reason. Capitals stand for what a recipe names.",
+            "## Documents dropped\n\n" + table(("reason", "stage", "meaning"), sorted(everything[False])),
+            "## Records skipped\n\nA reader makes no document of them. They are counted, and named by url where they have one.\n\n"
+            + table(("reason", "reader", "meaning"), sorted(everything[True])),
+            "## By the engine\n\n" + table(("reason", "meaning"), ((f"`{n}`", words) for n, words in BY_THE_ENGINE.items())),
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def check(found: Iterable[str], known: dict[str, str], what: str) -> None:
+    """Each has its line, and no line is of one that is gone."""
+    missing, gone = sorted({*found} - {*known}), sorted({*known} - {*found})
+    if missing or gone:
+        raise ValueError(f"pipeline/recipe/meanings.py: {what} without a meaning: {missing}; no longer there: {gone}")
+
+
 # --- recipes and plans --------------------------------------------------------------------------------------------
 
 
 def recipe_page() -> str:
-    nested = models_in(RecipeHead, {})
+    nested = models_in(RecipeHead)
     shipped = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "recipes").rglob("*.yaml"))
     return "\n\n".join(
         [
             "# Recipe",
             "The keys of a recipe beside `sources` ([readers](readers.md)) and `stages` ([stages](stages.md)). Keys that"
             " begin with `x-` are yours. `gristmill maintain schema` prints the JSON schema for an editor.",
-            settings_of(RecipeHead),
+            settings_table(RecipeHead),
             "A source has one reader, and may have `stages` of its own and `join`, the shared stage at which it joins.",
             sections(nested, "##"),
             "## Shipped recipes",
@@ -345,19 +258,19 @@ def recipe_page() -> str:
 
 
 def plans_page() -> str:
-    ablation, train = models_in(AblationPlan, {}), models_in(TrainPlan, {})
-    training = {Training.__name__: Training, **models_in(Training, {})}
+    ablation, train = models_in(AblationPlan), models_in(TrainPlan)
+    training = {Training.__name__: Training, **models_in(Training)}
     return "\n\n".join(
         [
             "# Plans of train and ablate",
             "## A training run",
             "`gristmill train PLAN` ([training](../training.md)). `training` takes the fields of"
             f" [`Training`](#training), and `optimizer` a `name` ({', '.join(f'`{n}`' for n in OPTIMIZERS)}) beside its settings.",
-            settings_of(TrainPlan),
+            settings_table(TrainPlan),
             sections({**training, **{n: k for n, k in train.items() if n not in ablation}}, "###"),
             "## An ablation",
             "`gristmill ablate PLAN` ([ablations](../ablations.md)).",
-            settings_of(AblationPlan),
+            settings_table(AblationPlan),
             sections(ablation, "###"),
         ]
     ) + "\n"  # fmt: skip
@@ -406,7 +319,7 @@ def exit_codes() -> str:
     }
     for kind in [errors.GristmillError, *descendants(errors.GristmillError)]:
         if "exit_code" in vars(kind):
-            codes.setdefault(kind.exit_code, []).append(first_sentence(kind).rstrip("."))
+            codes.setdefault(kind.exit_code, []).append(first_sentence(kind.__doc__).rstrip("."))
     return "## Exit codes\n\n" + table(
         ("code", "meaning"), ((str(code), "; ".join(words)) for code, words in sorted(codes.items()))
     )
@@ -427,7 +340,7 @@ def python_page() -> str:
             if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
                 text.append(f"### {name}.{method}\n\n    {method}{shortened(function)}\n\n{prose(function.__doc__)}")
     things = ((name, documented(getattr(gristmill.stages, name))) for name in gristmill.stages.BASES)
-    rows = ((f"`{name}`", first_sentence(thing)) for name, thing in things if thing.__doc__)
+    rows = ((f"`{name}`", first_sentence(thing.__doc__)) for name, thing in things if thing.__doc__)
     text.append(
         "## gristmill.stages\n\nEvery stage by its class, and what stages of your own are written with:\n\n"
         + table(("name", "what it is"), rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
+import sys
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,6 +81,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = nearest(name, names)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+
+
+def no_such_name(module: str, name: str, known: Iterable[str]) -> Exception:
+    """What a package raises that is asked for a name it does not have, from its `__getattr__`."""
+    names = list(known)
+    plain = {each.lower(): each for each in names}.get(name.replace("_", "").lower())  # FineWebQuality, gopher_quality
+    says = f"{module} has no {name!r}; {f'did you mean {plain}?' if plain else did_you_mean(name, names)}"
+    # `from package import Name` asks through importlib, and would say less than this.
+    if name[:1].isupper() and sys._getframe(2).f_code.co_name == "_handle_fromlist":
+        return ImportError(says, name=module)
+    return AttributeError(says)
 
 
 def in_a_sentence(names: Sequence[str], most: int = 4) -> str:

@@ -1,24 +1,42 @@
-"""How long an ablation would take: floating-point operations of all its runs, and what this machine multiplies in a
-moment's trial."""
+"""What an ablation would train and how long it would take: its FLOP, and a trial of training and measuring here."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from rich.text import Text
 
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.plan import CONTROL
+from gristmill.pipeline.ablate.records import Job
 from gristmill.pipeline.ablate.run import PreparedAblation
-from gristmill.pipeline.ablate.workers import Crew, client_for
+from gristmill.pipeline.ablate.trial import Trial, try_job
+from gristmill.pipeline.ablate.workers import client_for
 from gristmill.pipeline.engine.cluster import GPU_RESOURCE
-from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.formatting import as_seconds, one_line
 from gristmill.pipeline.tables import TerminalTable
 from gristmill.trainer.model.flops import flops_of
 
 SHOWN = 20  # arms of a plan
-SIZE, TRIAL = 1024, 0.3  # of matrices; seconds
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of all jobs together, by what takes them; `seconds` with all workers at work."""
+
+    seconds: float
+    starting: float
+    training: float
+    points: float  # measuring the target on the way
+    at_end: float  # measuring the trained models
+    workers: int
+
+    @property
+    def measuring(self) -> float:
+        return self.points + self.at_end
 
 
 def flops_of_all(ready: PreparedAblation) -> float:
@@ -29,36 +47,62 @@ def flops_of_all(ready: PreparedAblation) -> float:
     return float(sum(job["training"]["updates"] * job["training"]["rows_per_update"] * a_row for job in jobs))
 
 
-def speed_of(crew: Crew) -> float:
-    """Of one of its workers, where these are elsewhere."""
-    if crew.scheduler is None:
-        return speed_here(crew.device, crew.threads)
-    with client_for(crew) as client:
-        resources = {GPU_RESOURCE: 1} if crew.gpus else None
-        speed: float = client.submit(speed_here, crew.device, crew.threads, pure=False, resources=resources).result()
-    return speed
+def trial_of(ready: PreparedAblation) -> Trial:
+    """The control's first run, tried for a few seconds; in one of the workers where these are elsewhere."""
+    job = cast(Job, {**ready.jobs[0], "begin": {"shape": ready.checked.shape.facts(), "seed": 0}})
+    if ready.crew.scheduler is None:
+        return try_job(job)
+    with client_for(ready.crew) as client:
+        resources = {GPU_RESOURCE: 1} if ready.crew.gpus else None
+        trial: Trial = client.submit(try_job, job, pure=False, resources=resources).result()
+    return trial
 
 
-def speed_here(device: str, threads: int) -> float:
-    """FLOP/s of a matrix product: bf16 on a GPU, float32 on so many threads of the CPU."""
-    import torch
+def estimate(ready: PreparedAblation, trial: Trial, begun: float) -> Estimate:
+    """`begun`: when this process did, by `time.time`; it made itself ready as a run does, and as each worker will."""
+    until_ready, evaluate = max(0.0, time.time() - begun - trial.seconds), ready.evaluate
+    workers = max(1, ready.crew.processes)
+    training = [
+        trial.training(job["training"]["updates"], job["training"]["rows_per_update"])
+        for job in [*([ready.base] if ready.base else []), *ready.jobs]
+    ]
+    updates = ready.checked.length.updates
+    every = -(-updates // evaluate["points"]) if evaluate["points"] else updates
+    points = -(-updates // every) * trial.token * trial.tokens_on_the_way
+    each = trial.start + points + trial.measuring + training[-1]
+    base = trial.start + training[0] if ready.base else 0.0
+    starting = until_ready * (2 if ready.crew.processes else 1)
+    count = len(ready.jobs)
+    return Estimate(
+        starting + base + -(-count // workers) * each,
+        starting + trial.start * len(training),
+        sum(training),
+        count * points,
+        count * trial.measuring,
+        workers,
+    )
 
-    torch.set_num_threads(threads)
-    on_gpu = device == "cuda" and torch.cuda.is_available()
-    size = SIZE * 8 if on_gpu else SIZE
-    a = torch.ones(size, size, device="cuda" if on_gpu else "cpu", dtype=torch.bfloat16 if on_gpu else torch.float32)
-    a @ a
-    times, start = 0, time.perf_counter()
-    while times < 3 or time.perf_counter() - start < TRIAL:
-        product = a @ a
-        if on_gpu:
-            product.flatten()[0].item()  # waits for it
-        times += 1
-    return 2 * size**3 * times / (time.perf_counter() - start)
+
+def measuring_warning(ready: PreparedAblation, trial: Trial, found: Estimate) -> list[str]:
+    """The setting to change where measuring takes more than training."""
+    if found.measuring <= found.training:
+        return []
+    evaluate = ready.evaluate
+    if found.points >= found.at_end:
+        setting = (
+            f"measure the target less often (evaluate.points: {evaluate['points']}) or on fewer documents"
+            f" (evaluate.point_documents: {evaluate['point_documents']})"
+        )
+    elif trial.largest in evaluate["texts"]:
+        most = evaluate["texts"][trial.largest]["most"]
+        setting = f"take fewer texts (evaluate.texts.{trial.largest}.most: {'all' if most is None else most})"
+    else:
+        setting = f"ask fewer questions (evaluate.choices.{trial.largest})"
+    return [f"measuring would take {as_seconds(found.measuring)}, training {as_seconds(found.training)}: {setting}"]
 
 
-def foreseen(ready: PreparedAblation, flops: float, speed: float) -> TerminalTable:
-    """What would run, for --dry-run: tokens, epochs, and hours at half of what this machine multiplies."""
+def foreseen(ready: PreparedAblation, found: Estimate | None) -> TerminalTable:
+    """What would run, for --dry-run: tokens, epochs and time."""
     plan = ready.plan
     title = f"{plan.name}: {plan.protocol.name}, {in_words(plan, ready.checked.length)}"
     lines: list[tuple[object, ...]] = []
@@ -77,31 +121,16 @@ def foreseen(ready: PreparedAblation, flops: float, speed: float) -> TerminalTab
         shares = ", ".join(f"{weight:.1%}" for weight in weights.values())
         epochs = ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights)
         lines.append((arm, tokens, job["training"]["updates"], ", ".join(weights), shares, epochs))
-    workers = max(1, ready.crew.processes)
     if len(plan.arms) > SHOWN:
         lines.append((f"... and {len(plan.arms) - SHOWN:,} more", "", "", "", "", ""))
-    note = (
-        f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops:.3g} FLOP of training; "
-        f"{'a worker' if ready.crew.scheduler else 'this machine'} "
-        f"multiplies at {speed / 1e12:,.2f} TFLOP/s; at half of that on {workers} worker{'s' if workers > 1 else ''} "
-        f"{_time(flops / (speed / 2) / workers)}"
-    )
+    note = f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops_of_all(ready):.3g} FLOP of training"
+    if found is not None:
+        where = "a worker" if ready.crew.scheduler else "this machine"
+        note += (
+            f". About {as_seconds(found.seconds)} on {found.workers} worker{'s' if found.workers > 1 else ''}, as"
+            f" tried for a moment on {where}. All jobs together: training {as_seconds(found.training)}, measuring"
+            f" {as_seconds(found.measuring)} ({as_seconds(found.points)} of it on the way), starting"
+            f" {as_seconds(found.starting)}"
+        )
     head = ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs")
     return TerminalTable.of(title, head, lines, words={0, 3}, note=note)
-
-
-def cost_in_words(ready: PreparedAblation, flops: float, speed: float) -> str:
-    """What proxy runs will take, said before they begin."""
-    workers, hours = max(1, ready.crew.processes), flops / (speed / 2) / 3600
-    device = "GPU" if ready.crew.device == "cuda" else "worker"
-    return (
-        f"{len(ready.jobs):,} runs, {len(ready.jobs) * ready.checked.length.tokens:,} tokens, {flops:.3g} FLOP: about"
-        f" {hours:,.2g} {device} hours at half of {speed / 1e12:,.2f} TFLOP/s, {_time(hours * 3600 / workers)} on"
-        f" {workers} worker{'s' if workers > 1 else ''}"
-    )
-
-
-def _time(seconds: float) -> str:
-    if seconds < 60:
-        return "less than a minute"
-    return f"about {seconds / 3600:,.1f} hours" if seconds >= 3600 else f"about {seconds / 60:,.1f} minutes"

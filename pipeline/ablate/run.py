@@ -24,6 +24,7 @@ from gristmill.pipeline.ablate.jobs import BASE, arm_jobs, base_job
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.measures import Scores
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
+from gristmill.pipeline.ablate.progress import PROGRESS
 from gristmill.pipeline.ablate.proxies import proxies_of, with_mixes
 from gristmill.pipeline.ablate.records import EvaluationSpec, Job, JobResult
 from gristmill.pipeline.ablate.results import (
@@ -92,7 +93,8 @@ def run(
             face.note(f"{arm}: {problem}")
         wanted = [job for job in ready.jobs if only is None or job["arm"] in (CONTROL, only)]
         results: dict[str, JobResult] = {}
-        with Team(crew, work) as team, face.watching([*([ready.base] if ready.base else []), *wanted]):
+        everything = [*([ready.base] if ready.base else []), *wanted]
+        with Team(crew, work) as team, face.watching(everything, crew.processes):
             if ready.base is not None:
                 results |= _worked(team, [ready.base], face)
                 if "failed" in results[ready.base["folder"]]:
@@ -137,6 +139,7 @@ def _worked(team: Team, jobs: Iterable[Job], face: AblationUi) -> dict[str, JobR
         done = finished(job)
         if done is None:
             to_do.append(job)
+            (Path(job["folder"]) / PROGRESS).unlink(missing_ok=True)  # of a session that was killed
         else:
             results[job["folder"]] = {**done, "anew": False}
             face.ends(job, results[job["folder"]])

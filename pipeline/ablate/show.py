@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TypedDict
+from typing import IO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,15 +17,47 @@ from rich.table import Table
 from rich.text import Text
 
 from gristmill.pipeline.ablate.plan import CONTROL
+from gristmill.pipeline.ablate.progress import RunProgress, progress_in
 from gristmill.pipeline.ablate.records import Job, JobResult
-from gristmill.pipeline.formatting import as_energy
+from gristmill.pipeline.formatting import as_energy, as_seconds
+from gristmill.pipeline.json_types import JSON
+from gristmill.pipeline.progress.terminal import in_words
 from gristmill.pipeline.report.ablation_record import AblationRecord
 from gristmill.pipeline.screen import escape
 from gristmill.pipeline.tables import TerminalTable
 
+Event = dict[str, JSON]
+
 BEST, MEASURES = 10, 4  # proxy runs, and tasks of each, that are shown
-TAIL = 4096  # bytes of metrics.jsonl that are looked at
+LOOKS = 0.5  # seconds between two looks at the jobs at work
 COLOURS = {"adopt": "green", "reject": "red", "inconclusive": "yellow"}
+
+
+class AtWork:
+    """A job at work, as the driver sees it."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.begun, self.seen, self.tenths = job, time.monotonic(), time.monotonic(), 0
+        self.progress: RunProgress | None = None
+
+    def look(self) -> None:
+        progress = progress_in(Path(self.job["folder"]))
+        if progress != self.progress:
+            self.progress, self.seen = progress, time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.begun
+
+    def left(self, at_end: float | None) -> float | None:
+        """Seconds; `at_end` are those of measuring a model that is trained. None while nothing is known."""
+        if self.progress is None:
+            return None
+        since = time.monotonic() - self.seen
+        measuring = (at_end or 0.0) if self.job["evaluate"] else 0.0
+        if self.progress.measuring:
+            return max(0.0, measuring - since)
+        return max(0.0, self.progress.left - since) + measuring
 
 
 class AblationUi:
@@ -35,41 +67,128 @@ class AblationUi:
         self.out = out
         self.stream = stream or sys.stderr
         self.to_come = 0
+        self.workers = 1
+        self.at_work: dict[str, AtWork] = {}
+        self.taken: list[float] = []  # seconds of each run that was done now, the base aside
+        self.taken_at_end: list[float] = []  # of them for measuring the trained model
 
     @contextlib.contextmanager
-    def watching(self, jobs: Sequence[Job]) -> Iterator[None]:
-        self.to_come = len(jobs)
-        yield
+    def watching(self, jobs: Sequence[Job], workers: int) -> Iterator[None]:
+        self.to_come, self.workers = len(jobs), max(1, workers)
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(over,), daemon=True, name="ablation-progress")
+        watch.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watch.join()
+
+    def _watch(self, over: threading.Event) -> None:
+        while not over.wait(LOOKS):
+            for job in list(self.at_work.values()):
+                with contextlib.suppress(OSError):  # a folder of another machine, for a moment
+                    job.look()
+                self.report(job)
+
+    def report(self, at_work: AtWork) -> None:
+        """A line for each tenth of a job."""
+        progress, left = at_work.progress, at_work.left(self.at_end)
+        if progress is None or left is None:
+            return
+        tenths = min(9, int(10 * at_work.elapsed / max(1e-9, at_work.elapsed + left)))
+        if tenths <= at_work.tenths:
+            return
+        at_work.tenths = tenths
+        job, updates = at_work.job, at_work.job["training"]["updates"]
+        doing = "measuring" if progress.measuring else f"update {progress.update:,} of {updates:,}"
+        loss = "" if progress.loss is None else f", loss {progress.loss:.4f}"
+        self.say(
+            f"{name_of(job)}: {tenths / 10:.0%}, {doing}{loss}; {self.time_left()}",
+            {
+                **event("progress", job), "share": tenths / 10, "update": progress.update, "updates": updates,
+                "loss": progress.loss, "measuring": progress.measuring, "seconds_left": self.seconds_left(),
+            },
+        )  # fmt: skip
+
+    @property
+    def at_end(self) -> float | None:
+        """Seconds of measuring a trained model, once that is known."""
+        return sum(self.taken_at_end) / len(self.taken_at_end) if self.taken_at_end else None
+
+    def seconds_left(self) -> float | None:
+        """Of the whole ablation; None while only the base has been at work."""
+        at_work = [job.left(self.at_end) for job in list(self.at_work.values())]
+        of_arms = [job for job in list(self.at_work.values()) if job.job["evaluate"] and job.progress]
+        if self.taken:
+            each = sum(self.taken) / len(self.taken)
+        elif of_arms:
+            each = sum(job.elapsed + (job.left(None) or 0.0) for job in of_arms) / len(of_arms)
+        else:
+            return None
+        known = [each if seconds is None else seconds for seconds in at_work]
+        waiting = self.to_come - len(known)
+        return max(max(known, default=0.0), (sum(known) + waiting * each) / min(self.workers, max(1, self.to_come)))
+
+    def time_left(self) -> str:
+        seconds = self.seconds_left()
+        if seconds is None:
+            return f"{self.to_come - 1:,} runs to come"
+        return f"{'' if self.taken else 'at least '}{in_words(seconds)} left in all"
 
     def begins(self, job: Job) -> None:
-        self.say(f"{name_of(job)}: started")
+        self.at_work[job["folder"]] = AtWork(job)
+        self.say(f"{name_of(job)}: started", event("started", job))
 
     def ends(self, job: Job, result: JobResult) -> None:
         self.to_come -= 1
+        at_work = self.at_work.pop(job["folder"], None)
         if "failed" in result:
             self.say(
                 f"{name_of(job)}: failed: {result['failed']}"
-                + (f"\n{result['trace'].rstrip()}" if result.get("trace") else "")
+                + (f"\n{result['trace'].rstrip()}" if result.get("trace") else ""),
+                {**event("failed", job), "error": result["failed"]},
             )
         elif not result["anew"]:
-            self.say(f"{name_of(job)}: is already done")
+            self.say(f"{name_of(job)}: is already done", event("already done", job))
         else:
+            measuring = result.get("seconds_measuring", 0.0)
+            if at_work is not None and job["evaluate"]:
+                self.taken.append(at_work.elapsed)
+                self.taken_at_end.append(measuring - result.get("seconds_on_the_way", 0.0))
+            of_it = f" ({as_seconds(measuring)} of it measuring)" if job["evaluate"] else ""
+            left = f", {self.time_left()}" if self.to_come and self.taken else ""
             self.say(
                 f"{name_of(job)}: done, loss {result['loss']:.4f}, {result['tokens']:,} tokens in"
-                f" {result['seconds']:,.1f} s; {self.to_come} to come"
-            )
+                f" {as_seconds(result['seconds'] + measuring)}{of_it}; {self.to_come} to come{left}",
+                {
+                    **event("done", job), "loss": result["loss"], "tokens": result["tokens"],
+                    "seconds": result["seconds"] + measuring, "seconds_measuring": measuring,
+                    "to_come": self.to_come, "seconds_left": self.seconds_left(),
+                },
+            )  # fmt: skip
 
     def note(self, message: str) -> None:
-        self.say(message)
+        self.say(message, {"event": "note", "message": message})
 
-    def say(self, line: str) -> None:
+    def say(self, line: str, event: Event) -> None:
         self.record(line)
-        print(line, file=self.stream, flush=True)
+        self.stream.write(f"{line}\n")
+        self.stream.flush()
 
     def record(self, line: str) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / "log.txt").open("a", encoding="utf-8") as log:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+
+
+class AblationEvents(AblationUi):
+    """A JSON line for each event, on standard error; lines for people in log.txt alone."""
+
+    def say(self, line: str, event: Event) -> None:
+        self.record(line)
+        self.stream.write(f"{json.dumps(event)}\n")
+        self.stream.flush()
 
 
 class LiveAblationUi(AblationUi):
@@ -82,71 +201,53 @@ class LiveAblationUi(AblationUi):
         self.states: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def watching(self, jobs: Sequence[Job]) -> Iterator[None]:
-        self.jobs, self.to_come = jobs, len(jobs)
-        with Live(get_renderable=self.view, console=self.console, refresh_per_second=2, transient=True):
+    def watching(self, jobs: Sequence[Job], workers: int) -> Iterator[None]:
+        self.jobs = jobs
+        live = Live(get_renderable=self.view, console=self.console, refresh_per_second=2, transient=True)
+        with live, super().watching(jobs, workers):
             yield
-
-    def begins(self, job: Job) -> None:
-        self.states[job["folder"]] = "at work"
-        self.record(f"{name_of(job)}: started")
 
     def ends(self, job: Job, result: JobResult) -> None:
         self.states[job["folder"]] = "failed" if "failed" in result else "done"
         super().ends(job, result)
 
-    def say(self, line: str) -> None:
+    def say(self, line: str, event: Event) -> None:
         self.record(line)
-        self.console.print(line, markup=False, soft_wrap=True)
+        if event["event"] not in ("started", "progress"):  # the table shows these
+            self.console.print(line, markup=False, soft_wrap=True)
 
     def view(self) -> Group:
         table = Table(box=None)
         for name in ("arm", "seed", "", "update", "loss", "tokens/s"):
             table.add_column(name, justify="left" if name in ("arm", "") else "right")
-        for job in sorted(self.jobs, key=lambda job: self.states.get(job["folder"], "~") != "at work")[
+        for job in sorted(self.jobs, key=lambda job: job["folder"] not in self.at_work)[
             : max(4, self.console.height - 6)
         ]:
+            at_work = self.at_work.get(job["folder"])
+            progress = at_work.progress if at_work else None
             state = self.states.get(job["folder"], "")
-            last: MetricsLine = {}
-            if state == "at work":
-                last = last_metrics(Path(job["folder"]) / "metrics.jsonl")
+            if at_work is not None:
+                state = f"{at_work.tenths / 10:.0%}" + (", measuring" if progress and progress.measuring else "")
             table.add_row(
                 escape(job["arm"]),
                 str(job["seed"]),
                 state,
-                f"{last['step']:,} of {job['training']['updates']:,}" if last else "",
-                f"{last['loss']:.4f}" if isinstance(last.get("loss"), float) else "",
-                f"{last['tokens_per_second']:,.0f}" if isinstance(last.get("tokens_per_second"), int | float) else "",
+                f"{progress.update:,} of {job['training']['updates']:,}" if progress else "",
+                f"{progress.loss:.4f}" if progress and progress.loss is not None else "",
+                f"{progress.tokens_per_second:,.0f}" if progress and progress.tokens_per_second else "",
             )
-        return Group(table, f"{self.to_come} jobs to come")
+        left = f", {self.time_left()}" if self.seconds_left() is not None else ""
+        return Group(table, f"{self.to_come} jobs to come{left}")
 
 
-def ui_for(out: Path, console: Console) -> AblationUi:
+def ui_for(out: Path, console: Console, as_json: bool) -> AblationUi:
+    if as_json:
+        return AblationEvents(out)
     return LiveAblationUi(out, console) if console.is_terminal else AblationUi(out)
 
 
-class MetricsLine(TypedDict, total=False):
-    """A line of metrics.jsonl."""
-
-    step: int
-    loss: float
-    tokens_per_second: float
-
-
-def last_metrics(path: Path) -> MetricsLine:
-    """The last whole line of a file that somebody else is writing."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
-            lines = file.read().split(b"\n")[:-1]
-    except OSError:
-        return {}
-    for line in reversed(lines):
-        with contextlib.suppress(ValueError):
-            metrics: MetricsLine = json.loads(line)
-            if isinstance(metrics, dict) and {"step", "loss"} <= metrics.keys():
-                return metrics
-    return {}
+def event(kind: str, job: Job) -> Event:
+    return {"event": kind, "arm": job["arm"], "seed": job["seed"]}
 
 
 def name_of(job: Job) -> str:

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from gristmill.pipeline.ablate.evaluation import ITEMS, HeldOutDocuments, documents_of
 from gristmill.pipeline.ablate.facts import read_facts, write_facts
 from gristmill.pipeline.ablate.feeding import rows_and_order
+from gristmill.pipeline.ablate.progress import PROGRESS, RunClock, begin_measuring, keep_progress
 from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, Job, JobResult, Start, TrainingOutcome
 from gristmill.pipeline.errors import GristmillError, in_words
 from gristmill.pipeline.store.lock import one_run_at_a_time
@@ -103,12 +104,14 @@ def _done(job: Job, folder: Path) -> JobResult:
         write_facts(folder / TRAINED, trained)
     outcome = trained["outcome"]
     start = time.perf_counter()
+    begin_measuring(folder, job["training"]["updates"])
     items = _measured(job, job["evaluate"], folder, device) if job["evaluate"] else None
     if items is not None:
         draft = folder / f".{ITEMS_FILE}"
         pq.write_table(items, draft)
         draft.replace(folder / ITEMS_FILE)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    (folder / PROGRESS).unlink(missing_ok=True)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     result: JobResult = {
         "arm": job["arm"],
@@ -144,9 +147,11 @@ def _trained(job: Job, folder: Path, device: torch.device) -> TrainingOutcome:
     training = Training.from_facts(job["training"])
     sets, order = rows_and_order(job["stages"], job["share"], job["seed"])
     loader = Loader(sets, training.rows_per_update, order, job["seed"])
-    model = _beginning(job["begin"], device)
-    spent: list[float] = []
-    evaluate, every = _on_the_way(job, training.updates, device, spent)
+    model = first_model(job["begin"], device)
+    asked = job["evaluate"]
+    documents = on_the_way(asked) if asked else None
+    every = -(-training.updates // asked["points"]) if asked and documents else None
+    clock = RunClock(training.updates, every, training.metrics_every)
     try:
         outcome = train(
             model,
@@ -154,19 +159,20 @@ def _trained(job: Job, folder: Path, device: torch.device) -> TrainingOutcome:
             training,
             folder,
             device=device,
-            evaluate=evaluate,
+            evaluate=_target(job, documents, clock, device) if documents else None,
             evaluate_every=every,
             tokenizer=Path(job["tokenizer"]),
             save_model=True,
+            told=keep_progress(folder, clock),
         )
     except Stopped as error:
         raise KeyboardInterrupt from error
     if device.type == "cuda":
         del model
         torch.cuda.empty_cache()
-    facts = cast(TrainingOutcome, asdict(outcome) | {"seconds_on_the_way": round(sum(spent), 3)})
+    facts = cast(TrainingOutcome, asdict(outcome) | {"seconds_on_the_way": round(sum(clock.measured), 3)})
     # Of this session's measurements; those before a kill count as training.
-    facts["seconds"] = max(0.0, outcome.seconds - sum(spent))
+    facts["seconds"] = max(0.0, outcome.seconds - sum(clock.measured))
     if not outcome.counted:
         raise GristmillError(
             f"{folder}: no token that was read has a next one in its document, so that nothing was learned"
@@ -176,7 +182,7 @@ def _trained(job: Job, folder: Path, device: torch.device) -> TrainingOutcome:
     return facts
 
 
-def _beginning(begin: Start, device: torch.device) -> Decoder:
+def first_model(begin: Start, device: torch.device) -> Decoder:
     import torch
 
     from gristmill.trainer.model.attention import fastest
@@ -191,25 +197,26 @@ def _beginning(begin: Start, device: torch.device) -> Decoder:
     return initialise(model, begin["seed"])
 
 
-def _on_the_way(
-    job: Job, updates: int, device: torch.device, spent: list[float]
-) -> tuple[Callable[[Decoder, int], dict[str, float]] | None, int | None]:
-    """The target, on some of its documents, `points` times, the last one at the end: the curves of the report. What it
-    takes is added to `spent`."""
-    asked = job["evaluate"]
-    if not asked or not asked["points"] or asked["target"] not in asked["texts"]:
-        return None, None
+def on_the_way(asked: EvaluationSpec) -> HeldOutDocuments | None:
+    """Documents of the target that are measured as a run goes on, for the curves of the report."""
+    if not asked["points"] or asked["target"] not in asked["texts"]:
+        return None
     texts = asked["texts"][asked["target"]]
     most = min(asked["point_documents"], texts["most"] or asked["point_documents"])
-    held_out = _held_out(documents_of(asked["target"], {**texts, "most": most}), job)
+    return documents_of(asked["target"], {**texts, "most": most})
+
+
+def _target(
+    job: Job, documents: HeldOutDocuments, clock: RunClock, device: torch.device
+) -> Callable[[Decoder, int], dict[str, float]]:
+    """Measures the target on these documents as the run goes on."""
+    held_out = held_out_texts(documents, job)
 
     def evaluate(model: Decoder, update: int) -> dict[str, float]:
-        start = time.perf_counter()
-        bits = held_out.measured(model, device).bits_per_byte()
-        spent.append(time.perf_counter() - start)
-        return {"target_bits_per_byte": bits}
+        with clock.measuring():
+            return {"target_bits_per_byte": held_out.measured(model, device).bits_per_byte()}
 
-    return evaluate, -(-updates // asked["points"])
+    return evaluate
 
 
 def _measured(job: Job, asked: EvaluationSpec, folder: Path, device: torch.device) -> pa.Table:
@@ -228,14 +235,14 @@ def _measured(job: Job, asked: EvaluationSpec, folder: Path, device: torch.devic
     with torch.no_grad(), autocast_for(device, "fp16") if precision == "fp16" else contextlib.nullcontext():
         for name, texts in asked["texts"].items():
             documents = documents_of(name, texts)
-            scored = _held_out(documents, job).measured(model, device)
+            scored = held_out_texts(documents, job).measured(model, device)
             tables.append(items_of(name, documents.domains, documents.clusters, scored.bits, scored.bytes))
         for name, choices in asked["choices"].items():
             tables.append(_chosen(name, choices, model, job, device))
     return pa.concat_tables(tables)
 
 
-def _held_out(documents: HeldOutDocuments, job: Job) -> HeldOut:
+def held_out_texts(documents: HeldOutDocuments, job: Job) -> HeldOut:
     """Texts as the trainer measures them."""
     from tokenizers import Tokenizer
 

@@ -11,9 +11,12 @@ import typer
 from gristmill.pipeline.cli.command import TRAIN, Command
 from gristmill.pipeline.cli.options import EventsAsJson
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.screen import console, escape
+from gristmill.pipeline.screen import console, escape, say
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gristmill.pipeline.ablate.run import PreparedAblation
     from gristmill.pipeline.report.ablation_record import AblationRecord
 
 
@@ -61,7 +64,7 @@ def ablate(
         return
 
     from gristmill.pipeline.ablate.plan import load, one_arm
-    from gristmill.pipeline.ablate.show import AblationUi, ui_for
+    from gristmill.pipeline.ablate.show import ui_for
 
     needs_packages()
     from gristmill.pipeline.ablate.run import PreparedAblation, run
@@ -70,36 +73,40 @@ def ablate(
     loaded = load(plan)
     if only is not None:
         one_arm(loaded, only)  # says so if there is no such arm
-    folder, crew = Path(loaded.out(out)).resolve(), crew_of(workers, scheduler)
-    screen = console(stderr=True)
-    if dry_run:
-        from gristmill.pipeline.ablate.estimate import flops_of_all, foreseen, speed_of
-
-        ready = PreparedAblation(
-            one_arm(loaded, only) if only else loaded,
-            folder,
-            crew,
-            lambda line: screen.print(escape(line), soft_wrap=True),
-        )
-        for warning in ready.warnings:
-            screen.print(f"[yellow]warning[/yellow]  {escape(warning)}", soft_wrap=True)
-        console().print(foreseen(ready, flops_of_all(ready), speed_of(crew)))
-        return
-    if loaded.plan.proxies is not None:
-        from gristmill.pipeline.ablate.estimate import cost_in_words, flops_of_all, speed_of
-
-        ready = PreparedAblation(loaded, folder, crew, lambda line: None)
-        screen.print(escape(cost_in_words(ready, flops_of_all(ready), speed_of(crew))), soft_wrap=True)
+    folder, screen = Path(loaded.out(out)).resolve(), console(stderr=True)
     try:
-        record = run(loaded, folder, crew, AblationUi(folder) if as_json else ui_for(folder, screen), only)
+        crew = crew_of(workers, scheduler)
+        if dry_run:
+            some = one_arm(loaded, only) if only else loaded
+            show_estimate(PreparedAblation(some, folder, crew, lambda line: say(screen, line)), screen)
+            return
+        record = run(loaded, folder, crew, ui_for(folder, screen, as_json), only)
     except KeyboardInterrupt:
-        screen.print(
-            f"interrupted; finished work is kept in {escape(str(folder))}."
-            " Run the same command to resume from the last checkpoints",
-            soft_wrap=True,
+        say(
+            screen,
+            f"interrupted; finished work is kept in {folder}. Run the same command to resume from the last checkpoints",
         )
         raise SystemExit(130) from None
     show_record(record, folder, as_json)
+
+
+def show_estimate(ready: PreparedAblation, screen: Console) -> None:
+    import psutil
+
+    from gristmill.pipeline.ablate.estimate import estimate, foreseen, measuring_warning, trial_of
+    from gristmill.pipeline.ablate.trial import NotTried
+
+    warnings, found = list(ready.warnings), None
+    say(screen, "trying a few steps, to see how long they take")
+    try:
+        trial = trial_of(ready)
+        found = estimate(ready, trial, psutil.Process().create_time())
+        warnings += measuring_warning(ready, trial, found)
+    except NotTried as error:
+        warnings.append(f"no estimate of time: {error}")
+    for warning in warnings:
+        say(screen, warning, "yellow", "warning")
+    console().print(foreseen(ready, found))
 
 
 def show_record(record: AblationRecord, folder: Path, as_json: bool) -> None:

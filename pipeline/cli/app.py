@@ -21,25 +21,25 @@ from gristmill.pipeline.screen import console, print_anything, say
 
 # In the order of `gristmill --help`. `judge train` is `COMMAND` of the module judge_train.
 COMMANDS = (
-    "demo", "init", "new", "doctor",
+    "demo", "init", "new", "stages", "doctor",
     "run", "plan", "estimate",
     "inspect", "report", "tune", "explore",
-    "export", "import", "forget",
-    "judge train", "judge score", "judge label", "judge compress", "judge rate", "judge from-losses",
+    "export", "forget",
+    "judge train", "judge score", "judge label", "judge compress", "judge rate",
     "train", "ablate",
-    "maintain clean", "maintain verify", "maintain warm", "maintain schema",
+    "maintain clean", "maintain verify", "maintain import", "maintain warm", "maintain schema",
 )  # fmt: skip
 GROUPS = {
     "judge": (JUDGES, "Train judges, score and label texts, rate sources."),
-    "maintain": (UPKEEP, "Clean and verify a run, compile kernels, print JSON schemas."),
+    "maintain": (UPKEEP, "Clean and verify a run, import, compile kernels, print schemas."),
 }
 # What these words once were: answered with the new ones, and not run.
 OLD_NAMES = {
     "train-judge": "judge train PLAN",
     "compress-judge": "judge compress FOLDER TEXTS",
-    "label": "judge label TEXTS",
+    "label": "judge label PLAN",
     "medu": "judge rate PLAN",
-    "predictive": "judge from-losses TEXTS",
+    "predictive": "judge train PLAN",
     "push": "export DOCUMENTS OWNER/NAME --to hub",
     "find": "inspect OUT --text PASSAGE",
     "summary": "report OUT --for eu",
@@ -47,6 +47,7 @@ OLD_NAMES = {
     "verify": "maintain verify OUT",
     "warm": "maintain warm",
     "schema": "maintain schema",
+    "import": "maintain import SOURCE DESTINATION --from TOOL",
 }
 
 
@@ -61,6 +62,15 @@ class Program(Group):
         if now is not None:
             raise RecipeError(f"gristmill {name} is now: gristmill {now}")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """An interrupt (Ctrl-C, SIGTERM, SIGHUP) that a command does not answer itself ends with one line."""
+        try:
+            with processes.single_interrupt():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say(console(stderr=True), "interrupted")
+            raise SystemExit(130) from None
 
 
 def is_path(word: str) -> bool:
@@ -107,7 +117,7 @@ def program(paths: Sequence[str] = COMMANDS) -> typer.Typer:
 
 def registration(path: str) -> Command:
     module = path.replace(" ", "_").replace("-", "_")
-    command: Command = import_module(f"gristmill.pipeline.cli.{module + '_' * (module == 'import')}").COMMAND
+    command: Command = import_module(f"gristmill.pipeline.cli.{module}").COMMAND
     return command
 
 

@@ -55,7 +55,6 @@ def examine() -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    from gristmill.pipeline.recipe import registry
     from gristmill.pipeline.tables import TerminalTable
 
     rows = []
@@ -67,8 +66,7 @@ def examine() -> Group:
         answer, style = (f"{some}pip install '{extra}'", "yellow") if missing else (ready, "")
         rows.append((Text(what, style=style), Text(answer, style=style)))
     optional = TerminalTable.of("What it can do", ("", ""), rows, words=2)
-    stages = TerminalTable.of("Stages", ("",), [[", ".join(registry.built_in())]])
-    return Group(this_machine(gpus), Text(), optional, Text(), stages, Text())
+    return Group(this_machine(gpus), Text(), optional, Text())
 
 
 def this_machine(gpus: Sequence[str]) -> TerminalTable:

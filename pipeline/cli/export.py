@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from gristmill.pipeline.cli.command import HAND_ON, Command
-from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.screen import console, escape
-
-HUB = "hub"
-MESSAGE = "Data made with Gristmill"
+from gristmill.pipeline.screen import console
 
 
-def export(
+def export_command(
     folder: Annotated[
         str,
         typer.Argument(
@@ -50,117 +45,27 @@ def export(
     public: Annotated[
         bool, typer.Option("--public", help="hub: anybody may see a data set that is new; else you")
     ] = False,
-    message: Annotated[str | None, typer.Option(help=f"hub: of the commits; default: {MESSAGE}")] = None,
+    message: Annotated[str | None, typer.Option(help="hub: of the commits; default: Data made with Gristmill")] = None,
 ) -> None:
     """Write shards or documents for another tool, or push to a hub.
 
     Formats: the book's chapter Export. Of a hub's data set, only what it lacks is sent.
     """
-    if to == HUB:
-        if (row_length, eod, shard_bytes, files) != (None,) * 4:
-            raise RecipeError(
-                "--row-length, --eod, --shard-bytes and --files are for formats; hub takes files as they are"
-            )
-        push(Path(folder), destination, revision, public, message or MESSAGE)
-        return
-    if revision or public or message:
-        raise RecipeError(f"--revision, --public and --message are for --to {HUB}")
-    from rich.progress import Progress
-
-    from gristmill.kernels.common.settings import bytes_of
-    from gristmill.pipeline.look.token_sets import exported
-    from gristmill.shards.export.export import Options
-
-    try:
-        largest = bytes_of(shard_bytes)
-    except ValueError as error:
-        raise RecipeError(f"--shard-bytes: {error}") from error
-    if largest == 0:
-        raise RecipeError("--shard-bytes: a file holds a byte at least")
-    with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        rows_bar = bar.add_task("exported", total=None)
-        options = Options(eod=eod, shard_bytes=largest, files=files)
-        done = exported(
-            folder,
-            to,
-            destination,
-            row_length,
-            options,
-            lambda rows, of: bar.update(rows_bar, completed=rows, total=of),
-        )
-    console().print(
-        f"{escape(str(done.destination))}: {done.items:,} items, {done.bytes / 1e6:,.1f} MB."
-        f" Opens with: {escape(done.opens_with)}",
-        soft_wrap=True,
-    )
-
-
-def push(folder: Path, repo: str, revision: str | None, public: bool, message: str) -> None:
-    """Documents of a run, or a folder of files, to a data set on a Hugging Face hub."""
     from rich.progress import DownloadColumn, Progress
 
-    from gristmill.shards.export.push import files_below, push as push_files
-    from gristmill.shards.export.rows import ExportError
+    from gristmill.pipeline.door.exports import HUB, export
 
-    if not folder.is_dir():
-        raise RecipeError(f"{folder}: no such folder; runs in an object store are copied to a disk first")
-    files = documents_of(folder) if (folder / "run.json").is_file() else files_below(folder)
-    columns, is_shown = (*Progress.get_default_columns(), DownloadColumn()), sys.stderr.isatty()
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=not is_shown) as bar:
-        row = bar.add_task("push", total=None)
-        try:
-            done = push_files(
-                files, repo, revision, not public, message, lambda now, size: bar.update(row, completed=now, total=size)
-            )
-        except ExportError as error:
-            raise RunFailed(str(error)) from error
-    console().print(
-        f"{escape(done.url)}: {done.files:,} files, {done.bytes / 1e6:,.1f} MB; {done.sent:,} were sent in "
-        f"{done.commits:,} commits, {done.files - done.sent:,} were there",
-        soft_wrap=True,
-    )
-
-
-def documents_of(folder: Path) -> dict[str, Any]:
-    """The files of each sink, and a card with which a hub's viewer opens them."""
-    from gristmill.pipeline.store.run_records import read_record
-    from gristmill.pipeline.store.storage import Store
-    from gristmill.shards.card import StageFacts, dataset_card, with_configs
-
-    record = read_record(Store(str(folder)))
-    if not record or not record.done:
-        raise RecipeError(f"{folder}: this run is not finished")
-    sinks = [stage.name for stage in record.sinks if (folder / stage.name).is_dir()]
-    files: dict[str, Any] = {
-        f"{sink}/{path.name}": path for sink in sinks for path in sorted((folder / sink).glob("*.parquet"))
-    }
-    if not files:
-        raise RecipeError(f"{folder}: this run wrote no documents; token shards go by `gristmill export --to hf` first")
-    configs: list[dict[str, Any]] = [
-        {"config_name": sink, "data_files": [{"split": "train", "path": f"{sink}/*.parquet"}]} for sink in sinks
-    ]
-    configs[0]["default"] = True
-    kept = record.stages[-1].sources
-    card = dataset_card(
-        {
-            "title": record.name,
-            "summary": "Documents for pretraining, made with Gristmill.",
-            "sources": [{"name": name, "documents": count.kept} for name, count in kept.items()],
-            "stages": [
-                StageFacts(
-                    name=stage.name,
-                    docs_in=stage.count.docs_in,
-                    kept=stage.count.kept,
-                    dropped=dict(stage.count.dropped),
-                    quarantined=stage.count.quarantined,
-                )
-                for stage in record.stages
-            ],
-        }
-    )
-    return files | {"README.md": with_configs(card, configs).encode()}
+    columns = (*Progress.get_default_columns(), *([DownloadColumn()] if to == HUB else []))
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        row = bar.add_task("pushed" if to == HUB else "exported", total=None)
+        done = export(
+            folder, destination, to, row_length=row_length, eod=eod, shard_bytes=shard_bytes, files=files,
+            revision=revision, public=public, message=message,
+            progress=lambda now, whole: bar.update(row, completed=now, total=whole),
+        )  # fmt: skip
+    console().print(done, soft_wrap=True)
 
 
 COMMAND = Command(
-    export, HAND_ON, ("export out/mine/shards/2048 meg/ --to megatron", "export out/mine owner/name --to hub")
+    export_command, HAND_ON, ("export out/mine/shards/2048 meg/ --to megatron", "export out/mine owner/name --to hub")
 )

@@ -6,8 +6,10 @@ import json
 import re
 import shutil
 from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,26 +17,48 @@ from gristmill.pipeline.cli.command import START, Command
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
+if TYPE_CHECKING:
+    from gristmill.stages.stage import Reader
+
 LIKE = (
-    "dclm", "dclm_full", "decontaminate", "dolma", "fineweb", "fineweb2", "multilingual", "nemotron_cc", "refinedweb",
-    "web_cells", "web_code", "web_math",
-)  # fmt: skip  # recipes of one source
+    "dclm", "dclm_full", "decontaminate", "dolma", "fineweb", "fineweb2", "mix_academic", "mix_code", "mix_general_web",
+    "mix_reasoning", "multilingual", "nemotron_cc", "refinedweb", "web_cells", "web_code", "web_math",
+)  # fmt: skip
+MIX = "mix_"  # recipes of several sources, with weights
 RECIPES = Path(__file__).parents[2] / "recipes"
 NO_CODE = shutil.ignore_patterns("__pycache__")
-# One source, and nothing but its reader.
-OF_SOURCES = re.compile(r"^sources:\n  \w+:\n    \w+: \{path: [^\n]*\}\nstages:", re.MULTILINE)
-OF_EXTRACTION = re.compile(r"^  - extract(?:: [^\n]*)?\n", re.MULTILINE)
+OF_SOURCES = re.compile(r"^sources:\n  \w+:\n    \w+: \{path: [^\n]*\}\nstages:", re.MULTILINE)  # one, its reader alone
+OF_EXTRACTION = re.compile(r"^ +- extract(?:: [^\n]*)?\n", re.MULTILINE)
+SOURCE = re.compile(r"^  (\w+):[^\n]*\n    \w+: \{path: [^\n]*\}\n(?:    [^\n]*\n)*", re.MULTILINE)  # one of several
+BUDGET = re.compile(r"^( +)(budget: [\d_]+ +# tokens of the training run)$", re.MULTILINE)
 OF_OTHER_USE = ("cc", "site_files")  # readers of WARC files too: by name from afar, and of what sites say of their use
 RULES = """\
-  # - keep_languages: {languages: [en], at_least: 0.65}
+  # Lines that begin with "# -" are switched off: each drops documents or changes texts, which is for you to decide.
+  # Take one "# " away at a time; `gristmill report` and `gristmill tune` show what each takes.
+  # - keep_languages: {languages: [en], at_least: 0.65}   # before rules that were made for English
   # - gopher_repetition
   # - gopher_quality
-  # - personal_data
+  # - personal_data                      # masks addresses and numbers
+"""
+DUPLICATES = """\
+  - exact_dedup
+  # - minhash_dedup: {threshold: 0.8}    # near-duplicates; compares all documents with each other
+  - write
 """
 SHARDS = """\
-  # - tokenize: {tokenizer: train}
+  # - tokenize: {tokenizer: train}       # shards for training, once the documents are as you want them
   # - pack: {row_length: 2048}
 """
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files of a folder."""
+
+    readers: Counter[str]  # files by the reader that knows them
+    endings: Counter[str]
+    passed_over: list[str]
+    with_runs: bool  # files of runs lie there too
 
 
 def init(
@@ -51,6 +75,47 @@ def init(
 def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
     """Write a recipe for what lies in a folder, with plain steps or those of a recipe that is shipped; says what was
     found and what to do next."""
+    from gristmill.pipeline.inputs.files import by_ending, endings_in_words
+
+    shipped = shipped_recipe(like) if like is not None else None
+    if recipe.exists():
+        raise RecipeError(f"{recipe}: is there already; give another name with --recipe")
+    found = look_through(folder)
+    pages = {name for name, reader in readers().items() if reader.pages}
+    of_pages = pages & found.readers.keys()
+    the_one = "crawl" if of_pages or "wet" in found.readers else "documents"
+    names = {name: the_one if len(found.readers) == 1 else f"{name}_files" for name in found.readers}
+    mixed = of_pages != found.readers.keys()  # texts have nothing to extract: each source of pages extracts for itself
+    own = {
+        name: "extract" if len(of_pages) == 1 else f"extract: {{name: extract_{names[name]}}}"
+        for name in of_pages
+        if mixed
+    }
+    path = written_path(folder, recipe)
+    sources = "\n".join(
+        f"  {names[name]}:\n    {name}: {{path: {path}}}" + (f"\n    stages: [{own[name]}]" if name in own else "")
+        for name in sorted(found.readers)
+    )
+    first = "  - extract\n" if of_pages and not mixed else ""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("._-")[:100] or "run"
+    text, note = f"name: {name}\nsources:\n{sources}\nstages:\n{first}{RULES}{DUPLICATES}{SHARDS}", ""
+    if shipped is not None and shipped.stem.startswith(MIX):
+        text, note = with_folders(shipped, folder, recipe, pages)
+    elif shipped is not None:
+        text = with_sources(shipped, sources, bool(first))
+        for tables in (path for path in shipped.parent.iterdir() if path.is_dir() and f"{path.name}/" in text):
+            shutil.copytree(tables, recipe.parent / tables.name, dirs_exist_ok=True, ignore=NO_CODE)
+    recipe.write_text(text, encoding="utf-8")
+    counted = ", ".join(f"{n:,} {suffix}" for suffix, n in found.endings.most_common())
+    if found.passed_over:
+        note += f"\nPassed over: {endings_in_words(by_ending(found.passed_over))}, which no reader knows."
+    return (
+        f"{recipe} is written for {counted} in {folder.resolve()}.{note}\nTry it: gristmill run {recipe} --limit 1000"
+    )
+
+
+def look_through(folder: Path) -> Found:
+    """The files below a folder, by the reader that knows their ending; RecipeError where no reader knows any."""
     from gristmill.pipeline.inputs.files import (
         LOOP,
         Folders,
@@ -61,12 +126,7 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
         refuse_special,
         runs_above,
     )
-    from gristmill.pipeline.recipe import registry
-    from gristmill.stages.stage import Reader
 
-    shipped = shipped_recipe(like) if like is not None else None
-    if recipe.exists():
-        raise RecipeError(f"{recipe}: is there already; give another name with --recipe")
     if not folder.is_dir():
         raise RecipeError(f"{folder}: no such folder")
     if is_run(str(folder), lambda path: Path(path).exists()):
@@ -74,75 +134,48 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
             f"{folder}: this is the folder of a run; give the folder of its inputs, or a folder in it, such as"
             f" {folder / 'write'}"
         )
-    readers = [
-        kind
-        for kind in registry.built_in().values()
-        if issubclass(kind, Reader) and kind.recipe_name() not in OF_OTHER_USE
-    ]
-    endings: Counter[str] = Counter()
-    files_of_reader: Counter[str] = Counter()
+    suffixes = [(suffix, name) for name, reader in readers().items() for suffix in reader.suffixes]
     root = str(folder.resolve())
     folders = Folders(root)
     files = {path: facts for path, facts in folders.find(root, detail=True).items() if facts["type"] != LOOP}
     all_were_read(folders.unread)
     of_runs = runs_above(files, root, files.__contains__)
-    passed_over = []
+    found = Found(Counter(), Counter(), [], bool(of_runs))
     for address in sorted(files):
-        path = Path(address)
-        if address not in of_runs:
-            # the longest ending that a reader knows decides: pages.warc.gz is a crawl, not a compressed text
-            endings_known = [
-                (suffix, r.recipe_name())
-                for r in readers
-                for suffix in r.suffixes
-                if path.name.lower().endswith(suffix)
-            ]
-            if endings_known:
-                refuse_special(str(folder), address, files[address])
-                suffix, name = max(endings_known, key=lambda x: len(x[0]))
-                files_of_reader[name] += 1
-                endings[suffix] += 1
-            else:
-                passed_over.append(address)
-    if not files_of_reader:
-        there = f" (it has {endings_in_words(by_ending(passed_over))})" if passed_over else ""
+        if address in of_runs:
+            continue
+        # the longest ending that a reader knows decides: pages.warc.gz is a crawl, not a compressed text
+        known = [(suffix, name) for suffix, name in suffixes if Path(address).name.lower().endswith(suffix)]
+        if known:
+            refuse_special(str(folder), address, files[address])
+            suffix, name = max(known, key=lambda pair: len(pair[0]))
+            found.readers[name] += 1
+            found.endings[suffix] += 1
+        else:
+            found.passed_over.append(address)
+    if not found.readers:
+        there = f" (it has {endings_in_words(by_ending(found.passed_over))})" if found.passed_over else ""
         beside = " beside what runs have left" if of_runs else ""
         raise RecipeError(
             f"{folder}: no file that a reader knows{beside}{there}; readers know"
-            f" {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
+            f" {', '.join(sorted({suffix for suffix, _ in suffixes}))}"
         )
-    data_folder = folder.resolve()
-    is_beside = data_folder.is_relative_to(recipe.resolve().parent)  # then the two can be moved together
-    written_path = data_folder.relative_to(recipe.resolve().parent) if is_beside else data_folder
-    of_pages = {r.recipe_name() for r in readers if r.pages} & files_of_reader.keys()
-    the_one = "crawl" if of_pages or "wet" in files_of_reader else "documents"
-    names = {name: the_one if len(files_of_reader) == 1 else f"{name}_files" for name in files_of_reader}
-    mixed = (
-        of_pages != files_of_reader.keys()
-    )  # texts have nothing to extract: each source of pages extracts for itself
-    own = {
-        name: "extract" if len(of_pages) == 1 else f"extract: {{name: extract_{names[name]}}}"
-        for name in of_pages
-        if mixed
-    }
-    sources = "\n".join(
-        f"  {names[name]}:\n    {name}: {{path: {json.dumps(str(written_path), ensure_ascii=False)}}}"
-        + (f"\n    stages: [{own[name]}]" if name in own else "")
-        for name in sorted(files_of_reader)
-    )
-    first = "  - extract\n" if of_pages and not mixed else ""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("._-")[:100] or "run"
-    text = f"name: {name}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n{SHARDS}"
-    if shipped is not None:
-        text = with_sources(shipped, sources, bool(first))
-        for tables in (path for path in shipped.parent.iterdir() if path.is_dir() and f"{path.name}/" in text):
-            shutil.copytree(tables, recipe.parent / tables.name, dirs_exist_ok=True, ignore=NO_CODE)
-    recipe.write_text(text, encoding="utf-8")
-    counted = ", ".join(f"{n:,} {suffix}" for suffix, n in endings.most_common())
-    not_read = (
-        f"\nPassed over: {endings_in_words(by_ending(passed_over))}, which no reader knows." if passed_over else ""
-    )
-    return f"{recipe} is written for {counted} in {data_folder}.{not_read}\nTry it: gristmill run {recipe} --limit 1000"
+    return found
+
+
+def readers() -> dict[str, type[Reader]]:
+    """By name, those that files are told apart by."""
+    from gristmill.pipeline.recipe import registry
+    from gristmill.stages.stage import Reader
+
+    kinds = {kind.recipe_name(): kind for kind in registry.built_in().values() if issubclass(kind, Reader)}
+    return {name: kind for name, kind in kinds.items() if name not in OF_OTHER_USE}
+
+
+def written_path(folder: Path, recipe: Path) -> str:
+    """Relative where the folder lies beside the recipe: the two can then be moved together."""
+    here, there = recipe.resolve().parent, folder.resolve()
+    return json.dumps(str(there.relative_to(here) if there.is_relative_to(here) else there), ensure_ascii=False)
 
 
 def shipped_recipe(name: str) -> Path:
@@ -161,12 +194,48 @@ def shipped_recipe(name: str) -> Path:
 
 def with_sources(shipped: Path, sources: str, pages: bool) -> str:
     """A shipped recipe on other sources. Texts have nothing to extract."""
-    text, replaced = OF_SOURCES.subn(lambda _: f"sources:\n{sources}\nstages:", shipped.read_text(encoding="utf-8"))
-    if not replaced:
-        raise RecipeError(
-            f"--like {shipped.stem}: its sources are several, with weights; copy {shipped} and change them"
-        )
+    text = OF_SOURCES.sub(lambda _: f"sources:\n{sources}\nstages:", shipped.read_text(encoding="utf-8"))
     return text if pages else OF_EXTRACTION.sub("", text)
+
+
+def with_folders(shipped: Path, folder: Path, recipe: Path, pages: Collection[str]) -> tuple[str, str]:
+    """A shipped mix on the folders of its sources' names, and what to say of it. A folder without any of them is all
+    web. Sources that have no folder are left out, and mixed in proportion are the others."""
+    text = shipped.read_text(encoding="utf-8")
+    blocks = {match[1]: match[0] for match in SOURCE.finditer(text)}
+    folders = {name: folder / name for name in blocks if (folder / name).is_dir()}
+    folders = folders or {next(name for name, block in blocks.items() if OF_EXTRACTION.search(block)): folder}
+    for name, block in blocks.items():
+        if name not in folders:
+            text = without_source(text.replace(block, ""), name)
+            continue
+        kinds = look_through(folders[name]).readers
+        if len(kinds) > 1:
+            raise RecipeError(
+                f"{folders[name]}: files for {' and '.join(sorted(kinds))}; a source of a mix has one kind"
+            )
+        [reader] = kinds
+        line = f"    {reader}: {{path: {written_path(folders[name], recipe)}}}\n"
+        head, _, *rest = block.splitlines(keepends=True)
+        mine = "".join([head, line, *rest])
+        if reader not in pages:
+            mine = OF_EXTRACTION.sub("", mine)
+        elif not OF_EXTRACTION.search(mine):
+            mine += "    stages: [extract]\n"
+        text = text.replace(block, mine)
+    text = BUDGET.sub(r"\1# \2; all that is there unless given", text)
+    missing = [name for name in blocks if name not in folders]
+    note = f"\nSources: {', '.join(folders)}."
+    if missing:
+        note += f" Left out, for {folder} has no folder of their names: {', '.join(missing)}."
+    return text, note
+
+
+def without_source(text: str, name: str) -> str:
+    """Take a source out of weights and lists."""
+    entry = rf"\b{name}(?:: [\d.]+)?"
+    text = re.sub(rf"^ +{entry}\n", "", text, flags=re.MULTILINE)
+    return re.sub(rf"(?<=[\[{{ ]){entry}, |, {entry}(?=[\]}}])", "", text)
 
 
 COMMAND = Command(init, START, ("init data/", "init data/ --like fineweb"))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,6 +36,7 @@ def inspect(
     id: Annotated[
         str | None, typer.Option("--id", help="the history of the document with this id of its source")
     ] = None,
+    urls: Annotated[Path | None, typer.Option("--urls", help="the same for each URL in a file, one a line")] = None,
     text: Annotated[
         str | None,
         typer.Option(
@@ -56,23 +57,29 @@ def inspect(
 
     With --text: which documents of the token shards hold a passage, and which records they came from.
     """
-    from gristmill.pipeline.look import overview
     from gristmill.pipeline.look.run_folder import NotFound, RunFolder
-    from gristmill.pipeline.look.stage_view import render_stage, stage_view
 
-    if [uid, url or None, id, text, text_file].count(None) < 4:
-        raise RecipeError("--uid, --url, --id, --text and --text-file each name what to show: give one of them")
+    if [uid, url or None, urls, id, text, text_file].count(None) < 5:
+        raise RecipeError("--uid, --url, --urls, --id, --text and --text-file each name what to show: give one of them")
     folder = RunFolder(out)
     try:
-        passage = text_of(text_file) if text_file is not None else text
+        passage = text_of(text_file, "--text-file") if text_file is not None else text
+        if urls is not None:
+            url = [line.strip() for line in text_of(urls, "--urls").splitlines() if line.strip()]
+            if not url:
+                raise RecipeError(f"--urls: {urls}: it holds no URL; one a line was expected")
         if passage is not None:
             show_passages(folder, passage, limit, as_json)
         elif uid is not None or url or id is not None:
-            show_histories(folder, uid, url or (), id, as_json)
+            show_histories(folder, uid, url or (), id, as_json, many=urls is not None or len(url or ()) > 1)
         elif stage is not None:
+            from gristmill.pipeline.look.stage_view import render_stage, stage_view
+
             view = stage_view(folder, stage, reason, limit)
             show(view.as_data(), render_stage(view), as_json)
         else:
+            from gristmill.pipeline.look import overview
+
             seen = overview.overview(folder)
             show(overview.plain(seen), overview.render(seen), as_json)
     except NotFound as error:
@@ -90,32 +97,30 @@ def show(data: object, view: RenderableType, as_json: bool) -> None:
         console().print(view)
 
 
-def show_histories(folder: RunFolder, uid: str | None, urls: Sequence[str], id: str | None, as_json: bool) -> None:
-    """Of one document; or of each URL, as an array in JSON. URLs that are not there are named at the end."""
+def show_histories(
+    folder: RunFolder, uid: str | None, urls: Sequence[str], id: str | None, as_json: bool, many: bool
+) -> None:
+    """The history of one document; of many URLs, an array in JSON. URLs that are not there are named at the end."""
     from gristmill.pipeline.formatting import as_json as in_json
-    from gristmill.pipeline.look.history import history
-    from gristmill.pipeline.look.run_folder import NotFound
+    from gristmill.pipeline.look.history import histories, history
     from gristmill.pipeline.look.show_history import render_history
 
-    if len(urls) < 2:
+    if not many:
         story = history(folder, uid=uid, url=urls[0] if urls else None, id=id)
         show(asdict(story), render_history(story), as_json)
         return
-    stories, missing, screen = [], [], console()
-    for url in dict.fromkeys(urls):
-        try:
-            stories.append(history(folder, url=url))
-        except NotFound as error:
-            missing.append(str(error))
-            continue
-        if not as_json:
-            if len(stories) > 1:
+    shown: list[dict[str, Any]] = []
+    screen = console()
+    try:
+        for story in histories(folder, "url", urls):
+            if shown and not as_json:
                 screen.rule(style="dim")
-            screen.print(render_history(stories[-1]))
-    if as_json:
-        print(in_json([asdict(story) for story in stories]))
-    if missing:
-        raise RecipeError("\n".join(missing))
+            shown.append(asdict(story))
+            if not as_json:
+                screen.print(render_history(story))
+    finally:
+        if as_json:
+            print(in_json(shown))
 
 
 def show_passages(folder: RunFolder, passage: str, most: int, as_json: bool) -> None:
@@ -141,11 +146,11 @@ def show_passages(folder: RunFolder, passage: str, most: int, as_json: bool) -> 
         raise typer.Exit(1)
 
 
-def text_of(file: Path) -> str:
+def text_of(file: Path, option: str) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"--text-file: {file}: {error}") from error
+        raise RecipeError(f"{option}: {file}: {error}") from error
 
 
 COMMAND = Command(
@@ -155,6 +160,7 @@ COMMAND = Command(
         "inspect out/mine",
         "inspect out/mine gopher_quality --reason too_few_words",
         "inspect out/mine --url https://a.org/ --url https://b.org/",
+        "inspect out/mine --urls urls.txt",
         "inspect out/mine --id doc-17",
         'inspect out/mine --text "to be or not"',
     ),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gristmill.pipeline.cli.command import JUDGES, Command
-from gristmill.pipeline.cli.judge_score import DEVICES, judge_error
+from gristmill.pipeline.cli.judge_score import DEVICES
 from gristmill.pipeline.cli.options import AsJson, Device, Seed, TextColumn, one_of
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
@@ -74,8 +74,6 @@ def compress(
             lambda line: screen.print(escape(line), soft_wrap=True),
         )  # fmt: skip
         small.save(where)
-    except (KeyError, FileNotFoundError, NotADirectoryError) as error:
-        raise RecipeError(judge_error(folder, error)) from error
     except JudgeError as error:
         raise RecipeError(str(error)) from error
     if as_json:

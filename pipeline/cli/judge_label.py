@@ -3,131 +3,41 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gristmill.pipeline.cli.command import JUDGES, Command
-from gristmill.pipeline.cli.options import AsJson, Seed, TextColumn, one_of
-from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.cli.options import AsJson, PlanPath
 from gristmill.pipeline.screen import console, counting, escape
 
 
 def label(
-    texts: Annotated[
-        list[str],
-        typer.Argument(help="Parquet, JSON lines, CSV or text files, folders, globs", show_default=False),
-    ],
-    taxonomy: Annotated[
-        str, typer.Option("--taxonomy", help="topic or format (24 labels each), or a YAML file of your own")
-    ],
-    out: Annotated[str, typer.Option("--out", help="folder for labels.parquet, left_out.parquet and the account")],
-    model: Annotated[str, typer.Option("--model", help="a model's folder or hub id; of an endpoint, its name there")],
-    endpoint: Annotated[
-        str, typer.Option("--endpoint", help="an OpenAI-compatible server: http://host:port/v1", show_default=False)
-    ] = "",
-    engine: Annotated[str, typer.Option("--engine", help="without an endpoint: vllm or transformers")] = "vllm",
-    form: Annotated[
-        str, typer.Option("--form", help="chat, thinking, completions or tokens, as of judge rate")
-    ] = "chat",
-    key_variable: Annotated[
-        str, typer.Option("--key-variable", help="environment variable with the endpoint's key", show_default=False)
-    ] = "",
-    revision: Annotated[str, typer.Option("--revision", help="a commit of the model", show_default=False)] = "",
-    connections: Annotated[int, typer.Option("--connections", min=1, help="concurrent requests to an endpoint")] = 64,
-    timeout: Annotated[float, typer.Option("--timeout", help="seconds per request to an endpoint")] = 300.0,
-    reading: Annotated[
-        str, typer.Option("--reading", help="at_once (probabilities of all labels) or reasoned")
-    ] = "at_once",
-    text: TextColumn = "text",
-    most: Annotated[int, typer.Option("--most", min=2, help="texts labelled, drawn by hash")] = 10_000,
-    cut: Annotated[int, typer.Option("--cut", min=1, help="tokens of each text that the model sees")] = 512,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=16, help="limit of a reasoned answer")] = 512,
-    twice: Annotated[
-        float,
-        typer.Option("--twice", min=0, max=1, help="share asked again, with labels in the contrary order"),
-    ] = 0.1,
-    second_model: Annotated[
-        str,
-        typer.Option("--second-model", help="asked instead that second time, by the same engine", show_default=False),
-    ] = "",
-    most_failures: Annotated[
-        float, typer.Option("--most-failures", min=0, max=1, help="highest share of unreadable answers")
-    ] = 0.02,
-    seed: Seed = 0,
-    price_prompt: Annotated[
-        float | None, typer.Option("--price-prompt", help="price of a million prompt tokens")
-    ] = None,
-    price_answer: Annotated[
-        float | None, typer.Option("--price-answer", help="price of a million completion tokens")
-    ] = None,
-    estimate: Annotated[bool, typer.Option("--estimate", help="only say what it would cost")] = False,
+    plan: PlanPath,
+    out: Annotated[str | None, typer.Option("--out", help="output folder; default: the plan's `out`")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="check everything, and show what would be asked and its cost")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Have a language model label texts by a taxonomy.
 
     As a table to train a judge on.
     """
-    one_of("--reading", reading, ("at_once", "reasoned"))
-    if (price_prompt is None) != (price_answer is None):
-        raise RecipeError("give both prices, --price-prompt and --price-answer, or none")
-    if second_model and not twice:
-        raise RecipeError("--second-model is asked for the share of --twice, which is 0")
-
-    from pydantic import ValidationError
-
-    from gristmill.classifiers.llm.account import Prices
-    from gristmill.classifiers.llm.model import LanguageModelError
-    from gristmill.classifiers.rating.taxonomy import ByTaxonomy, TaxonomyError, taxonomy_of
-    from gristmill.pipeline.inputs.columns import files_of
     from gristmill.pipeline.judging import labelling
-    from gristmill.pipeline.judging.asking import Watched
-    from gristmill.pipeline.judging.show_judge import show_labels
-    from gristmill.stages.judge.back_end import BackEnd
+    from gristmill.pipeline.judging.show import show_labels
 
-    try:
-        asking = ByTaxonomy(taxonomy_of(taxonomy), "at_once" if reading == "at_once" else "reasoned", max_tokens)
-        back_ends = [
-            BackEnd(
-                **{"model_path" if not endpoint and Path(name).is_dir() else "model": name},
-                endpoint=endpoint,
-                engine=engine,
-                form=form,
-                key_variable=key_variable,
-                revision=revision if name == model else "",
-                connections=connections,
-                timeout=timeout,
-            )
-            for name in (model, second_model)
-            if name
-        ]
-    except TaxonomyError as error:
-        raise RecipeError(f"--taxonomy: {error}") from error
-    except ValidationError as error:
-        raise RecipeError(
-            "; ".join(f"--{'-'.join(map(str, e['loc'])) or 'model'}: {e['msg']}" for e in error.errors())
-        ) from error
-    prices = Prices(price_prompt, price_answer) if price_prompt is not None and price_answer is not None else None
-    how = labelling.LabelSettings(cut, twice, most_failures, seed)
-    table = labelling.draw(files_of(texts, "texts"), text, most, seed)
-    expected = labelling.estimate_of(table, asking, how)
-    console(stderr=True).print(escape(expected.words(prices)), soft_wrap=True)
-    if estimate:
+    job = labelling.LabelJob.of(labelling.load(plan), out)
+    console(stderr=not dry_run).print(escape(job.expected), soft_wrap=True)
+    if dry_run:
         return
-    try:
-        with counting("answers") as seen:
-            models = [Watched(back_end.opened(), seen) for back_end in back_ends]
-            pair = (models[0], models[1] if len(models) > 1 else None)
-            findings = labelling.label_texts(table, asking, pair, how, Path(out) / "answers", prices)
-    except (LanguageModelError, ValueError) as error:
-        raise RunFailed(str(error)) from error
-    labelling.save(findings, Path(out))
+    with counting("answers") as seen:
+        findings = job.carry_out(seen)
     if as_json:
         print(json.dumps(findings.facts))
     else:
         show_labels(console(), findings.facts)
-        console().print(f"labels: {escape(str(Path(out) / 'labels.parquet'))}", soft_wrap=True)
+        console().print(f"labels: {escape(str(job.folder / 'labels.parquet'))}", soft_wrap=True)
 
 
-COMMAND = Command(label, JUDGES, ("judge label t.parquet --taxonomy topic --model m --out labels",))
+COMMAND = Command(label, JUDGES, ("judge label labels.yaml --dry-run", "judge label labels.yaml"))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gristmill.pipeline.cli.command import JUDGES, Command
 from gristmill.pipeline.cli.options import AsJson, PlanPath
-from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.screen import console, counting, escape
 
 
@@ -25,40 +23,24 @@ def rate(
 
     As a table that `mix` reads (MEDU).
     """
-    from gristmill.classifiers.llm.account import Prices
-    from gristmill.classifiers.llm.model import LanguageModelError
-    from gristmill.pipeline.judging import medu as medu_files, medu_plan
-    from gristmill.pipeline.judging.asking import Watched
-    from gristmill.pipeline.judging.show_medu import foreseen, show_findings
+    from gristmill.pipeline.judging import medu
+    from gristmill.pipeline.judging.show import questions_table, show_findings
 
-    loaded = medu_plan.load(plan)
-    wanted = loaded.plan
-    folder = Path(loaded.out(out))
-    prices = Prices(wanted.prices.prompt, wanted.prices.answer) if wanted.prices else None
-    tasks = medu_files.development_sets(wanted.tasks, loaded.where)
-    sampling = medu_files.Sampling(wanted.by, wanted.text, wanted.most, wanted.cut, wanted.seed)
-    documents = medu_files.documents_of(wanted.named, sampling, loaded.where)
-    asked = medu_files.AskSettings(wanted.reading, wanted.most_failures, wanted.max_tokens)
+    job = medu.RateJob.of(medu.load(plan), out)
     if dry_run:
-        console().print(
-            foreseen(tasks, documents, medu_files.estimate_of(tasks, documents, asked, wanted.seed), prices, folder)
-        )
+        console().print(questions_table(job.tasks, job.documents, job.expected, job.plan.costs, job.folder))
         return
-    screen = console(stderr=True)
-    sources = {document.source for document in documents}
-    screen.print(f"documents: {len(documents):,}, sources: {len(sources):,}, tasks: {len(tasks):,}", soft_wrap=True)
-    try:
-        with counting("answers") as seen:
-            watched = Watched(wanted.model.opened(wanted.model.tensor_parallel), seen)
-            findings = medu_files.find(watched, tasks, documents, asked, folder / "answers", wanted.seed)
-    except (LanguageModelError, ValueError) as error:
-        raise RunFailed(str(error)) from error
-    medu_files.save(findings, folder, watched.name, prices)
+    sources = {document.source for document in job.documents}
+    console(stderr=True).print(
+        f"documents: {len(job.documents):,}, sources: {len(sources):,}, tasks: {len(job.tasks):,}", soft_wrap=True
+    )
+    with counting("answers") as seen:
+        findings = job.carry_out(seen)
     if as_json:
-        print((folder / "account.json").read_text(encoding="utf-8"), end="")
+        print((job.folder / "account.json").read_text(encoding="utf-8"), end="")
     else:
-        show_findings(console(), findings, prices)
-        console().print(f"utilities: {escape(str(folder / 'utilities.csv'))}", soft_wrap=True)
+        show_findings(console(), findings, job.plan.costs)
+        console().print(f"utilities: {escape(str(job.folder / 'utilities.csv'))}", soft_wrap=True)
 
 
 COMMAND = Command(rate, JUDGES, ("judge rate medu.yaml --dry-run", "judge rate medu.yaml"))

@@ -43,14 +43,10 @@ def score(
     one_of("--device", device, DEVICES)
 
     from gristmill.classifiers.card import JudgeError
-    from gristmill.pipeline.judging import show_judge
+    from gristmill.pipeline.inputs.columns import files_of
+    from gristmill.pipeline.judging import scoring, show as shown
 
-    try:
-        from gristmill.classifiers.judge import load_judge
-
-        loaded = load_judge(folder, device_for(folder, device))
-    except (JudgeError, KeyError, FileNotFoundError, NotADirectoryError) as error:
-        raise RecipeError(judge_error(folder, error)) from error
+    loaded = scoring.judge_at(folder, device)
     try:
         if not texts:
             one = "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
@@ -58,41 +54,21 @@ def score(
                 if as_json:
                     print(json.dumps(loaded.card.as_json()))
                 else:
-                    show_judge.show_card(console(), loaded.card)
+                    shown.show_card(console(), loaded.card)
                 return
-            found = show_judge.of_one_text(loaded, one, explain)
+            found = scoring.score_text(loaded, one)
         else:
-            from gristmill.pipeline.inputs.columns import files_of
-            from gristmill.pipeline.judging.scoring import score_files
-
-            files = files_of(texts, "texts")
             with counting("texts scored") as seen:
-                found = show_judge.of_files(loaded, score_files(loaded, files, text, out, show, seen), explain)
+                found = scoring.score_files(loaded, files_of(texts, "texts"), text, out, show, seen)
+        unexplained = scoring.explain(loaded, found) if explain else ""
     except JudgeError as error:
         raise RecipeError(str(error)) from error
     if as_json:
-        print(json.dumps(found.plain()))
+        print(json.dumps(scoring.as_json(found, unexplained)))
     else:
-        found.show(console())
+        shown.show_scores(console(), found, unexplained)
         if out:
             console().print(f"scores: {escape(out)}", soft_wrap=True)
-
-
-def device_for(folder: str, device: str) -> str:
-    """Torch is asked for a GPU only where the judge takes one."""
-    from gristmill.kernels.common.device import on_device
-    from gristmill.stages.judge.judge import takes_a_gpu
-
-    try:
-        return on_device(device) if takes_a_gpu(folder) else "cpu"
-    except (KeyError, TypeError, ValueError):  # whoever loads it says what is wrong
-        return "cpu"
-
-
-def judge_error(folder: str, error: Exception) -> str:
-    if isinstance(error, FileNotFoundError | NotADirectoryError | KeyError):
-        return f"{folder}: no folder of a judge (there is no judge.json that says what it is)"
-    return str(error)
 
 
 COMMAND = Command(

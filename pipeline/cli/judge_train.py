@@ -29,8 +29,7 @@ def train(
     """
     from gristmill.classifiers.card import JudgeError
     from gristmill.pipeline.judging import judge_plan, train as judging
-    from gristmill.pipeline.judging.show_judge import show_figures
-    from gristmill.pipeline.judging.show_training import foreseen
+    from gristmill.pipeline.judging.show import plan_table, show_figures
 
     loaded = judge_plan.load(plan)
     folder = judging.room_for(loaded.out(out), loaded.where("out") if not out else "--out")
@@ -38,7 +37,7 @@ def train(
     try:
         ready = judging.prepare(loaded)
         if dry_run:
-            console().print(foreseen(ready, folder))
+            console().print(plan_table(ready, folder))
             return
         judging.check_writable(folder)
         trained = judging.train(ready, lambda line: screen.print(escape(line), soft_wrap=True))

@@ -19,13 +19,14 @@ class Schema(StrEnum):
     TRAIN = "train"
     ABLATE = "ablate"
     JUDGE_TRAIN = "judge-train"
+    JUDGE_LABEL = "judge-label"
     JUDGE_RATE = "judge-rate"
 
 
 def schema(
     of: Annotated[
         Schema,
-        typer.Argument(help="recipe, or the command whose plans: train, ablate, judge-train, judge-rate"),
+        typer.Argument(help="recipe, or the command whose plans it is of"),
     ] = Schema.RECIPE,
 ) -> None:
     """Print the JSON schema of recipes and plans, for editors."""
@@ -37,7 +38,8 @@ def schema_of(what: str) -> JSONObject:
     from gristmill.kernels.common.settings import Settings
     from gristmill.pipeline.ablate.plan import AblationPlan
     from gristmill.pipeline.judging.judge_plan import JudgePlan
-    from gristmill.pipeline.judging.medu_plan import MeduPlan
+    from gristmill.pipeline.judging.labelling import LabelPlan
+    from gristmill.pipeline.judging.medu import RatePlan
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.train.plan import TrainPlan
 
@@ -47,7 +49,8 @@ def schema_of(what: str) -> JSONObject:
         "train": TrainPlan,
         "ablate": AblationPlan,
         "judge-train": JudgePlan,
-        "judge-rate": MeduPlan,
+        "judge-label": LabelPlan,
+        "judge-rate": RatePlan,
     }
     described = plans[what].model_json_schema()
     head = {

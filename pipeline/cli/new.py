@@ -20,13 +20,15 @@ class Kind(StrEnum):
     RULE = "rule"
     MEASURE = "measure"
     REWRITE = "rewrite"
+    PAIR = "pair"
 
 
 def new(
     what: Annotated[str, typer.Argument(help="stage", show_default=False)],
     name: Annotated[str, typer.Argument(help="its name in recipes: my_rule", show_default=False)],
     kind: Annotated[
-        Kind, typer.Option("--kind", help="rule: drops documents; measure: adds a signal; rewrite: changes text")
+        Kind,
+        typer.Option("--kind", help="rule: drops documents; measure: adds a signal; pair: both; rewrite: changes text"),
     ] = Kind.RULE,
     folder: Annotated[Path, typer.Option("--folder", help="where to write it")] = Path(),
 ) -> None:
@@ -88,6 +90,35 @@ class MyStage(Annotate):
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         return {"my_stage": pc.count_substring(batch.column("text"), "!").cast(pa.float64())}
 ''',
+    Kind.PAIR: '''\
+"""A signal of our own and a rule on it: a recipe names the rule, and the run measures the signal before it."""
+
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from gristmill.stages import Annotate, Rule, above
+
+
+class MyStageSignal(Annotate):
+    """Count exclamation marks."""
+
+    needs: ClassVar[tuple[str, ...]] = ("text",)
+    adds: ClassVar[tuple[str, ...]] = ("exclamation_marks",)
+
+    def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        return {"exclamation_marks": pc.count_substring(batch.column("text"), "!").cast(pa.float64())}
+
+
+class MyStage(Rule):
+    """Drop documents with many exclamation marks."""
+
+    max_marks: int = Field(default=5, ge=0, description="exclamation marks that a document may have")
+
+    limits = (above("exclamation_marks", "max_marks", "too_many_marks"),)
+''',
     Kind.REWRITE: '''\
 """A change of text of our own."""
 
@@ -128,6 +159,15 @@ from my_stage import MyStage
 def test_it_counts() -> None:
     rows = [{"text": "Oh! No!"}, {"text": "Well."}]
     assert [row["my_stage"] for row in MyStage()(rows)] == [2, 0]
+""",
+    Kind.PAIR: """\
+from my_stage import MyStage, MyStageSignal
+
+
+def test_it_drops_what_exclaims() -> None:
+    rows = [{"text": "Oh! No! No!"}, {"text": "Well."}]
+    kept = MyStage(max_marks=2)(MyStageSignal()(rows))
+    assert [row["text"] for row in kept] == ["Well."]
 """,
     Kind.REWRITE: """\
 from my_stage import MyStage

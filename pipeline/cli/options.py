@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gristmill.pipeline.errors import RecipeError
-
-if TYPE_CHECKING:
-    from gristmill.pipeline.recipe.recipe import Recipe
 
 RecipePath = Annotated[
     Path, typer.Argument(help="the recipe, a YAML file", show_default=False, readable=False)
@@ -38,14 +35,3 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="of what is drawn at ra
 def one_of(option: str, given: str, known: tuple[str, ...]) -> None:
     if given not in known:
         raise RecipeError(f"{option} {given}: expected {', '.join(known[:-1])} or {known[-1]}")
-
-
-def out_of(recipe: Recipe, out: str | None) -> str:
-    """Where a run goes: the command line, else the recipe, else out/NAME beside the recipe."""
-    if out:
-        return out.rstrip("/") or out
-    folder = recipe.path.resolve().parent
-    named = recipe.head.out
-    if named:
-        return named if "://" in named else str(folder / Path(named).expanduser())
-    return str(folder / "out" / recipe.name)

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from gristmill.pipeline.cli.command import RUN, Command
-from gristmill.pipeline.cli.options import AsJson, CheckInputs, OutOption, RecipePath, out_of
+from gristmill.pipeline.cli.options import AsJson, CheckInputs, OutOption, RecipePath
 from gristmill.pipeline.screen import console, say
 
 
@@ -14,12 +14,10 @@ def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = 
     """Show what would run, what is up to date, and why the rest is not."""
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.dry_run import foresee, render
-    from gristmill.pipeline.shuffle.saved_index import check_saved
 
     loaded = recipes.load(recipe)
-    check_saved(loaded, whole=True)
     notes: list[str] = []
-    seen = foresee(loaded, out_of(loaded, out), check_inputs, notes.append)
+    seen = foresee(loaded, loaded.out(out), check_inputs, notes.append)
     if as_json:
         print(json.dumps([asdict(node) for node in seen]))
     else:

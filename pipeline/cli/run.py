@@ -7,20 +7,16 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gristmill.pipeline import processes
 from gristmill.pipeline.cli.command import RUN, Command
-from gristmill.pipeline.cli.options import CheckInputs, EventsAsJson, OutOption, RecipePath, Workers, out_of
+from gristmill.pipeline.cli.options import CheckInputs, EventsAsJson, OutOption, RecipePath, Workers
 from gristmill.pipeline.cli.report import address
-from gristmill.pipeline.errors import Alarmed, RecipeError, RunFailed, in_words, of_storage
+from gristmill.pipeline.errors import Alarmed, RunFailed, of_storage
 from gristmill.pipeline.screen import console, escape, say
-
-if TYPE_CHECKING:
-    from gristmill.pipeline.engine.cluster import Where
-    from gristmill.pipeline.run.estimate import Estimate
 
 Memory = Annotated[str | None, typer.Option("--memory", help="memory limit of a worker, such as 4GB")]
 Scheduler = Annotated[
@@ -76,39 +72,22 @@ def run_command(
     """Run a recipe, or resume it; only what changed is recomputed."""
     if not (scheduler or cluster) and out and is_new(out, recipe):
         processes.start_fork_server(recipe)  # loads stages while we read the recipe
-    from gristmill.pipeline.engine.budget import Budget
-    from gristmill.pipeline.engine.cluster import Where
     from gristmill.pipeline.inputs.notes import notes_beside
-    from gristmill.pipeline.inputs.portion import Portion
     from gristmill.pipeline.progress.prometheus import metrics_to
     from gristmill.pipeline.progress.terminal import final_table, ui_for
     from gristmill.pipeline.recipe import recipe as recipes
-    from gristmill.pipeline.run.estimate import check_budget, estimate, share_of
-    from gristmill.pipeline.run.run import run
+    from gristmill.pipeline.run.launch import Launch
     from gristmill.stages.stage import Global
 
-    if scheduler and cluster:
-        raise RecipeError("--scheduler and --cluster exclude each other")
-    if (scheduler or cluster) and (workers or memory):
-        reason = (
-            "a cluster file says how many `jobs` and with what memory" if cluster else "a scheduler has its own workers"
-        )
-        raise RecipeError(f"--workers and --memory are for workers on this machine; {reason}")
-    if limit and sample:
-        raise RecipeError("--limit and --sample exclude each other")
     loaded = recipes.load(recipe)
-    portion = Portion(limit, share_of(sample) if sample else None)
-    folder = out_of(loaded, out) + ("" if portion.whole else "-sample")
-    asked = workers or (loaded.head.workers if isinstance(loaded.head.workers, int) else None)
-    where = Where(asked, memory or loaded.head.memory, scheduler, cluster)
-    screen = console(stderr=True)
+    launch = Launch.of(
+        loaded, out, workers=workers, memory=memory, scheduler=scheduler, cluster=cluster, limit=limit, sample=sample,
+        check_inputs=check_inputs, budget=budget,
+    )  # fmt: skip
+    folder, screen = launch.out, console(stderr=True)
     try:
         with ui_for(as_json, screen) as ui, metrics_to(metrics, metrics_port) as watcher:
-            if budget is not None and (
-                warning := check_budget(Budget(budget, loaded.head.prices), guess_of(folder, where))
-            ):
-                ui.note(warning)
-            summary = run(loaded, folder, where, ui, portion, check_inputs, budget, watcher)
+            summary = launch.carry_out(ui, watcher)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say(
@@ -117,17 +96,13 @@ def run_command(
             f" Run the same command to resume: gristmill {shlex.join(sys.argv[1:])}",
         )
         raise SystemExit(130) from None
-    except BrokenPipeError:
-        raise
     except RunFailed as error:
         if error.__cause__ is None or not of_storage(
             error.__cause__
         ):  # a store that does not answer has no record either
             show_so_far(folder)
         raise
-    except OSError as error:
-        raise RunFailed(in_words(error, folder)) from error
-    guess = None if portion.whole else estimate(summary.record, where.count)
+    guess = launch.guess(summary.record)
     if as_json:
         print(json.dumps(summary.record.to_json() | ({"estimate": guess.as_json()} if guess else {})))
     else:
@@ -153,16 +128,6 @@ def run_command(
         show.print(f"report: {escape(address(folder))}")
     if strict and summary.alarms:
         raise Alarmed(f"{len(summary.alarms)} alarms, and --strict was given")
-
-
-def guess_of(folder: str, where: Where) -> Estimate | None:
-    """From the run on a part of the input that lies beside a run's folder, if there is one."""
-    from gristmill.pipeline.run.estimate import estimate
-    from gristmill.pipeline.store.run_records import RunRecord, read_if_whole
-    from gristmill.pipeline.store.storage import Store
-
-    record = read_if_whole(Store(folder).sample, "run.json", RunRecord)
-    return estimate(record, where.count) if record and record.done else None
 
 
 def show_so_far(folder: str) -> None:

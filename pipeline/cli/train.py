@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,12 +18,17 @@ from gristmill.pipeline.cli.command import TRAIN, Command
 from gristmill.pipeline.cli.options import EventsAsJson, PlanPath
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.pipeline.formatting import as_bytes, as_seconds
-from gristmill.pipeline.screen import console, escape
+from gristmill.pipeline.processes import end_with_parent
+from gristmill.pipeline.screen import console, escape, say
 
 if TYPE_CHECKING:
-    from gristmill.pipeline.train.work import Ready
+    from types import TracebackType
 
-Lines = Callable[[Mapping[str, Any]], None]
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    from gristmill.pipeline.ablate.progress import RunProgress
+    from gristmill.pipeline.train.work import Ready
 
 
 def train(
@@ -52,39 +57,41 @@ def train(
     import torch
 
     from gristmill.pipeline.train import plan as plans, work
+    from gristmill.pipeline.train.ranks import is_first, is_rank, run_ranks
+    from gristmill.trainer.run.stopping import Stopped
 
+    if is_rank():
+        end_with_parent()
     loaded = plans.load(plan)
     cards = (loaded.plan.cards or {}).get("count", ranks)
     if ranks and cards != ranks:
         raise RecipeError(f"{plan}: cards: count is {cards}, --ranks says {ranks}; leave one of them out")
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    under_torchrun = "RANK" in os.environ and "WORLD_SIZE" in os.environ
-    count = int(os.environ["WORLD_SIZE"]) if under_torchrun else ranks or max(1, gpus)
-    if gpus and not under_torchrun and count > gpus:
+    count = int(os.environ["WORLD_SIZE"]) if is_rank() else ranks or max(1, gpus)
+    if gpus and not is_rank() and count > gpus:
         raise RecipeError(f"--ranks {count}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, one for each rank")
-    folder = Path(loaded.out(out)).resolve()
-    ready = work.prepare(loaded, gpus > 0, count, dry_run)
-    if dry_run:
-        console().print(foreseen(ready))
-        return
-    result = work.finished(ready, folder)
-    if result is None and count > 1 and not under_torchrun:
-        again = [str(plan), "--out", str(folder), *(["--json"] if as_json else [])]
-        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count), "-m"]
-        command = [sys.executable, *torchrun, "gristmill.pipeline.cli.app", "train", *again]
-        raise SystemExit(subprocess.run(command, check=False).returncode)
-    if result is None:
-        from gristmill.trainer.run.stopping import Stopped
-
-        try:
-            result = work.carry_out(ready, folder, _lines(ready, as_json))
-        except Stopped as error:
-            console(stderr=True).print(escape(str(error)), soft_wrap=True)
-            raise SystemExit(130) from None
-        except Exception as error:
-            if type(error).__module__.startswith(("gristmill.trainer.", "gristmill.shards.")):
-                raise GristmillError(str(error)) from error
-            raise
+    folder, screen = Path(loaded.out(out)).resolve(), console(stderr=True)
+    try:
+        ready = work.prepare(loaded, gpus > 0, count, dry_run)
+        if dry_run:
+            show_estimate(ready, gpus > 0, screen)
+            return
+        result = work.finished(ready, folder)
+        if result is None and count > 1 and not is_rank():
+            again = [str(plan), "--out", str(folder), *(["--json"] if as_json else [])]
+            raise SystemExit(run_ranks(["train", *again], count))
+        if result is None:
+            with TrainUi(ready, screen, as_json) as ui:
+                result = work.carry_out(ready, folder, ui.told, ui.clock)
+    except (Stopped, KeyboardInterrupt) as error:
+        if is_first():
+            where = str(error) if isinstance(error, Stopped) else f"interrupted; checkpoints are kept in {folder}"
+            say(screen, f"{where}. Run the same command to resume")
+        raise SystemExit(130) from None
+    except Exception as error:
+        if type(error).__module__.startswith(("gristmill.trainer.", "gristmill.shards.")):
+            raise GristmillError(str(error)) from error
+        raise
     if result is None:  # another rank tells of it
         return
     if as_json:
@@ -94,7 +101,44 @@ def train(
         console().print(f"model: {escape(result['model'])}", soft_wrap=True)
 
 
-def foreseen(ready: Ready) -> Table:
+def show_estimate(ready: Ready, on_gpu: bool, screen: Console) -> None:
+    """The run, and how long it takes here."""
+    import psutil
+
+    from gristmill.pipeline.ablate.trial import NotTried
+    from gristmill.pipeline.train.work import try_run
+
+    reason, trial = f"a trial needs all {ready.ranks} ranks", None
+    if ready.ranks == 1 and ready.loaded.plan.cards is None:
+        say(screen, "trying a few steps, to see how long they take")
+        try:
+            trial = try_run(ready, on_gpu)
+        except NotTried as error:
+            reason = str(error)
+    if trial is None:
+        takes = f"not estimated: {reason}"
+    else:
+        training = trial.training(ready.training.updates, ready.training.rows_per_update)
+        measuring = ready.measurements * trial.measuring
+        start = max(0.0, time.time() - psutil.Process().create_time() - trial.seconds) + trial.start
+        takes = (
+            f"about {as_seconds(start + training + measuring)} here: training {as_seconds(training)}, measuring"
+            f" {as_seconds(measuring)} ({ready.measurements:,} times), starting {as_seconds(start)}"
+        )
+        if measuring > training:
+            every = ready.loaded.plan.evaluate.every
+            setting = f"measure less often (evaluate.every: {every})" if every else "measure less"
+            say(
+                screen,
+                f"measuring would take {as_seconds(measuring)}, training {as_seconds(training)}: {setting}, or on fewer"
+                f" of {trial.largest}",
+                "yellow",
+                "warning",
+            )
+    console().print(foreseen(ready, takes))
+
+
+def foreseen(ready: Ready, takes: str) -> Table:
     """What would be trained, and what it takes."""
     from gristmill.trainer.run.costs import rank_memory
 
@@ -122,6 +166,7 @@ def foreseen(ready: Ready) -> Table:
             f"{as_bytes(memory.peak)} for steps of {step:,} rows"
             + ("" if training.rows_per_step else "; smaller steps are taken if they do not fit"),
         ),
+        ("time", takes),
     ]  # fmt: skip
     return _table(lines)
 
@@ -148,31 +193,70 @@ def _table(lines: list[tuple[str, str]]) -> Table:
     return table
 
 
-def _lines(ready: Ready, as_json: bool) -> Lines:
-    """A line of the terminal for each line of metrics."""
-    screen, updates = console(stderr=True), ready.training.updates
+class TrainUi:
+    """A bar on a terminal; elsewhere a line for each tenth of the run; every line of metrics with --json."""
 
-    def told(line: Mapping[str, Any]) -> None:
-        if as_json:
+    def __init__(self, ready: Ready, screen: Console, as_json: bool) -> None:
+        from gristmill.pipeline.ablate.progress import RunClock
+
+        training = ready.training
+        every = (ready.loaded.plan.evaluate.every or training.updates) if ready.measurements else None
+        self.clock = RunClock(training.updates, every, training.metrics_every)
+        self.updates, self.screen, self.as_json = training.updates, screen, as_json
+        self.bar, self.tenths, self.events = bar_on(screen, training.updates), 0, 0
+
+    def __enter__(self) -> TrainUi:
+        from gristmill.pipeline.train.ranks import is_first
+
+        if self.screen.is_terminal and is_first() and not self.as_json:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar.live.is_started:
+            self.bar.stop()
+
+    def told(self, line: Mapping[str, Any]) -> None:
+        """A line of the trainer's metrics."""
+        if self.as_json:
             print(json.dumps(line), file=sys.stderr, flush=True)
         elif "loss" in line:
-            speed = line["tokens_per_second"] or 0.0
-            left = (ready.tokens - line["tokens"]) / speed if speed else 0.0
-            events = f"  {len(line['events'])} events" if line.get("events") else ""
-            loss = "no loss: every update was refused" if line["loss"] is None else f"loss {line['loss']:.4f}"
-            screen.print(
-                f"update {line['step']:,} of {updates:,}  {loss}  {speed:,.0f} tokens/s"
-                f"  {as_seconds(left)} left{events}",
-                soft_wrap=True,
-            )
+            self.report(self.clock.read(line), line.get("events", ()))
         else:
-            values = {name: value for name, value in line.items() if name.startswith("evaluation.")}
-            said = "  ".join(
-                f"{escape(name.removeprefix('evaluation.'))} {value:.4f}" for name, value in values.items()
+            values = "  ".join(
+                f"{name.removeprefix('evaluation.')} {value:.4f}"
+                for name, value in line.items()
+                if name.startswith("evaluation.")
             )
-            screen.print(f"update {line['step']:,} of {updates:,}  {said}", soft_wrap=True)
+            self.screen.print(escape(f"update {line['step']:,} of {self.updates:,}  {values}"), soft_wrap=True)
 
-    return told
+    def report(self, progress: RunProgress, events: Sequence[object]) -> None:
+        from gristmill.pipeline.progress.terminal import in_words
+
+        self.events += len(events)
+        loss = "no loss: every update was refused" if progress.loss is None else f"loss {progress.loss:.4f}"
+        speed = f"{progress.tokens_per_second or 0:,.0f} tokens/s"
+        left = f"{in_words(progress.left)} left"
+        refused = f"  {self.events:,} events" if self.events else ""
+        self.bar.update(self.bar.task_ids[0], completed=progress.update, words=f"{loss}  {speed}  {left}{refused}")
+        tenths = 10 if progress.update == self.updates else int(10 * progress.share)
+        if tenths > self.tenths and not self.bar.live.is_started:
+            self.tenths = tenths
+            words = f"update {progress.update:,} of {self.updates:,}  {loss}  {speed}"
+            self.screen.print(
+                f"{tenths / 10:.0%}  {words}" + (f"  {left}" if tenths < 10 else "") + refused, soft_wrap=True
+            )
+
+
+def bar_on(screen: Console, updates: int) -> Bar:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn
+
+    columns = (TextColumn("update"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}"))
+    bar = Bar(*columns, console=screen, transient=True)
+    bar.add_task("", total=updates, words="starting")
+    return bar
 
 
 COMMAND = Command(train, TRAIN, ("train plan.yaml --dry-run", "train plan.yaml"))

@@ -163,10 +163,10 @@ def sides(found: JoinedDocuments) -> Section:
         f" {as_number(whole.only_b)} the other way round. {as_number(whole.both_kept)} kept in both."
     ]
     tables = [by_side(f"Documents kept{before}", found.sides)]
-    rows = [(way.dropped_by, way.a if way.dropped_by == "A" else way.b, as_number(way.documents)) for way in found.ways]
+    rows = [(way.dropped_by, way.a if way.dropped_by == "A" else way.b, way.documents) for way in found.ways]
     head = ("dropped in", "by", "documents")
     tables.append(Table.of("What dropped the documents that changed sides", head, rows, words=2))
-    rows = [(way.a, way.b, as_number(way.documents)) for way in found.other_reasons]
+    rows = [(way.a, way.b, way.documents) for way in found.other_reasons]
     head = ("in A", "in B", "documents")
     folded = [Table.of("Dropped in both, but not by the same rule", head, rows, words=2)]
     if found.drawn:
@@ -187,7 +187,7 @@ def by_side(title: str, found: Sequence[Sides], note: str = "") -> Table:
     for side in several:
         counts = (side.both_kept, side.only_a, side.only_b, side.both_gone)
         unread = (side.missing_b, side.missing_a) if apart else ()
-        rows.append((side.source or "all", *map(as_number, (*counts, *unread))))
+        rows.append((side.source or "all", *counts, *unread))
         whole = sum(counts) or 1
         bars.append([[(count / whole, look) for count, (look, _) in zip(counts, STRIPES, strict=True)]])
     head = ("source", *(name for _, name in STRIPES), *(("read by A only", "read by B only") if apart else ()))
@@ -363,7 +363,7 @@ HEAD = """\
 
 EXAMPLES = """\
 {% for its in way.examples %}
-{{ parts.sample(look, its.uid ~ ' · ' ~ its.source, its.url, way.dropped_by ~ ': ' ~ its.detail if its.detail, its.text) }}
+{{ parts.sample(look, its.uid ~ ' · ' ~ its.source, its.url, way.dropped_by ~ ': ' ~ its.detail if its.detail else '', [(its.text, false)] if its.text else [], 'Its text was not kept.') }}
 {% endfor %}
 """
 

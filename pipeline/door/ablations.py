@@ -1,9 +1,11 @@
-"""`gristmill.ablate` and `gristmill.open_ablation`: an ablation run from Python, and its verdicts as an object."""
+"""`gristmill.train`, `gristmill.ablate` and `gristmill.open_ablation`: models trained from Python, and the verdicts of
+an ablation as an object."""
 
 from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -81,8 +83,8 @@ def ablate(
 
     `plan` is a YAML file, or the same settings as a dictionary, whose paths are relative to the folder that Python runs
     in. `workers` are processes, one a GPU or one for every two cores by default; 0 trains in this one. `only` is one
-    arm. `progress`: a line on standard error for each job; log.txt has them in any case. An arm that failed has no
-    verdict, and `verdict` says why; the others have theirs.
+    arm. `progress`: a line on standard error for each tenth of a job; log.txt has them in any case. An arm that failed
+    has no verdict, and `verdict` says why; the others have theirs.
     """
     refuse_in_a_worker()
     for package in PACKAGES:
@@ -109,6 +111,24 @@ def ablate(
 def open_ablation(out: str | Path) -> Ablation:
     """The finished ablation in a folder."""
     return Ablation(out)
+
+
+def train(plan: str | Path, out: str | Path | None = None, *, ranks: int | None = None) -> dict[str, Any]:
+    """Train a decoder on token shards by a plan, a YAML file, as `gristmill train` does, in processes of its own. Run
+    it again to resume. `ranks` are processes, one a GPU by default. Returns the result, with the path of the model.
+
+    Progress, and what is wrong, goes to standard error as the command prints it.
+    """
+    refuse_in_a_worker()
+    where = [] if out is None else ["--out", str(out)]
+    each = [] if ranks is None else ["--ranks", str(ranks)]
+    command = [sys.executable, "-m", "gristmill.pipeline.cli.app", "train", str(plan), *where, *each, "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        kind = RecipeError if done.returncode == RecipeError.exit_code else RunFailed
+        raise kind(f"{plan}: training ended with exit code {done.returncode}; why is on standard error")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def _record_in(folder: Path) -> AblationRecord:

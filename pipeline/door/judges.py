@@ -1,8 +1,11 @@
-"""`gristmill.train_judge` and `gristmill.open_judge`: a judge trained from Python, and what it can do as an object."""
+"""Judges from Python: trained, opened, used and compressed as objects; texts labelled and sources rated by language
+models. Each does what the command of `gristmill judge` does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +17,11 @@ from gristmill.kernels.common.device import on_device
 from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View, gathered
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.judging import judge_plan, train as judging
-from gristmill.pipeline.judging.show_judge import show_figures
+from gristmill.pipeline.inputs.columns import files_of
+from gristmill.pipeline.judging import judge_plan, labelling, medu, scoring, train as judging
+from gristmill.pipeline.judging.compress import compressed
+from gristmill.pipeline.judging.show import show_figures, show_findings, show_labels, show_scores
+from gristmill.pipeline.judging.train import room_for
 from gristmill.pipeline.recipe.plans import of_options
 from gristmill.stages.judge.judge import takes_a_gpu
 
@@ -61,6 +67,61 @@ class TrainedJudge:
         """The words of a text that moved its score most, strongest first; above 0 they raise it. Not every kind can."""
         return self._judge.explain(text, head or self._judge.card.heads[0].name, most)
 
+    def score_files(
+        self,
+        files: str | Path | Sequence[str | Path],
+        out: str | Path | None = None,
+        *,
+        text: str = "text",
+        explain: bool = False,
+        show: int = 3,
+    ) -> View:
+        """Score the texts of files (Parquet, JSON lines, CSV or text; folders, globs): quantiles, and the best and
+        worst texts, `show` of each. `out`: a Parquet file with every score, and its file, row and URL. `text` is the
+        column with the text; `explain` adds the words that moved the shown scores most."""
+        paths = files_of(paths_in(files), "texts")
+        found = scoring.score_files(self._judge, paths, text, None if out is None else str(out), show)
+        unexplained = scoring.explain(self._judge, found) if explain else ""
+        facts = scoring.as_json(found, unexplained)
+        return View(facts, gathered(lambda screen: show_scores(screen, found, unexplained)))
+
+    def compress(
+        self,
+        texts: str | Path | Sequence[str | Path],
+        out: str | Path,
+        *,
+        weights: str = "int8",
+        sparse: bool = False,
+        layers: int | None = None,
+        drop_by: str = "loss",
+        epochs: float = 3.0,
+        calibration: int = 256,
+        text: str = "text",
+        group: str = "url",
+        hold_out: float = 0.2,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> TrainedJudge:
+        """A smaller and faster copy of a neural judge in the new folder `out`, from files of texts like those that it
+        will score; `figures` says how well it keeps the order of scores.
+
+        `weights`: int8, int4 or float32. `sparse` removes two of every four weights. `layers` that stay; they go by
+        `drop_by`, loss or similarity, and `epochs` of distillation follow. `calibration`: texts by which errors are
+        made up for. `group`: a column whose values are held out as a whole, `hold_out` as a share of them.
+        """
+        refuse_in_a_worker()
+        folder = room_for(str(out))
+        settings = {
+            "weights": weights, "sparse": sparse, "layers": layers, "drop_by": drop_by, "epochs": epochs,
+            "calibration": calibration, "held_out": hold_out, "seed": seed,
+        }  # fmt: skip
+        with judge_errors():
+            small = compressed(
+                self.folder, paths_in(texts), text, group, settings, on_device(device), folder, lambda line: None
+            )
+            small.save(folder)
+        return TrainedJudge(folder, device)
+
     def __repr__(self) -> str:
         heads = ", ".join(head.name for head in self._judge.card.heads)
         return f"TrainedJudge({self.folder!r}, {self._judge.card.kind}: {heads})"
@@ -96,14 +157,46 @@ def train_judge(plan: Mapping[str, Any] | str | Path, out: str | Path | None = N
         loaded = judge_plan.checked(of_options(plan, judge_plan.JudgePlan))
     else:
         loaded = judge_plan.load(Path(plan))
-    folder = judging.room_for(loaded.out(out), loaded.where("out"))
-    try:
+    folder = room_for(loaded.out(out), loaded.where("out"))
+    with judge_errors():
         ready = judging.prepare(loaded)
         judging.check_writable(folder)
         judging.save(ready, judging.train(ready, lambda line: None), folder)
+    return TrainedJudge(folder)
+
+
+def label_texts(plan: Mapping[str, Any] | str | Path, out: str | Path | None = None) -> View:
+    """Have a language model label texts by a taxonomy, as `gristmill judge label` does: labels.parquet in the folder,
+    a table to train a judge on. `plan` is a YAML file or a dictionary. Run it again to resume."""
+    refuse_in_a_worker()
+    loaded = of_options(plan, labelling.LabelPlan) if isinstance(plan, Mapping) else labelling.load(Path(plan))
+    facts = labelling.LabelJob.of(loaded, out).carry_out().facts
+    return View(facts, gathered(lambda screen: show_labels(screen, facts)))
+
+
+def rate_sources(plan: Mapping[str, Any] | str | Path, out: str | Path | None = None) -> View:
+    """Have a language model say how useful each source is for benchmarks (MEDU), as `gristmill judge rate` does: a
+    table that `mix` reads, utilities.csv in the folder. `plan` is a YAML file or a dictionary. Run it again to
+    resume."""
+    refuse_in_a_worker()
+    loaded = of_options(plan, medu.RatePlan) if isinstance(plan, Mapping) else medu.load(Path(plan))
+    job = medu.RateJob.of(loaded, out)
+    found = job.carry_out()
+    account = json.loads((job.folder / "account.json").read_text(encoding="utf-8"))
+    return View(account, gathered(lambda screen: show_findings(screen, found, job.plan.costs)))
+
+
+def paths_in(files: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(files)] if isinstance(files, str | Path) else [str(file) for file in files]
+
+
+@contextmanager
+def judge_errors() -> Iterator[None]:
+    """What a judge complains of is wrong with what was asked."""
+    try:
+        yield
     except JudgeError as error:
         raise RecipeError(str(error)) from error
-    return TrainedJudge(folder)
 
 
 def open_judge(folder: str | Path, device: str = "auto") -> TrainedJudge:

@@ -1,24 +1,38 @@
-"""A recipe in code, of the same stages and with the same checks as one in YAML; tables may be its sources."""
+"""Recipes, and what is done with them: `gristmill.run`, `gristmill.plan` and `gristmill.estimate`, which the commands
+of those names share their work with. A recipe in code has the same stages and the same checks as one in YAML; tables
+may be its sources."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from rich.console import Console, Group
+from rich.text import Text
 
 from gristmill.kernels.common.files import draft_of, whole_file
 from gristmill.pipeline.demo.crawl import write_crawl
-from gristmill.pipeline.door.runs import Run, run
+from gristmill.pipeline.door.runs import Run
+from gristmill.pipeline.door.scripts import refuse_in_a_worker
+from gristmill.pipeline.door.views import View
 from gristmill.pipeline.errors import RecipeError, RunFailed, in_words
 from gristmill.pipeline.forget.outside import blank, rows_of_table, tables_folder
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.progress.prometheus import metrics_to
+from gristmill.pipeline.progress.terminal import LiveView
 from gristmill.pipeline.recipe import recipe as recipes, registry
+from gristmill.pipeline.run.dry_run import foresee, render
+from gristmill.pipeline.run.forecast import forecast_of
+from gristmill.pipeline.run.launch import Launch
 from gristmill.pipeline.store.forgotten import Forgotten, read_list
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.frames import as_arrow, as_column
@@ -65,16 +79,36 @@ class Recipe:
         """As a file of its own would hold it, with the name of the file that a run writes for a table."""
         return written(self.data)
 
-    def run(self, out: str | Path = "", **where: Any) -> Run:
-        """Run it into the folder `out` (out/NAME unless given); `where` as in `gristmill.run`. Run it again to resume:
-        finished work is not repeated. Tables lie in a folder beside it, OUT-tables."""
-        folder = str(out) or f"out/{self.checked.name}"
-        if self._tables and "://" in folder:
-            raise RecipeError(f"{folder}: tables are sources only of runs on this machine's disks; write them to files")
-        forgotten = read_list(Store(folder)) if self._tables else None
+    def run(
+        self,
+        out: str | Path | None = None,
+        *,
+        workers: int | None = None,
+        memory: str | None = None,
+        scheduler: str | None = None,
+        cluster: str | None = None,
+        limit: int | None = None,
+        sample: str | float | None = None,
+        check_inputs: bool = False,
+        budget: float | None = None,
+        metrics: str | Path | None = None,
+        metrics_port: int | None = None,
+        progress: bool | None = None,
+    ) -> Run:
+        """`gristmill.run` of this recipe."""
+        return run(
+            self, out, workers=workers, memory=memory, scheduler=scheduler, cluster=cluster, limit=limit, sample=sample,
+            check_inputs=check_inputs, budget=budget, metrics=metrics, metrics_port=metrics_port, progress=progress,
+        )  # fmt: skip
+
+    def with_tables(self, out: str) -> recipes.Recipe:
+        """The recipe of a run into a folder. Tables are written into a folder beside it, OUT-tables."""
+        if self._tables and "://" in out:
+            raise RecipeError(f"{out}: tables are sources only of runs on this machine's disks; write them to files")
+        forgotten = read_list(Store(out)) if self._tables else None
         for name, (file, table) in self._tables.items():
-            write_source(table, tables_folder(folder) / file, name, forgotten)
-        return run(self._check(tables_folder(folder)), folder, **where)
+            write_source(table, tables_folder(out) / file, name, forgotten)
+        return self._check(tables_folder(out))
 
     def _source(self, name: str, source: Any) -> dict[str, Any]:
         whole = source if isinstance(source, Source) else Source(source)
@@ -102,6 +136,97 @@ class Recipe:
             path = folder.resolve() / file
             data["sources"][name] = {**data["sources"][name], "parquet": {"path": str(path)}}
         return recipes.load(CALLED, written(data))
+
+
+def run(
+    recipe: Recipe | str | Path,
+    out: str | Path | None = None,
+    *,
+    workers: int | None = None,
+    memory: str | None = None,
+    scheduler: str | None = None,
+    cluster: str | None = None,
+    limit: int | None = None,
+    sample: str | float | None = None,
+    check_inputs: bool = False,
+    budget: float | None = None,
+    metrics: str | Path | None = None,
+    metrics_port: int | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """Run a recipe, or resume it, as `gristmill run` does: finished work is not repeated.
+
+    `out` is the folder; unless given it is the recipe's `out`, else out/NAME beside the recipe. With `limit`, a number
+    of documents of each source, or `sample`, a share such as "1%" or 0.01, a part of the input goes into OUT-sample,
+    and `Run.estimate` says what the whole would come to.
+
+    `workers` are processes of this machine, one a core by default, and `memory` is the limit of each, such as "4GB";
+    with 0 all tasks run in this process. `scheduler` is the address of a Dask scheduler, `cluster` a YAML file for
+    dask-jobqueue. `check_inputs` reads every input file to find changes that size and time do not show. `budget` stops
+    the run before all work in the folder costs more, at the recipe's `prices`.
+
+    `metrics`, a file FILE.prom, and `metrics_port` tell Prometheus how far the run is. `progress` shows bars; by
+    default in notebooks that have ipywidgets. Raises `GristmillError` with a message for people.
+    """
+    refuse_in_a_worker()
+    loaded, folder = at_its_place(recipe, out)
+    launch = Launch.of(
+        loaded, folder, workers=workers, memory=memory, scheduler=scheduler, cluster=cluster,
+        limit=limit, sample=sample, check_inputs=check_inputs, budget=budget,
+    )  # fmt: skip
+    notebook = "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
+    shown = notebook if progress is None else progress
+    with (
+        LiveView(Console(stderr=True, force_jupyter=notebook or None)) if shown else Quiet() as ui,
+        metrics_to(None if metrics is None else Path(metrics), metrics_port) as watcher,
+    ):
+        launch.carry_out(ui, watcher)
+    return Run(launch.out)
+
+
+def plan(recipe: Recipe | str | Path, out: str | Path | None = None, *, check_inputs: bool = False) -> View:
+    """What `run` would do into the same folder, as `gristmill plan` shows it: what is up to date, why the rest is not,
+    which stages were inserted or moved. What `run` refuses is refused. Tables of a recipe in code are written beside
+    the folder; nothing else is changed."""
+    notes: list[str] = []
+    loaded, folder = at_its_place(recipe, out)
+    seen = foresee(loaded, folder, check_inputs, notes.append)
+    return View([asdict(node) for node in seen], Group(render(seen), *(Text(note) for note in notes)))
+
+
+def estimate(
+    recipe: Recipe | str | Path,
+    *,
+    workers: int | None = None,
+    cores: int = 1,
+    memory: str | None = None,
+    core_hour: float | None = None,
+    object_store: bool = False,
+    sample: str | float = "1%",
+    sample_of: str | Path | None = None,
+) -> View:
+    """Time, cost, memory and disk of the whole input on a cluster, as `gristmill estimate` tells them: from a run on a
+    share of the input (`sample`), or from a finished one in the folder `sample_of`.
+
+    `workers` of the cluster, one a core of this machine by default; `cores` paid for a worker, and the `memory` that it
+    has, such as "4GB"; `core_hour`, the price of a core, that of the recipe by default. `object_store`: the run's
+    folder is on one, and requests are counted.
+    """
+    refuse_in_a_worker()
+    with TemporaryDirectory(prefix="gristmill-estimate-") as folder:
+        loaded, _ = at_its_place(recipe, f"{folder}/run")
+        found = forecast_of(
+            loaded, Quiet(), workers=workers, cores=cores, memory=memory, core_hour=core_hour,
+            object_store=object_store, sample=sample, sample_of=None if sample_of is None else str(sample_of),
+        )  # fmt: skip
+    return View(found.as_json(), found)
+
+
+def at_its_place(recipe: Recipe | str | Path, out: str | Path | None) -> tuple[recipes.Recipe, str]:
+    """A recipe that is checked, and the folder of its run; its tables are files then."""
+    checked = recipe.checked if isinstance(recipe, Recipe) else recipes.load(Path(recipe))
+    folder = checked.out(None if out is None else str(out))
+    return recipe.with_tables(folder) if isinstance(recipe, Recipe) else checked, folder
 
 
 def write_source(table: pa.Table, path: Path, source: str, forgotten: Forgotten | None) -> None:

@@ -1,32 +1,34 @@
-"""`gristmill.run` and `gristmill.open_run`: a recipe run from Python, and what it left behind as an object."""
+"""`gristmill.open_run`: what a run left behind, as an object that answers what the commands answer."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-from rich.console import Console
+from rich.text import Text
 
-from gristmill.pipeline.door.scripts import refuse_in_a_worker
+from gristmill.pipeline.compare.compare import compare, plain
+from gristmill.pipeline.compare.sections import page_of, render as render_comparison
 from gristmill.pipeline.door.views import View, render_signal
-from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.forget.receipt import in_words
+from gristmill.pipeline.forget.request import read_request, request_of
+from gristmill.pipeline.forget.takedown import forget
 from gristmill.pipeline.formatting import nearest, one_line
 from gristmill.pipeline.look import overview, stage_view, tune as tuning
+from gristmill.pipeline.look.find import find_in_run
 from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.look.show_history import render_history
-from gristmill.pipeline.progress.progress import Quiet
-from gristmill.pipeline.progress.terminal import LiveView
-from gristmill.pipeline.recipe import recipe as recipes
-from gristmill.pipeline.recipe.recipe import Recipe
+from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data.histograms import cuts_of, merged_signal
-from gristmill.pipeline.run import run as runs
+from gristmill.pipeline.run.estimate import estimate, workers_of
+from gristmill.pipeline.summary.files import write_summary
+from gristmill.pipeline.summary.page import render as render_summary
+from gristmill.pipeline.tables import TerminalTable
 
 
 class Run:
@@ -99,6 +101,71 @@ class Run:
         for batch in folder.batches(paths, where=where):
             yield from batch.to_pylist()
 
+    @property
+    def estimate(self) -> View:
+        """What the whole input would come to, of a run on a part of it (`limit`, `sample`)."""
+        record = self._folder.record
+        if not record.done or not any("estimate" in facts for facts in record.inputs.values()):
+            raise RecipeError(f"{self.out}: not a finished run on a part of its input (limit, sample)")
+        guess = estimate(record, workers_of(record))
+        return View(guess.as_json(), Text(guess.in_words()))
+
+    def find(self, text: str, limit: int = 10) -> View:
+        """Documents whose token shards hold a passage, and the records that they came from. Case and white space do not
+        count; `limit` documents of each set of shards. The first call indexes the shards, below the run's folder."""
+        found = list(find_in_run(self._folder, text, limit))
+        rows = [(each.source, each.url or "", each.uid, f"{each.before}{each.passage}{each.after}") for each in found]
+        return View(
+            [each.plain() for each in found], TerminalTable.of("Found", ("source", "url", "uid", "text"), rows, words=4)
+        )
+
+    def report(self) -> str:
+        """Write report.html again, and return its path."""
+        folder = self._folder
+        folder.store.write("report.html", build_report(folder).encode("utf-8", "replace"))
+        return folder.store.at("report.html")
+
+    def compare(self, other: Run | str | Path, to: str | Path | None = None) -> View:
+        """What differs between this run and another, document by document. Also written as a page: compare.html in the
+        other's folder, or the file `to`."""
+        second = RunFolder(other.out if isinstance(other, Run) else str(other))
+        comparison = compare(self._folder, second)
+        page = page_of(comparison).encode("utf-8", "replace")
+        if to is None:
+            second.store.write("compare.html", page)
+        else:
+            Path(to).write_bytes(page)
+        return View(plain(comparison), render_comparison(comparison))
+
+    def summarize(self, law: str = "eu", documents: str | None = None, synthetic: Sequence[str] = ()) -> View:
+        """Write the public summary of training content, Croissant metadata and a card, by the template of a law: eu is
+        the AI Act's Article 53(1)(d). `documents`: the stage whose files are counted, the last `write` unless given;
+        `synthetic`: sources that hold synthetic data."""
+        made, paths = write_summary(self._folder, law, documents, synthetic)
+        return View({**made.plain(), "written": paths}, render_summary(made))
+
+    def forget(
+        self,
+        what: Sequence[str] | str | Path | None = None,
+        *,
+        with_copies: bool = False,
+        skip_inputs: bool = False,
+        dry_run: bool = False,
+    ) -> View:
+        """Take documents out of the run, its shards and exports; the receipt. `what` is a list of uids, urls, hosts,
+        e-mail addresses or hashes of texts, or a file with one on each line; without it an unfinished takedown goes on.
+
+        `with_copies` also forgets documents with the same or nearly the same text. `skip_inputs` does not read the
+        inputs again for what `personal_data` has masked. `dry_run` only says what would be forgotten.
+        """
+        request = None
+        if isinstance(what, str | Path):
+            request = read_request(Path(what))
+        elif what is not None:
+            request = request_of(what, "forget")
+        receipt = forget(self.out, request, with_copies=with_copies, skip_inputs=skip_inputs, dry_run=dry_run)
+        return View(receipt, Text(in_words(receipt, done=not dry_run)))
+
     def __repr__(self) -> str:
         return f"Run({self.out!r}, {self._folder.record.status or 'going on'})"
 
@@ -109,32 +176,6 @@ class Run:
 def parquet_in(folder: RunFolder, path: str) -> list[str]:
     """Also what sinks of an unfinished run wrote, which no manifest names yet."""
     return [f"{path}/{name}" for name in folder.names(path) if name.endswith(".parquet")]
-
-
-def run(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    *,
-    workers: int | None = None,
-    memory: str = "auto",
-    scheduler: str | None = None,
-    cluster: str | None = None,
-    progress: bool | None = None,
-) -> Run:
-    """Run a recipe into the folder `out`. Run it again to resume: finished work is not repeated.
-
-    `workers` are processes of this machine, one a core by default, and `memory` is the limit of each; with 0 all tasks
-    run in this process. `scheduler` is the address of a Dask scheduler, `cluster` a YAML file for dask-jobqueue.
-    `progress`: bars while it goes; by default in notebooks that have ipywidgets. Raises `GristmillError` with a message
-    for people.
-    """
-    refuse_in_a_worker()
-    loaded = recipe if isinstance(recipe, Recipe) else recipes.load(Path(recipe))
-    notebook = "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
-    shown = notebook if progress is None else progress
-    with LiveView(Console(stderr=True, force_jupyter=notebook or None)) if shown else Quiet() as ui:
-        runs.run(loaded, str(out), Where(workers, memory, scheduler, cluster), ui)
-    return Run(str(out))
 
 
 def open_run(out: str | Path) -> Run:

@@ -9,23 +9,21 @@ anywhere. The frame is sandboxed and its policy lets nothing through besides; re
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
 
-from gristmill.pipeline.explore.reading_turns import Turn
+from gristmill.pipeline.explore.search import Deadline
 from gristmill.pipeline.inputs.files import REMEMBERED, NoOriginal, addresses_of, open_input, reader_of, remembered_in
-from gristmill.pipeline.look.history import FileSpan, Story
+from gristmill.pipeline.look.history import FileSpan, Story, find_records
 from gristmill.pipeline.look.run_folder import RunFolder
+from gristmill.pipeline.look.show_history import span_text
 from gristmill.stages.read.charset import decode_page
 from gristmill.stages.read.payload import is_pdf
 from gristmill.stages.stage import Origin, Reader
 
 SHOWN = 4 << 20  # characters of markup in a frame
-FEW = 4  # originals kept, of MOST_KEPT bytes at most together
-MOST_KEPT = 128 << 20
+FEW = 2  # originals kept
 # A tag's name is these letters and then a space, a slash or a bracket; nothing else can make such an element.
 ACTIVE = re.compile(
     r"<(/?)(?=(?:a|applet|area|audio|base|bgsound|button|embed|fencedframe|form|frame|frameset|iframe|image|img|input|link|meta|noscript|object|plaintext"
@@ -70,33 +68,29 @@ def without_handlers(tag: re.Match[str]) -> str:
 
 
 class Originals:
-    """Finds the originals of documents; the last few are kept."""
+    """Finds the originals of documents; the last few are kept, for a page and its frame ask for the same."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Original] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept: dict[str, Original] = {}
 
-    def find(self, folder: RunFolder, story: Story, turn: Turn) -> Original:
-        with self._lock:
-            original = self._kept.get(story.uid or "")
+    def find(self, folder: RunFolder, story: Story, deadline: Deadline) -> Original:
+        uid = story.uid or ""
+        original = self._kept.get(uid)
         if original is None:
-            original = read_again(folder, story, turn)
-            with self._lock:
-                self._kept[story.uid or ""] = original
-                while len(self._kept) > FEW or (
-                    len(self._kept) > 1 and sum(kept.bytes for kept in self._kept.values()) > MOST_KEPT
-                ):
-                    self._kept.popitem(last=False)
+            original = self._kept[uid] = read_again(folder, story, deadline)
+            for old in list(self._kept)[:-FEW]:
+                self._kept.pop(old, None)
         return original
 
 
-def read_again(folder: RunFolder, story: Story, turn: Turn) -> Original:
+def read_again(folder: RunFolder, story: Story, deadline: Deadline) -> Original:
     """The page of a document out of the file that it was read from."""
     if story.uid is None or story.source is None or not story.read_from:
         raise NoOriginal("the run does not say which file it was read from")
     reader = reader_of(folder.record.recipe, story.source)
     if not reader.gives_pages:
         raise NoOriginal(f"the source {story.source} has texts, not pages: what was read is the text itself")
+    find_records(folder, [story])
     wanted = np.uint64(int(story.uid, 16))
     missing: list[str] = []
     try:
@@ -109,7 +103,7 @@ def read_again(folder: RunFolder, story: Story, turn: Turn) -> Original:
             missing.append(span.path)
         for address, size in addresses:
             try:
-                original = in_file(reader, address, size, span, wanted, story, turn)
+                original = in_file(reader, address, size, span, wanted, story, deadline)
             except OSError as error:
                 missing.append(f"{address} ({error.strerror or error})")
                 continue
@@ -117,7 +111,7 @@ def read_again(folder: RunFolder, story: Story, turn: Turn) -> Original:
                 raise NoOriginal(f"{address}: {type(error).__name__}: {error}") from error
             if original is not None:
                 return original
-    if turn.over:
+    if deadline.over:
         raise NoOriginal(
             "the search through the input file ran out of time; look again, or at a run with smaller files"
         )
@@ -125,11 +119,12 @@ def read_again(folder: RunFolder, story: Story, turn: Turn) -> Original:
 
 
 def in_file(
-    reader: Reader, address: str, size: int, span: FileSpan, wanted: np.uint64, story: Story, turn: Turn
+    reader: Reader, address: str, size: int, span: FileSpan, wanted: np.uint64, story: Story, deadline: Deadline
 ) -> Original | None:
-    """The document with this uid, in one span of one file; it must be the same record still."""
+    """The document with this uid, in one span of one file, or at its place there; it must be the same record still."""
+    at, end = (span.start, span.end) if span.offset is None else (span.offset, span.offset + 1)
     with open_input(address) as stream:
-        for reading in reader.read(stream, Origin(span.source, span.path, size, span.start, span.end)):
+        for reading in reader.read(stream, Origin(span.source, span.path, size, at, end)):
             rows = np.flatnonzero(reading.documents.column("uid").to_numpy(zero_copy_only=False) == wanted)
             if len(rows):
                 row = reading.documents.slice(int(rows[0]), 1).to_pylist()[0]
@@ -141,7 +136,7 @@ def in_file(
                 if is_pdf(html):
                     raise NoOriginal("this record is a PDF file, which is not shown here")
                 page = decode_page(html, row.get("charset"))
-                return Original(page.text, len(html), page.codec, span.path)
-            if turn.over:
+                return Original(page.text, len(html), page.codec, span.path if span.offset is None else span_text(span))
+            if deadline.over:
                 return None
     return None

@@ -1,5 +1,5 @@
-"""Documents and rejects, page by page and by what they hold: files are read in order, batch by batch, until a page is
-full or time is up.
+"""What a request asks for, and the documents or rejects that it means: files are read in order, batch by batch, until
+a page is full or time is up.
 
 A place is a number: how many rows of all files, in their order, stand before it. A search that ran out of time says how
 far it came, and goes on from there when asked to.
@@ -7,11 +7,12 @@ far it came, and goes on from there when asked to.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Literal
+from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
 import numpy.typing as npt
@@ -19,27 +20,165 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.explore.current_run import CurrentRun
-from gristmill.pipeline.explore.matches import Stretch, excerpt
-from gristmill.pipeline.explore.query import PAGE, Query
-from gristmill.pipeline.explore.reading_turns import Turn
-from gristmill.pipeline.formatting import as_hex
+from gristmill.pipeline.formatting import as_hex, nearest
 from gristmill.pipeline.look.run_folder import RunFile, RunFolder
 from gristmill.pipeline.look.where import conditions_of, holds
-from gristmill.pipeline.report_data.rejects import reasons_by_uid
+from gristmill.pipeline.report_data.documents import Span, around
+from gristmill.pipeline.report_data.rejects import reasons_by_uid, rows_of
 
+PAGE = 50  # documents on a page
+LONGEST_QUERY = 4096  # bytes behind the question mark
+LONGEST_FIELD = 500  # characters
+MOST_WORDS = 8
+LARGEST_NUMBER = 10**12
+PHRASE = re.compile(r'"([^"]+)"|([^\s"]+)')
+UID = re.compile(r"[0-9a-fA-F]{16}")
+# a host by its name, perhaps with a path
+ADDRESS = re.compile(r"(?:[\w-]{1,63}\.)+[^\W\d_]{2,24}(?::[0-9]{1,5})?(?:/\S*)?")
 BATCH = 1024  # rows looked at between two looks at the clock
-BEGINNING = 280  # characters of a text in a list
-REMEMBERED = 64  # parts whose fates are remembered
+SHOWN = 280  # characters of a text in a list
 READ_ERRORS = (OSError, pa.ArrowInvalid, pa.ArrowException, KeyError, ValueError, EOFError)
+COLUMNS = ("uid", "url", "source", "reason", "detail")
+
+Kind = Literal["documents", "rejects"]
 
 
-class RejectFates(NamedTuple):
-    """What became of the documents of a part that lie in rejects."""
+# --- what is asked for ------------------------------------------------------------------------------------------------
 
-    uid: npt.NDArray[np.uint64]  # sorted
-    code: npt.NDArray[np.int32]  # of each: its place in `reasons`
-    reasons: list[tuple[str, str]]  # stage and reason
+
+class BadRequest(ValueError):
+    """A request that means nothing here; the message says what was expected."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which documents or rejects are wanted. Empty fields want nothing of the kind."""
+
+    kind: Kind
+    words: tuple[str, ...] = ()
+    url: str = ""
+    source: str = ""
+    stage: str = ""  # of rejects, and the reason
+    reason: str = ""
+    outcome: str = ""  # of documents: kept or gone
+    where: str = ""  # values of signals, such as `topic=science, quality_bucket=2`
+
+    @property
+    def filtered(self) -> bool:
+        return self != Query(self.kind, stage=self.stage)
+
+    def link(self, **more: object) -> str:
+        """The address of this list."""
+        asked = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("kind", "words")}
+        asked = {"words": as_typed(self.words)} | asked | more
+        return address(f"/{self.kind}", **asked)
+
+
+def address(path: str, **asked: object) -> str:
+    given = {name: value for name, value in asked.items() if value not in ("", None)}
+    return path + (f"?{urlencode(given)}" if given else "")
+
+
+def as_typed(words: tuple[str, ...]) -> str:
+    return " ".join(f'"{word}"' if len(word.split()) != 1 or word != word.strip() else word for word in words)
+
+
+def fields_of(query: str) -> dict[str, str]:
+    """The fields behind a question mark: the first of each name, in any encoding."""
+    if len(query) > LONGEST_QUERY:
+        raise BadRequest(f"the query is longer than {LONGEST_QUERY:,} bytes")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, encoding="utf-8", errors="replace", max_num_fields=40)
+    except ValueError as error:
+        raise BadRequest("too many fields") from error
+    asked: dict[str, str] = {}
+    for name, value in pairs:
+        asked.setdefault(name, value.strip())
+    for name, value in asked.items():
+        if len(value) > LONGEST_FIELD:
+            raise BadRequest(f"{name[:40]}: longer than {LONGEST_FIELD:,} characters")
+    return asked
+
+
+def number_of(asked: Mapping[str, str], name: str, usual: int) -> int:
+    """A number in a request: digits alone, within reason."""
+    text = asked.get(name, "")
+    if not text:
+        return usual
+    if not re.fullmatch(r"[0-9]{1,13}", text) or int(text) > LARGEST_NUMBER:
+        raise BadRequest(f"{name}: a whole number up to {LARGEST_NUMBER:,} was expected, not {text[:40]!r}")
+    return int(text)
+
+
+def query_of(kind: Kind, asked: Mapping[str, str], folder: RunFolder) -> Query:
+    """The query that a request means; sources and stages are those of the run."""
+    source, stage, outcome, where = (asked.get(name, "") for name in ("source", "stage", "outcome", "where"))
+    for name, value, names in (
+        ("source", source, [reader.name for reader in folder.record.readers]),
+        ("stage", stage, folder.stage_names),
+        ("outcome", outcome, ["kept", "gone"]),
+    ):
+        if value and value not in names:
+            raise BadRequest(f"no {name} {value!r} in this run{nearest(value, names)}")
+    try:
+        conditions_of(where)
+    except ValueError as error:
+        raise BadRequest(f"where: {error}") from error
+    words, url, reason = words_of(asked.get("words", "")), asked.get("url", ""), asked.get("reason", "")
+    if kind == "rejects":
+        return Query(kind, words, url, source, stage, reason, where=where)
+    return Query(kind, words, url, source, outcome=outcome, where=where)
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """Words that must all be in a text; what stands in quotation marks is one."""
+    words = [quoted or single for quoted, single in PHRASE.findall(text)]
+    if len(words) > MOST_WORDS:
+        raise BadRequest(f"words: {MOST_WORDS} at most; put what belongs together in quotation marks")
+    return tuple(words)
+
+
+# --- words in texts ---------------------------------------------------------------------------------------------------
+
+
+def folded(text: str) -> str:
+    """In small letters, each in its place: one character may not become two."""
+    small = text.lower()
+    if len(small) == len(text):
+        return small
+    return "".join(letter.lower() if len(letter.lower()) == 1 else letter for letter in text)
+
+
+def matches(text: str, words: Iterable[str]) -> Iterator[Span]:
+    """Where the words stand in a text; the longer, where one begins another."""
+    longest_first = sorted({folded(word) for word in words if word}, key=lambda word: (-len(word), word))
+    if longest_first:
+        for match in re.finditer("|".join(map(re.escape, longest_first)), folded(text)):
+            yield match.span()
+
+
+def marked(text: str, spans: Iterable[Span]) -> list[tuple[str, bool]]:
+    """A text in pieces, and which of them are to be marked."""
+    pieces, end = [], 0
+    for start, stop in spans:
+        pieces += [(text[end:start], False), (text[start:stop], True)]
+        end = stop
+    return [piece for piece in (*pieces, (text[end:], False)) if piece[0]]
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Deadline:
+    """The time that one request has to read."""
+
+    seconds: float
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() - self.began > self.seconds
 
 
 @dataclass
@@ -56,9 +195,8 @@ class Hit:
     reason: str | None = None
     detail: str | None = None
     numbers: str = ""  # what it was beyond
-    shown: list[Stretch] = field(default_factory=list)  # of its text: where the words stand, or the beginning
+    shown: list[tuple[str, bool]] = field(default_factory=list)  # of its text
     characters: int | None = None
-    name: str = ""  # of the file
 
 
 @dataclass
@@ -67,7 +205,6 @@ class SearchPage:
 
     hits: list[Hit] = field(default_factory=list)
     after: int = 0  # the place where it goes on
-    looked: int = 0  # rows that were looked at
     total: int | None = None  # rows of all files; None: not counted in time
     out_of_time: bool = False
     troubles: list[str] = field(default_factory=list)
@@ -77,156 +214,77 @@ class SearchPage:
         return self.total is not None and self.after >= self.total
 
 
+Fates = Mapping[int, tuple[str, str]]  # of documents that went, by uid: stage and reason
+
+
 class Searcher:
     """Looks through a run's files for a query."""
 
-    def __init__(self, run: CurrentRun) -> None:
-        self.run = run
-        self._fates: OrderedDict[str, RejectFates] = OrderedDict()
-        self._cells: OrderedDict[tuple[str, str], npt.NDArray[np.uint64]] = OrderedDict()
-        self._lock = threading.Lock()
+    def __init__(self) -> None:
+        self._lengths: dict[str, int] = {}  # in rows, of files, which never change
 
-    def files(self, folder: RunFolder, query: Query) -> list[RunFile]:
-        if query.kind == "documents":
-            return folder.documents
-        return folder.rejects([query.stage] if query.stage else folder.stage_names)
-
-    def search(self, folder: RunFolder, query: Query, turn: Turn, start: int) -> SearchPage:
+    def search(self, folder: RunFolder, query: Query, deadline: Deadline, start: int) -> SearchPage:
         page = SearchPage(after=start)
-        files = self.files(folder, query)
-        place = 0
+        stages = [query.stage] if query.stage else folder.stage_names
+        files = folder.documents if query.kind == "documents" else folder.rejects(stages)
+        place, counted = 0, True
         for number, file in enumerate(files):
+            if deadline.over and file.path not in self._lengths:
+                counted = False
+                page.out_of_time |= len(page.hits) < PAGE
+                break
             try:
-                rows = self.run.length(folder, file)
+                rows = self._length(folder, file)
             except READ_ERRORS as error:
                 page.troubles.append(unread(file, error))
                 continue
-            if turn.over and place + rows > start:
-                page.out_of_time = True
-                break
-            if place + rows > start and len(page.hits) < PAGE:
-                self._search_file(folder, query, turn, page, number, file, place)
-                if page.out_of_time or len(page.hits) >= PAGE:
-                    break
-                page.after = place + rows
+            if place + rows > start and len(page.hits) < PAGE and not page.out_of_time:
+                page.out_of_time = deadline.over
+                if not page.out_of_time:
+                    search_file(folder, query, deadline, page, number, file, place, rows)
             place += rows
-        page.total = self._total(folder, files, turn)
-        self._show_texts(folder, query, files, page, turn)
-        give_numbers(folder, page.hits, turn)
+        page.total = place if counted else None
+        show_texts(folder, query, files, page, deadline)
+        give_numbers(folder, page.hits, deadline)
         return page
 
-    def _total(self, folder: RunFolder, files: list[RunFile], turn: Turn) -> int | None:
-        total = 0
-        for file in files:
-            if turn.over and file.path not in self.run.lengths:
-                return None
-            try:
-                total += self.run.length(folder, file)
-            except READ_ERRORS:
-                continue
-        return total
+    def _length(self, folder: RunFolder, file: RunFile) -> int:
+        if file.path not in self._lengths:
+            self._lengths[file.path] = folder.length(file.path)
+        return self._lengths[file.path]
 
-    def _search_file(
-        self, folder: RunFolder, query: Query, turn: Turn, page: SearchPage, number: int, file: RunFile, place: int
-    ) -> None:
-        """One file from `found.after` on; leaves there where it stopped."""
-        try:
-            fates = self.fates(folder, file) if query.kind == "documents" else None
-            cell = self.cell(folder, file.key, query.where, page) if query.where else None
-            for row, batch in batches(folder, file, query, max(0, page.after - place)):
-                mask = chosen(batch, query, fates)
-                if cell is not None:
-                    mask &= np.isin(column(batch, "uid", pa.uint64()).fill_null(0).to_numpy(), cell)
-                for at in np.flatnonzero(mask).tolist():
-                    page.hits.append(hit_of(batch, at, number, row + at, file, fates))
-                    page.hits[-1].part = number if fates is not None else folder.part_of.get(file.key)
-                    if len(page.hits) == PAGE:
-                        page.looked += at + 1
-                        page.after = place + row + at + 1
-                        return
-                page.looked += len(batch)
-                page.after = place + row + len(batch)
-                if turn.over:
-                    page.out_of_time = True
+
+def search_file(
+    folder: RunFolder,
+    query: Query,
+    deadline: Deadline,
+    page: SearchPage,
+    number: int,
+    file: RunFile,
+    place: int,
+    rows: int,
+) -> None:
+    """Add the hits of one file from `page.after` on; `place` is that of its first row."""
+    try:
+        fates = fates_of(folder, file.key) if query.kind == "documents" else None
+        cell = cell_of(folder, file.key, query.where, page) if query.where else None
+        for row, batch in batches(folder, file, query, max(0, page.after - place)):
+            mask = chosen(batch, query, fates)
+            if cell is not None:
+                mask &= np.isin(column(batch, "uid", pa.uint64()).fill_null(0).to_numpy(), cell)
+            for at in np.flatnonzero(mask).tolist():
+                part = number if fates is not None else folder.part_of.get(file.key)
+                page.hits.append(hit_of(batch, at, number, row + at, part, file, fates))
+                if len(page.hits) == PAGE:
+                    page.after = place + row + at + 1
                     return
-        except READ_ERRORS as error:
-            page.troubles.append(unread(file, error))
-
-    def fates(self, folder: RunFolder, file: RunFile) -> RejectFates:
-        """What became of the documents of a part that lie in rejects: uid, stage and reason of each."""
-        beside = folder.rejects_of_part(file.key)
-        name = "\n".join(reject.path for reject in beside)
-        with self._lock:
-            fates = self._fates.get(name)
-        if fates is None:
-            fates = fates_of(folder, beside)
-            with self._lock:
-                self._fates[name] = fates
-                while len(self._fates) > REMEMBERED:
-                    self._fates.popitem(last=False)
-        return fates
-
-    def cell(self, folder: RunFolder, key: str, where: str, page: SearchPage) -> npt.NDArray[np.uint64]:
-        """Uids of a part's documents that have all the values; none where a signal is in none of its files."""
-        name = ("\n".join(folder.signal_files.get(key, [])), where)
-        with self._lock:
-            uids = self._cells.get(name)
-        if uids is None:
-            uids, lacking = uids_where(folder, key, conditions_of(where))
-            if lacking:
-                trouble = f"some documents have no signal {', '.join(lacking)}"
-                page.troubles += [trouble] if trouble not in page.troubles else []
-            with self._lock:
-                self._cells[name] = uids
-                while len(self._cells) > REMEMBERED:
-                    self._cells.popitem(last=False)
-        return uids
-
-    def _show_texts(self, folder: RunFolder, query: Query, files: list[RunFile], page: SearchPage, turn: Turn) -> None:
-        """What was looked for in each text that was found, or its first words, as long as there is time."""
-        by_file: dict[int, list[Hit]] = {}
-        for hit in page.hits:
-            by_file.setdefault(hit.file, []).append(hit)
-        for number, hits in by_file.items():
-            try:
-                for hit, text in texts_at(folder, files[number].path, hits, turn):
-                    around = excerpt(text, query.words) if query.words and not turn.over else None
-                    hit.shown, hit.characters = around or [(text[:BEGINNING], False)], len(text)
-            except READ_ERRORS as error:
-                page.troubles.append(unread(files[number], error))
-
-
-def uids_where(folder: RunFolder, key: str, conditions: Mapping[str, str]) -> tuple[npt.NDArray[np.uint64], list[str]]:
-    """Each signal is read from the last file that has it; those that no file has are named."""
-    found: npt.NDArray[np.uint64] | None = None
-    lacking = dict(conditions)
-    for path in reversed(folder.signal_files.get(key, [])):
-        with folder.open(path) as opened:
-            parquet = pq.ParquetFile(opened, pre_buffer=False)
-            here = {name: lacking.pop(name) for name in list(lacking) if name in parquet.schema_arrow.names}
-            if here:
-                table = parquet.read(columns=["uid", *here])
-                uids = table["uid"].to_numpy()[holds(table, here)]
-                found = uids if found is None else np.intersect1d(found, uids)
-        if not lacking:
-            break
-    return (np.zeros(0, np.uint64) if found is None or lacking else found), list(lacking)
-
-
-def give_numbers(folder: RunFolder, hits: list[Hit], turn: Turn) -> None:
-    """For what rules took by stored signals: the number of the reason by which it went, as long as there is time."""
-    wanted: dict[tuple[str, int], dict[int, Hit]] = {}  # by stage and part
-    for hit in hits:
-        if hit.uid is not None and hit.part is not None and hit.stage in folder.rules_by_name:
-            wanted.setdefault((str(hit.stage), hit.part), {})[int(hit.uid, 16)] = hit
-    for (stage, number), by_uid in wanted.items():
-        key = folder.documents[number].key
-        for deciding, part in folder.rules_by_name[stage]:
-            if part.key == key and not turn.over:
-                for uid, reasons in reasons_by_uid(folder.open, [deciding], part, list(by_uid)):
-                    by_uid[uid].numbers = next(
-                        (held.words for held in reasons.held if held.reason == by_uid[uid].reason), ""
-                    )
+            page.after = place + row + len(batch)
+            if deadline.over and page.after < place + rows:
+                page.out_of_time = True
+                return
+    except READ_ERRORS as error:
+        page.troubles.append(unread(file, error))
+    page.after = place + rows
 
 
 def unread(file: RunFile, error: Exception) -> str:
@@ -235,15 +293,9 @@ def unread(file: RunFile, error: Exception) -> str:
 
 def batches(folder: RunFolder, file: RunFile, query: Query, start: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Batches of a file from a row on, each with its first row; text only where words are looked for."""
-    wanted = [
-        "uid",
-        "url",
-        "source",
-        *(["reason", "detail"] if query.kind == "rejects" else []),
-        *(["text"] if query.words else []),
-    ]
     with folder.open(file.path) as opened:
         parquet = pq.ParquetFile(opened, pre_buffer=False)
+        wanted = (*COLUMNS, "text") if query.words else COLUMNS
         columns = [name for name in wanted if name in parquet.schema_arrow.names]
         row = 0
         for group in range(parquet.num_row_groups):
@@ -259,13 +311,11 @@ def batches(folder: RunFolder, file: RunFile, query: Query, start: int) -> Itera
 
 
 def column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
-    """A column as plain values of one type; nulls where the file has none of that name or of another type."""
-    if name not in batch.schema.names:
-        return pa.nulls(len(batch), kind)
-    return batch.column(name).cast(kind)
+    """A column as plain values of one type; nulls where the file has none of that name."""
+    return batch.column(name).cast(kind) if name in batch.schema.names else pa.nulls(len(batch), kind)
 
 
-def chosen(batch: pa.RecordBatch, query: Query, fates: RejectFates | None) -> npt.NDArray[np.bool_]:
+def chosen(batch: pa.RecordBatch, query: Query, fates: Fates | None) -> npt.NDArray[np.bool_]:
     """Which rows of a batch a query means."""
     mask = np.ones(len(batch), bool)
 
@@ -276,96 +326,105 @@ def chosen(batch: pa.RecordBatch, query: Query, fates: RejectFates | None) -> np
         only(pc.equal(column(batch, "source", pa.string()), query.source))
     if query.url:
         only(pc.match_substring(column(batch, "url", pa.string()), query.url, ignore_case=True))
-    if query.kind == "rejects" and query.reason:
+    if query.reason:
         only(pc.equal(column(batch, "reason", pa.string()), query.reason))
-    if fates is not None and (query.outcome or query.stage or query.reason):
-        code = codes_of(batch, fates)
-        wanted = [index for index, (stage, reason) in enumerate(fates.reasons) if is_meant(query, stage, reason)]
-        mask &= code < 0 if query.outcome == "kept" else np.isin(code, wanted)
+    if query.outcome and fates is not None:
+        gone = np.isin(column(batch, "uid", pa.uint64()).fill_null(0).to_numpy(), np.array([*fates], np.uint64))
+        mask &= gone if query.outcome == "gone" else ~gone
     for word in query.words:
         if mask.any():  # words are looked for only in what is left
             rows = np.flatnonzero(mask)
             texts = column(batch, "text", pa.large_string()).take(pa.array(rows))
-            there = pc.fill_null(pc.match_substring(texts, word, ignore_case=True), False).to_numpy(
-                zero_copy_only=False
-            )
-            mask[rows[~there]] = False
+            there = pc.fill_null(pc.match_substring(texts, word, ignore_case=True), False)
+            mask[rows[~there.to_numpy(zero_copy_only=False)]] = False
     return mask
 
 
-def is_meant(query: Query, stage: str, reason: str) -> bool:
-    return (not query.stage or stage == query.stage) and (not query.reason or reason == query.reason)
-
-
-def codes_of(batch: pa.RecordBatch, fates: RejectFates) -> npt.NDArray[np.int32]:
-    """For each document who took it and why, as an index into `reasons`; -1: it is in no rejects."""
-    uid, known = column(batch, "uid", pa.uint64()).to_numpy(zero_copy_only=False), fates.uid
-    if not len(known):
-        return np.full(len(uid), -1, np.int32)
-    at = np.minimum(np.searchsorted(known, uid), len(known) - 1)
-    return np.where(known[at] == uid, fates.code[at], -1).astype(np.int32)
-
-
-def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: RunFile, fates: RejectFates | None) -> Hit:
+def hit_of(
+    batch: pa.RecordBatch, at: int, number: int, row: int, part: int | None, file: RunFile, fates: Fates | None
+) -> Hit:
     values = {name: batch.column(name)[at].as_py() for name in batch.schema.names if name != "text"}
-    hit = Hit(
-        number,
-        row,
-        None,
-        as_hex(values.get("uid")),
-        values.get("url"),
-        values.get("source") or file.source,
-        name=file.name,
-    )
+    uid, source = values.get("uid"), values.get("source") or file.source
+    hit = Hit(number, row, part, as_hex(uid), values.get("url"), source)
     if fates is None:
         hit.stage, hit.reason, hit.detail = file.stage, values.get("reason"), values.get("detail")
-    else:
-        code = int(codes_of(batch.slice(at, 1), fates)[0])
-        if code >= 0:
-            hit.stage, hit.reason = fates.reasons[code]
+    elif uid is not None and uid in fates:
+        hit.stage, hit.reason = fates[uid]
     return hit
 
 
-def fates_of(folder: RunFolder, files: list[RunFile]) -> RejectFates:
-    """The first stage that took a document is the one that it went by."""
-    reasons_taken: dict[tuple[str, str], int] = {}
-    uids, codes = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
-    for file in files:
+def fates_of(folder: RunFolder, key: str) -> Fates:
+    """The documents of a part that lie in rejects; the first stage that took one is the one that it went by."""
+    fates: dict[int, tuple[str, str]] = {}
+    for file in folder.rejects_of_part(key):
         try:
             table = folder.column(file.path, ["uid", "reason"])
         except READ_ERRORS:
             continue  # the list of rejects says so
-        table = table.filter(pc.is_valid(table.column("uid")))
-        reasons = pc.fill_null(table.column("reason").cast(pa.string()), "").combine_chunks().dictionary_encode()
-        names = [
-            reasons_taken.setdefault((file.stage, str(name)), len(reasons_taken))
-            for name in reasons.dictionary.to_pylist()
-        ]
-        uids.append(table.column("uid").to_numpy().astype(np.uint64))
-        codes.append(
-            np.array(names, np.int32)[reasons.indices.to_numpy(zero_copy_only=False)]
-            if names
-            else np.empty(0, np.int32)
-        )
-    uid, code = np.concatenate(uids), np.concatenate(codes)
-    order = np.argsort(uid, kind="stable")
-    return RejectFates(uid[order], code[order], list(reasons_taken))
+        for uid, reason in zip(table.column("uid").to_pylist(), table.column("reason").to_pylist(), strict=True):
+            if uid is not None:
+                fates.setdefault(uid, (file.stage, reason or ""))
+    return fates
 
 
-def texts_at(folder: RunFolder, path: str, hits: list[Hit], turn: Turn) -> Iterator[tuple[Hit, str]]:
-    """The texts of rows of a file; of a row group the column of texts is read once."""
-    with folder.open(path) as opened:
-        parquet = pq.ParquetFile(opened, pre_buffer=False)
-        if "text" not in parquet.schema_arrow.names:
-            return
-        first = 0
-        for group in range(parquet.num_row_groups):
-            rows = parquet.metadata.row_group(group).num_rows
-            in_group = [hit for hit in hits if first <= hit.row < first + rows]
-            if in_group and not turn.over:
-                texts = parquet.read_row_group(group, columns=["text"]).column("text")
-                for hit in in_group:
-                    text = texts[hit.row - first].as_py()
-                    if text is not None:
-                        yield hit, text
-            first += rows
+def cell_of(folder: RunFolder, key: str, where: str, page: SearchPage) -> npt.NDArray[np.uint64]:
+    """Uids of a part's documents that have all the values. Each signal is read from the last file that has it; those
+    that no file has are named."""
+    uids: npt.NDArray[np.uint64] | None = None
+    lacking = conditions_of(where)
+    for path in reversed(folder.signal_files.get(key, [])):
+        with folder.open(path) as opened:
+            parquet = pq.ParquetFile(opened, pre_buffer=False)
+            here = {name: lacking.pop(name) for name in list(lacking) if name in parquet.schema_arrow.names}
+            if here:
+                table = parquet.read(columns=["uid", *here])
+                found = table["uid"].to_numpy()[holds(table, here)]
+                uids = found if uids is None else np.intersect1d(uids, found)
+    if lacking:
+        trouble = f"some documents have no signal {', '.join(lacking)}"
+        page.troubles += [trouble] if trouble not in page.troubles else []
+    return np.zeros(0, np.uint64) if uids is None or lacking else uids
+
+
+def show_texts(folder: RunFolder, query: Query, files: list[RunFile], page: SearchPage, deadline: Deadline) -> None:
+    """Of each text the place where the first word stands, or what it went for, or its beginning; as long as there is
+    time."""
+    by_file: dict[int, list[Hit]] = {}
+    for hit in page.hits:
+        by_file.setdefault(hit.file, []).append(hit)
+    for number, hits in by_file.items():
+        if deadline.over:
+            break
+        try:
+            texts = texts_of(folder, files[number].path, [hit.row for hit in hits])
+        except READ_ERRORS as error:
+            page.troubles.append(unread(files[number], error))
+            continue
+        for hit, text in zip(hits, texts, strict=False):
+            place = next(matches(text, query.words), None)
+            if place is None and query.kind == "rejects" and hit.stage is not None:
+                place = folder.places.of(hit.stage, hit.reason or "", text)
+            shown, match = around(text, place, SHOWN)
+            spans = matches(shown, query.words) if query.words else [match] if match is not None else []
+            hit.shown, hit.characters = marked(shown, spans), len(text)
+
+
+def texts_of(folder: RunFolder, path: str, rows: Sequence[int]) -> list[str]:
+    """Texts in rows of a file, by growing number; none of a file without texts."""
+    table = rows_of(folder.open, path, rows, {"text"})
+    return [text or "" for text in table.column("text").to_pylist()] if table.num_columns else []
+
+
+def give_numbers(folder: RunFolder, hits: list[Hit], deadline: Deadline) -> None:
+    """For what rules took by stored signals: the number of the reason by which it went, as long as there is time."""
+    wanted: dict[tuple[str, int], dict[int, Hit]] = {}  # by stage and part
+    for hit in hits:
+        if hit.uid is not None and hit.part is not None and hit.stage in folder.rules_by_name:
+            wanted.setdefault((str(hit.stage), hit.part), {})[int(hit.uid, 16)] = hit
+    for (stage, number), by_uid in wanted.items():
+        key = folder.documents[number].key
+        for deciding, part in folder.rules_by_name[stage]:
+            if part.key == key and not deadline.over:
+                for uid, reasons in reasons_by_uid(folder.open, [deciding], part, list(by_uid)):
+                    held = (held.words for held in reasons.held if held.reason == by_uid[uid].reason)
+                    by_uid[uid].numbers = next(held, "")

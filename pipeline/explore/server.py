@@ -1,9 +1,8 @@
 """The web server of `gristmill explore`, by Starlette and uvicorn: who may ask, and what a request may look like.
 
-Whoever asks must have shown the token once, in the address that was printed; from then on a cookie stands for it
-(SameSite=Strict, HttpOnly) and the token is in no address. The Host header must name this server, or a web page could
-point a name of its own at loopback (DNS rebinding). Requests have no body, one of two methods, and limits on
-everything.
+Whoever asks must have shown the token once, in any address; from then on a cookie stands for it (SameSite=Strict,
+HttpOnly), and the token leaves the address. The Host header must name this server, or a web page could point a name of
+its own at loopback (DNS rebinding). Requests have no body, one of two methods, and limits on lengths.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ import secrets
 import socket
 import sys
 import threading
-from asyncio import Transport
-from http import HTTPStatus
-from urllib.parse import urlsplit
+from html import escape
+from urllib.parse import parse_qs, urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -25,21 +23,20 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gristmill.pipeline.explore.answers import bare, elsewhere, respond
 from gristmill.pipeline.explore.app import Explorer
 
-CONNECTIONS = 48  # at once; further ones are turned away
-SILENCE = 15.0  # seconds in which a request must be here, whole
-LONGEST_ANSWER = 90.0  # seconds: 20 of waiting for a turn, 30 of reading, the rest for sending
 LONGEST_TARGET = 8192  # bytes of path and query
 LONGEST_HEAD = 65_536  # bytes of all headers
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 # A strict cookie does not go along when a link of another site is followed (a terminal in the browser), not even after
 # a redirect.
-WELCOME = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>Gristmill</title><a href="/">Go on</a>'
+WELCOME = (
+    '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={0}"><title>Gristmill</title>'
+    '<a href="{0}">Go on</a>'
+)
 
 
 class Server:
@@ -49,6 +46,7 @@ class Server:
         self.token = secrets.token_urlsafe(32)
         self.session = secrets.token_urlsafe(32)
         self.named = host
+        explorer.token = self.token
         six = ":" in host
         self._socket = socket.create_server(
             (host, port),
@@ -63,7 +61,7 @@ class Server:
         app.router.redirect_slashes = False
         config = uvicorn.Config(
             app,
-            http=Connection,
+            http="h11",
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -149,52 +147,30 @@ class Guard:
         if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
             return bare(413, "Requests have no body here.")
         from_here = headers.get("sec-fetch-site", "none").lower() in ("same-origin", "none")
-        if path == b"/" and b"token=" in query:
-            return self.admission(request, from_here)
+        if given := parse_qs(query.decode("latin-1")).get("token"):
+            return self.admission(request, given[0], from_here)
         if not from_here:
             return bare(403, "Another site asked for this.")
         if not same(request.cookies.get(self.server.cookie, ""), self.server.session):
             return bare(
-                403, "The token is missing. Open the address that gristmill explore printed, with ?token=… at its end."
+                403,
+                "The token is missing. Add it to this address, as in the one that gristmill explore printed: ?token=…",
             )
         return None
 
-    def admission(self, request: Request, from_here: bool) -> Response:
-        if not same(request.query_params.get("token", ""), self.server.token):
-            return bare(403, "That is not the token. Open the address that gristmill explore printed.")
+    def admission(self, request: Request, token: str, from_here: bool) -> Response:
+        """The same address without the token, and a cookie that stands for it."""
+        if not same(token, self.server.token):
+            return bare(
+                403, "That is not the token. It is in the address that gristmill explore printed, and new each time."
+            )
+        path, query = (request.scope[name].decode("latin-1") for name in ("raw_path", "query_string"))
+        rest = "&".join(field for field in query.split("&") if not field.startswith("token="))
+        address = f"/{path.lstrip('/')}" + (f"?{rest}" if rest else "")  # never //, which is another server
         cookie = f"{self.server.cookie}={self.server.session}; Path=/; HttpOnly; SameSite=Strict"
-        return elsewhere("/", cookie) if from_here else respond(WELCOME, more={"Set-Cookie": cookie})
-
-
-class Connection(H11Protocol):
-    """One request, one answer, each within its time; uvicorn by itself waits for a request for ever."""
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._deadline = self.loop.call_later(SILENCE, transport.abort)
-        if len(self.connections) > CONNECTIONS:
-            self._refuse(bare(503, "Too many connections; ask again in a moment.", {"Retry-After": "1"}))
-
-    def data_received(self, data: bytes) -> None:
-        waited = self.cycle is None
-        super().data_received(data)
-        if waited and self.cycle is not None:
-            self._deadline.cancel()
-            self._deadline = self.loop.call_later(LONGEST_ANSWER, self.transport.abort)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._deadline.cancel()
-        super().connection_lost(exc)
-
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(bare(400, msg))
-
-    def _refuse(self, answer: Response) -> None:
-        """An answer without a request."""
-        lines = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
-        lines += [name + b": " + value for name, value in answer.raw_headers]
-        self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
-        self.transport.close()
+        if from_here:
+            return elsewhere(address, cookie)
+        return respond(WELCOME.format(escape(address)), more={"Set-Cookie": cookie})
 
 
 def fault(request: Request, error: Exception) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,8 +55,13 @@ def read_request(path: Path) -> Request:
         raise RecipeError(f"--list: {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise RecipeError(f"--list: {path}: not UTF-8 at byte {error.start:,}") from error
+    return request_of(text.split("\n"), f"--list: {path}")
+
+
+def request_of(lines: Iterable[str], where: str) -> Request:
+    """What each line asks for; blank lines and those after a # are passed over."""
     request, wrong = Request(), []
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(lines, 1):
         value = line.strip()
         if value and not value.startswith("#"):
             try:
@@ -65,9 +71,9 @@ def read_request(path: Path) -> Request:
                 wrong.append(number)
     if wrong:
         named = ", ".join(map(str, wrong[:SHOWN])) + (f" and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else "")
-        raise RecipeError(f"--list: {path}: line {named}: not {FORMS}")
+        raise RecipeError(f"{where}: line {named}: not {FORMS}")
     if not request.lines:
-        raise RecipeError(f"--list: {path}: no line asks for anything; each has {FORMS}")
+        raise RecipeError(f"{where}: no line asks for anything; each has {FORMS}")
     return request
 
 

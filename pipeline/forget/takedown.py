@@ -34,8 +34,8 @@ from gristmill.pipeline.forget.quotes import Edit, Quotes, edits_of, pieces_of, 
 from gristmill.pipeline.forget.receipt import in_words, out_of_reach, place_of
 from gristmill.pipeline.forget.request import Request
 from gristmill.pipeline.forget.search import Copy, Document, Found, Search, files_of, hexed, key_of_part
-from gristmill.pipeline.look.exports import export_again, exports_of
 from gristmill.pipeline.look.run_folder import RunFolder
+from gristmill.pipeline.look.token_sets import export_again, exports_of
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.shuffle.saved_index import forget_in_index, rows_in_index, saved_by
 from gristmill.pipeline.store.forgotten import KINDS, LIST, WORK, Forgotten, read_list

@@ -30,7 +30,6 @@ from gristmill.pipeline.errors import STAGE_ERRORS, GristmillError, RecipeError,
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.recipe.recipe import Source
 from gristmill.pipeline.store.records import FileSpan
 from gristmill.pipeline.store.run_records import FetchRecord
 from gristmill.pipeline.store.storage import Store, file_system, hash_of_stream, open_object, tag_of
@@ -40,6 +39,7 @@ from gristmill.stages.inputs import Copies, InputFile, InputFiles
 from gristmill.stages.stage import Reader
 
 if TYPE_CHECKING:
+    from gristmill.pipeline.recipe.recipe import Source
     from gristmill.stages.read.cc import Cc
 
 REMEMBERED = "journal/inputs.json"

@@ -1,4 +1,4 @@
-"""What `gristmill import` takes in: token files as shards, and models of fastText and scikit-learn as judges."""
+"""What `gristmill maintain import` takes in: token files as shards, models of fastText and scikit-learn as judges."""
 
 from __future__ import annotations
 

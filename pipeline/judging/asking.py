@@ -1,17 +1,64 @@
-"""Asking a language model about many texts: answers are counted as they come and kept, so that a failure costs none."""
+"""Asking a language model about many texts: what plans of that share, and answers that are counted as they come and
+kept, so that a failure costs none."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated, Self
 
+from pydantic import Field, model_validator
+
+from gristmill.classifiers.llm.account import Prices
 from gristmill.classifiers.llm.answers import AnswerFolder
 from gristmill.classifiers.llm.cache import AnswerCache
 from gristmill.classifiers.llm.model import Answer, LanguageModel, LanguageModelError, Request
 from gristmill.classifiers.rating.medu import MeduError
+from gristmill.kernels.common.settings import Settings
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.json_types import JSONObject
+from gristmill.stages.judge.back_end import BackEnd
+
+Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class AskedModel(BackEnd):
+    """The language model that is asked."""
+
+    tensor_parallel: Annotated[int, Field(ge=1, description="vllm: GPUs that share the model")] = 1
+
+    @model_validator(mode="after")
+    def _shares_its_own_gpus(self) -> Self:
+        if self.tensor_parallel > 1 and (self.endpoint or self.engine != "vllm"):
+            raise ValueError("`tensor_parallel` is for vllm in this process; a server has its own")
+        return self
+
+    def watched(self, seen: Callable[[int], None]) -> Watched:
+        return Watched(self.opened(self.tensor_parallel), seen)
+
+
+class PricesOfTokens(Settings):
+    """Of a million tokens, in any currency."""
+
+    prompt: Price
+    answer: Price
+
+
+class AskingPlan(Settings):
+    """What plans of asking a language model about texts have in common."""
+
+    description: str | None = None
+    text: Annotated[str, Field(description="the column with the text")] = "text"
+    model: AskedModel
+    cut: Annotated[int, Field(ge=1, description="tokens of each text that the model sees")] = 512
+    most_failures: Annotated[float, Field(ge=0, le=1, description="highest share of unreadable answers")] = 0.02
+    seed: Annotated[int, Field(ge=0)] = 0
+    prices: PricesOfTokens | None = None
+
+    @property
+    def costs(self) -> Prices | None:
+        return Prices(self.prices.prompt, self.prices.answer) if self.prices else None
 
 
 class Watched:

@@ -99,6 +99,22 @@ class Distil(Settings):
     ] = "none"
 
 
+class Losses(Settings):
+    """Good are documents on which better models have lower losses; fastText or linear judges learn the difference."""
+
+    files: Annotated[Paths, Field(description="documents with a column loss:MODEL for each model, in bits per byte")]
+    scores: Annotated[RecipePath, Field(description="a CSV: model,TASK,... with a line a model; higher is better")]
+    estimator: Annotated[
+        Literal["correlation", "match"], Field(description="perplexity correlations, or PreSelect's share of pairs")
+    ] = "correlation"
+    share: Annotated[
+        float, Field(ge=0.001, le=0.5, description="share of the bytes that are good, and that are bad")
+    ] = 0.1
+    by: Annotated[str | None, Field(description="a column: documents of one value (a domain) are chosen together")] = (
+        None
+    )
+
+
 class Verify(Settings):
     """Who labels the candidates of a round: a judge, or a language model asked as the stage `llm_score` asks it."""
 
@@ -129,7 +145,7 @@ class Iterate(Settings):
 
 
 class JudgePlan(Settings):
-    """A judge to be trained. Texts come from `labelled`, from `good` and `bad`, from `training_set` or `distil`."""
+    """A judge to be trained. Texts come from `labelled`, `good` and `bad`, `training_set`, `distil` or `losses`."""
 
     out: Annotated[str | None, Field(description="a new folder for the judge")] = None
     description: str | None = None
@@ -139,6 +155,7 @@ class JudgePlan(Settings):
     bad: Annotated[Paths | None, Field(description="files of bad texts")] = None
     training_set: TrainingSet | None = None
     distil: Distil | None = None
+    losses: Losses | None = None
     iterate: Iterate | None = None
     text: Annotated[str, Field(description="the column with the text")] = "text"
     weight: Annotated[str | None, Field(description="the column with the weight of each text")] = None
@@ -180,12 +197,18 @@ def load(path: Path) -> LoadedPlan[JudgePlan]:
 def checked(loaded: LoadedPlan[JudgePlan]) -> LoadedPlan[JudgePlan]:
     """What settings must agree on."""
     plan, wrong = loaded.plan, loaded.wrong
-    origins = {"labelled": plan.labelled, "good": plan.good or plan.bad, "training_set": plan.training_set}
-    given = [name for name, value in (origins | {"distil": plan.distil}).items() if value is not None]
+    origins: dict[str, object] = {
+        "labelled": plan.labelled,
+        "good": plan.good or plan.bad,
+        "training_set": plan.training_set,
+        "distil": plan.distil,
+        "losses": plan.losses,
+    }
+    given = [name for name, value in origins.items() if value is not None]
     if len(given) != 1:
         raise wrong(
             (given[-1],) if given else (),
-            f"texts come from one of `labelled`, `good` and `bad`, `training_set` and `distil`,"
+            f"texts come from one of `labelled`, `good` and `bad`, `training_set`, `distil` and `losses`,"
             f" not from {' and '.join(given) or 'none'}",
         )
     if (plan.good is None) != (plan.bad is None):

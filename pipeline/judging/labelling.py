@@ -10,42 +10,95 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
+from pydantic import Field
 
 from gristmill.classifiers.llm.account import Account, Prices
 from gristmill.classifiers.llm.cache import AnswerCache, answer_all
-from gristmill.classifiers.llm.model import Answer, LanguageModel
+from gristmill.classifiers.llm.model import Answer, LanguageModel, LanguageModelError
 from gristmill.classifiers.metrics import confusion, kappa
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts
-from gristmill.classifiers.rating.taxonomy import NONE, ByTaxonomy, Labelled
+from gristmill.classifiers.rating.taxonomy import NONE, ByTaxonomy, Labelled, TaxonomyError, taxonomy_of
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import as_number
-from gristmill.pipeline.inputs.columns import LABELLED_BY, as_words, texts_in
+from gristmill.pipeline.inputs.columns import LABELLED_BY, as_words, files_of, texts_in
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.judging.asking import kept_answers
+from gristmill.pipeline.judging.asking import AskedModel, AskingPlan, kept_answers
+from gristmill.pipeline.recipe import plans
+from gristmill.pipeline.recipe.plans import LoadedPlan, Paths
 from gristmill.stages.inputs import InputFile
 
+EXAMPLE = "recipes/judges/labels.yaml"
 CARRIED = ("uid", "id", "url", "source", "language")  # columns that stay beside a text
 REASONED_TOKENS = 80  # of a usual answer, for the estimate
 SHOWN, EXCERPT = 3, 160
 
 
-@dataclass(frozen=True)
-class LabelSettings:
-    """`twice`: share of the texts that are asked a second time."""
+class LabelPlan(AskingPlan):
+    """Labels of a language model for a sample of texts."""
 
-    cut: int = 512
-    twice: float = 0.1
-    most_failures: float = 0.02
-    seed: int = 0
+    out: Annotated[str | None, Field(description="folder for labels.parquet, left_out.parquet and the account")] = None
+    texts: Annotated[Paths, Field(description="Parquet, JSON lines, CSV or text files")]
+    taxonomy: Annotated[str, Field(description="topic or format (24 labels each), or a YAML file of your own")]
+    reading: Annotated[
+        Literal["at_once", "reasoned"], Field(description="at_once: probabilities of all labels after one pass")
+    ] = "at_once"
+    most: Annotated[int, Field(ge=2, description="texts labelled, drawn by hash")] = 10_000
+    max_tokens: Annotated[int, Field(ge=16, description="limit of a reasoned answer")] = 512
+    twice: Annotated[float, Field(ge=0, le=1, description="share asked again, with labels in the contrary order")] = 0.1
+    second_model: Annotated[AskedModel | None, Field(description="asked instead that second time")] = None
+
+
+def load(path: Path) -> LoadedPlan[LabelPlan]:
+    return plans.load(path, LabelPlan, EXAMPLE)
+
+
+@dataclass(frozen=True)
+class LabelJob:
+    """A plan with its texts drawn, and how it asks about them."""
+
+    plan: LabelPlan
+    folder: Path
+    asking: ByTaxonomy
+    table: pa.Table
+
+    @classmethod
+    def of(cls, loaded: LoadedPlan[LabelPlan], out: str | Path | None) -> LabelJob:
+        """RecipeError says where the plan is wrong."""
+        plan, where = loaded.plan, loaded.where
+        if plan.second_model and not plan.twice:
+            raise loaded.wrong(("second_model",), "is asked for the share of `twice`, which is 0")
+        file = loaded.place(plan.taxonomy)
+        try:
+            taxonomy = taxonomy_of(str(file) if file.is_file() else plan.taxonomy)
+        except TaxonomyError as error:
+            raise loaded.wrong(("taxonomy",), str(error)) from error
+        asking = ByTaxonomy(taxonomy, plan.reading, plan.max_tokens)
+        table = draw(files_of(plan.texts, where("texts")), plan.text, plan.most, plan.seed, where("text"))
+        return cls(plan, Path(loaded.out(out)), asking, table)
+
+    @property
+    def expected(self) -> str:
+        """What asking takes, in words."""
+        return estimate_of(self.table, self.asking, self.plan).words(self.plan.costs)
+
+    def carry_out(self, seen: Callable[[int], None] = lambda answers: None) -> LabelFindings:
+        """Ask, and write labels.parquet, left_out.parquet and the account into the folder."""
+        try:
+            findings = label_texts(self.table, self.asking, self.plan, self.folder / "answers", seen)
+        except (LanguageModelError, ValueError) as error:
+            raise RunFailed(str(error)) from error
+        save(findings, self.folder)
+        return findings
 
 
 @dataclass(frozen=True)
@@ -64,11 +117,11 @@ class Estimate:
         )
 
 
-def draw(files: Sequence[InputFile], text: str, most: int, seed: int) -> pa.Table:
+def draw(files: Sequence[InputFile], text: str, most: int, seed: int, named_by: str = "text") -> pa.Table:
     """At most so many different texts that are not blank: those of the lowest hashes, so that another order of files
     draws the same."""
     best: pa.Table | None = None
-    for table in _hashed(files, text, seed):
+    for table in _hashed(files, text, seed, named_by):
         merged = table if best is None else pa.concat_tables([best, table], promote_options="permissive")
         hashes = merged["_hash"].to_numpy()
         _, first = np.unique(hashes, return_index=True)
@@ -78,7 +131,7 @@ def draw(files: Sequence[InputFile], text: str, most: int, seed: int) -> pa.Tabl
     return best.drop_columns(["_hash"])
 
 
-def estimate_of(table: pa.Table, asking: ByTaxonomy, how: LabelSettings) -> Estimate:
+def estimate_of(table: pa.Table, asking: ByTaxonomy, how: LabelPlan) -> Estimate:
     texts = cut_texts(table["text"].to_pylist(), how.cut)
     again = twice_of(table, how)
     sizes = np.array([_bytes_of(asking, text) for text in texts], np.float64) / BYTES_A_TOKEN
@@ -87,7 +140,7 @@ def estimate_of(table: pa.Table, asking: ByTaxonomy, how: LabelSettings) -> Esti
     return Estimate(len(texts), int(again.sum()), int(sizes.sum() + sizes[again].sum()), asked * answers)
 
 
-def twice_of(table: pa.Table, how: LabelSettings) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def twice_of(table: pa.Table, how: LabelPlan) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """The texts that are asked a second time, by a hash of each."""
     salt = how.seed + 1
     shares = [
@@ -106,13 +159,12 @@ class LabelFindings:
 def label_texts(
     table: pa.Table,
     asking: ByTaxonomy,
-    models: tuple[LanguageModel, LanguageModel | None],
-    how: LabelSettings,
+    how: LabelPlan,
     answers: Path,
-    prices: Prices | None = None,
+    seen: Callable[[int], None],
 ) -> LabelFindings:
-    """`models`: the one that labels, and another that is asked the second time, if there is one."""
-    model, other = models
+    model = how.model.watched(seen)
+    other = how.second_model.watched(seen) if how.second_model else None
     account, second_account = Account(), Account()
     again = twice_of(table, how)
     texts = cut_texts(table["text"].to_pylist(), how.cut)
@@ -146,8 +198,8 @@ def label_texts(
         "none": len(table) - sum(label is not None for label in labels) - unread.total(),
         "unread": dict(sorted(unread.items())),
         "counts": dict(Counter(label for label in labels if label is not None).most_common()),
-        "account": account.as_dict(prices),
-        "second_account": second_account.as_dict(prices),
+        "account": account.as_dict(how.costs),
+        "second_account": second_account.as_dict(how.costs),
     }
     if rows:
         pairs = [(first[row][0], each) for row, (each, _) in zip(rows, second, strict=True)]
@@ -212,9 +264,9 @@ def _bytes_of(asking: ByTaxonomy, text: str) -> int:
     return len((request.shared + request.own).encode("utf-8", "replace"))
 
 
-def _hashed(files: Sequence[InputFile], text: str, seed: int) -> Iterator[pa.Table]:
+def _hashed(files: Sequence[InputFile], text: str, seed: int, named_by: str) -> Iterator[pa.Table]:
     """Texts that are not blank, with a hash each."""
-    for _, _, table in texts_in(files, text, CARRIED, "--text"):
+    for _, _, table in texts_in(files, text, CARRIED, named_by):
         columns = {"text": table[text]}
         for name in CARRIED:
             if name in table.column_names and name != text:

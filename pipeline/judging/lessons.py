@@ -37,6 +37,7 @@ from gristmill.stages.text.language import Language
 
 if TYPE_CHECKING:
     from gristmill.classifiers.teaching.seeds import TrainingSet as BuiltSet
+    from gristmill.classifiers.training_sets import LabelledTexts
 
 Loaded = LoadedPlan[JudgePlan]
 
@@ -89,13 +90,13 @@ def lesson_of_table(loaded: Loaded, labelled: Labelled) -> Lesson:
         return _lesson_of_labels(loaded, labelled, table, made)
     labels = _labels(column, where("labelled", "label"))
     if pa.types.is_floating(labels.type) and not labelled.good and not labelled.classes:
-        return _lesson(loaded, table, labels, _regression(labels, loaded), labelled.files)
+        return lesson_of(loaded, table, labels, _regression(labels, loaded), labelled.files)
     words = _as_words(labels, where("labelled", "label"))
     if labelled.good:
         good, head = _good_or_not(words, labelled.good, loaded)
-        return _lesson(loaded, table, good, head, labelled.files)
+        return lesson_of(loaded, table, good, head, labelled.files)
     head = head_in_order(loaded, words, labelled.classes, "labelled")
-    return _lesson(loaded, table, pa.array(words, pa.string()), head, labelled.files)
+    return lesson_of(loaded, table, pa.array(words, pa.string()), head, labelled.files)
 
 
 def _lesson_of_labels(loaded: Loaded, labelled: Labelled, table: pa.Table, made: Json | None) -> Lesson:
@@ -118,7 +119,7 @@ def _lesson_of_labels(loaded: Loaded, labelled: Labelled, table: pa.Table, made:
         **({"left_out": dict(sorted(rare.items()))} if rare else {}),
         **({"labelled_by": made} if made else {}),
     }
-    return replace(_lesson(loaded, table, labels, head, labelled.files), facts=facts)
+    return replace(lesson_of(loaded, table, labels, head, labelled.files), facts=facts)
 
 
 def languages_of(named: pa.ChunkedArray | None, texts: pa.ChunkedArray) -> dict[str, int]:
@@ -136,7 +137,7 @@ def lesson_of_two_sets(loaded: Loaded, good: Sequence[str], bad: Sequence[str]) 
     labels = pa.array([BAD] * len(sets[0]) + [GOOD] * len(sets[1]), pa.string())
     meaning = loaded.plan.meaning or "like the good texts that it was trained on, unlike the bad ones"
     head = Head(loaded.plan.head or QUALITY, "probability", (BAD, GOOD), meaning)
-    return _lesson(loaded, table, labels, head, [*good, *bad])
+    return lesson_of(loaded, table, labels, head, [*good, *bad])
 
 
 def lesson_of_sources(loaded: Loaded, wanted: TrainingSet) -> tuple[Lesson, BuiltSet]:
@@ -153,19 +154,9 @@ def lesson_of_sources(loaded: Loaded, wanted: TrainingSet) -> tuple[Lesson, Buil
         sources.append(
             seeds.SeedSource(name, source.label, source.share, named=source.named, most=source.most, **bounds)
         )
+    same = wanted.model_dump(exclude={"sources", "classes", "near_copies"})
     recipe = seeds.SeedRecipe(
-        tuple(sources),
-        texts=wanted.texts,
-        balance=wanted.balance,
-        steps_of_length=wanted.steps_of_length,
-        window=wanted.window,
-        on_one_line=wanted.on_one_line,
-        shortest=wanted.shortest,
-        alike=Alike(wanted.near_copies),
-        stays_under=wanted.stays_under,
-        ungrouped=wanted.ungrouped,
-        held_out=plan.hold_out,
-        seed=plan.seed,
+        tuple(sources), **same, alike=Alike(wanted.near_copies), held_out=plan.hold_out, seed=plan.seed
     )
     built = seeds.training_set(tables, recipe)
     columns = {TEXT: "text", LABEL: "label", GROUP: "group"}
@@ -282,7 +273,7 @@ def _may_name_groups(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _lesson(loaded: Loaded, table: pa.Table, labels: pa.Array, head: Head, paths: Sequence[str]) -> Lesson:
+def lesson_of(loaded: Loaded, table: pa.Table, labels: pa.Array, head: Head, paths: Sequence[str]) -> Lesson:
     texts, grouped = unlabelled(loaded, table)
     columns_of_lesson = {name: texts[name] for name in texts.column_names} | {LABEL: labels}
     if loaded.plan.weight:
@@ -309,6 +300,22 @@ def groups_of(columns: Sequence[pa.Array], texts: pa.Array, where: str) -> pa.Ar
     for row in alone:
         groups[row] = f"{ALONE}{hash_of(texts[row].as_py() or '')}"
     return pa.array(groups, pa.string())
+
+
+def texts_in_groups(paths: Sequence[str], text: str, group: str) -> LabelledTexts:
+    """Texts without labels, with their groups, if the files have that column; else equal texts are one group."""
+    from gristmill.classifiers.training_sets import LabelledTexts
+
+    files = files_of(paths, "texts")
+    table = table_of(files, [text, group])
+    check_column(table, text, files, "--text")
+    if not table.num_rows:
+        raise RecipeError(f"{files[0].address}: no rows")
+    table = with_texts(table, text, files[0].address)
+    texts = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in table[text].chunks]).fill_null("")
+    columns = [table[group].combine_chunks()] if group in table.column_names else []
+    groups = groups_of(columns, texts, "--group")
+    return LabelledTexts(texts, pa.array(["-"] * len(texts), pa.string()), None, groups)
 
 
 def hash_of(text: str) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,24 +20,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
+from pydantic import Field
 
 from gristmill.classifiers.llm.account import Account, Prices
-from gristmill.classifiers.llm.model import LanguageModel
+from gristmill.classifiers.llm.model import LanguageModel, LanguageModelError
 from gristmill.classifiers.rating import medu, prompts
 from gristmill.classifiers.rating.prompts import LABELS
 from gristmill.classifiers.rating.reading import UNREAD, Agreement
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts, sample
 from gristmill.mixing.weights.utility import Utilities
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.inputs.columns import files_of, pieces_of, texts_in
-from gristmill.pipeline.judging.asking import kept_answers
-from gristmill.pipeline.recipe.plans import Where, in_words
+from gristmill.pipeline.judging.asking import AskingPlan, kept_answers
+from gristmill.pipeline.recipe import plans
+from gristmill.pipeline.recipe.plans import LoadedPlan, Paths, Where, in_words
 from gristmill.stages.blend.groups import NO_VALUE
 from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.columns import SUFFIXES
 from gristmill.stages.read.plain import Plain
 
-Readings = Literal["at_once", "reasoned", "both"]
+EXAMPLE = "recipes/mixing/utilities.yaml"
 EXAMPLE_COLUMNS = (
     "text",
     "question",
@@ -55,28 +57,71 @@ FEWEST_DOCUMENTS = 2
 EMPTY_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")  # blanks are nothing
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """Which documents are marked, and how much of each is shown."""
+class RatePlan(AskingPlan):
+    """How useful each source is for each benchmark, as a language model sees it."""
 
-    by: str = "source"
-    text: str = "text"
-    most: int = 256
-    cut: int = 512
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class AskSettings:
-    """How the model is asked."""
-
-    readings: Readings = "at_once"
-    most_failures: float = 0.02
-    max_tokens: int = 1024
+    out: Annotated[str | None, Field(description="folder for utilities.csv, descriptions, scores and the account")] = (
+        None
+    )
+    sources: Annotated[dict[str, Paths], Field(default_factory=dict, description="files of each source by its name")]
+    documents: Annotated[
+        Paths | None, Field(description="files with a column that names each document's source, or a run's folder")
+    ] = None
+    by: Annotated[str, Field(description="the column that names it")] = "source"
+    tasks: Annotated[dict[str, Paths], Field(min_length=1, description="a benchmark's development set by its name")]
+    reading: Annotated[Literal["at_once", "reasoned", "both"], Field(description="both: and how well they agree")] = (
+        "at_once"
+    )
+    most: Annotated[int, Field(ge=2, description="documents scored per source")] = 256
+    max_tokens: Annotated[int, Field(ge=16, description="limit of a reasoned answer")] = 1024
 
     @property
-    def each(self) -> tuple[medu.Reading, ...]:
-        return ("reasoned", "at_once") if self.readings == "both" else (self.readings,)
+    def named(self) -> list[tuple[str, str]]:
+        """Each path of documents with its source; "": the files say it."""
+        of_sources = [(name, path) for name, paths in self.sources.items() for path in paths]
+        return of_sources + [("", path) for path in self.documents or ()]
+
+    @property
+    def readings(self) -> tuple[medu.Reading, ...]:
+        return ("reasoned", "at_once") if self.reading == "both" else (self.reading,)
+
+
+def load(path: Path) -> LoadedPlan[RatePlan]:
+    return plans.load(path, RatePlan, EXAMPLE)
+
+
+@dataclass(frozen=True)
+class RateJob:
+    """A plan with all that it names read: what is asked, about which documents."""
+
+    plan: RatePlan
+    folder: Path
+    tasks: Mapping[str, list[str]]
+    documents: list[medu.SampledDocument]
+
+    @classmethod
+    def of(cls, loaded: LoadedPlan[RatePlan], out: str | Path | None) -> RateJob:
+        """RecipeError says where the plan is wrong."""
+        plan = loaded.plan
+        if not plan.named:
+            raise loaded.wrong((), "give `sources`, by name, or `documents`, files with a column that names the source")
+        folder, tasks = Path(loaded.out(out)), development_sets(plan.tasks, loaded.where)
+        return cls(plan, folder, tasks, documents_of(plan, loaded.where))
+
+    @property
+    def expected(self) -> Account:
+        """What asking takes at most."""
+        return estimate_of(self.tasks, self.documents, self.plan)
+
+    def carry_out(self, seen: Callable[[int], None] = lambda answers: None) -> MeduFindings:
+        """Ask, and write what comes of it into the folder."""
+        try:
+            model = self.plan.model.watched(seen)
+            findings = find(model, self.tasks, self.documents, self.plan, self.folder / "answers")
+        except (LanguageModelError, ValueError) as error:
+            raise RunFailed(str(error)) from error
+        save(findings, self.folder, model.name, self.plan.costs)
+        return findings
 
 
 @dataclass(frozen=True)
@@ -103,13 +148,11 @@ def development_sets(named: Mapping[str, Sequence[str]], where: Where = in_words
     return examples
 
 
-def documents_of(
-    named: Sequence[tuple[str, str]], how: Sampling, where: Where = in_words
-) -> list[medu.SampledDocument]:
-    """A sample of each source, of its name and a path; where the name is empty a column says it. The output folder of a
-    run stands for what it wrote."""
+def documents_of(how: RatePlan, where: Where = in_words) -> list[medu.SampledDocument]:
+    """A sample of each source. The output folder of a run stands for what it wrote."""
     streams = [
-        (name, files_of(_of_run(path), where("sources", name) if name else where("documents"))) for name, path in named
+        (name, files_of(_of_run(path), where("sources", name) if name else where("documents")))
+        for name, path in how.named
     ]
     sources, uids, tokens = _counted(streams, how, where)
     names, which = np.unique(np.array(sources, dtype=object).astype(str), return_inverse=True)
@@ -150,27 +193,25 @@ def _check_enough(drawn: Mapping[str, int]) -> None:
         )
 
 
-def estimate_of(
-    tasks: Mapping[str, list[str]], documents: Sequence[medu.SampledDocument], asked: AskSettings, seed: int
-) -> Account:
+def estimate_of(tasks: Mapping[str, list[str]], documents: Sequence[medu.SampledDocument], asked: RatePlan) -> Account:
     """What asking takes at most: descriptions and reasoned answers of full length."""
     account = Account()
     description = "x" * (medu.DESCRIPTION_TOKENS * BYTES_A_TOKEN)
     for examples in tasks.values():
-        chunks = medu.chunks_of(examples, seed=seed)
+        chunks = medu.chunks_of(examples, seed=asked.seed)
         requests = [prompts.describe(chunk, medu.DESCRIPTION_TOKENS) for chunk in chunks]
         requests += [prompts.merge(description, description, medu.DESCRIPTION_TOKENS)] * (len(chunks) - 1)
         described = len(requests)
         requests += [
             medu.request_of(description, document.text, reading, asked.max_tokens)
-            for reading in asked.each
+            for reading in asked.readings
             for document in documents
         ]
         account.calls += len(requests)
         account.prompt_tokens += sum(len((r.shared + r.own).encode()) for r in requests) // BYTES_A_TOKEN
         account.completion_tokens += described * medu.DESCRIPTION_TOKENS
         account.completion_tokens += len(documents) * sum(
-            asked.max_tokens if r == "reasoned" else 1 for r in asked.each
+            asked.max_tokens if r == "reasoned" else 1 for r in asked.readings
         )
     return account
 
@@ -179,9 +220,8 @@ def find(
     model: LanguageModel,
     tasks: Mapping[str, list[str]],
     documents: list[medu.SampledDocument],
-    asked: AskSettings,
+    asked: RatePlan,
     answers: Path,
-    seed: int,
 ) -> MeduFindings:
     """Describe each task, mark all documents for it, and say what sources are worth. Every answer is kept in the folder
     `answers`."""
@@ -190,13 +230,13 @@ def find(
     labels: list[medu.Labels] = []
     chosen: list[medu.Labels] = []
     agreements: dict[str, Agreement] = {}
-    most, longest = asked.most_failures, asked.max_tokens
+    most, longest, seed = asked.most_failures, asked.max_tokens, asked.seed
     with kept_answers(answers) as cache:
         for task, examples in tasks.items():
             described = descriptions[task] = medu.describe(model, medu.chunks_of(examples, seed=seed), cache, seed)
             of_task = [
                 medu.label(model, task, described.text, documents, reading, cache, most, longest)
-                for reading in asked.each
+                for reading in asked.readings
             ]
             for spent in (described.account, *(labels_of.account for labels_of in of_task)):
                 account.merge(spent)
@@ -287,14 +327,14 @@ def _of_run(path: str) -> list[str]:
 Streams = Sequence[tuple[str, Sequence[InputFile]]]
 
 
-def _pieces(streams: Streams, how: Sampling, where: Where) -> Iterator[tuple[str, InputFile, pa.Table]]:
+def _pieces(streams: Streams, how: RatePlan, where: Where) -> Iterator[tuple[str, InputFile, pa.Table]]:
     for name, files in streams:
         for file, _, table in texts_in(files, how.text, [how.by, "uid", "tokens"], where("text")):
             yield name, file, table
 
 
 def _counted(
-    streams: Streams, how: Sampling, where: Where
+    streams: Streams, how: RatePlan, where: Where
 ) -> tuple[list[str], npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
     """Of every document: source, uid, tokens (a token for each 4 bytes, where nobody counted)."""
     sources: list[str] = []

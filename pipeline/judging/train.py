@@ -20,9 +20,9 @@ from gristmill.kernels.common.settings import in_a_sentence
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.judging import lessons
-from gristmill.pipeline.judging.judge_plan import Distil, Iterate, JudgePlan, Verify, checked
+from gristmill.pipeline.judging.judge_plan import Distil, Iterate, JudgePlan, Verify
 from gristmill.pipeline.judging.lessons import BAD, GOOD, LABEL, TEXT, Lesson, Loaded
-from gristmill.pipeline.recipe.plans import of_options
+from gristmill.pipeline.judging.predictive import lesson_of_losses
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.judge.judge import card_at
 from gristmill.stages.stage import CannotRun
@@ -47,6 +47,7 @@ class Ready:
     lesson: Lesson
     pool: pa.Table | None = None  # of rounds
     built: BuiltSet | None = None
+    chosen: pa.Table | None = None  # by losses
     teaching: DistilRecipe | None = None
 
     @property
@@ -74,16 +75,18 @@ def prepare(loaded: Loaded) -> Ready:
     plan = loaded.plan
     if plan.distil is not None:
         return _distilling(loaded, plan.distil)
-    built = None
+    built = chosen = None
     if plan.labelled is not None:
         lesson = lessons.lesson_of_table(loaded, plan.labelled)
+    elif plan.losses is not None:
+        lesson, chosen = lesson_of_losses(loaded, plan.losses)
     elif plan.training_set is not None:
         lesson, built = lessons.lesson_of_sources(loaded, plan.training_set)
     else:
         lesson = lessons.lesson_of_two_sets(loaded, plan.good or (), plan.bad or ())
     _check_head(loaded, lesson.head)
     if plan.iterate is None:
-        return Ready(loaded, lesson, built=built)
+        return Ready(loaded, lesson, built=built, chosen=chosen)
     if lesson.head.kind not in ("probability", "classes"):
         raise loaded.wrong(("iterate",), f"rounds add labels; these texts have numbers ({lesson.head.kind})")
     verify = plan.iterate.verify
@@ -91,13 +94,7 @@ def prepare(loaded: Loaded) -> Ready:
         _cuts_fit(loaded, lesson.head, len(verify.cuts), "iterate", "verify", "cuts")
         if verify.judge:
             _head_of(loaded, verify.judge, "", "iterate", "verify", "judge")
-    return Ready(loaded, lesson, lessons.pool_of(loaded, plan.iterate), built)
-
-
-def of_table(path: Path, kind: str, head: str, meaning: str, hold_out: float, seed: int) -> Ready:
-    """A plain training on one labelled table, for commands that make the table themselves."""
-    facts = {"kind": kind, "labelled": {"files": str(path)}, "head": head, "meaning": meaning}
-    return prepare(checked(of_options(facts | {"hold_out": hold_out, "seed": seed}, JudgePlan)))
+    return Ready(loaded, lesson, lessons.pool_of(loaded, plan.iterate), built, chosen)
 
 
 def train(ready: Ready, log: Log) -> Judge:
@@ -127,8 +124,11 @@ def train(ready: Ready, log: Log) -> Judge:
 
 
 def save(ready: Ready, judge: Judge, folder: Path) -> None:
-    """The judge; of several sources also `FOLDER.training_set.parquet`: what became of each of their rows."""
+    """The judge; of several sources also `FOLDER.training_set.parquet`: what became of each of their rows; of losses
+    `FOLDER.predictive.parquet`: the documents that were chosen, with their values."""
     judge.save(folder)
+    if ready.chosen is not None:
+        pq.write_table(ready.chosen, folder.parent / f"{folder.name}.predictive.parquet", compression="zstd")
     if ready.built is not None:
         kept = ready.built.table.select(["source", "row", "label", "group", "held_out"])
         rows = pa.concat_tables([kept, ready.built.dropped], promote_options="permissive")
@@ -177,18 +177,8 @@ def _in_rounds(ready: Ready, rounds: Iterate, pool: pa.Table, train_one: Train, 
     from gristmill.classifiers.teaching.iterate import IterationRecipe, as_proposed, iterate
 
     metric = rounds.metric or ("auc" if ready.head.kind == "probability" else "kappa_quadratic")
-    recipe = IterationRecipe(
-        rounds=rounds.rounds,
-        candidates=rounds.candidates,
-        top=rounds.top,
-        bottom=rounds.bottom,
-        metric=metric,
-        may_fall=rounds.may_fall,
-        patience=rounds.patience,
-        uneven=rounds.uneven,
-        held_out=ready.plan.hold_out,
-        seed=ready.plan.seed,
-    )
+    same = rounds.model_dump(exclude={"pool", "verify", "metric"})
+    recipe = IterationRecipe(**same, metric=metric, held_out=ready.plan.hold_out, seed=ready.plan.seed)
 
     def tell(line: Json) -> None:
         added = ", ".join(f"{count:,} {label}" for label, count in line.get("added", {}).items())

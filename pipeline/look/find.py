@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import mmap
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -12,25 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
-from gristmill.pipeline.look.history import FileSpan, history
+from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.look.token_sets import sets_in
-from gristmill.pipeline.store.storage import Store
 from gristmill.shards.format import BadShards
 from gristmill.shards.passages import LENGTH, SPREAD, Hit, find, folded, is_index_of, make_index
 from gristmill.shards.reader import open_shards
-from gristmill.stages.documents import uid_of
 
 INDEX = "index/find-"  # and the name of a set of shards
 AROUND = 60  # characters that are shown on both sides
-MOST_UNPACKED = 1 << 30  # bytes of one packed file that are looked through for a record's place
-BEGINS = {
-    ".warc.gz": (re.compile(rb"\x1f\x8b\x08"), "{}:0"),
-    ".warc.zst": (re.compile(rb"\x28\xb5\x2f\xfd"), "{}:0"),
-    ".warc": (re.compile(rb"WARC/"), "{}:0"),
-    ".jsonl": (re.compile(rb"^", re.MULTILINE), "{}"),
-}
 
 
 @dataclass
@@ -93,42 +80,5 @@ def told(run: RunFolder, name: str, hit: Hit, length: int) -> Found:
         story = history(run, hit.uid)
         found.url, found.id = story.url, story.id
         found.files = [span.path for span in story.read_from]
-        for span in story.read_from:
-            offset = offset_of(run.store, span, hit.uid)
-            if offset is not None:
-                found.files, found.offset = [span.path], offset
-                break
+        found.offset = next((span.offset for span in story.read_from), None)
     return found
-
-
-def offset_of(store: Store, span: FileSpan, uid: int) -> int | None:
-    """Where in a file the record of a document begins; for packed JSON lines, in what is unpacked. None where the file
-    is no longer there, or of a kind in which a uid does not tell."""
-    try:
-        remembered = remembered_in(store.read(REMEMBERED))
-    except (OSError, LookupError):
-        return None
-    addresses = [a for a in remembered if (a == span.path or a.endswith(f"/{span.path}")) and Path(a).is_file()]
-    for address in addresses:
-        for place, name in places_in(Path(address), span):
-            if uid_of(span.source, span.path, name) == uid:
-                return place
-    return None
-
-
-def places_in(path: Path, span: FileSpan) -> Iterator[tuple[int, str]]:
-    """Where records may begin, and what a reader calls such a place."""
-    ending = next((ending for ending in (*BEGINS, ".jsonl.gz") if path.name.endswith(ending)), None)
-    if ending is None or not path.stat().st_size:
-        return
-    if ending == ".jsonl.gz":
-        with gzip.open(path) as packed:
-            data: Any = packed.read(MOST_UNPACKED)
-        pattern, form = BEGINS[".jsonl"]
-        for match in pattern.finditer(data):
-            yield match.start(), form.format(match.start())
-        return
-    pattern, form = BEGINS[ending]
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for match in pattern.finditer(data):
-            yield match.start(), form.format(match.start())

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gristmill.pipeline.figures import token_counts_of
 from gristmill.pipeline.look.run_folder import Told
+from gristmill.pipeline.report_data.figures import token_counts_of
 from gristmill.pipeline.store.counts import DocumentCounts
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 from gristmill.stages.figures import TokenCounts

@@ -1,40 +1,56 @@
-"""One document's whole story: where it was read, each segment it passed, what every stage said of it, and where it was
-written.
+"""One document's whole story: where it was read, each segment it passed, what every stage said of it and why, and where
+it was written.
 
 Only the column of uids is read to find it; then the one row group that it lies in. A later segment is searched only in
-the parts that come from one where the document was found.
+the parts that come from one where the document was found. Many documents are looked for in one pass over the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import gzip
+import json
+import mmap
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
 import pyarrow.compute as pc
 
 from gristmill.pipeline.formatting import as_hex, one_line, uids_meant
-from gristmill.pipeline.look.run_folder import NotFound, RunFolder, has_uid
-from gristmill.pipeline.look.why import why_it_went
+from gristmill.pipeline.look.run_folder import NotFound, RunFolder, one_of
 from gristmill.pipeline.report_data.documents import Row, Value
-from gristmill.pipeline.report_data.rejects import Held
-from gristmill.pipeline.store.records import InputSpan
+from gristmill.pipeline.report_data.histograms import CutCounts
+from gristmill.pipeline.report_data.rejects import CANNOT_ASK, SIGNS, Held, reasons_in_part, rows_of
+from gristmill.pipeline.store.records import InputSpan, Partition
 from gristmill.pipeline.store.run_records import PartFiles, PartName, RejectRow, RunRecord, SegmentManifest
+from gristmill.pipeline.tasks.bound_rule import BoundRule
 from gristmill.stages.documents import BASE, PAGE, uid_of
 
 PREVIEW = 600  # characters of text, as in samples
 SHOWN = 50  # members of a cluster that are named
 NOT_SIGNALS = {*BASE.names, *PAGE.names}
+# How a record begins in files of whose records a reader makes uids from their places.
+BEGINS = {
+    ".warc.gz": re.compile(rb"\x1f\x8b\x08"),
+    ".warc.zst": re.compile(rb"\x28\xb5\x2f\xfd"),
+    ".warc": re.compile(rb"WARC/"),
+    ".jsonl": re.compile(rb"^", re.MULTILINE),
+}
 
 
 @dataclass(frozen=True)
 class FileSpan:
-    """A stretch of a file. `certain` when the uid proves the file; else the document came from one of those listed."""
+    """A stretch of a file. `certain` when the uid proves the file; else the document came from one of those listed.
+    `offset` is the byte at which its record begins (of packed JSON lines, when unpacked), where that can be told."""
 
     source: str
     path: str
     start: int
     end: int | None
     certain: bool
+    offset: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,32 +134,47 @@ def history(folder: RunFolder, uid: int | str | None = None, url: str | None = N
     if sum(given is not None for given in (uid, url, id)) != 1:
         raise ValueError("history wants a uid, a URL or an id, one of them")
     if uid is not None:
-        return of_uid(folder, uid)
-    column, value = ("url", url) if url is not None else ("id", id or "")
-    uids = with_value(folder, column, value)
-    if uids:
-        story = follow(folder, uids[0])
-        setattr(story, f"same_{column}", [f"{other:016x}" for other in uids[1:]])
+        story = of_uid(folder, uid)
+        find_records(folder, [story])
         return story
-    for stage, row in folder.reject_rows(folder.rejects(), pc.field(column) == value, column):
-        return refused(stage, row, folder.record)
-    name = "URL" if column == "url" else "id"
-    raise NotFound(f"no document or skipped record of this run has the {name} {one_line(value)}")
+    return next(iter(histories(folder, "id" if url is None else "url", [str(id if url is None else url)])))
 
 
-# --- finding it -------------------------------------------------------------------------------------------------------
-
-
-def with_value(folder: RunFolder, column: str, value: str) -> list[int]:
-    """uids of the documents that have it in this column, those that were dropped too."""
-    where = pc.field(column) == value
-    uids: dict[int, None] = {}
+def histories(folder: RunFolder, column: str, values: Sequence[str]) -> Iterator[Story]:
+    """The stories of documents by their URLs or ids, in this order; where one is not there, NotFound once the others
+    are told. All are looked for in one pass."""
+    wanted = dict.fromkeys(values)
+    found: dict[str, dict[int, str]] = {value: {} for value in wanted}  # uids, each with the part it was read in
     for file in folder.documents:
-        if {"uid", column} <= folder.columns(file.path):
-            uids |= dict.fromkeys(row["uid"] for row in folder.rows(file.path, ["uid"], where))
+        for row in folder.rows(file.path, ["uid", column], column, one_of(*wanted)):
+            found[row[column]].setdefault(row["uid"], file.key)
     # What is dropped before documents are kept for later stages lies in the rejects alone.
-    found = folder.reject_rows(folder.rejects(), where, column)
-    return list(uids | dict.fromkeys(row.uid for _, row in found if row.uid is not None))
+    never: dict[str, Story] = {}
+    for file in folder.rejects():
+        for stage, reject in folder.reject_rows([file], column, one_of(*wanted)):
+            value = str(getattr(reject, column))
+            if reject.uid is not None:
+                found[value].setdefault(reject.uid, file.key)
+            else:
+                never.setdefault(value, refused(stage, reject, folder.record))
+    stories: dict[str, Story] = {}
+    for value, uids in sorted(found.items(), key=lambda item: [*item[1].values()]):  # part by part
+        if uids:
+            first, *others = uids
+            stories[value] = follow(folder, first, uids[first])
+            setattr(stories[value], f"same_{column}", [f"{other:016x}" for other in others])
+        elif value in never:
+            stories[value] = never[value]
+    find_records(folder, stories.values())
+    yield from (stories[value] for value in wanted if value in stories)
+    name = "URL" if column == "url" else column
+    missing = [
+        f"no document or skipped record of this run has the {name} {one_line(value)}"
+        for value in wanted
+        if value not in stories
+    ]
+    if missing:
+        raise NotFound("\n".join(missing))
 
 
 def refused(stage: str, row: RejectRow, run: RunRecord) -> Story:
@@ -154,6 +185,52 @@ def refused(stage: str, row: RejectRow, run: RunRecord) -> Story:
     plainly = "skipped" if stage in [reader.name for reader in run.readers] else "dropped"
     story.verdicts.append(Judgement(stage, row.reason if trouble else plainly, row.reason, row.detail))
     return story
+
+
+# --- where its record is ----------------------------------------------------------------------------------------------
+
+
+def find_records(folder: RunFolder, stories: Iterable[Story]) -> None:
+    """Give stories the byte at which their records begin, as far as input files are still there and of a kind in which
+    a uid tells. A file is read once."""
+    from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
+
+    by_file: dict[tuple[str, str], dict[int, Story]] = {}
+    for story in stories:
+        for span in story.read_from if story.uid is not None else ():
+            by_file.setdefault((span.source, span.path), {})[int(story.uid or "", 16)] = story
+    try:
+        addresses = remembered_in(folder.read(REMEMBERED)) if by_file else {}
+    except (OSError, NotFound):
+        return
+    for (source, path), wanted in by_file.items():
+        for address in (address for address in addresses if address == path or address.endswith(f"/{path}")):
+            if wanted and Path(address).is_file():
+                for offset, name in places_in(Path(address)):
+                    uid = uid_of(source, path, name)
+                    if uid in wanted:
+                        story = wanted.pop(uid)
+                        span = next(span for span in story.read_from if (span.source, span.path) == (source, path))
+                        story.read_from = [replace(span, certain=True, offset=offset)]
+                    if not wanted:
+                        break
+
+
+def places_in(path: Path) -> Iterator[tuple[int, str]]:
+    """Bytes at which records may begin in a file, and what a reader calls such a place."""
+    if path.name.endswith(".jsonl.gz"):
+        at = 0
+        with gzip.open(path) as lines:
+            for line in lines:
+                yield at, str(at)
+                at += len(line)
+        return
+    ending = next((ending for ending in BEGINS if path.name.endswith(ending)), None)
+    if ending is None or not path.stat().st_size:
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for match in BEGINS[ending].finditer(data):
+            yield match.start(), f"{match.start()}" if ending == ".jsonl" else f"{match.start()}:0"
 
 
 # --- following one document -------------------------------------------------------------------------------------------
@@ -218,7 +295,7 @@ def follow(folder: RunFolder, uid: int, key: str | None = None) -> Story:
 def rejected(folder: RunFolder, uid: int, key: str | None) -> Iterator[tuple[str, RejectRow]]:
     """Rejects of a document, by stage; with a key, those of one part."""
     files = folder.rejects() if key is None else folder.rejects_of_part(key)
-    return folder.reject_rows(files, has_uid(uid))
+    return folder.reject_rows(files, "uid", one_of(uid))
 
 
 def pass_through(folder: RunFolder, segment: SegmentManifest, part: PartFiles, row: int, story: Story) -> None:
@@ -319,8 +396,8 @@ def cluster_of(folder: RunFolder, segment: SegmentManifest, story: Story) -> lis
     for part in segment.parts:
         if "verdicts" not in part.files:
             continue
-        naming = pc.match_substring(pc.field("detail"), kept)
-        for row in folder.rows(part.files["verdicts"], ["uid", "reason"], naming):
+        naming = partial(pc.match_substring, pattern=kept)
+        for row in folder.rows(part.files["verdicts"], ["uid", "reason"], "detail", naming):
             dropped.append(f"{row['uid']:016x}")
             reason = row["reason"]
     if not dropped:
@@ -331,3 +408,79 @@ def cluster_of(folder: RunFolder, segment: SegmentManifest, story: Story) -> lis
 
 def is_hex(word: str) -> bool:
     return all(letter in "0123456789abcdef" for letter in word)
+
+
+# --- why it went ------------------------------------------------------------------------------------------------------
+
+
+def why_it_went(folder: RunFolder, segment: str, key: str, verdicts: str, row: int) -> list[Held]:
+    """Every reason that held of a document that a segment's rules took, as the verdicts have it, with numbers as far as
+    they can be had.
+
+    A rule from a file of the user's own is not run again here: its numbers are those of the survey.
+    """
+    reasons = stored_reasons(folder, verdicts, row)
+    rules = folder.rules.get(segment)
+    if not any(reasons.values()) or rules is None:
+        return [Held(stage, reason) for stage, of_stage in reasons.items() for reason in of_stage]
+    part = next((part for part in rules.parts if part.key == key), None)
+    cuts = cuts_of(folder)
+    asked: list[Held] = []
+    for rule in rules.rules:
+        if part is not None and rule.stage.get("code") is None:
+            try:
+                bound = BoundRule.of(rule)
+                if reasons.get(bound.rule.called):
+                    asked += reasons_in_part(folder.open, [bound], part, [row])[0].held
+            except CANNOT_ASK:  # it reads a table that is gone, say; the verdicts and the survey are there still
+                continue
+    held: list[Held] = []
+    for stage, of_stage in reasons.items():
+        answered = [answer for answer in asked if answer.stage == stage]
+        if {answer.reason for answer in answered} == set(of_stage):
+            held += answered
+        elif of_stage:
+            held += from_survey(folder, stage, of_stage, [cut for cut in cuts if cut["stage"] == stage], part, row)
+    return held
+
+
+def stored_reasons(folder: RunFolder, verdicts: str, row: int) -> dict[str, list[str]]:
+    """For each rule of a segment, in their order, the reasons that held of a document."""
+    schema = folder.schema(verdicts)
+    try:
+        names = dict(json.loads((schema.metadata or {}).get(b"gristmill.reasons", b"{}")))
+    except ValueError:
+        return {}
+    bits = rows_of(folder.open, verdicts, [row], {f"failed:{stage}" for stage in names})
+    failed = {name.removeprefix("failed:"): int(bits.column(name)[0].as_py() or 0) for name in bits.column_names}
+    return {
+        stage: [reason for bit, reason in enumerate(reasons) if failed.get(stage, 0) >> bit & 1]
+        for stage, reasons in names.items()
+    }
+
+
+def cuts_of(folder: RunFolder) -> list[CutCounts]:
+    """The thresholds that the survey of a run found, each once: where sources have segments of their own, a rule that
+    they share is in each."""
+    cuts = [cut for survey in folder.surveys for cut in survey["cuts"]]
+    return list({(cut["stage"], cut["field"], cut["signal"], cut["side"]): cut for cut in cuts}.values())
+
+
+def from_survey(
+    folder: RunFolder, stage: str, reasons: Sequence[str], cuts: Sequence[CutCounts], part: Partition | None, row: int
+) -> list[Held]:
+    """Reasons of a rule that cannot be asked, with the thresholds that the document lies beyond."""
+    values: Row = {}
+    files = [part.documents, *part.signals] if part is not None else []
+    for file in (file for file in files if file is not None):
+        taken = rows_of(folder.open, file.path, [row], {str(cut["signal"]) for cut in cuts})
+        values |= {name: taken.column(name)[0].as_py() for name in taken.column_names}
+    beyond = []
+    for cut in cuts:
+        value, low, limit = values.get(str(cut["signal"])), cut["side"] == "low", cut["value"]
+        if isinstance(value, int | float) and (value < limit if low else value > limit):
+            signal, field = str(cut["signal"]), str(cut["field"])
+            beyond.append(Held(stage, None, signal, value, SIGNS[cut["side"]], limit, field, signal))
+    if len(beyond) == len(reasons) == 1:
+        return [replace(beyond[0], reason=reasons[0])]
+    return [*(Held(stage, reason) for reason in reasons), *beyond]

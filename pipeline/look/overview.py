@@ -194,17 +194,10 @@ def render(seen: Overview) -> RenderableType:
 
 def counts_of(stage: StageRecord, levels: Sequence[SourceLevel]) -> Sequence[object]:
     count = stage.count
-    numbers = [as_number(n) for n in (count.docs_in, count.kept, count.lost, count.quarantined)]
     volume = Volume.of_all(level.volume for level in levels if level.stage == stage.name)
-    gone = as_share(count.gone, count.docs_in)
-    return (
-        stage.name,
-        stage.kind,
-        *numbers,
-        gone,
-        as_bytes(volume.text_bytes),
-        as_tokens(volume.tokens, volume.counted),
-    )
+    left = as_bytes(volume.text_bytes), as_tokens(volume.tokens, volume.counted)
+    numbers = (count.docs_in, count.kept, count.lost, count.quarantined)
+    return (stage.name, stage.kind, *numbers, as_share(count.gone, count.docs_in), *left)
 
 
 def cost_of(cost: StageCost) -> Sequence[object]:
@@ -226,14 +219,11 @@ def by_sources(seen: Overview) -> tuple[Sequence[str], Iterator[Sequence[object]
     by_stage: dict[str, dict[str, int]] = {}
     for level in seen.funnel.levels:
         by_stage.setdefault(level.stage, {})[level.source] = level.left
-    rows = (
-        (stage, *(as_number(left[source]) if source in left else "–" for source in sources))
-        for stage, left in by_stage.items()
-    )
+    rows = ((stage, *(left.get(source) for source in sources)) for stage, left in by_stage.items())
     return ("after", *sources), rows
 
 
 def drops_of(run: RunRecord) -> Iterator[Sequence[object]]:
     for stage in run.stages:
         for reason, n in by_size(stage.count.dropped):
-            yield stage.name, reason, as_number(n), as_share(n, stage.count.docs_in)
+            yield stage.name, reason, n, as_share(n, stage.count.docs_in)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -24,7 +25,6 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.errors import NotJson, OtherShape
 from gristmill.pipeline.formatting import nearest, one_line
-from gristmill.pipeline.plan.plan import in_one_order
 from gristmill.pipeline.progress.progress import PATH as PROGRESS, state_of
 from gristmill.pipeline.report_data.documents import Row
 from gristmill.pipeline.store.counts import Counts, RunAccount
@@ -41,15 +41,19 @@ from gristmill.pipeline.store.serialize import read_as
 from gristmill.pipeline.store.storage import Store
 
 if TYPE_CHECKING:
+    from gristmill.pipeline.report_data.documents import Places
     from gristmill.pipeline.report_data.histograms import SurveyRecord
     from gristmill.pipeline.store.records import Partition
     from gristmill.pipeline.tasks.bound_rule import BoundRule
+    from gristmill.stages.stage import Stage
 
 BATCH = 1024  # rows read at once
+ROW_GROUPS = 4  # kept: documents, signals and verdicts of a part, and what a later stage knows of it
 REJECT_COLUMNS = tuple(each.name for each in fields(RejectRow))
 
 T = TypeVar("T")
 Told = Mapping[str, Any]  # a stage's report.json
+Matches = Callable[[pa.ChunkedArray], pa.ChunkedArray]  # which values of a column are meant
 
 
 class NotFound(LookupError):
@@ -79,6 +83,7 @@ class RunFolder:
         self.store = Store(self.out)
         self.fs, self.root = self.store.fs, self.store.root
         self.troubles: list[str] = []
+        self._row_groups: dict[tuple[str, int], pa.Table] = {}
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -220,7 +225,7 @@ class RunFolder:
         for home in self.segments:
             for part in home.parts:
                 if (home.segment, part.key) in homes and "documents" in part.files:
-                    for row in self.rows(part.files["documents"], ["url"], has_uid(uid), 1):
+                    for row in self.rows(part.files["documents"], ["url"], "uid", one_of(uid), 1):
                         return None if row.get("url") is None else str(row["url"])
         return None
 
@@ -282,6 +287,24 @@ class RunFolder:
         return by_name
 
     @cached_property
+    def places(self) -> Places:
+        """Where in texts reasons show themselves, as rules say and the stages that measured for them. Code of a user's
+        own is not run here."""
+        from gristmill.pipeline.recipe import registry
+        from gristmill.pipeline.report_data.documents import Places
+        from gristmill.pipeline.report_data.rejects import CANNOT_ASK
+
+        stages: list[Stage] = []
+        wanted: set[str] = set()
+        for stage in sorted(self.record.stages, key=lambda stage: stage.kind != "rule"):
+            asked = stage.kind == "rule" or wanted & set(stage.adds) or (stage.kind == "rewrite" and stage.drops)
+            if asked and ".py:" not in stage.recipe_name:
+                with suppress(*CANNOT_ASK):  # it cannot be made any more: a list is gone, say
+                    stages.append(registry.find(stage.recipe_name)(**{**stage.settings, "name": stage.name}))
+                    wanted |= {name for limit in getattr(stages[-1], "limits", ()) for name in limit.signals}
+        return Places(stages)
+
+    @cached_property
     def surveys(self) -> list[SurveyRecord]:
         """Histograms and thresholds of each segment, as its first rules come in the run."""
         place = {name: number for number, name in enumerate(self.stage_names)}
@@ -327,13 +350,12 @@ class RunFolder:
         return by_key
 
     def reject_rows(
-        self, files: Sequence[RunFile], where: pc.Expression, column: str = "uid", limit: int | None = None
+        self, files: Sequence[RunFile], column: str, matches: Matches, limit: int | None = None
     ) -> Iterator[tuple[str, RejectRow]]:
-        """Rejects that satisfy a filter of a column, each with the stage that took it."""
+        """Rejects whose value in a column matches, each with the stage that took it."""
         for file in files:
-            if column in self.columns(file.path):
-                for row in self.rows(file.path, REJECT_COLUMNS, where, limit):
-                    yield file.stage, RejectRow(**row)
+            for row in self.rows(file.path, REJECT_COLUMNS, column, matches, limit):
+                yield file.stage, RejectRow(**row)
 
     # --- Parquet ------------------------------------------------------------------------------------------------------
 
@@ -351,13 +373,22 @@ class RunFolder:
             return parquet.read(columns=[name for name in columns if name in parquet.schema_arrow.names])
 
     def rows(
-        self, path: str, columns: Sequence[str], where: pc.Expression, limit: int | None = None
+        self, path: str, columns: Sequence[str], column: str, matches: Matches, limit: int | None = None
     ) -> list[dict[str, Any]]:
-        """Rows of a file that satisfy a filter, with these columns as far as the file has them."""
-        dataset = self._dataset(path)
-        scanner = dataset.scanner(columns=[name for name in columns if name in dataset.schema.names], filter=where)
-        table = scanner.to_table() if limit is None else scanner.head(limit)
-        return list(table.to_pylist())
+        """Rows of a file whose value in a column matches, with these columns as far as the file has them. That column
+        is read first; the others of row groups with such a row alone."""
+        found: list[dict[str, Any]] = []
+        with self.open(path) as file:
+            parquet = pq.ParquetFile(file, pre_buffer=False)
+            there = parquet.schema_arrow.names
+            for group in range(parquet.num_row_groups if column in there else 0):
+                mask = matches(parquet.read_row_group(group, columns=[column]).column(0))
+                if pc.any(mask).as_py():
+                    names = [name for name in columns if name in there]
+                    found += parquet.read_row_group(group, columns=names).filter(mask).to_pylist()
+                if limit is not None and len(found) >= limit:
+                    return found[:limit]
+        return found
 
     def batches(
         self, paths: Sequence[str], columns: Sequence[str] | None = None, where: pc.Expression | None = None
@@ -373,20 +404,25 @@ class RunFolder:
         return pads.dataset(self.full(path), filesystem=self.fs, format="parquet", partitioning=None)
 
     def row(self, path: str, index: int) -> Row:
-        """One row, all columns; only its row group is read."""
+        """One row, all columns; only its row group is read. The last few are kept, for other rows of the same part."""
         with self.open(path) as file:
             parquet = pq.ParquetFile(file)
             for group in range(parquet.num_row_groups):
                 rows = parquet.metadata.row_group(group).num_rows
                 if index < rows:
-                    return dict(parquet.read_row_group(group).slice(index, 1).to_pylist()[0])
+                    table = self._row_groups.get((path, group))
+                    if table is None:
+                        table = self._row_groups[path, group] = parquet.read_row_group(group)
+                        for old in list(self._row_groups)[:-ROW_GROUPS]:
+                            self._row_groups.pop(old, None)
+                    return dict(table.slice(index, 1).to_pylist()[0])
                 index -= rows
         raise IndexError(f"{self.full(path)} has no row {index}")
 
     def row_with(self, path: str, uid: int) -> int | None:
         """The row of a file that has a uid."""
-        rows = np.flatnonzero(self.column(path, ["uid"]).column(0).to_numpy() == np.uint64(uid))
-        return int(rows[0]) if len(rows) else None
+        rows = pc.indices_nonzero(one_of(uid)(self.column(path, ["uid"]).column(0)))
+        return rows[0].as_py() if len(rows) else None
 
     def length(self, path: str) -> int:
         """Rows of a file, from its footer."""
@@ -394,8 +430,16 @@ class RunFolder:
             return int(pq.read_metadata(file).num_rows)
 
 
-def has_uid(uid: int) -> pc.Expression:
-    return pc.field("uid") == pa.scalar(uid, pa.uint64())
+def one_of(*values: str | int) -> Matches:
+    """Values that are one of these texts, or uids. `pa.array` would do, and imports pandas: 0.2 s of a command."""
+    if all(isinstance(value, str) for value in values):
+        texts = [str(value).encode("utf-8", "surrogatepass") for value in values]
+        ends = np.cumsum([0, *map(len, texts)]).astype(np.int64)
+        buffers, kind = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))], pa.large_string()
+    else:
+        buffers, kind = [None, pa.py_buffer(np.array(values, np.uint64))], pa.uint64()
+    wanted = pa.Array.from_buffers(kind, len(values), buffers)
+    return lambda column: pc.is_in(column, value_set=wanted.cast(column.type))
 
 
 @dataclass(frozen=True)
@@ -414,6 +458,8 @@ class SoFar:
 def record_so_far(live: Mapping[str, Any], before: RunRecord, state: str) -> RunRecord:
     """What run.json would have by now, of a run in this state; `live` is `logs/progress.json`, and `before` what
     run.json says until the run has ended."""
+    from gristmill.pipeline.plan.plan import in_one_order  # with recipes and fingerprints
+
     nodes = [node for node in live.get("nodes") or [] if isinstance(node, dict)]
     account = RunAccount()
     for stage, sources in (live.get("stages") or {}).items():

@@ -65,7 +65,9 @@ def render_history(story: Story) -> RenderableType:
 
 
 def span_text(span: FileSpan) -> str:
-    """Spans are what a worker read, not where the document lies in it: that, its id says."""
+    """The file, with the byte of the record; or, where the file is gone, what of it a worker read."""
+    if span.offset is not None:
+        return f"{span.path}, byte {span.offset:,}"
     read = "read whole" if span.start == 0 and span.end is None else f"read from byte {span.start:,} to {end_of(span)}"
     among = "one of the records in" if span.certain else "perhaps one of the records in"
     return f"{among} {span.path} ({read})"

@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import pyarrow.compute as pc
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gristmill.pipeline.figures import figures_of
 from gristmill.pipeline.formatting import (
     as_bytes,
     as_hex,
@@ -29,8 +27,9 @@ from gristmill.pipeline.formatting import (
     plain,
 )
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.look.run_folder import NotFound, RunFolder
-from gristmill.pipeline.report_data.documents import SampleEntry
+from gristmill.pipeline.look.run_folder import NotFound, RunFolder, one_of
+from gristmill.pipeline.report_data.documents import SampleEntry, around
+from gristmill.pipeline.report_data.figures import figures_of
 from gristmill.pipeline.store.records import PageSample
 from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.pipeline.tables import TerminalTable, cell, render_block
@@ -52,11 +51,22 @@ class SampleDocument:
     source: str | None
     detail: str | None
     text: str | None
+    match: tuple[int, int] | None = None  # of the text, what it went for
 
     @classmethod
     def of(cls, reason: str, row: SampleEntry) -> SampleDocument:
-        values = (row.get(name) for name in ("uid", "url", "source", "detail", "text"))
-        return cls(reason, *(None if value is None else str(value) for value in values))
+        uid, url, source, detail, text = (
+            None if row.get(name) is None else str(row.get(name)) for name in ("uid", "url", "source", "detail", "text")
+        )
+        start, end = row.get("match") or (0, 0)
+        return cls(reason, uid, url, source, detail, text, (start, end) if end else None)
+
+    @property
+    def pieces(self) -> list[tuple[str, bool]]:
+        """The text in pieces, and which of them is the match."""
+        start, end = self.match or (0, 0)
+        text = self.text or ""
+        return [piece for piece in ((text[:start], False), (text[start:end], True), (text[end:], False)) if piece[0]]
 
 
 @dataclass(frozen=True)
@@ -122,8 +132,10 @@ def samples_of(
     rejected: list[SampleDocument] = []
     for file in folder.rejects([stage]):
         wanted = limit - len(rejected)
-        for _, row in folder.reject_rows([file], pc.field("reason") == reason, "reason", wanted):
-            rejected.append(SampleDocument(reason, as_hex(row.uid), row.url, row.source, row.detail, row.text))
+        for _, row in folder.reject_rows([file], "reason", one_of(reason), wanted):
+            whole = row.text or ""
+            text, match = around(whole, folder.places.of(stage, reason, whole))
+            rejected.append(SampleDocument(reason, as_hex(row.uid), row.url, row.source, row.detail, text, match))
         if len(rejected) >= limit:
             break
     return rejected if len(rejected) > len(samples) else samples
@@ -135,7 +147,7 @@ def samples_of(
 def render_stage(view: StageView) -> RenderableType:
     count = view.stage.count
     reasons = by_size(view.stage.drops)
-    rows = ((reason, as_number(n), as_share(n, count.docs_in)) for reason, n in reasons)
+    rows = ((reason, n, as_share(n, count.docs_in)) for reason, n in reasons)
     settings = [
         Text(f"  {one_line(str(key))} = {one_line(json.dumps(value))}", style="dim")
         for key, value in view.stage.settings.items()
@@ -159,7 +171,8 @@ def render_stage(view: StageView) -> RenderableType:
     for sample in view.samples:
         title = " · ".join(one_line(part) for part in (sample.reason, sample.source, sample.uid, sample.detail) if part)
         lines = [Text(title, style="bold"), Text(one_line(sample.url or "no URL"), style="cyan")]
-        parts += [Text(), *lines, Padding(Text(plain(sample.text or "")), (0, 0, 0, 2))]
+        excerpt = Text.assemble(*((plain(piece), "reverse" if match else "") for piece, match in sample.pieces))
+        parts += [Text(), *lines, Padding(excerpt, (0, 0, 0, 2))]
     for page in view.pages:
         table = Table(title=cell(page.url), title_justify="left", show_lines=False, expand=True)
         for name, characters in (

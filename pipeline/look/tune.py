@@ -25,12 +25,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.formatting import as_number, as_share, by_size, one_line, plain
+from gristmill.pipeline.formatting import as_share, by_size, one_line, plain
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.processes import cores_here
-from gristmill.pipeline.report_data.documents import Row, Value
+from gristmill.pipeline.report_data.documents import Row, Value, around
 from gristmill.pipeline.store.partitions import ROW, columns_of, read_part
 from gristmill.pipeline.store.records import Partition
 from gristmill.pipeline.store.run_records import SegmentRules
@@ -101,17 +101,6 @@ class Tuning:
         return total
 
 
-@dataclass(frozen=True)
-class _MovedRow:
-    """A row of a part whose document changes sides."""
-
-    uid: int
-    row: int
-    side: str
-    reason: str
-    signals: Row
-
-
 @dataclass
 class _PartAnswer:
     """What the rules as they were and as they would be do with one part."""
@@ -119,7 +108,7 @@ class _PartAnswer:
     sides: KeptCounts = field(default_factory=KeptCounts)
     before: Counter[str] = field(default_factory=Counter)
     after: Counter[str] = field(default_factory=Counter)
-    moved: list[_MovedRow] = field(default_factory=list)
+    moved: list[tuple[int, int, Moved]] = field(default_factory=list)  # uid, row; without url and text
 
 
 def tune(
@@ -152,14 +141,14 @@ def tune(
         answer.drops_after = dict(Counter(answer.drops_after) + of_part.after)
     for side in ("dropped", "kept"):
         every = [
-            (moved, segment, part)
+            (uid, row, moved, segment, part)
             for (segment, part), of_part in zip(work, parts, strict=True)
-            for moved in of_part.moved
+            for uid, row, moved in of_part.moved
             if moved.side == side
         ]
-        for moved, segment, part in sorted(every, key=lambda item: item[0].uid)[:samples]:
+        for _, row, moved, segment, part in sorted(every, key=lambda item: item[0])[:samples]:
             changed_rule = next(d for d in segment.after if d.rule.called in changed)
-            answer.moved.append(_with_text(store, part, changed_rule, moved))
+            answer.moved.append(_with_text(folder, part, changed_rule, row, moved))
     answer.sources = dict(sorted(answer.sources.items()))
     return answer
 
@@ -292,8 +281,9 @@ def _ask(
             places = np.flatnonzero(mask)
             for place in places[np.argsort(uids[places], kind="stable")][:samples].tolist():
                 reason = names_after[why_after[place]] if side == "dropped" else names[why_before[place]]
-                signals = _signals(before, after, views, place)
-                answer.moved.append(_MovedRow(int(uids[place]), int(rows[place]), side, reason, signals))
+                uid, signals = int(uids[place]), _signals(before, after, views, place)
+                moved = Moved(f"{uid:016x}", part.source, None, side, reason, signals, "")
+                answer.moved.append((uid, int(rows[place]), moved))
     return answer
 
 
@@ -325,23 +315,19 @@ def _signals(before: Sequence[BoundRule], after: Sequence[BoundRule], views: Seq
     return seen
 
 
-def _with_text(store: Store, part: Partition, deciding: BoundRule, moved: _MovedRow) -> Moved:
+def _with_text(folder: RunFolder, part: Partition, deciding: BoundRule, row: int, moved: Moved) -> Moved:
+    """The document with what it would go for, or went for."""
     columns = ["uid", "url", "text", *deciding.texts]
-    for batch in read_part(store, part, columns, numbered=True):
+    for batch in read_part(folder.store, part, columns, numbered=True):
         rows = batch.column(ROW).to_numpy()
-        if rows[0] <= moved.row <= rows[-1]:
-            document = batch.slice(int(np.searchsorted(rows, moved.row)), 1)
+        if rows[0] <= row <= rows[-1]:
+            document = batch.slice(int(np.searchsorted(rows, row)), 1)
             text = deciding.text(document)[0].as_py() or ""
-            return Moved(
-                f"{moved.uid:016x}",
-                part.source,
-                document.column("url")[0].as_py() if "url" in document.schema.names else None,
-                moved.side,
-                moved.reason,
-                moved.signals,
-                text[:PREVIEW],
-            )
-    raise RecipeError(f"part {part.key} has no row {moved.row}: were its files changed?")
+            stage, _, reason = moved.reason.partition(": ")
+            excerpt, _ = around(text, folder.places.of(stage, reason, text), PREVIEW)
+            url = document.column("url")[0].as_py() if "url" in document.schema.names else None
+            return dataclasses.replace(moved, url=url, text=excerpt)
+    raise RecipeError(f"part {part.key} has no row {row}: were its files changed?")
 
 
 # --- terminal ---------------------------------------------------------------------------------------------------------
@@ -355,11 +341,7 @@ def render(answer: Tuning) -> RenderableType:
         "Documents that reach these rules" + "".join(f", {name}={value}" for name, value in answer.where.items()),
         ("source", "documents", "kept now", "kept then", "newly dropped", "newly kept", "kept then / now"),
         (
-            (
-                name,
-                *(as_number(n) for n in (s.documents, s.before, s.after, s.newly_dropped, s.newly_kept)),
-                as_share(s.after, s.before),
-            )
+            (name, s.documents, s.before, s.after, s.newly_dropped, s.newly_kept, as_share(s.after, s.before))
             for name, s in rows
         ),
     )
@@ -369,12 +351,7 @@ def render(answer: Tuning) -> RenderableType:
         "Drops that change, by the first rule",
         ("rule", "now", "then", "difference"),
         (
-            (
-                name,
-                as_number(now := answer.drops_before.get(name, 0)),
-                as_number(then := answer.drops_after.get(name, 0)),
-                f"{then - now:+,}",
-            )
+            (name, now := answer.drops_before.get(name, 0), then := answer.drops_after.get(name, 0), f"{then - now:+,}")
             for name in changed
         ),
     )

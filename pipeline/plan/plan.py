@@ -197,6 +197,24 @@ class Plan:
             by_name[name] = steps[name]
         return list(by_name.items())
 
+    def inserted(self) -> dict[str, str]:
+        """Measuring stages that the recipe does not name, and for which of its stages each was inserted."""
+        steps = [thing for _, thing in self.stage_order() if isinstance(thing, Step)]
+        return {step.called: step.inserted_for for step in steps if step.inserted_for}
+
+    def moved(self) -> dict[str, str]:
+        """Stages that documents meet later than the recipe has them, and the first stage of those that were moved
+        before each: rules decide once everything in their segment is measured."""
+        moved: dict[str, str] = {}
+        for segment in self.segments:
+            place = {step.called: number for number, step in enumerate(segment.in_order_of_work)}
+            named = [step.called for step in segment.steps if not step.inserted_for]
+            for number, name in enumerate(named):
+                before = next((other for other in named[number + 1 :] if place[other] < place[name]), None)
+                if before is not None:
+                    moved.setdefault(name, before)
+        return moved
+
     def to_prepare(self) -> list[Stage]:
         """Stages that have work which is worth doing once on a machine."""
         stages = [thing.stage for _, thing in self.stage_order() if isinstance(thing, Step)]

@@ -208,7 +208,8 @@ class _Walk:
                 raise RecipeError(f"{where}: documents have no column {name!r} here; {hint}")
 
     def who_adds(self, signal: str, step: Step) -> type[Annotate]:
-        kind = next((kind for kind in self.configured if signal in kind.adds), None) or registry.adds(signal)
+        kind = next((kind for kind in self.configured if signal in kind.adds), None)
+        kind = kind or registry.adds_beside(step.stage, signal) or registry.adds(signal)
         where = f"{self.recipe.path}:{step.line}: {step.called} needs the signal {signal}"
         if kind is None:
             near = registry.likely_signal(signal, self.configured)
@@ -219,7 +220,7 @@ class _Walk:
             )
         required = [name for name, field in kind.model_fields.items() if field.is_required()]
         if not issubclass(kind, Annotate) or (required and kind not in self.configured):
-            raise RecipeError(f"{where}: put {kind.recipe_name()} before it, which adds it")
+            raise RecipeError(f"{where}: put {address_beside(step, kind)} before it, which adds it")
         return kind
 
     def gauge(self, kind: type[Annotate], names: list[str], step: Step, rewritten: str) -> Step:
@@ -241,7 +242,15 @@ def measuring(
     settings = like.stage.model_dump() if like else {}
     only = {"only": tuple(names)} if "only" in kind.model_fields else {}
     stage = kind(**{**settings, "name": called, **only})
-    return Step(stage, like.address if like else kind.recipe_name(), asks.folder, asks.line, asks.at_once)
+    address = like.address if like else address_beside(asks, kind)
+    return Step(stage, address, asks.folder, asks.line, asks.at_once, inserted_for=asks.called)
+
+
+def address_beside(step: Step, kind: type[Stage]) -> str:
+    """A stage as a recipe names it: one of ours, or of the file of a user's own that needs it."""
+    if registry.comes_with_the_mill(kind):
+        return kind.recipe_name()
+    return f"{step.address.rpartition(':')[0]}:{kind.__name__}"
 
 
 # --- versions of the text inside a segment ----------------------------------------------------------------------------
@@ -348,7 +357,7 @@ def _wanted(recipe: Recipe, way: Sequence[Step]) -> dict[type[Annotate], dict[st
         for name in step.needs:
             if name in added or name in BASE.names or name in PAGE.names:
                 continue
-            kind = registry.adds(name)
+            kind = registry.adds_beside(step.stage, name) or registry.adds(name)
             if kind is not None and issubclass(kind, Annotate) and "html" in kind.needs:
                 wanted.setdefault(kind, {}).setdefault(name, place)
     return wanted

@@ -26,16 +26,18 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import OverBudget, RunFailed, of_storage
 from gristmill.pipeline.formatting import plain
-from gristmill.pipeline.plan.plan import GlobalNode, Node
 from gristmill.pipeline.processes import ProcessId, is_alive, this_process
 from gristmill.pipeline.store.counts import DocumentCounts, RunAccount
 from gristmill.pipeline.store.records import NOT_JOURNALED, MapResult, Result, RoundTask, Task, counts_by_source
 from gristmill.pipeline.store.storage import Store
+
+if TYPE_CHECKING:
+    from gristmill.pipeline.plan.plan import Node
 
 RECENT = 30.0  # seconds over which the speed of now is taken
 NOTES = 20
@@ -169,6 +171,8 @@ class NodeTracker:
 
     def __init__(self, node: Node, before: float | None) -> None:
         """`before`: seconds of workers that the node took in an earlier run, scaled to the inputs of this one."""
+        from gristmill.pipeline.plan.plan import GlobalNode  # with recipes; `explore` and `inspect` only read the file
+
         if isinstance(node, GlobalNode):
             self.facts = NodeProgress(node.name, "global", None, (node.name,))
         else:

@@ -153,6 +153,7 @@ class Step:
     folder: Path
     line: int
     at_once: bool = False  # nothing is kept of what comes before it: rules drop where they stand, and no segment is cut
+    inserted_for: str = ""  # the stage that needs what it measures; empty for a stage that the recipe names
 
     @property
     def called(self) -> str:
@@ -204,6 +205,15 @@ class Recipe:
     @property
     def name(self) -> str:
         return self.head.name
+
+    def out(self, given: str | None = None) -> str:
+        """Where a run goes: to the folder that is given, else that of the recipe, else out/NAME beside the recipe."""
+        if given:
+            return given.rstrip("/") or given
+        folder = self.path.resolve().parent
+        if self.head.out:
+            return self.head.out if "://" in self.head.out else str(folder / Path(self.head.out).expanduser())
+        return str(folder / "out" / self.name)
 
     def resolved(self) -> JSONObject:
         """The recipe with every default written out."""

@@ -65,6 +65,13 @@ def adds(signal: str) -> type[Stage] | None:
     return next((kind for kind in kinds if signal in kind.adds), None)
 
 
+def adds_beside(stage: Stage, signal: str) -> type[Stage] | None:
+    """The stage in the file of a user's own stage that adds a signal."""
+    kind = type(stage)
+    own = vars(sys.modules[kind.__module__]).values() if kind.__module__.startswith(OUTSIDE) else ()
+    return next((k for k in own if isinstance(k, type) and issubclass(k, Stage) and signal in k.adds), None)
+
+
 def likely_signal(signal: str, configured: Iterable[type[Stage]]) -> str | None:
     """A near spelling, of what stages of the mill or of a recipe add."""
     if signal in OF_LICENSES:
@@ -106,7 +113,7 @@ def find(name: str, folder: Path | None = None) -> type[Stage]:
         return kind
     near = likely(name)
     raise LookupError(
-        f"no such stage {name!r}; {f'did you mean {near}?' if near else '`gristmill doctor` lists all there are'}"
+        f"no such stage {name!r}; {f'did you mean {near}?' if near else '`gristmill stages` lists all there are'}"
     )
 
 

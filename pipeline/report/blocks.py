@@ -127,7 +127,7 @@ SAMPLES = """\
 <h4 dir="auto">{{ title }}</h4>
 {% for name, documents in groups %}
 <details class="fold"><summary dir="auto">{{ name }}</summary>
-{% for uid, url, text in documents %}{{ parts.sample('stays', uid, url, '', text) }}{% endfor %}
+{% for uid, url, text in documents %}{{ parts.sample('stays', uid, url, '', [(text, false)]) }}{% endfor %}
 </details>
 {% endfor %}
 """

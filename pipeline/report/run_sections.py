@@ -179,6 +179,7 @@ def funnel(data: ReportData) -> Section | None:
     )
     names = list(zip(looks, groups, strict=True)) if len(groups) > 1 else [("kept-shape", "left")]
     html = key_of([*names, ("lost-shape", "gone here")]) + tables(table)
+    html += paragraphs((f"`{stage.name}` {stage.place}" for stage in data.run.stages if stage.place), "soft note")
     if len(groups) > 1:
         each = {"documents": None, **known}
         html += fold("By source", tables(*(left_by_source(data, groups, name, words) for name, words in each.items())))

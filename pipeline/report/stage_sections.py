@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from gristmill.pipeline.figures import figures_of
 from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, as_share, by_size
 from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.look.stage_view import SampleDocument
@@ -15,6 +14,7 @@ from gristmill.pipeline.report.blocks import drawn
 from gristmill.pipeline.report.page import Section, fold, fragment, paragraphs, settings, tables
 from gristmill.pipeline.report.run_sections import COUNTS, ReportData, as_one, as_text
 from gristmill.pipeline.report.what_if import HOW_DRAWN, languages, signals_of_stage
+from gristmill.pipeline.report_data.figures import figures_of
 from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.pipeline.tables import Table
 from gristmill.stages.figures import StageFigures, count_bars
@@ -90,7 +90,7 @@ def stage_part(stage: StageRecord, data: ReportData) -> StagePart:
 
 def about(stage: StageRecord, own: StageFigures | None, report: Told) -> Markup:
     """What it is and was told, how much it read or wrote, and what the report lacks."""
-    html = paragraphs([stage.about] if stage.about else [])
+    html = paragraphs([stage.about] if stage.about else []) + paragraphs([stage.place] if stage.place else [], "soft")
     if own is not None and own.topic:
         html += fragment(
             '<p class="soft">More under <a href="#topic-{{ key }}">{{ title }}</a>.</p>\n',
@@ -145,7 +145,7 @@ STAGES = """\
 {% macro head(stage, heading) %}<summary><{{ heading }}>{{ stage.name }}</{{ heading }}> <span class="soft">{{ stage.kind }} · {{ stage.count.docs_in | number }} in, {{ stage.count.kept | number }} kept ({{ share(stage.count.kept, stage.count.docs_in) }})</span></summary>{% endmacro %}
 {% macro documents(title, found, look) %}
 <details class="samples"><summary>{{ title }} <span class="soft">({{ found | length }})</span></summary>
-{% for its in found %}{{ parts.sample(look, (its.uid or 'no uid') ~ (' · ' ~ its.source if its.source else ''), its.url, its.detail, its.text) }}{% endfor %}
+{% for its in found %}{{ parts.sample(look, (its.uid or 'no uid') ~ (' · ' ~ its.source if its.source else ''), its.url, its.detail, its.pieces) }}{% endfor %}
 </details>
 {% endmacro %}
 {% macro part(its, heading) %}

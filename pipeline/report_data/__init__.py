@@ -1,5 +1,5 @@
-"""What reports show of documents, read by tasks on workers: histograms and thresholds of signals, samples, scores,
-pages.
+"""What reports show of stages and of documents, read by tasks on workers: what a stage tells of itself, histograms and
+thresholds of signals, samples, scores, pages.
 
-From outside: `survey`, `histograms`, `rejects`, `scores`, `pages`, `documents`.
+From outside: `figures`, `survey`, `histograms`, `rejects`, `scores`, `pages`, `documents`.
 """

@@ -22,7 +22,9 @@ from pydantic import ValidationError
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.report_data.documents import Row, SampleEntry, Value, report_task, sample_entry
+from gristmill.pipeline.json_types import StageSpec
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.report_data.documents import Places, Row, SampleEntry, Value, report_task, sample_entry
 from gristmill.pipeline.store.records import LookResult, LookTask, Partition, Result
 from gristmill.pipeline.store.run_records import SegmentRules
 from gristmill.pipeline.store.storage import Store
@@ -182,7 +184,8 @@ def rows_of(opened: Opened, path: str, rows: Sequence[int], columns: set[str]) -
             size = parquet.metadata.row_group(group).num_rows
             in_group = [row - first for row in rows if first <= row < first + size]
             if in_group:
-                tables.append(parquet.read_row_group(group, columns=names).take(in_group))
+                table = parquet.read_row_group(group, columns=names)
+                tables += [table.slice(row, 1) for row in in_group]  # `take` of a list imports pandas
             first += size
     return pa.concat_tables(tables) if tables else pa.table({})
 
@@ -190,14 +193,22 @@ def rows_of(opened: Opened, path: str, rows: Sequence[int], columns: set[str]) -
 # --- samples of rejects -----------------------------------------------------------------------------------------------
 
 
-def task_of_samples(store: Store, stage: str, rejects: Iterable[str], segments: Iterable[SegmentRules]) -> LookTask:
-    """The task that reads rejected documents of a stage in the first of its files."""
+def task_of_samples(
+    store: Store, stage: str, rejects: Iterable[str], segments: Iterable[SegmentRules], stages: Sequence[StageSpec]
+) -> LookTask:
+    """The task that reads rejected documents of a stage in the first of its files. `stages` can name the places in
+    their texts."""
     paths = sorted(path for path in rejects if path.endswith(".parquet"))[:FILES]
     keys = {key_of(path) for path in paths}
     of_stage = [
         replace(segment, parts=tuple(part for part in segment.parts if part.key in keys)) for segment in segments
     ]
-    given = {"stage": stage, "paths": paths, "segments": [segment for segment in of_stage if segment.parts]}
+    given = {
+        "stage": stage,
+        "paths": paths,
+        "segments": [segment for segment in of_stage if segment.parts],
+        "stages": stages if paths else [],
+    }
     return report_task(store, "samples", stage, "samples", 1 << 20, given)
 
 
@@ -207,8 +218,9 @@ def key_of(path: str) -> str:
 
 
 def run_samples(task: LookTask) -> Result:
-    """By reason, rejected documents with the beginning of their texts."""
+    """By reason, rejected documents with what they went for, or the beginning of their texts."""
     store, given = Store(task.out), task.given
+    places = Places(registry.build(spec) for spec in given["stages"])
     samples: dict[str, list[SampleEntry]] = {}
     counts: Counter[str] = Counter()
     by_part: dict[str, list[SampleEntry]] = {}
@@ -225,7 +237,8 @@ def run_samples(task: LookTask) -> Result:
                 if not wanted:
                     continue
                 for document in table.read_row_group(group).take(wanted).to_pylist():
-                    sample = sample_entry(document, document["source"], document["detail"])
+                    place = places.of(given["stage"], document["reason"], document["text"] or "")
+                    sample = sample_entry(document, document["source"], document["detail"], place)
                     samples.setdefault(document["reason"], []).append(sample)
                     by_part.setdefault(key_of(path), []).append(sample)
     if by_part:

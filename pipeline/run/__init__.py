@@ -1,4 +1,4 @@
 """A run from recipe to report: driving the engine, records, alarms, samples, and the dry run of `gristmill plan`.
 
-From outside: `run.run`, `dry_run`.
+From outside: `launch` (a run as it is asked for), `forecast` (of the whole input), `dry_run`.
 """

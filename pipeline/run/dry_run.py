@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from gristmill.pipeline.errors import Mistakes
 from gristmill.pipeline.inputs.notes import (
     alarms_of_inputs,
@@ -20,11 +23,12 @@ from gristmill.pipeline.recipe.fingerprint import MadeOf, changes, made_before
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.estimate import costs_of_models
 from gristmill.pipeline.run.map_tasks import global_task, tasks_of_node
+from gristmill.pipeline.run.record import check_may_run
 from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, saved_is_gone
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import MapTask, Partition, VerdictsResult
 from gristmill.pipeline.store.resume import resume
-from gristmill.pipeline.store.run_records import RunRecord, SegmentManifest, read_if_whole
+from gristmill.pipeline.store.run_records import RunRecord, SegmentManifest, place_in_words, read_if_whole
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.tables import TerminalTable
 from gristmill.stages.tokens.folders import owner_of_set
@@ -47,14 +51,18 @@ class Foreseen:
     parts: int | None  # None: not known yet
     up_to_date: int | None
     why: str
+    inserted: dict[str, str]  # stages that the recipe does not name, and for which of its stages each measures
+    moved: dict[str, str]  # stages that documents meet after one which the recipe has after them
 
 
 def foresee(
     recipe: Recipe, out: str, check_inputs: bool = False, note: Callable[[str], object] = str
 ) -> list[Foreseen]:
     """Every node of the plan, held against the journal. `note` gets the notes on the inputs, line by line."""
-    store = Store(out)
-    mistakes = Mistakes()
+    store, mistakes = Store(out), Mistakes()
+    store.check_root()
+    journal = Journal(store, looks_only=True)
+    check_may_run(recipe, store, journal, whole=True)
     plans = mistakes.noted(make_plan, recipe)
     if not plans:  # report paths that lead nowhere too, before any file is read
         mistakes.noted(listings_of, recipe, store)
@@ -62,7 +70,6 @@ def foresee(
     [plan] = plans
     inputs = find_inputs(recipe, store, Portion(), remember=False, check=check_inputs)
     loud = alarms_of_inputs(inputs)
-    journal = Journal(store, looks_only=True)
     facts = facts_of(inputs, gone_since(inputs, store, journal))
     size = sum(taken.bytes for taken in inputs.values())
     costs = costs_of_models(recipe, read_if_whole(store, "run.json", RunRecord), size)
@@ -71,7 +78,7 @@ def foresee(
     present = store.stamps("")
     journal.check(present)
     missed = {owner_of_set(path) for path in journal.results if path not in present}
-    dry_run = DryRun(recipe, store, journal, inputs, missed)
+    dry_run = DryRun(recipe, store, journal, inputs, missed, plan.inserted(), plan.moved())
     return dry_run.without_kept_files(plan.nodes, [dry_run.foresee(node) for node in plan.nodes])
 
 
@@ -84,6 +91,8 @@ class DryRun:
     journal: Journal
     inputs: Mapping[str, Inputs]
     missed: set[str | None]  # stages whose shards are gone
+    inserted: Mapping[str, str]
+    moved: Mapping[str, str]
     # By segment and global stage, the parts that it leaves; None: not known before it has run.
     after: dict[str, list[Partition] | None] = field(default_factory=dict)
 
@@ -105,7 +114,10 @@ class DryRun:
             parts, current, why = self.map_node(node, fed, changed, before[-1])
             feeds = feeds or [f"files of {node.name}"]
         kind = "global" if is_global else "map"
-        return Foreseen(node.name, kind, stages(node), feeds, node.fingerprint(self.recipe), parts, current, why)
+        names = stages(node)
+        inserted, moved = ({name: of[name] for name in names if name in of} for of in (self.inserted, self.moved))
+        fingerprint = node.fingerprint(self.recipe)
+        return Foreseen(node.name, kind, names, feeds, fingerprint, parts, current, why, inserted, moved)
 
     def global_stage(self, node: GlobalNode, fed: list[Partition], changed: str, ran_before: bool) -> tuple[bool, str]:
         """Is all of it up to date? And why, or why not."""
@@ -218,7 +230,7 @@ def stages(node: Node) -> list[str]:
     return [node.name] if isinstance(node, GlobalNode) else [s.called for s in node.in_order_of_work]
 
 
-def render(seen: list[Foreseen]) -> TerminalTable:
+def render(seen: list[Foreseen]) -> RenderableType:
     heads = ("node", "parts", "current", "why", "and stages", "from", "fingerprint")
     rows = [
         (
@@ -232,4 +244,6 @@ def render(seen: list[Foreseen]) -> TerminalTable:
         )
         for s in seen
     ]
-    return TerminalTable.of("plan", heads, rows, words={0, 3, 4, 5, 6}, spared=(6, 5))
+    places = {name: place_in_words(s.inserted.get(name, ""), s.moved.get(name, "")) for s in seen for name in s.stages}
+    lines = [Text(f"{name} {place}", style="dim") for name, place in places.items() if place]
+    return Group(TerminalTable.of("plan", heads, rows, words={0, 3, 4, 5, 6}, spared=(6, 5)), *lines)

@@ -25,7 +25,7 @@ from gristmill.pipeline.recipe.recipe import Prices, Recipe
 from gristmill.pipeline.shuffle.shuffle import buckets_of_rows
 from gristmill.pipeline.store.counts import Counts
 from gristmill.pipeline.store.records import MapTask
-from gristmill.pipeline.store.run_records import RunRecord, WholeRecord, read_if_whole
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord, WholeRecord, read_if_whole
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.judge.cost import Asks, Cost
 from gristmill.stages.stage import Stage
@@ -212,6 +212,8 @@ class Estimate:
     low: int | None  # documents, at least and at most; None where too little was read to say
     high: int | None
     kept: int
+    kept_low: int | None  # None too where stages move documents to other parts
+    kept_high: int | None
     drawn_by: str | None  # a `mix` with a budget, which does not grow with the input: `kept` then come to it
     seconds: float
     disk_bytes: int
@@ -229,7 +231,8 @@ class Estimate:
     @property
     def kept_in_words(self) -> str:
         if self.drawn_by is None:
-            return f"{self.kept:,} kept"
+            is_between = self.kept_low is not None and self.kept_high is not None and self.kept_low < self.kept_high
+            return f"{self.kept:,} kept" + (f" ({self.kept_low:,} to {self.kept_high:,})" if is_between else "")
         return f"{self.kept:,} come to {self.drawn_by}, whose budget says how many are kept"
 
     def as_json(self) -> JSONObject:
@@ -245,7 +248,7 @@ class Estimate:
         return (
             f"this read {self.share:.2%} of the bytes of the input. The whole: about {self.documents:,} documents ({sure}), "
             f"{self.kept_in_words}, {for_people(self.seconds)} on as many workers, "
-            f"{self.disk_bytes / 1e9:,.1f} GB of disk, {self.memory_bytes / 1e9:,.1f} GB of memory a worker{money} "
+            f"{as_bytes(self.disk_bytes)} of disk, {as_bytes(self.memory_bytes)} of memory a worker{money} "
             "(duplicates grow with size: fewer may be kept)"
         )
 
@@ -259,15 +262,16 @@ def estimate(record: RunRecord, workers: int) -> Estimate:
     price = record.cost
     sources = rates.sources.values()
     documents = sum(source["documents"] for source in sources)
-    lows = [source["documents"] - source["low"] for source in sources if source["low"] is not None]
-    highs = [source["high"] - source["documents"] for source in sources if source["high"] is not None]
-    is_sure = len(lows) == len(sources)
+    low, high = between(documents, [(it["documents"], it["low"], it["high"]) for it in sources])
+    kept_low, kept_high = between(kept, [kept_of(last, name, rates) for name in rates.sources if name in last.sources])
     return Estimate(
         share=rates.share,
         documents=documents,
-        low=round(documents - math.hypot(*lows)) if is_sure else None,
-        high=round(documents + math.hypot(*highs)) if is_sure else None,
+        low=low,
+        high=high,
         kept=round(kept),
+        kept_low=None if budgeted else kept_low,
+        kept_high=None if budgeted or kept_high is None or high is None else min(kept_high, high),
         drawn_by=budgeted.name if budgeted else None,
         seconds=rates.overhead + rates.worked / rates.share,
         disk_bytes=round((record.disk_bytes or 0) / rates.share),
@@ -275,6 +279,25 @@ def estimate(record: RunRecord, workers: int) -> Estimate:
         cost=None if price is None else price.amount / rates.share,
         currency=None if price is None else price.currency,
     )
+
+
+def kept_of(last: StageRecord, source: str, rates: Rates) -> tuple[float, int | None, int | None]:
+    """Documents of a source that the whole keeps: about, at least and at most."""
+    kept, whole = last.sources[source].kept, rates.sources[source]
+    if rates.growth[source] == 1 and whole["low"] == whole["high"] == whole["documents"]:  # all of it was read
+        return kept, kept, kept
+    return kept * rates.growth[source], whole.get("kept_low"), whole.get("kept_high")
+
+
+def between(
+    sum_of_all: float, estimates: Sequence[tuple[float, int | None, int | None]]
+) -> tuple[int | None, int | None]:
+    """At least and at most the sum of some estimates, that err apart from each other; None where one says nothing."""
+    lows = [about - low for about, low, _ in estimates if low is not None]
+    highs = [high - about for about, _, high in estimates if high is not None]
+    if not len(lows) == len(highs) == len(estimates):
+        return None, None
+    return round(sum_of_all - math.hypot(*lows)), round(sum_of_all + math.hypot(*highs))
 
 
 def for_people(seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from typing import Any, cast
 import psutil
 
 from gristmill.kernels.common.energy import Machine
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import as_bytes
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.json_types import JSONObject
@@ -22,8 +23,10 @@ from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.fingerprint import MadeOf
 from gristmill.pipeline.recipe.recipe import FOLDERS, Prices, Recipe, Source, Step
 from gristmill.pipeline.run.estimate import PartRead, documents_in_all, puts_and_gets
+from gristmill.pipeline.shuffle.saved_index import check_saved
 from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.store.counts import RunAccount, Slowest
+from gristmill.pipeline.store.forgotten import WORK
 from gristmill.pipeline.store.journal import Journal, Packed
 from gristmill.pipeline.store.partitions import OF_A_PART
 from gristmill.pipeline.store.records import (
@@ -84,6 +87,8 @@ class Findings:
     written: Packed[FileRef] = field(default_factory=lambda: Packed(FileRef))  # by path, what tasks wrote
     sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
+    # By source of which only parts were read, what each of them gave.
+    parts_read: dict[str, dict[str, PartRead]] = field(default_factory=dict)
     # By stage that extracts, looks at a few of its pages.
     pages: dict[str, list[PagesTask]] = field(default_factory=dict)
     not_shown: dict[str, list[str]] = field(default_factory=dict)  # by stage, what its report lacks, and why
@@ -117,8 +122,27 @@ class Findings:
     ) -> None:
         """Of a run on some parts of a source: how many documents the whole has."""
         if inputs.sizes:
-            parts = [PartRead.of(task, results[task.phases[0].task].counts[source]) for task in tasks]
-            self.inputs[source]["estimate"] = documents_in_all(parts, inputs.sizes).as_json()
+            parts = {task.key: PartRead.of(task, results[task.phases[0].task].counts[source]) for task in tasks}
+            self.parts_read[source] = parts
+            self.inputs[source]["estimate"] = documents_in_all([*parts.values()], inputs.sizes).as_json()
+
+    def extrapolate_kept(self, inputs: Mapping[str, Inputs], left: Iterable[Partition], name: str) -> None:
+        """Between which numbers the documents lie that the whole keeps, by how many of each part are left after a
+        stage, where it leaves them in the part that they are from."""
+        kept = Counter[tuple[str, str]]()
+        for part in left:
+            kept[part.source, part.key] += part.kept
+        for source, parts in self.parts_read.items():
+            in_all = self.account.stages.get(name, {}).get(source)
+            of_parts = [replace(part, documents=kept[source, key]) for key, part in parts.items()]
+            if in_all is not None and in_all.kept == sum(part.documents for part in of_parts):
+                whole = documents_in_all(of_parts, inputs[source].sizes)
+                if whole.low is not None and whole.high is not None and whole.documents:
+                    estimate = self.inputs[source]["estimate"]
+                    growth = estimate["documents"] / max(1, sum(part.documents for part in parts.values()))
+                    estimate["kept_low"], estimate["kept_high"] = (
+                        round(in_all.kept * growth * bound / whole.documents) for bound in (whole.low, whole.high)
+                    )
 
     def note_scores(self, called: str, step: Step, parts: list[Partition]) -> None:
         """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;
@@ -135,12 +159,15 @@ def record_of(
     stages that are done."""
     prices, joules = recipe.head.prices, stopwatch.meter.joules()
     stages: list[StageRecord] = []
+    inserted, moved = plan.inserted(), plan.moved()
     for name, thing in plan.stage_order():
         if not known.done and name not in findings.account.stages:
             continue
         stage = thing.reader.stage if isinstance(thing, Source) else thing.stage
         earlier = list(findings.metrics.get(name, {}).get("earlier_runs") or [])
-        stages.append(replace(entry(name, stage, findings.account, findings.slowest, prices), earlier_runs=earlier))
+        made = entry(name, stage, findings.account, findings.slowest, prices)
+        made = replace(made, inserted_for=inserted.get(name, ""), moved_behind=moved.get(name, ""))
+        stages.append(replace(made, earlier_runs=earlier))
     return replace(
         known,
         name=recipe.name,
@@ -274,6 +301,18 @@ def is_done(store: Store) -> bool:
     """Is there a finished run in a folder? The same recipe needs no workers then."""
     record = store.read_json_if_whole("run.json")
     return isinstance(record, dict) and record.get("status") == "done"
+
+
+def check_may_run(recipe: Recipe, store: Store, journal: Journal, whole: bool) -> None:
+    """What `run` and `plan` refuse before any work: a folder of another recipe's, one in which documents are being
+    forgotten, and an index that is missing or another's. `whole`: of the whole input, not a part of it."""
+    if store.local and store.exists(WORK):
+        raise RunFailed(
+            f"{store.address}: documents are being forgotten here, and that was broken off; "
+            f"finish it first: gristmill forget {store.address}"
+        )
+    check_folder(recipe, store, journal)
+    check_saved(recipe, whole)
 
 
 def check_folder(recipe: Recipe, store: Store, journal: Journal) -> None:

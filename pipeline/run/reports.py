@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
-from gristmill.pipeline.figures import kept_figures
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
+from gristmill.pipeline.report_data.documents import names_places
+from gristmill.pipeline.report_data.figures import kept_figures
 from gristmill.pipeline.report_data.rejects import task_of_samples
 from gristmill.pipeline.report_data.scores import ScoreRecord, task_of_scores
 from gristmill.pipeline.report_data.survey import Look
@@ -19,7 +20,7 @@ from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import Failure, LookResult, PageSample
 from gristmill.pipeline.store.run_records import RunRecord, read_if_whole, rules_by_segment
 from gristmill.pipeline.store.storage import Store, json_bytes
-from gristmill.stages.stage import Global, Stage
+from gristmill.stages.stage import Global, Rule, Stage
 
 SUMMARY = "summary"  # the folder of the public summary
 
@@ -40,8 +41,9 @@ def write_reports(
     from gristmill.pipeline.look.run_folder import RunFolder
     from gristmill.pipeline.report.build import build_report
 
-    samples, scores = seen_of(store, findings, record, not_shown, look)
-    stages = {name: thing.stage for name, thing in plan.stage_order() if isinstance(thing, Step)}
+    steps = {name: thing for name, thing in plan.stage_order() if isinstance(thing, Step)}
+    samples, scores = seen_of(store, findings, record, steps, not_shown, look)
+    stages = {name: step.stage for name, step in steps.items()}
     for entry in record.stages:
         name = entry.name
         report: dict[str, Any] = without_times(
@@ -87,7 +89,12 @@ def remove_stale_summary(
 
 
 def seen_of(
-    store: Store, findings: Findings, record: RunRecord, not_shown: Callable[[str, str], None], look: Look
+    store: Store,
+    findings: Findings,
+    record: RunRecord,
+    steps: Mapping[str, Step],
+    not_shown: Callable[[str, str], None],
+    look: Look,
 ) -> tuple[dict[str, Any], dict[str, ScoreRecord]]:
     """Rejected documents and scores, by stage."""
     names, segments = [entry.name for entry in record.stages], list(rules_by_segment(store).values())
@@ -96,7 +103,14 @@ def seen_of(
         stage, _, rest = path.removeprefix("stages/").partition("/")
         if rest.startswith("rejects/"):
             rejects.setdefault(stage, []).append(path)
-    asked = [(name, "rejects", task_of_samples(store, name, rejects.get(name, []), segments)) for name in names]
+    asked = []
+    for name in names:
+        specs = [
+            step.spec
+            for other, step in steps.items()
+            if names_places(step.stage) or (other == name and isinstance(step.stage, Rule))
+        ]
+        asked.append((name, "rejects", task_of_samples(store, name, rejects.get(name, []), segments, specs)))
     for name in names if record.done else ():
         if name in findings.scored:
             step, parts = findings.scored[name]

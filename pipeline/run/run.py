@@ -53,7 +53,7 @@ from gristmill.pipeline.run.record import (
     Findings,
     Stopwatch,
     alarms_of_unused,
-    check_folder,
+    check_may_run,
     is_done,
     manifest_of,
     record_of,
@@ -61,11 +61,10 @@ from gristmill.pipeline.run.record import (
     without_times,
 )
 from gristmill.pipeline.run.reports import SUMMARY, remove_stale_summary, write_reports
-from gristmill.pipeline.shuffle.saved_index import check_saved, identities_of_loaded
+from gristmill.pipeline.shuffle.saved_index import identities_of_loaded
 from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.shuffle.verdicts import untouched
 from gristmill.pipeline.store.counts import NAMED, RunAccount, few
-from gristmill.pipeline.store.forgotten import WORK
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.partitions import StoredDocuments, publish
@@ -213,6 +212,8 @@ class Execution:
         own_files = self.findings.own_files | self.findings.cards
         self.store.remove(stale_files(self.store, self.plan, journal, own_files))
         changed = alarms_of_changes(self.inputs) if self.engine.worked else []
+        last = self.plan.stored[-1].name
+        self.findings.extrapolate_kept(self.inputs, self.documents[last].parts, self.plan.stage_order()[-1][0])
         record = self.record(more_alarms=[*changed, *alarms_of_unused(self.store, self.plan)])
         before = read_if_whole(self.store, "run.json", RunRecord)
         if (
@@ -643,14 +644,8 @@ def run(
     store.make_root()
     where.check_reaches(store.address)
     with single_interrupt(), one_run_at_a_time(store, ui.note):
-        if store.local and store.exists(WORK):
-            raise RunFailed(
-                f"{store.address}: documents are being forgotten here, and that was broken off; "
-                f"finish it first: gristmill forget {store.address}"
-            )
         journal = Journal(store)
-        check_folder(recipe, store, journal)
-        check_saved(recipe, portion is None or portion.whole)
+        check_may_run(recipe, store, journal, portion is None or portion.whole)
         store.remove_temporary()
         with processes.fork_server():
             if where.forked and not is_done(store):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias, TypedDict, TypeVar
+from typing import Any, NotRequired, TypeAlias, TypedDict, TypeVar
 
 from gristmill.pipeline.errors import OtherShape
 from gristmill.pipeline.json_types import JSONObject
@@ -160,6 +160,8 @@ class WholeRecord(TypedDict):
     documents: int
     low: int | None
     high: int | None
+    kept_low: NotRequired[int]  # of these, after the last stage
+    kept_high: NotRequired[int]
 
 
 class FetchCost(TypedDict):
@@ -195,6 +197,13 @@ class InputRecord(TypedDict, total=False):
 # --- run.json ---------------------------------------------------------------------------------------------------------
 
 
+def place_in_words(inserted_for: str, moved_behind: str) -> str:
+    """What the plan did with a stage; empty where it stands as in the recipe."""
+    if inserted_for:
+        return f"inserted for {inserted_for}"
+    return f"moved: the recipe has it before {moved_behind}" if moved_behind else ""
+
+
 @dataclass(frozen=True)
 class StageRecord:
     """A stage in run.json."""
@@ -211,6 +220,13 @@ class StageRecord:
     cost: float | None = None  # at the recipe's prices
     sources: Mapping[str, DocumentCounts] = field(default_factory=dict)
     earlier_runs: Sequence[JSONObject] = ()  # whose saved indexes the documents were held against
+    inserted_for: str = ""  # the stage that needs what it measures, where the recipe does not name it
+    moved_behind: str = ""  # a stage that the recipe has after it, and that documents met before it
+
+    @property
+    def place(self) -> str:
+        """Where it stands, if the recipe does not have it there."""
+        return place_in_words(self.inserted_for, self.moved_behind)
 
     @property
     def recipe_name(self) -> str:
@@ -241,6 +257,8 @@ class StageRecord:
             "cost": self.cost,
             "sources": {source: count.to_json() for source, count in self.sources.items()},
             **({"earlier_runs": list(self.earlier_runs)} if self.earlier_runs else {}),
+            **({"inserted_for": self.inserted_for} if self.inserted_for else {}),
+            **({"moved_behind": self.moved_behind} if self.moved_behind else {}),
         }
 
     @classmethod
@@ -256,6 +274,8 @@ class StageRecord:
             cost=data.get("cost"),
             sources={str(name): DocumentCounts.from_json(its) for name, its in (data.get("sources") or {}).items()},
             earlier_runs=listed(data, "earlier_runs"),
+            inserted_for=str(data.get("inserted_for") or ""),
+            moved_behind=str(data.get("moved_behind") or ""),
         )
 
 

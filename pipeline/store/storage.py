@@ -308,12 +308,28 @@ class Store:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
+    def check_root(self) -> None:
+        """Refuse a local folder that `make_root` could not make or write to; nothing is made."""
+        if not self.local:
+            return
+        try:
+            above = Path(self.root)
+            while not above.exists():
+                above = above.parent
+            code = 0
+            if not above.is_dir():
+                code = errno.EEXIST if str(above) == self.root else errno.ENOTDIR
+            elif not os.access(above, os.W_OK | os.X_OK):
+                code = errno.EROFS if os.statvfs(above).f_flag & os.ST_RDONLY else errno.EACCES
+            if code:
+                raise OSError(code, os.strerror(code))
+        except OSError as error:
+            raise RunFailed(f"{self.address}: the output folder cannot be written: {error.strerror}") from error
+
     def make_root(self) -> None:
+        self.check_root()
         try:
             self.fs.makedirs(self.root, exist_ok=True)
-            if self.local and not os.access(self.root, os.W_OK | os.X_OK):
-                code = errno.EROFS if os.statvfs(self.root).f_flag & os.ST_RDONLY else errno.EACCES
-                raise OSError(code, os.strerror(code))
         except OSError as error:
             raise RunFailed(
                 f"{self.address}: the output folder cannot be written: {refusal(error) or error.strerror or error}"

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gristmill.pipeline.figures import figures_of
 from gristmill.pipeline.formatting import by_size
 from gristmill.pipeline.look.run_folder import Told
+from gristmill.pipeline.report_data.figures import figures_of
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 from gristmill.pipeline.summary.content import UNNAMED, Content, Total, Totals
 from gristmill.pipeline.tables import Table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from gristmill.kernels.common.settings import in_a_sentence
 from gristmill.pipeline.ablate.evaluation import documents_of, file_of_choices, texts_spec
 from gristmill.pipeline.ablate.facts import read_facts
 from gristmill.pipeline.ablate.feeding import rows_and_order
+from gristmill.pipeline.ablate.progress import RunClock
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
@@ -31,6 +33,8 @@ from gristmill.shards.reader import ShardSet, open_shards
 if TYPE_CHECKING:
     import torch
 
+    from gristmill.pipeline.ablate.trial import Trial
+    from gristmill.trainer.evaluation.scoring import Continuation
     from gristmill.trainer.model.model import Decoder
     from gristmill.trainer.model.shapes import DecoderShape
     from gristmill.trainer.run.cards import Cards
@@ -118,6 +122,12 @@ class Ready:
         """How often each set is gone through; rows of all sets taken to be equally full."""
         whole = {name: len(each) * self.meta.row_length for name, each in self.shards.items()}
         return {name: self.tokens * share / max(1, whole[name]) for name, share in self.weights.items()}
+
+    @property
+    def measurements(self) -> int:
+        """How often texts and choices are measured."""
+        evaluate, updates = self.loaded.plan.evaluate, self.training.updates
+        return -(-updates // (evaluate.every or updates)) if evaluate.texts or evaluate.choices else 0
 
 
 def prepare(loaded: Loaded, on_gpu: bool, ranks: int = 1, only_planned: bool = False) -> Ready:
@@ -219,16 +229,18 @@ def finished(ready: Ready, folder: Path) -> dict[str, Any] | None:
     return result
 
 
-def carry_out(ready: Ready, folder: Path, told: Told) -> dict[str, Any] | None:
+def carry_out(ready: Ready, folder: Path, told: Told, clock: RunClock) -> dict[str, Any] | None:
     """Every rank calls this; the first one gets what came of the run, which is in FOLDER/result.json too. A run that
     was stopped goes on from its last checkpoint; one that is done is not done again."""
     from gristmill.trainer.step.parallel import join_ranks
 
     with join_ranks() as (ranks, device):
-        return _trained(ready, folder, told, ranks, device)
+        return _trained(ready, folder, told, clock, ranks, device)
 
 
-def _trained(ready: Ready, folder: Path, told: Told, ranks: RankGroup, device: torch.device) -> dict[str, Any] | None:
+def _trained(
+    ready: Ready, folder: Path, told: Told, clock: RunClock, ranks: RankGroup, device: torch.device
+) -> dict[str, Any] | None:
     import torch
 
     from gristmill.shards.loader import Loader
@@ -246,8 +258,8 @@ def _trained(ready: Ready, folder: Path, told: Told, ranks: RankGroup, device: t
     sets, order = _rows(ready)
     reader, readers = training.reader(ranks.rank, ranks.count)
     loader = Loader(sets, training.rows_per_update, order, training.seed, rank=reader, world=readers)
-    evaluate = ready.loaded.plan.evaluate
-    ask = _Measures(ready, device, ranks) if evaluate.texts or evaluate.choices else None
+    every = ready.loaded.plan.evaluate.every
+    ask = _Measures(ready, device, ranks, clock) if ready.measurements else None
     outcome = train(
         _model(ready, device),
         loader,
@@ -256,7 +268,7 @@ def _trained(ready: Ready, folder: Path, told: Told, ranks: RankGroup, device: t
         device=device,
         ranks=ranks,
         evaluate=ask,
-        evaluate_every=evaluate.every,
+        evaluate_every=every,
         tokenizer=ready.tokenizer,
         told=told,
         initial_weights=ready.initial_weights,
@@ -284,7 +296,7 @@ def _trained(ready: Ready, folder: Path, told: Told, ranks: RankGroup, device: t
 class _Measures:
     """Texts in bits per byte and questions by their score; ranks share the work."""
 
-    def __init__(self, ready: Ready, device: torch.device, ranks: RankGroup) -> None:
+    def __init__(self, ready: Ready, device: torch.device, ranks: RankGroup, clock: RunClock) -> None:
         from tokenizers import Tokenizer
 
         from gristmill.trainer.evaluation.evaluate import HeldOut, opening_of
@@ -292,6 +304,7 @@ class _Measures:
         from gristmill.trainer.step.parallel import ALONE
 
         loaded, self.row_length, self.device = ready.loaded, ready.meta.row_length, device
+        self.clock = clock
         evaluate = loaded.plan.evaluate
         first = next(iter(ready.shards.values()))
         self.before = opening_of(first.take(range(min(LOOKED_AT, len(first)))), ready.meta.bos_id)
@@ -311,6 +324,10 @@ class _Measures:
         self.last: dict[str, float] = {}
 
     def __call__(self, model: Decoder, update: int) -> dict[str, float]:
+        with self.clock.measuring():
+            return self._measure(model)
+
+    def _measure(self, model: Decoder) -> dict[str, float]:
         from gristmill.trainer.evaluation.multiple_choice import answer_questions
 
         self.last = {
@@ -323,6 +340,28 @@ class _Measures:
             )
             self.last[name] = float(answers.bits_per_byte() if score == BITS else answers.accuracy(MEASURES[score]))
         return self.last
+
+
+def try_run(ready: Ready, on_gpu: bool) -> Trial:
+    """The run of one rank, for a few seconds."""
+    import torch
+
+    from gristmill.pipeline.ablate.trial import pieces_of_questions, try_out
+    from gristmill.shards.loader import Loader
+    from gristmill.trainer.step.parallel import ALONE
+
+    begun, device = time.perf_counter(), torch.device("cuda" if on_gpu else "cpu")
+    training = ready.training
+    pieces: dict[str, Sequence[Continuation]] = {}
+    sets, order = _rows(ready)
+    loader = Loader(sets, training.rows_per_update, order, training.seed)
+    if ready.measurements:
+        ask = _Measures(ready, device, ALONE, RunClock(1, None, 1))
+        pieces = {name: held_out.pieces for name, held_out in ask.texts.items()}
+        for name, choices in ready.loaded.plan.evaluate.choices.items():
+            file = file_of_choices(ready.loaded.folder, name, choices)
+            pieces[name] = pieces_of_questions(file, Path(str(ready.tokenizer)), ask.row_length, ask.before)
+    return try_out(lambda: _model(ready, device), ready.shape, loader, training, pieces, device, begun)
 
 
 def _rows(ready: Ready) -> tuple[Any, RowOrder]:

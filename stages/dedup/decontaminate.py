@@ -163,7 +163,7 @@ class Decontaminate(Rule):
 
 
 class CutContamination(WithBenchmarks, Rewrite):
-    """Brown et al. 2020, appendix C: cut benchmark texts out of documents, with 200 characters on each side.
+    """Cut benchmark texts out of documents, with 200 characters on each side (Brown et al. 2020, appendix C).
 
     Pieces that are left and too short go; the others stay, an empty line between them. A document in too many pieces is
     dropped, as is one of which no piece stays. `contamination_cuts` counts the stretches cut, `contamination_cut_bytes`

@@ -49,7 +49,7 @@ INDEX_FORMAT = 2
 MOST_SHINGLES = 1 << 16
 
 
-class MinHashDedup(SurvivorPolicy):
+class MinhashDedup(SurvivorPolicy):
     """Keep one of documents that share most of their word n-grams.
 
     A document goes only if the Jaccard similarity of its n-grams with those of a document that stays is at least

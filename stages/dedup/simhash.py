@@ -27,7 +27,7 @@ from gristmill.stages.flow import Dataset, Flow, Rows
 MOST_TABLES = 128
 
 
-class SimHashDedup(SurvivorPolicy):
+class SimhashDedup(SurvivorPolicy):
     """Keep one of documents whose fingerprints differ in at most `distance` bits.
 
     A document goes only for one that stays; who stays: by `prefer`, then by uid. Every pair within the distance that

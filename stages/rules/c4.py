@@ -6,6 +6,7 @@ docs/rules.md.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -49,6 +50,11 @@ class C4Lines(Rewrite):
 
     needs: ClassVar[tuple[str, ...]] = ("text",)
     adds: ClassVar[tuple[str, ...]] = ("c4_lines_removed", "c4_lorem_ipsum", "c4_curly_brackets", "c4_sentences")
+
+    def place(self, what: str, text: str) -> tuple[int, int] | None:
+        pattern = {"c4_lorem_ipsum": r"(?i)lorem ipsum", "c4_curly_brackets": r"\{"}.get(what)
+        match = None if pattern is None else re.search(pattern, text)
+        return None if match is None else match.span()
 
     def prepare(self) -> None:
         """Compile."""

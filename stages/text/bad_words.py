@@ -8,6 +8,7 @@ list of one phrase a line.
 from __future__ import annotations
 
 import gzip
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -74,6 +75,12 @@ class BadWords(Annotate):
             count_phrases(*column, rows, properties(), lower_case(), *words, counts)
         return {"bad_words": pa.array(counts)}
 
+    def place(self, what: str, text: str) -> tuple[int, int] | None:
+        path = Path(self.words_path)
+        file = files_by_language(path).get(self.default_language) if path.is_dir() else path
+        match = None if file is None else pattern_of(str(file), file.stat().st_mtime_ns, self.allowed).search(text)
+        return None if match is None else match.span()
+
     def judged_by(self, batch: pa.RecordBatch) -> dict[Path, np.ndarray[tuple[int], np.dtype[np.int64]]]:
         """Each list with the rows that it judges."""
         path = Path(self.words_path)
@@ -113,6 +120,18 @@ def files_by_language(folder: Path) -> dict[str, Path]:
 @lru_cache(maxsize=64)
 def list_of(path: str, stamp: int, allowed: tuple[str, ...]) -> Trie:
     """The trie of a list; `stamp` is its file's time, so that a changed list is read again."""
+    return trie({key: 1 for line in entries_of(path, allowed) if (key := phrase_within(line))})
+
+
+@lru_cache(maxsize=4)
+def pattern_of(path: str, stamp: int, allowed: tuple[str, ...]) -> re.Pattern[str]:
+    """The entries of a list, to find one in a text that holds some; nearly as the trie reads them."""
+    phrases = [r"\W+".join(map(re.escape, re.findall(r"\w+", line))) for line in entries_of(path, allowed)]
+    whole = [rf"(?<!\w){phrase}(?!\w)" if phrase.isascii() else phrase for phrase in phrases if phrase]
+    return re.compile("|".join(whole) or "(?!)", re.IGNORECASE)
+
+
+def entries_of(path: str, allowed: tuple[str, ...]) -> list[str]:
     content = gzip.decompress(Path(path).read_bytes()) if path.endswith(".gz") else Path(path).read_bytes()
     lines = (line.strip() for line in content.decode("utf-8-sig").splitlines())
-    return trie({key: 1 for line in lines if line and line not in allowed and (key := phrase_within(line))})
+    return [line for line in lines if line and line not in allowed]

@@ -6,6 +6,7 @@ shares them. Signals are shares and ratios of what was counted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -334,6 +335,57 @@ SIGNALS: dict[str, Signal] = {
 }
 
 
+# --- where a signal shows itself --------------------------------------------------------------------------------------
+
+SHOWN_BY = {
+    "curly_brackets": r"[{}]",
+    "hash_ratio": "#",
+    "ellipsis_ratio": r"\.\.\.|…",
+    "ellipsis_line_share": r"(?m)(?:\.\.\.|…)[ \t]*$",
+    "bullet_line_share": r"(?m)^[ \t]*[•●‣⁃◦▪-]",
+    "replacement_share": "\ufffd",
+    "script_words": "(?i)javascript",
+}
+
+
+def place_of(signal: str, text: str) -> tuple[int, int] | None:
+    """Where a text first has what a signal counts: a mark, or a line, paragraph or n-gram that stood before."""
+    if signal in SHOWN_BY:
+        match = re.search(SHOWN_BY[signal], text)
+        return None if match is None else match.span()
+    if signal.startswith("duplicate_line_"):
+        return repeated(text, r"[^\n]+")
+    if signal.startswith("duplicate_paragraph_"):
+        return repeated(text, r"[^\n]+(?:\n[^\n]+)*")
+    ngram = re.fullmatch(r"(top|duplicate)_(\d+)gram_share", signal)
+    return None if ngram is None else repeated_ngram(text, int(ngram[2]), most_frequent=ngram[1] == "top")
+
+
+def repeated(text: str, pattern: str) -> tuple[int, int] | None:
+    """The first stretch that stood before."""
+    seen = set()
+    for match in re.finditer(pattern, text):
+        key = match[0].strip()
+        if key in seen:
+            return match.span()
+        seen.update([key] if key else [])
+    return None
+
+
+def repeated_ngram(text: str, n: int, most_frequent: bool) -> tuple[int, int] | None:
+    """The second place of the most frequent n-gram of words, or of the first that is repeated."""
+    words = list(re.finditer(r"\w+", text))
+    names = [word[0].lower() for word in words]
+    places: dict[tuple[str, ...], list[int]] = {}
+    for start in range(len(words) - n + 1):
+        places.setdefault(tuple(names[start : start + n]), []).append(start)
+    again = [starts for starts in places.values() if len(starts) > 1]
+    if not again:
+        return None
+    start = max(again, key=len)[1] if most_frequent else min(starts[1] for starts in again)
+    return words[start].start(), words[start + n - 1].end()
+
+
 class TextSignals(Annotate):
     """Measure text: words, lines, characters, repetition, scripts. The chapter Rules on text defines each signal."""
 
@@ -381,6 +433,9 @@ class TextSignals(Annotate):
                 f"are {', '.join(lists_by_language)}"
             )
         return self
+
+    def place(self, what: str, text: str) -> tuple[int, int] | None:
+        return place_of(what, text) if what in SIGNALS else None
 
     def prepare(self) -> None:
         """Compile."""

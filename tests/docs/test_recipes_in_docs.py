@@ -18,7 +18,7 @@ import yaml
 from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
 from gristmill.classifiers.rating import taxonomy
 from gristmill.pipeline.ablate import plan as ablations
-from gristmill.pipeline.judging import judge_plan, medu_plan
+from gristmill.pipeline.judging import judge_plan, labelling, medu
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.train import plan as trainings
 from gristmill.stages.others import datatrove
@@ -65,8 +65,10 @@ def kind_of(data: Any) -> str:
         return "ablation"
     if {"sets", "model"} <= keys:
         return "training"
-    if {"iterate", "distil", "training_set", "labelled"} & keys:
+    if {"iterate", "distil", "training_set", "labelled", "losses"} & keys:
         return "judge"
+    if {"texts", "taxonomy"} <= keys:
+        return "labels"
     if {"documents", "tasks"} <= keys:
         return "medu"
     if {"parallel", "training"} & keys:
@@ -100,6 +102,9 @@ def files_for(block: Block, folder: Path) -> None:
         token = {"id": len(facts["model"]["vocab"]), "content": "</s>", "special": True}
         plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         save_at(folder / name, json.dumps({**facts, "added_tokens": [*facts["added_tokens"], {**token, **plain}]}))
+    for name in re.findall(r"tokenizer: ([\w/]+/tokenizer)\b", block.text):  # of a run
+        save_at(folder / name / "tokenizer.json", (FIXTURES / "tokenizer.json").read_text())
+        save_at(folder / name / "tokenizer_config.json", json.dumps({"eos_token": "<|endoftext|>"}))
     if "site_files: files/write" in block.text:
         save_at(folder / "files/write/a.jsonl", json.dumps({"url": "https://a.example/robots.txt", "text": ""}) + "\n")
     if "glotlid.bin" in block.text:
@@ -148,7 +153,7 @@ def stage_of(name: str) -> Any:
 
 def test_every_kind_is_found() -> None:
     kinds = {kind_of(yaml.safe_load(block.text)) for block in YAML}
-    assert kinds == {"stages", "recipe", "ablation", "training", "judge", "medu", "taxonomy", "head", "table"}
+    assert kinds == {"stages", "recipe", "ablation", "training", "judge", "labels", "medu", "taxonomy", "head", "table"}
     assert len(YAML) > 45
 
 
@@ -175,11 +180,13 @@ def test_it_loads(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         around["training"] |= data.pop("training", {})
         plan = trainings.load(save(tmp_path / "plan.yaml", yaml.safe_dump(around | data)))
         assert trainings.training_of(plan, 2048, on_gpu=True).updates > 0
+    elif kind == "labels":
+        assert labelling.load(save(tmp_path / "plan.yaml", block.text)).plan.out
     elif kind in ("judge", "medu"):
         around = {"out": "o", "kind": "linear"} if kind == "judge" else {}
-        if kind == "judge" and not {"labelled", "distil", "training_set"} & {*data}:
+        if kind == "judge" and not {"labelled", "distil", "training_set", "losses"} & {*data}:
             around["labelled"] = {"files": "a.parquet"}
-        load = judge_plan.load if kind == "judge" else medu_plan.load
+        load = judge_plan.load if kind == "judge" else medu.load
         assert load(save(tmp_path / "plan.yaml", yaml.safe_dump(around | data))).plan.out
     elif kind == "taxonomy":
         assert len(taxonomy.taxonomy_of(str(save(tmp_path / "t.yaml", block.text))).labels) == len(data["labels"])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import gristmill
-from gristmill.stages import ExactDedup, Extract, GopherQuality, MinHashDedup, SiteBoilerplate, TextSignals, UrlDedup
+from gristmill.stages import ExactDedup, Extract, GopherQuality, MinhashDedup, SiteBoilerplate, TextSignals, UrlDedup
 from gristmill.stages.stage import Annotate
 from tests.stages.extract.test_views import page
 
@@ -66,7 +66,7 @@ def test_pages_of_a_frame_whose_texts_are_all_missing_become_views_with_their_la
 @pytest.mark.parametrize("make", [pandas.DataFrame, pa.table, lambda columns: pa.table(columns).to_pylist()])
 @pytest.mark.parametrize(
     ("stage", "lacks"),
-    [(ExactDedup(), "text"), (MinHashDedup(), "text"), (UrlDedup(), "url"), (SiteBoilerplate(), "text")],
+    [(ExactDedup(), "text"), (MinhashDedup(), "text"), (UrlDedup(), "url"), (SiteBoilerplate(), "text")],
 )
 def test_a_stage_without_its_column_says_so(make: Any, stage: Any, lacks: str) -> None:
     with pytest.raises(TypeError, match=f"{stage.called} reads the column `{lacks}`; there are txt, n$"):

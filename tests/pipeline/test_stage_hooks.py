@@ -15,12 +15,12 @@ from rich.console import Console
 
 from gristmill import stages
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.figures import kept_figures
 from gristmill.pipeline.look.overview import overview
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.stage_view import render_stage, stage_view
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.report import build_report
+from gristmill.pipeline.report_data.figures import kept_figures
 from gristmill.stages.figures import (
     Block,
     FactList,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gristmill.stages import ExactDedup, MinHashDedup
+from gristmill.stages import ExactDedup, MinhashDedup
 from gristmill.stages.extract.choices import TURNED
 from gristmill.stages.stage import CannotRun, Global, Stage
 from tests.stages.scattered import Scattered
@@ -82,7 +82,7 @@ def with_an_index(lab: Lab, stage: Stage, given: pa.Table) -> Any:
     assert isinstance(stage, Global)
 
     def before(flow: Scattered) -> None:
-        MinHashDedup(save_index="old").run(
+        MinhashDedup(save_index="old").run(
             flow.parts(table([PAGE]).set_column(0, "uid", pa.array([7], pa.uint64()))), flow
         )
 
@@ -137,9 +137,9 @@ DEDUP = [
         given=alike(LONGEST_FIRST, ).set_column(1, "url", pa.array(["https://a.example/?utm_source=1", "https://a.example/?utm_source=2", "https://a.example/?ref=3"])),
     ),
     Subject("OneView", {"prefer": to(["precise", "full"])}, given=table([PAGE, PAGE + " and more"], view=["full", "precise"]).set_column(0, "uid", pa.array([7, 7 ^ int(TURNED)], pa.uint64()))),
-    Subject("MinHashDedup", POLICY | NEAR_CHANGES, given=alike(LONGEST_FIRST)),
+    Subject("MinhashDedup", POLICY | NEAR_CHANGES, given=alike(LONGEST_FIRST)),
     Subject(
-        "SimHashDedup",
+        "SimhashDedup",
         POLICY | {
             "bits": to(128),
             "distance": to(0),

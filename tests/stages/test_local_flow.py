@@ -15,7 +15,7 @@ from gristmill.stages import (
     CapDomains,
     CorpusEmbed,
     ExactDedup,
-    MinHashDedup,
+    MinhashDedup,
     Mix,
     OneView,
     Order,
@@ -24,7 +24,7 @@ from gristmill.stages import (
     QuantileBuckets,
     SemanticClusters,
     SemanticDedup,
-    SimHashDedup,
+    SimhashDedup,
     SiteBoilerplate,
     SubstringDedup,
     Threshold,
@@ -66,7 +66,7 @@ STAGES: dict[str, Global] = {
     "cap_domains": CapDomains(documents=2),
     "corpus_embed": CorpusEmbed(width=8),
     "exact_dedup": ExactDedup(),
-    "minhash_dedup": MinHashDedup(threshold=0.7),
+    "minhash_dedup": MinhashDedup(threshold=0.7),
     "mix": Mix(method={"given": {"weights": {"a": 1, "b": 3}}}, budget=600),
     "one_view": OneView(),
     "order": Order(by="score", descending=True, schedule="ascending"),
@@ -75,7 +75,7 @@ STAGES: dict[str, Global] = {
     "quantile_buckets": QuantileBuckets(by=["score"]),
     "semantic_clusters": SemanticClusters(clusters=3),
     "semantic_dedup": SemanticDedup(),
-    "simhash_dedup": SimHashDedup(),
+    "simhash_dedup": SimhashDedup(),
     "substring_dedup": SubstringDedup(tokens=20),
     "threshold": Threshold(by="score", keep=0.5),
     "tokenize": Tokenize(vocab_size=300),
@@ -134,11 +134,11 @@ def test_uids_of_other_kinds_are_refused_by_name() -> None:
     docs = documents().drop_columns(["uid"])
     texts = docs.append_column("uid", pa.array([f"{n:016x}" for n in range(len(docs))]))
     with pytest.raises(TypeError, match="the column `uid` is string: whole numbers were expected; without it rows are"):
-        MinHashDedup()(texts)
+        MinhashDedup()(texts)
     with pytest.raises(TypeError, match="the column `uid` has nulls"):
-        MinHashDedup()(docs.append_column("uid", pa.array([None, *range(1, len(docs))], pa.int64())))
+        MinhashDedup()(docs.append_column("uid", pa.array([None, *range(1, len(docs))], pa.int64())))
     with pytest.raises(ValueError, match="the column `uid` has numbers below 0"):
-        MinHashDedup()(docs.append_column("uid", pa.array(range(-1, len(docs) - 1), pa.int64())))
+        MinhashDedup()(docs.append_column("uid", pa.array(range(-1, len(docs) - 1), pa.int64())))
 
 
 def test_what_a_stage_cannot_do_without_is_named() -> None:
@@ -195,8 +195,8 @@ def test_uids_that_repeat_are_refused() -> None:
 @pytest.mark.parametrize(
     ("stage", "words"),
     [
-        (MinHashDedup(save_index="index"), "minhash_dedup needs a run, in a recipe: it saves an index at index"),
-        (MinHashDedup(against=["index"]), "minhash_dedup needs a run, in a recipe: it reads the saved index at index"),
+        (MinhashDedup(save_index="index"), "minhash_dedup needs a run, in a recipe: it saves an index at index"),
+        (MinhashDedup(against=["index"]), "minhash_dedup needs a run, in a recipe: it reads the saved index at index"),
     ],
 )
 def test_what_leaves_files_behind_says_that_it_needs_a_run(stage: Global, words: str) -> None:

@@ -296,8 +296,7 @@ class TrainingRun:
             self._save()
         if signals and not ends:
             raise Stopped(
-                f"{signals[0]} after {updates:,} of {training.updates:,} updates; a checkpoint is in "
-                f"{self.checkpoints}, and the same command goes on from it"
+                f"{signals[0]} after {updates:,} of {training.updates:,} updates; a checkpoint is in {self.checkpoints}"
             )
         return opened
 

@@ -21,14 +21,15 @@ class Stopped(RuntimeError):
 
 
 class StopAsked:
-    """The signal that asked for a stop, if any. A second signal has its usual effect."""
+    """The signal that asked for a stop, if any. A second signal has the effect that it had before."""
 
     def __init__(self) -> None:
         self.name: str | None = None
+        self.before: dict[int, Any] = {}
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.name = signal.Signals(number).name
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(number, self.before[number])
 
 
 @contextmanager
@@ -38,12 +39,14 @@ def stop_asked() -> Iterator[StopAsked]:
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    before: dict[int, Any] = {number: signal.signal(number, asked) for number in SIGNALS}
+    asked.before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        signal.signal(number, asked)
     try:
         yield asked
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in SIGNALS:
+            signal.signal(number, asked.before[number])
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pyarrow as pa
 import gristmill
 from benchmarks.pipeline.locked.inputs import documents, judge, own, texts
 from benchmarks.pipeline.locked.lock import Lock
-from gristmill.stages import ExactDedup, Extract, GopherQuality, MinHashDedup, Pack, TextSignals, Tokenize, Write
+from gristmill.stages import ExactDedup, Extract, GopherQuality, MinhashDedup, Pack, TextSignals, Tokenize, Write
 
 HTML = (
     "<html><head><title>The mill</title></head><body><nav><a href=/>Home</a></nav><article>{}</article></body></html>"
@@ -84,7 +84,7 @@ def on_tables(lock: Lock, rows: list[dict[str, Any]], pages: list[str]) -> None:
         "extract", {"text": page.text, **{name: str(getattr(page, name, None)) for name in ("title", "language")}}
     )
     table = pa.Table.from_pylist(rows)
-    for stage in (TextSignals(), GopherQuality(min_words=80), ExactDedup(), MinHashDedup()):
+    for stage in (TextSignals(), GopherQuality(min_words=80), ExactDedup(), MinhashDedup()):
         needed = TextSignals()(table) if isinstance(stage, GopherQuality) else table
         lock.note(f"on a table/{stage.called}", stage(needed).to_pylist())
 

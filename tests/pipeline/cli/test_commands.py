@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typer.testing import CliRunner
 
 from gristmill.pipeline.cli import doctor
 from gristmill.pipeline.cli.app import COMMANDS, GROUPS, OLD_NAMES, app, program, registration
-from gristmill.pipeline.cli.command import PANELS
+from gristmill.pipeline.cli.command import PANELS, Group
 from gristmill.pipeline.cli.doctor import next_steps
 from gristmill.pipeline.cli.new import Kind, new
 from gristmill.pipeline.errors import RecipeError
@@ -135,3 +137,10 @@ def test_doctor_says_what_is_missing_and_calls_nothing_ready_without_a_gpu(monke
         assert said["the energy of GPUs"] == energy, said
         blocks = next(line for name, line in said.items() if name.startswith("blocks of DataTrove"))
         assert blocks.startswith("some need tldextract, fasteners, ahocorasick, ftfy: pip install"), blocks
+
+
+def test_a_command_that_is_terminated_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Group, "invoke", lambda self, ctx: os.kill(os.getpid(), signal.SIGTERM))
+    ended = CliRunner().invoke(app, ["plan", "recipe.yaml"])
+    assert ended.exit_code == 130 and ended.output == "interrupted\n"
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -19,6 +19,7 @@ PLANS = {
     "train": ["training/small_model.yaml"],
     "ablate": ["ablations/candidates.yaml"],
     "judge-train": ["judges/quality.yaml", "judges/distilled.yaml"],
+    "judge-label": ["judges/labels.yaml"],
     "judge-rate": ["mixing/utilities.yaml"],
     "recipe": ["fineweb.yaml", "dclm.yaml", "multilingual.yaml"],
 }

@@ -18,7 +18,7 @@ from gristmill.pipeline.look.run_folder import NotFound
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.stages import ExactDedup, GopherQuality, Jsonl, KeepLanguages, Repair, Sample, TextSignals, Write
 from gristmill.stages.frames import as_arrow
-from gristmill.stages.stage import NoSuchSignal, Rule
+from gristmill.stages.stage import NoSuchSignal, Rule, snake_case
 from tests.pipeline.runs import lines, save
 
 TEXTS = [
@@ -252,3 +252,25 @@ def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
 def test_a_rule_alone_says_who_measures_what_it_decides_by(stage: Rule, says: str) -> None:
     with pytest.raises(NoSuchSignal, match=says):
         stage([{"text": "A mill by the river."}])
+
+
+def test_stages_have_one_name_in_recipes_and_in_python() -> None:
+    assert len(gristmill.stages.HOMES) > 60
+    for name in gristmill.stages.HOMES:
+        recipe_name = snake_case(name)
+        assert "".join(part.capitalize() for part in recipe_name.split("_")) == name
+        assert getattr(gristmill.stages, name).recipe_name() == recipe_name
+
+
+@pytest.mark.parametrize("wrong", ["FineWebQuality", "fineweb_quality", "FinewebQualty", "FINEWEBQUALITY"])
+def test_a_wrong_name_is_answered_with_the_right_one(wrong: str) -> None:
+    with pytest.raises(AttributeError, match=r"gristmill.stages has no '.*'; did you mean FinewebQuality\?"):
+        getattr(gristmill.stages, wrong)
+    assert not hasattr(gristmill.stages, wrong)
+    with pytest.raises(AttributeError, match=r"did you mean stages\.MinhashDedup"):
+        gristmill.MinHashDedup  # noqa: B018
+    with pytest.raises(AttributeError, match="gristmill has no 'runs'; did you mean run"):
+        gristmill.runs  # noqa: B018
+    if wrong[0].isupper():
+        with pytest.raises(ImportError, match="did you mean FinewebQuality"):
+            exec(f"from gristmill.stages import {wrong}")

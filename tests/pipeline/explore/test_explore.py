@@ -14,9 +14,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from markupsafe import escape
 
-from gristmill.pipeline.explore import reading_turns as turns
 from gristmill.pipeline.explore.server import Server
 from gristmill.pipeline.look.run_folder import RunFolder
 from tests.pipeline.explore.explore_runs import EVIL_URL, LONG, SCRIPT, Asker, finished, hashes, served
@@ -45,6 +43,11 @@ def asker(server: Server) -> Asker:
 def shown(text: str) -> str:
     """What a page says, without its markup."""
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+def test_the_folder_is_named_and_the_recipe(asker: Asker) -> None:
+    text = shown(asker.get("/").text)
+    assert "Overview – out – Gristmill" in text and "Gristmill out recipe explored done" in text
 
 
 def test_the_numbers_are_those_of_run_json(asker: Asker, out: Path) -> None:
@@ -82,8 +85,6 @@ def test_every_document_and_every_reject_is_in_a_list(asker: Asker, out: Path) -
         ("words=%22what+keeps%22", 0),
         ("words=miller&outcome=kept", 3),
         ("words=miller&outcome=gone", 1),
-        ("stage=exact_dedup", 1),
-        ("stage=gopher_quality&reason=too_few_words", 1),
         ("url=EXAMPLE", 7),
         ("url=two.example", 1),
         ("source=web", 7),
@@ -96,7 +97,7 @@ def test_every_document_and_every_reject_is_in_a_list(asker: Asker, out: Path) -
 def test_a_search_finds_what_is_there(asker: Asker, query: str, count: int) -> None:
     reply = asker.get(f"/documents?{query}")
     assert (reply.status, reply.text.count("<li class=")) == (200, count), query
-    assert f"{count} found in 7 documents" in shown(reply.text)
+    assert f"{count} match{'' if count == 1 else 'es'} among documents 1 to 7 of 7." in shown(reply.text)
 
 
 def test_a_document_has_its_history_its_signals_and_its_texts(asker: Asker) -> None:
@@ -116,7 +117,7 @@ def test_a_document_has_its_history_its_signals_and_its_texts(asker: Asker) -> N
     assert (
         "粉屋は良いものを" in kept.text
         and "exact_dedup kept" in shown(kept.text)
-        and "lies in write/" in shown(kept.text)
+        and "written to write/" in shown(kept.text)
     )
     [cluster] = [
         link
@@ -136,13 +137,8 @@ def test_one_box_finds_a_uid_an_address_or_words(asker: Asker) -> None:
     assert asker.get("/find?q=ru.example/a?b=1").headers["location"] == "/documents?url=ru.example%2Fa%3Fb%3D1"
     for words in ("e.g.", "3.14", "miller", "the.end is", "a." * 200 + "1"):
         assert asker.get(f"/find?q={quote(words)}").headers["location"].startswith("/documents?words=")
-    urls = asker.get("/documents?url=ru.example").text
-    assert urls.count("<li class=") == 1 and 'href="/documents?words=ru.example">' in urls
-    assert 'href="/documents?url=ru.example">' in asker.get("/documents?words=ru.example").text
     assert asker.get("/find?q=//evil.example").headers["location"] == "/documents?words=%2F%2Fevil.example"
-    assert asker.get(f"/document/{uid}").text == asker.get(f"/document/{uid}?part=9999").text.replace(
-        "part=9999&amp;", ""
-    )
+    assert asker.get(f"/document/{uid}").text == asker.get(f"/document/{uid}?part=9999").text
     for wrong in ("0" * 16, "f" * 16):
         assert asker.get(f"/document/{wrong}").status == 404
 
@@ -150,13 +146,15 @@ def test_one_box_finds_a_uid_an_address_or_words(asker: Asker) -> None:
 def test_a_search_shows_what_it_found_where_it_stands(asker: Asker) -> None:
     text = asker.get("/documents?words=%22says+of+everything%22+MILLER&url=one.example").text
     assert "<mark>says of everything</mark>" in text and "The <mark>miller</mark> keeps" in text
-    [escaped] = re.findall(r'<p class="beginning around".*?</p>', asker.get("/documents?words=%3Cscript%3Ealert(").text)
+    [escaped] = re.findall(
+        r'<p class="beginning".*?</p>', asker.get("/documents?words=%3Cscript%3Ealert(").text, re.DOTALL
+    )
     assert "<mark>&lt;script&gt;alert(</mark>&#39;planted&#39;)&lt;/script&gt;" in escaped and "<script" not in escaped
     assert "<mark>" not in asker.get("/documents").text
 
 
 def test_a_list_of_rejects_says_what_each_was_beyond(asker: Asker) -> None:
-    for target in ("/rejects?stage=gopher_quality", "/documents?stage=gopher_quality"):
+    for target in ("/rejects?stage=gopher_quality", "/documents?outcome=gone&url=short.example"):
         text = asker.get(target).text
         assert (
             text.count("<li class=") == text.count('<p class="detail" dir="auto"><strong>words 9 &lt; 10</strong>') == 1
@@ -214,12 +212,6 @@ def test_the_original_is_shown_with_nothing_left_in_it_that_acts(asker: Asker) -
     )
     assert not re.search(r"[\s/\"']on\w+\s*=", frame.text) and "@import" not in frame.text.replace("x-@import", "")
     assert "Hostile" in frame.text and "text/html" in frame.headers["content-type"]
-    markup = asker.get(link.replace("?", "/markup?"))
-    assert (
-        markup.status == 200
-        and "<script" not in markup.text
-        and str(escape("<script>alert('script')</script>")) in markup.text
-    )
 
 
 @pytest.mark.parametrize(
@@ -246,11 +238,10 @@ def test_hostile_names_and_texts_stay_text(tmp_path: Path) -> None:
             f"/document/{QUARANTINED:016x}",
         ]
         targets += [
-            *asker.links("/rejects", "^/reject[?]"),
             f"/documents?words={quote(SCRIPT)}",
             f"/documents?source={quote(SCRIPT)}",
         ]
-        assert len(targets) == 10
+        assert len(targets) == 8
         for target in targets:
             reply = asker.get(target)
             scripts = re.findall(r"<script.*?>", reply.text)
@@ -261,8 +252,7 @@ def test_hostile_names_and_texts_stay_text(tmp_path: Path) -> None:
         assert html.escape(HOSTILE_NAME[:33], quote=False).split(";")[0] in asker.get("/").text
 
 
-def test_two_browsers_at_once_see_the_same(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "FAIR", 60.0)  # else the first to ask stop early for those after them
+def test_two_browsers_at_once_see_the_same(server: Server) -> None:
     askers = [Asker(server) for _ in range(2)]
     targets = [
         "/",
@@ -288,8 +278,7 @@ def test_the_report_has_an_origin_of_its_own(asker: Asker) -> None:
     ) and "allow-same-origin" not in str(reply.headers)
 
 
-def test_a_record_that_was_no_document_opens_from_every_list(tmp_path: Path) -> None:
-    """A list of all rejects, or of one source, has more files than that of its stage."""
+def test_a_record_that_was_no_document_is_told_in_every_list(tmp_path: Path) -> None:
     for source in ("first", "second"):
         folder = tmp_path / "out/stages" / source / "rejects"
         folder.mkdir(parents=True)
@@ -308,6 +297,4 @@ def test_a_record_that_was_no_document_opens_from_every_list(tmp_path: Path) -> 
     with served(tmp_path / "out") as server:
         asker = Asker(server)
         for listed in ("/rejects", "/rejects?source=second", "/rejects?stage=second", "/rejects?words=second"):
-            link = asker.links(listed, r"^/reject\?")[-1]
-            assert "broken in second" in re.sub("<[^>]*>", "", asker.get(link).text), link
-        assert asker.get("/reject?stage=second&file=../first/0-first.parquet&row=0").status == 404
+            assert "broken in second" in re.sub("<[^>]*>", "", asker.get(listed).text), listed

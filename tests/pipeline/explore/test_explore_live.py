@@ -150,9 +150,9 @@ def ask_all(out: Path) -> dict[str, Reply]:
             "/documents?words=miller",
             "/rejects?words=miller",
             "/report",
-            "/documents?page=2",
+            "/documents?at=2",
         ]
-        targets += asker.links("/documents", "^/document/")[:3] + asker.links("/rejects", "^/(document|reject)[/?]")[:3]
+        targets += asker.links("/documents", "^/document/")[:3] + asker.links("/rejects", "^/document/")[:3]
         targets += [target.replace("?", "/original?") for target in targets if target.startswith("/document/")][:2]
         replies = {target: asker.get(target) for target in targets}
     assert hashes(out) == before

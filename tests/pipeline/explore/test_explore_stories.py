@@ -50,7 +50,7 @@ def test_stories_and_texts_are_those_of_the_files(tmp_path: Path) -> None:
             text = asker.get(link).text
             if uid in kept:
                 assert story.text is not None and kept[uid].startswith(story.text) and kept[uid] in text
-                assert "lies in write/" in text and [one.row for one in story.written] != [None]
+                assert "written to write/" in text and [one.row for one in story.written] != [None]
                 seen += 1
             else:
                 last = story.verdicts[-1]

@@ -14,7 +14,7 @@ import yaml
 from gristmill.classifiers.judge import load_judge
 from gristmill.mixing.weights.tables import utilities
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.judging import judge_plan, medu_plan
+from gristmill.pipeline.judging import judge_plan, labelling, medu
 from tests.classifiers.labelled import BAD, GOOD, texts_of
 from tests.classifiers.llm.llm_server import LanguageServer
 from tests.pipeline.judging.test_judging import answering, as_lines, as_table, ask, fails, labelled_rows, medu_folder
@@ -63,11 +63,12 @@ def test_a_folder_that_cannot_be_written_is_told_before_training(folder: Path, t
 
 def test_shipped_plans_are_read() -> None:
     judges = sorted((RECIPES / "judges").glob("*.yaml"))
-    assert [path.stem for path in judges] == ["distilled", "quality"]
-    distilled, quality = (judge_plan.load(path).plan for path in judges)
+    assert [path.stem for path in judges] == ["distilled", "labels", "quality"]
+    distilled, quality = (judge_plan.load(path).plan for path in (judges[0], judges[2]))
+    assert labelling.load(judges[1]).plan.most == 20_000
     assert quality.training_set is not None and quality.training_set.sources["liked"].at_least == 0.75
     assert distilled.distil is not None and distilled.distil.teacher == str(RECIPES / "judges" / "judges" / "neural")
-    assert medu_plan.load(RECIPES / "mixing" / "utilities.yaml").plan.model.tensor_parallel == 8
+    assert medu.load(RECIPES / "mixing" / "utilities.yaml").plan.model.tensor_parallel == 8
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,11 @@ import zstandard
 from typer.testing import CliRunner, Result
 
 from gristmill.classifiers.judge import load_judge
+from gristmill.classifiers.rating.medu import SampledDocument
 from gristmill.mixing.weights.tables import utilities
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.judging.medu import Sampling, _file_names, development_sets, documents_of
+from gristmill.pipeline.judging.medu import RatePlan, _file_names, development_sets, documents_of
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data import scores
@@ -360,6 +361,11 @@ def answering(path: str, body: dict[str, Any]) -> dict[str, Any]:
     return chat_reply(f"A document.\nFinal Score: {label}")
 
 
+def sampled(**named: Any) -> list[SampledDocument]:
+    """Documents of a plan that names these."""
+    return documents_of(RatePlan.model_validate({"tasks": {"t": "t.txt"}, "model": {"model": "m"}, **named}))
+
+
 def test_examples_of_plain_text_are_the_same_however_it_is_written(tmp_path: Path) -> None:
     examples = [f"question {i}?\nanswer {i}" for i in range(50)]
     text = "\n\n".join(examples)
@@ -429,27 +435,24 @@ def test_sources_get_utilities_that_mixers_read_and_nothing_is_asked_twice(tmp_p
 def test_every_source_is_found_with_documents_or_the_run_does_not_begin(tmp_path: Path) -> None:
     for name, count in (("full", 5), ("blank", 3), ("one", 1)):
         as_lines(tmp_path / f"{name}.jsonl", [{"text": "" if name == "blank" else f"text {i}"} for i in range(count)])
-    named = [(name, f"{tmp_path / name}.jsonl") for name in ("full", "blank", "one")]
+    named = {name: f"{tmp_path / name}.jsonl" for name in ("full", "blank", "one")}
     with pytest.raises(RecipeError, match="of every source, and 'blank' has none, 'one' has 1; leave such sources out"):
-        documents_of(named, Sampling())
+        sampled(sources=named)
     pq.write_table(
         pa.table({"text": ["a", "b", "c", "d"], "source": [None, "web", None, "web"]}), tmp_path / "mixed.parquet"
     )
-    assert [one.source for one in documents_of([("", str(tmp_path / "mixed.parquet"))], Sampling())] == [
-        "(none)"
-    ] * 2 + ["web"] * 2
+    of_mixed = sampled(documents=str(tmp_path / "mixed.parquet"))
+    assert [one.source for one in of_mixed] == ["(none)"] * 2 + ["web"] * 2
 
 
 def test_a_column_of_tokens_counts_only_where_it_holds_counts(tmp_path: Path) -> None:
     for name, tokens in {"lists": [[1, 2], [3]], "words": ["a", "b"], "none": pa.array([None, 1])}.items():
         pq.write_table(pa.table({"text": ["abcd", "abcdefgh"], "tokens": tokens}), tmp_path / f"{name}.parquet")
-        assert sorted(one.weight for one in documents_of([("s", f"{tmp_path / name}.parquet")], Sampling())) == [
-            1.0,
-            2.0,
-        ]
+        documents = sampled(sources={"s": f"{tmp_path / name}.parquet"})
+        assert sorted(one.weight for one in documents) == [1.0, 2.0]
     pq.write_table(pa.table({"text": ["a", "b"], "tokens": [3, -1]}), tmp_path / "below.parquet")
     with pytest.raises(RecipeError, match=r"below\.parquet: the column tokens has numbers that count nothing"):
-        documents_of([("s", f"{tmp_path / 'below.parquet'}")], Sampling())
+        sampled(sources={"s": f"{tmp_path / 'below.parquet'}"})
 
 
 def test_a_folder_of_a_partitioned_table_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,8 +460,8 @@ def test_a_folder_of_a_partitioned_table_is_a_path(tmp_path: Path, monkeypatch: 
     for folder in ("lang=en", "de"):
         Path(folder).mkdir()
         as_lines(Path(folder, "a.jsonl"), [{"text": f"{folder} {i}", "source": "web"} for i in range(3)])
-    for named, source in (("", "web"), ("lang", "lang")):
-        assert {one.source for one in documents_of([(named, "lang=en/*.jsonl")], Sampling())} == {source}
+    for named, source in (({"documents": "lang=en/*.jsonl"}, "web"), ({"sources": {"l": "lang=en/*.jsonl"}}, "l")):
+        assert {one.source for one in sampled(**named)} == {source}
 
 
 def test_examples_of_nothing_are_none(tmp_path: Path) -> None:

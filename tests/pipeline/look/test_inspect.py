@@ -140,7 +140,7 @@ def test_a_duplicate_names_the_url_of_the_one_that_stayed(out: str) -> None:
     assert f"kept {FIRST:016x} ({WEB_URL})" in shown(render_history(story))
 
 
-def test_many_urls_are_asked_for_at_once(out: str) -> None:
+def test_many_urls_are_asked_for_at_once(out: str, tmp_path: Path) -> None:
     other = str(history(RunFolder(out), SAME[1]).url)
     asked = ["inspect", out, "--url", WEB_URL, "--url", other]
     shown_both = CliRunner().invoke(app, asked).stdout
@@ -151,6 +151,14 @@ def test_many_urls_are_asked_for_at_once(out: str) -> None:
     missing = CliRunner().invoke(app, [*asked, "--url", "https://nowhere.example", "--json"])
     assert isinstance(missing.exception, RecipeError) and "https://nowhere.example" in str(missing.exception)
     assert json.loads(missing.stdout) == stories
+    file = tmp_path / "urls.txt"
+    file.write_text(f"{WEB_URL}\n\n {other}\n")
+    listed = CliRunner().invoke(app, ["inspect", out, "--urls", str(file), "--json"])
+    assert json.loads(listed.stdout) == stories
+    file.write_text(WEB_URL)
+    assert json.loads(CliRunner().invoke(app, ["inspect", out, "--urls", str(file), "--json"]).stdout) == stories[:1]
+    file.write_text("\n")
+    assert "holds no URL" in str(CliRunner().invoke(app, ["inspect", out, "--urls", str(file)]).exception)
     both = CliRunner().invoke(app, [*asked, "--id", "x"]).exception
     assert isinstance(both, RecipeError) and "give one of them" in str(both)
 
@@ -170,6 +178,15 @@ def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path,
         and "gristmill maintain clean --partitions" in said.stderr
         and "documents.parquet" in said.stderr
     ), said.stderr
+
+
+def test_the_history_of_a_document_imports_no_more_than_it_needs(out: str) -> None:
+    """An answer takes as long as its imports."""
+    heavy = "{'pandas', 'numba', 'dask', 'distributed', 'torch'}"
+    code = f"import sys; from gristmill.pipeline.cli import app; app.app(sys.argv[1:], standalone_mode=False); print({heavy} & {{*sys.modules}})"
+    asked = [sys.executable, "-c", code, "inspect", out, "--uid", f"{FIRST:016x}"]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert WEB_URL in answer.stdout and answer.stdout.splitlines()[-1] == "set()", answer.stdout[-300:]
 
 
 def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:

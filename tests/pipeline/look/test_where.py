@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.explore.current_run import CurrentRun
-from gristmill.pipeline.explore.query import BadRequest, query_of
-from gristmill.pipeline.explore.reading_turns import Turn, Turns
-from gristmill.pipeline.explore.search import Searcher
+from gristmill.pipeline.explore.search import BadRequest, Deadline, Searcher, query_of
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import Change, recipe_lines, tune
 from gristmill.pipeline.look.where import conditions_of
@@ -91,15 +88,14 @@ def test_any_text_is_conditions_or_a_complaint(text: str) -> None:
 
 
 def test_explore_lists_a_cell_whatever_file_its_signals_lie_in(out: Path) -> None:
-    snapshots = CurrentRun(str(out))
-    snapshot = snapshots.now()
-    searcher = Searcher(snapshots)
+    snapshot = RunFolder(out, lenient=True)
+    searcher = Searcher()
 
     def listed(kind: str, where: str) -> list[str]:
         query = query_of(kind, {"where": where}, snapshot)  # type: ignore[arg-type]
         hits, place = [], 0
         while True:
-            page = searcher.search(snapshot, query, Turn(Turns(), 30), place)
+            page = searcher.search(snapshot, query, Deadline(30), place)
             assert not page.troubles
             hits += [str(hit.uid) for hit in page.hits]
             if page.ended:
@@ -115,5 +111,5 @@ def test_explore_lists_a_cell_whatever_file_its_signals_lie_in(out: Path) -> Non
     assert 0 < len(gone) < 70 and {*gone} < {*cells[0]}
     with pytest.raises(BadRequest, match="SIGNAL=VALUE"):
         query_of("documents", {"where": "science"}, snapshot)
-    page = searcher.search(snapshot, query_of("documents", {"where": "topics=a"}, snapshot), Turn(Turns(), 30), 0)
+    page = searcher.search(snapshot, query_of("documents", {"where": "topics=a"}, snapshot), Deadline(30), 0)
     assert not page.hits and "no signal topics" in page.troubles[0]

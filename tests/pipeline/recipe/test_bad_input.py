@@ -180,30 +180,35 @@ def test_a_recipe_that_may_not_be_read(tmp_path: Path, permissions: None) -> Non
 # --- output folders --------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_of_another_run(gristmill: Gristmill, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_folder_of_another_run(gristmill: Gristmill, tmp_path: Path, command: str) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(2))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "run.json").write_text('{"name": "other"}')
-    gristmill("run", recipe(tmp_path), "--out", tmp_path / "out").one_line(
+    gristmill(command, recipe(tmp_path), "--out", tmp_path / "out").one_line(
         2, "a run of the recipe named other, not tiny", "choose another --out"
     )
 
 
+@pytest.mark.parametrize("command", ["plan", "run"])
 @pytest.mark.parametrize("text", ['{"scripts": {}}', "[1, 2]"])
-def test_a_folder_whose_run_json_is_someone_elses(gristmill: Gristmill, tmp_path: Path, text: str) -> None:
+def test_a_folder_whose_run_json_is_someone_elses(
+    gristmill: Gristmill, tmp_path: Path, text: str, command: str
+) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(2))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "run.json").write_text(text)
-    gristmill("run", recipe(tmp_path), "--out", tmp_path / "out").one_line(
+    gristmill(command, recipe(tmp_path), "--out", tmp_path / "out").one_line(
         2, "files that are no run of ours", "choose an empty one"
     )
 
 
-def test_a_folder_with_files_of_someone_else(gristmill: Gristmill, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_folder_with_files_of_someone_else(gristmill: Gristmill, tmp_path: Path, command: str) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(2))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("years of work")
-    gristmill("run", recipe(tmp_path), "--out", tmp_path / "out").one_line(2, "files that are no run of ours")
+    gristmill(command, recipe(tmp_path), "--out", tmp_path / "out").one_line(2, "files that are no run of ours")
     assert (tmp_path / "out" / "thesis.tex").read_text() == "years of work"
 
 
@@ -225,7 +230,10 @@ def test_a_folder_whose_run_json_is_torn(gristmill: Gristmill, tmp_path: Path) -
 def test_an_out_that_is_a_file(gristmill: Gristmill, tmp_path: Path) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(2))
     (tmp_path / "out").write_text("a file")
-    gristmill("run", recipe(tmp_path), "--out", tmp_path / "out").one_line(1, f"{tmp_path}/out", "cannot be written")
+    for command in ("plan", "run"):
+        for out, why in (("out", "File exists"), ("out/below", "Not a directory")):
+            said = gristmill(command, recipe(tmp_path), "--out", tmp_path / out)
+            said.one_line(1, f"{tmp_path}/{out}: the output folder cannot be written: {why}")
 
 
 def test_an_out_that_may_not_be_written(tmp_path: Path, permissions: None) -> None:
@@ -233,9 +241,10 @@ def test_an_out_that_may_not_be_written(tmp_path: Path, permissions: None) -> No
     for name, mode in (("there", 0o555), ("above", 0o555), ("closed", 0)):
         (tmp_path / name).mkdir(mode=mode)
         out = tmp_path / name / ("out" if name == "above" else "")
-        outside("run", recipe(tmp_path), "--out", out, before=without_roots_key).one_line(
-            1, name, "the output folder cannot be written: Permission denied"
-        )
+        for command in ("plan", "run"):
+            outside(command, recipe(tmp_path), "--out", out, before=without_roots_key).one_line(
+                1, name, "the output folder cannot be written: Permission denied"
+            )
 
 
 def test_a_second_run_in_the_same_folder(gristmill: Gristmill, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -11,13 +12,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe import recipe as recipes, registry
-from gristmill.pipeline.run.dry_run import foresee
+from gristmill.pipeline.run.dry_run import foresee, render
 from tests.pipeline.runs import go, save, written
 
 STAGES = '''
@@ -116,6 +118,7 @@ def recipe(folder: Path, *stages: str, parts: str = "{files: 1}") -> Path:
     )
 
 
+RULE_NAMES = ("long_enough", "not_too_long")
 RULES = ("s.py:Length", "s.py:LongEnough: {at_least: 20}", "s.py:NotTooLong: {at_most: 40}", "write")
 
 
@@ -276,8 +279,43 @@ def test_the_plan_cuts_where_text_should_lie_on_disk(tmp_path: Path, calls) -> N
 
 
 def test_a_signal_that_nobody_measures(tmp_path: Path, calls) -> None:
+    (tmp_path / "t.py").write_text(STAGES.replace('adds: ClassVar = ("length",)', 'adds: ClassVar = ("size",)'))
     with pytest.raises(RecipeError, match=r"r\.yaml:6: long_enough needs the signal length, which no stage measures"):
-        make_plan(recipes.load(recipe(tmp_path, "s.py:LongEnough")))
+        make_plan(recipes.load(recipe(tmp_path, "t.py:LongEnough")))
+
+
+def test_a_signal_is_measured_by_the_stage_in_the_same_file(tmp_path: Path, calls) -> None:
+    out = tmp_path / "out"
+    go(recipe(tmp_path, "s.py:LongEnough", "s.py:NotTooLong", "write"), out)
+    assert calls()["measure"] >= 3 * len(TEXTS) and list(entries(out)) == ["a", "length", *RULE_NAMES, "write"]
+    (tmp_path / "u.py").write_text(STAGES.replace('"""Characters of the text."""', "least: int"))
+    with pytest.raises(RecipeError, match=r"needs the signal length: put u\.py:Length before it, which adds it"):
+        make_plan(recipes.load(recipe(tmp_path, "u.py:LongEnough")))
+
+
+def test_stages_that_were_inserted_or_moved_are_marked(tmp_path: Path, calls) -> None:
+    out = tmp_path / "out"
+    file = recipe(tmp_path, "s.py:LongEnough", "s.py:Shorten", "s.py:NotTooLong", "write")
+    loaded = recipes.load(file)
+    seen = foresee(loaded, str(out))
+    inserted = {"length": "long_enough", "length_after_shorten": "not_too_long"}
+    assert [name for node in seen for name in node.stages] == [
+        "length", "shorten", "length_after_shorten", *RULE_NAMES, "write",
+    ]  # fmt: skip
+    assert (seen[0].inserted, seen[0].moved) == (inserted, {"long_enough": "shorten"})
+    screen = Console(width=200, file=io.StringIO())
+    screen.print(render(seen))
+    said = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "length_after_shorten inserted for not_too_long\n" in said
+    assert "long_enough moved: the recipe has it before shorten\n" in said
+    go(file, out)
+    record = RunFolder(str(out)).record
+    assert {stage.name: stage.inserted_for for stage in record.stages if stage.inserted_for} == inserted
+    assert [(stage.name, stage.moved_behind) for stage in record.stages if stage.moved_behind] == [
+        ("long_enough", "shorten")
+    ]
+    page = (out / "report.html").read_text()
+    assert page.count("moved: the recipe has it before shorten") == page.count("inserted for not_too_long") == 2
 
 
 @pytest.mark.parametrize(
@@ -366,3 +404,12 @@ def test_tokens_of_a_text_that_is_rewritten_afterwards_do_not_count(tmp_path):
     path.write_text(text.replace("  - tokenize\n", ""))
     with pytest.raises(RecipeError, match=r"pack needs the signal tokens.*put tokenize before it"):
         make_plan(recipes.load(path))
+
+
+def test_stages_of_one_source_are_not_moved_because_another_has_none(tmp_path: Path, calls) -> None:
+    text = (
+        "name: r\nsources:\n  a: {jsonl: {path: in}}\n  b: {warc: {path: in}, stages: [extract]}\n"
+        "stages:\n  - text_signals\n  - gopher_quality\n  - exact_dedup\n  - repair\n  - write\n"
+    )
+    plan = make_plan(recipes.load(save(tmp_path / "m.yaml", text)))
+    assert (plan.inserted(), plan.moved()) == ({}, {})

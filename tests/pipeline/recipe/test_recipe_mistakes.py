@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.pipeline.cli.options import out_of
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.run.dry_run import foresee
@@ -79,7 +78,7 @@ def test_a_name_of_another_tool_leads_to_the_stage_that_does_it(theirs, ours):
 
 def test_a_stage_that_nothing_is_like_is_named(tmp_path):
     assert complaints(tmp_path, SOURCES.replace("exact_dedup", "qqq").replace(", join: late", "")) == [
-        "6: stages[0]: no such stage 'qqq'; `gristmill doctor` lists all there are"
+        "6: stages[0]: no such stage 'qqq'; `gristmill stages` lists all there are"
     ]
 
 
@@ -286,7 +285,7 @@ def test_a_word_that_yaml_takes_for_something_else(tmp_path):
 def test_a_home_in_a_recipe_is_that_of_its_user(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     asked = recipes.load(save(tmp_path / "recipe.yaml", SOURCES.replace(", join: late", "") + "out: ~/runs/a\n"))
-    assert out_of(asked, None) == str(tmp_path / "me/runs/a")
+    assert asked.out() == str(tmp_path / "me/runs/a")
 
 
 def test_a_source_that_is_not_there_is_not_preferred(tmp_path):

@@ -22,16 +22,16 @@ from gristmill.mixing.weights.ablations import Ablations
 from gristmill.mixing.weights.supply import Supply
 from gristmill.mixing.weights.utility import Utilities
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.figures import Table, figures_of
 from gristmill.pipeline.formatting import as_percent, as_short
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.stage_view import render_stage, stage_view
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.charts import ABOVE, TALL, WIDE, Axis
 from gristmill.pipeline.report.stage_sections import blocks_of
+from gristmill.pipeline.report_data.figures import figures_of
 from gristmill.stages.blend.figures import curriculum_of
 from gristmill.stages.blend.methods import Regmix, Utilimax, choose
-from gristmill.stages.figures import MOST
+from gristmill.stages.figures import MOST, Table
 from gristmill.stages.tokens.figures import length_group, lengths
 from tests.pipeline.look.outfolder import HOSTILE, entry, run as run_of, save
 from tests.pipeline.runs import go, lines, save as save_text, sentences

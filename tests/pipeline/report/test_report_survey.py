@@ -19,9 +19,9 @@ from hypothesis import given, strategies as st
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.funnel import Volume
+from gristmill.pipeline.look.history import cuts_of
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
-from gristmill.pipeline.look.why import cuts_of
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.what_if import bar_starts, chart_of, in_words, is_flat, tokens_a_unit, until
 from gristmill.pipeline.report_data import survey as survey_module

@@ -50,6 +50,7 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.ablate.records",  # types of what job.json holds
     "gristmill.pipeline.report.ablation_record",  # types of what ablation.json holds
     "gristmill.pipeline.ablate.facts",  # JSON files in and out
+    "gristmill.pipeline.ablate.progress",  # how far a job is
     "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
     "gristmill.pipeline.ablate.plan",  # the same
     "gristmill.pipeline.store.forgotten",  # a takedown drops the results of parts that its list names
@@ -265,7 +266,7 @@ OPTIONAL = {
     "Label": TO_JUDGE,
     "LlmLabel": TO_JUDGE | TO_ASK,
     "LlmScore": TO_ASK,
-    "MinHashDedup": {"torch", "triton"},
+    "MinhashDedup": {"torch", "triton"},
     "Mix": {"sklearn", "threadpoolctl"},
     "Ocr": TO_ASK | {"pypdfium2"},
     "Refine": TO_ASK,
@@ -302,7 +303,7 @@ def test_every_optional_package_that_a_stage_imports_is_known(all_installed: Non
         ("Extract", {}, True, {"pypdfium2"}),
         ("Extract", {"engine": "resiliparse"}, False, set()),
         ("Extract", {"engine": "trafilatura"}, False, {"trafilatura"}),
-        ("MinHashDedup", {"device": "auto"}, True, set()),
+        ("MinhashDedup", {"device": "auto"}, True, set()),
         ("SemanticClusters", {"clusters": 8}, True, set()),
         ("KeepWhere", {"signal": "x", "at_least": 1}, True, set()),
         ("KeepLabels", {"signal": "x", "keep": ["a"]}, True, set()),

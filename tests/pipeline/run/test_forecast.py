@@ -15,6 +15,7 @@ from gristmill.pipeline.inputs.portion import Portion, find_inputs, part_sizes
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.estimate import Forecast, Shape, Work, forecast, makespan
+from gristmill.pipeline.run.forecast import in_words
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.storage import Store
@@ -168,3 +169,12 @@ def asked(*arguments: str) -> int:
         with pytest.raises(SystemExit) as leaving:
             cli.main()
     return int(leaving.value.code or 0)
+
+
+def test_more_workers_than_were_measured_are_warned_of(
+    crawl: tuple[Recipe, RunRecord, RunRecord, dict[str, list[int]]],
+) -> None:
+    recipe, part, _, sizes = crawl
+    many, enough = (dict(in_words(forecast(recipe, part, sizes, Shape(count)))) for count in (6400, 2000))
+    assert many["warning"].startswith("6,400 workers are more than the 2,000 that one scheduler was measured with")
+    assert "warning" not in enough

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.pipeline.cli.run import guess_of
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import OverBudget, RecipeError
@@ -15,6 +14,7 @@ from gristmill.pipeline.inputs.portion import Portion
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Prices
 from gristmill.pipeline.run.estimate import check_budget
+from gristmill.pipeline.run.launch import Launch
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.records import Result, Task
 from tests.pipeline.crawls import texts
@@ -75,9 +75,11 @@ def test_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         lines(tmp_path / "in" / f"{n}.jsonl", texts(20))
     recipe = recipes.load(save(tmp_path / "r.yaml", RECIPE))
     out = str(tmp_path / "out")
-    assert "nothing is known" in (check_budget(Budget(5, recipe.head.prices), guess_of(out, Where(1))) or "")
+    assert "nothing is known" in (
+        check_budget(Budget(5, recipe.head.prices), Launch.of(recipe, out, workers=1).guess_before()) or ""
+    )
     run(recipe, f"{out}-sample", Where(1), Counting(), Portion(share=0.2))
-    guess = guess_of(out, Where(1))
+    guess = Launch.of(recipe, out, workers=1).guess_before()
     assert guess is not None and guess.cost is not None
     with pytest.raises(OverBudget, match="nothing was begun"):
         check_budget(Budget(guess.cost / 100, recipe.head.prices), guess)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,8 +63,8 @@ def run(*args: object) -> Result:
     return done
 
 
-def start(*args: object) -> subprocess.Popen[str]:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+def start(*args: object, session: bool = False) -> subprocess.Popen[str]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": session}
     return subprocess.Popen([*COMMAND, *map(str, args)], env=os.environ | SLOWER, text=True, **pipes)
 
 
@@ -125,11 +126,29 @@ def test_stopped_it_goes_on_to_the_same_end(plan: Path, alone: Path) -> None:
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate()
     if process.returncode:  # it was not quicker than we
-        assert process.returncode == 130 and "goes on from it" in said
-    run(plan, "--out", out)
+        assert process.returncode == 130 and said.splitlines()[-1].endswith("Run the same command to resume"), said
+    resumed = run(plan, "--out", out)
+    assert "100%  update 40 of 40  loss " in resumed.stderr and "update 40 of 40  prose " in resumed.stderr
     assert metrics(out) == metrics(alone)
     theirs, ours = (json.loads((folder / "result.json").read_text()) for folder in (alone, out))
     assert ours["loss"] == theirs["loss"] and ours["evaluation"] == theirs["evaluation"]
+
+
+def test_ranks_that_are_terminated_leave_a_checkpoint_and_one_line(plan: Path) -> None:
+    """SIGTERM to the command's whole process group, as `timeout` sends it."""
+    out, longer = plan.parent / "two", plan.with_name("two.yaml")
+    longer.write_text(PLAN.replace("20480", "2048000"))
+    process = start(longer, "--out", out, "--ranks", 2, session=True)
+    deadline = time.monotonic() + 120
+    while not [*out.glob("checkpoints/*/*")] and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    stopped = [line for line in said.splitlines() if "Run the same command to resume" in line]
+    assert len(stopped) == 1 and re.match(r"SIGTERM after [\d,]+ of 4,000 updates; a checkpoint is in ", stopped[0])
+    assert "Traceback" not in said and "leaked" not in said
+    assert [*out.glob("checkpoints/*")] and not (out / "result.json").exists()
 
 
 @pytest.mark.parametrize("layout", ["context: 2, zero: 2", "pipeline: 2, pipeline_schedule: zb1p"])
@@ -190,6 +209,12 @@ def test_dry_run_says_what_it_takes(plan: Path) -> None:
     said = run(plan, "--dry-run").stdout
     assert "40 updates of 8 rows of 64: 20,480 tokens" in said
     assert "set plain" in said and "75.0% of the tokens" in said and "memory of a rank" in said
+    assert re.search(r"time  +about .* here: training .*, measuring .* \(2 times\), starting ", said), said
+    often = plan.with_name("often.yaml")
+    often.write_text(PLAN.replace("  every: 20", "  every: 1"))
+    shown = run(often, "--dry-run")
+    assert "warning  measuring would take" in shown.stderr and "measure less often (evaluate.every: 1)" in shown.stderr
+    assert "not estimated: a trial needs all 2 ranks" in run(plan, "--dry-run", "--ranks", 2).stdout
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from hypothesis import given, settings, strategies as st
 
 from gristmill.kernels.common.settings import SettingsError
 from gristmill.kernels.words.token_rules import jaccard_plain, shingles_plain
-from gristmill.stages import MinHashDedup
+from gristmill.stages import MinhashDedup
 from gristmill.stages.dedup import minhash
-from gristmill.stages.stage import CannotRun, snake_case
+from gristmill.stages.stage import CannotRun
 from tests.stages.scattered import Scattered
 
 SCHEMA = pa.schema(
@@ -44,14 +44,14 @@ def table(texts: list[str], **columns: list[Any]) -> pa.Table:
     )
 
 
-def run(stage: MinHashDedup, docs: pa.Table, seed: int = 0) -> tuple[dict[int, dict[str, Any]], Scattered]:
+def run(stage: MinhashDedup, docs: pa.Table, seed: int = 0) -> tuple[dict[int, dict[str, Any]], Scattered]:
     flow = Scattered(seed)
     after = stage.run(flow.parts(docs), flow)
     assert after.rows + len(flow.gone) == len(docs)
     return flow.gone, flow
 
 
-def check_what_goes(stage: MinHashDedup, docs: pa.Table) -> dict[int, dict[str, Any]]:
+def check_what_goes(stage: MinhashDedup, docs: pa.Table) -> dict[int, dict[str, Any]]:
     """Every document that goes names one that stays and is like it; survivors are the same in any order, buckets and
     parts."""
     gone, flow = run(stage, docs)
@@ -102,7 +102,7 @@ def edited(draw: st.DrawFn) -> list[str]:
 @settings(max_examples=40, deadline=None)
 @given(edited(), st.sampled_from([0.5, 0.8, 1.0]), st.sampled_from([2, 5]))
 def test_who_goes_is_like_one_who_stays(texts: list[str], threshold: float, ngram: int) -> None:
-    check_what_goes(MinHashDedup(threshold=threshold, ngram=ngram), table(texts))
+    check_what_goes(MinhashDedup(threshold=threshold, ngram=ngram), table(texts))
 
 
 @settings(max_examples=30, deadline=None)
@@ -110,7 +110,7 @@ def test_who_goes_is_like_one_who_stays(texts: list[str], threshold: float, ngra
 def test_no_two_that_stay_were_found_alike(texts: list[str]) -> None:
     """With one row a band all pairs that share any place of a signature are compared: then no two that stay are alike."""
     docs = table(texts)
-    gone = check_what_goes(MinHashDedup(threshold=0.6, bands=128, rows=1), docs)
+    gone = check_what_goes(MinhashDedup(threshold=0.6, bands=128, rows=1), docs)
     kept = [
         set(shingles_plain(t, 5))
         for u, t in zip(docs["uid"].to_pylist(), docs["text"].to_pylist(), strict=True)
@@ -130,7 +130,7 @@ def test_a_thousand_copies_are_one_cluster_with_one_survivor() -> None:
     words = prose(dice, 200)
     texts = [" ".join(words)] * 1000 + [" ".join([*words, "and", "more"])]
     docs = table(texts)
-    gone = check_what_goes(MinHashDedup(), docs)
+    gone = check_what_goes(MinhashDedup(), docs)
     assert len(gone) == 1000 and docs["uid"][1000].as_py() not in gone
 
 
@@ -138,7 +138,7 @@ def test_what_the_report_is_told() -> None:
     dice = random.Random(9)
     pages = [prose(dice, 100) for _ in range(20)]
     texts = [" ".join(p) for p in pages] + [" ".join(p[:99]) for p in pages[:10]] + [" ".join(pages[0][:98])]
-    _, flow = run(MinHashDedup(), table(texts))
+    _, flow = run(MinhashDedup(), table(texts))
     assert flow.metrics["clusters"] == [[2, 9], [3, 1]] and flow.metrics["bands"]["rows"] == 7
     assert len(flow.metrics["examples"]) == 6
     for example in flow.metrics["examples"]:
@@ -153,7 +153,7 @@ def test_a_chain_keeps_both_ends() -> None:
     words = prose(dice, 300)
     texts = [" ".join(words[shift : shift + 200]) for shift in range(0, 100, 10)]
     docs = table(texts)
-    gone = check_what_goes(MinHashDedup(threshold=0.8), docs)
+    gone = check_what_goes(MinhashDedup(threshold=0.8), docs)
     assert 0 < len(gone) < 9
 
 
@@ -171,7 +171,7 @@ def test_unlike_pages_are_left_alone(kind: str) -> None:
             f"Record {n} of the register. " + " ".join(f"{field} {dice.randrange(10**9)}" for field in prose(dice, 30))
             for n in range(2000)
         ]
-    gone, _ = run(MinHashDedup(threshold=0.75), table(texts))
+    gone, _ = run(MinhashDedup(threshold=0.75), table(texts))
     assert len(texts) >= 12 and not gone
 
 
@@ -191,7 +191,7 @@ def test_short_documents_are_alike_only_if_all_their_words_are() -> None:
         "a b c d e f",
     ]
     docs = table(texts)
-    gone = check_what_goes(MinHashDedup(threshold=0.8), docs)
+    gone = check_what_goes(MinhashDedup(threshold=0.8), docs)
     left = sorted(t for u, t in zip(docs["uid"].to_pylist(), docs["text"].to_pylist(), strict=True) if u not in gone)
     assert (
         len(gone) == 2
@@ -205,7 +205,7 @@ def test_scripts_without_spaces() -> None:
     docs = table(
         [text, text.replace("棕色", "黑色"), "ภาษาไทยไม่มีการเว้นวรรคระหว่างคำ", "今日は天気がいいので散歩に行きました"]
     )
-    gone = check_what_goes(MinHashDedup(threshold=0.6), docs)
+    gone = check_what_goes(MinhashDedup(threshold=0.6), docs)
     assert len(gone) == 1
 
 
@@ -221,7 +221,7 @@ def test_the_survivor_is_the_policys(prefer: list[str], stays: int) -> None:
     if "best" in prefer:
         columns["score"] = [0.1, 0.2, None, 0.9, 0.3]
     docs = table(texts, **columns)
-    stage = MinHashDedup(
+    stage = MinhashDedup(
         prefer=prefer, sources=["b"] if "source" in prefer else [], best="score" if "best" in prefer else None
     )
     gone = check_what_goes(stage, docs)
@@ -236,7 +236,7 @@ def test_a_document_of_ten_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = [w if dice.random() < 0.98 else "changed" + w for w in words]
     other = prose(dice, 60_000)
     docs = table([" ".join(words), " ".join(changed), " ".join(other)])
-    gone, _ = run(MinHashDedup(threshold=0.8), docs)
+    gone, _ = run(MinhashDedup(threshold=0.8), docs)
     a, b = (set(shingles_plain(t, 5)) for t in docs["text"].to_pylist()[:2])
     assert len(gone) == 1
     (row,) = gone.values()
@@ -252,10 +252,9 @@ def test_settings_that_make_no_sense_say_so() -> None:
         {"prefer": ["longest", "longest"]},
     ):
         with pytest.raises(SettingsError):
-            MinHashDedup(**wrong)
-    assert MinHashDedup(threshold=0.8).shape == (18, 7) and MinHashDedup(threshold=0.75).shape == (21, 6)
-    assert snake_case("MinHashDedup") == "minhash_dedup"
-    assert [chance >= 0.97 for s, chance in MinHashDedup().chances if s >= 0.8] == [True] * 4
+            MinhashDedup(**wrong)
+    assert MinhashDedup(threshold=0.8).shape == (18, 7) and MinhashDedup(threshold=0.75).shape == (21, 6)
+    assert [chance >= 0.97 for s, chance in MinhashDedup().chances if s >= 0.8] == [True] * 4
 
 
 def test_a_later_run_against_a_saved_index() -> None:
@@ -266,7 +265,7 @@ def test_a_later_run_against_a_saved_index() -> None:
     fresh = [prose(dice, 200) for _ in range(20)]
     first = table([" ".join(t) for t in old])
     flow = Scattered(1)
-    assert MinHashDedup(save_index="index").run(flow.parts(first), flow).rows == 30
+    assert MinhashDedup(save_index="index").run(flow.parts(first), flow).rows == 30
     edits = [" ".join([*t[:100], "edited", *t[100:]]) for t in old[:10]]
     texts = edits + [" ".join(t) for t in fresh] + [" ".join(fresh[0] + ["again"])] + [edits[0] + " too"]
     second = table(texts).set_column(0, "uid", pa.array([n + 1 for n in range(len(texts))], pa.uint64()))
@@ -274,7 +273,7 @@ def test_a_later_run_against_a_saved_index() -> None:
     for within in (True, False):
         for seed in range(3):
             flow.random.seed(seed)
-            after = MinHashDedup(against=["index"], within=within, prefer=["longest"]).run(flow.parts(second), flow)
+            after = MinhashDedup(against=["index"], within=within, prefer=["longest"]).run(flow.parts(second), flow)
             assert set(flow.gone) == expected["both" if within else "against"] and after.rows == len(texts) - len(
                 flow.gone
             )
@@ -293,11 +292,11 @@ def test_a_document_that_the_index_has_as_well_stays_and_what_is_like_it_goes(sa
     old = " ".join(prose(random.Random(9), 200))
     docs = table([old, old + " and then some more words than it had"], uid=[saved, fresh])
     flow = Scattered(1)
-    MinHashDedup(save_index="index").run(flow.parts(docs.slice(0, 1)), flow)
+    MinhashDedup(save_index="index").run(flow.parts(docs.slice(0, 1)), flow)
     found = set()
     for seed in range(12):
         flow.random.seed(seed)
-        MinHashDedup(against=["index"], prefer=["longest"]).run(flow.parts(docs), flow)
+        MinhashDedup(against=["index"], prefer=["longest"]).run(flow.parts(docs), flow)
         assert set(flow.gone) == {fresh}
         found.add(flow.gone[fresh]["detail"])
     assert len(found) == 1 and next(iter(found)).endswith(f" like {saved:016x}, kept by index")
@@ -306,19 +305,19 @@ def test_a_document_that_the_index_has_as_well_stays_and_what_is_like_it_goes(sa
 def test_an_index_made_otherwise_is_refused() -> None:
     flow = Scattered(1)
     docs = table([" ".join(prose(random.Random(8), 50))])
-    MinHashDedup(save_index="index", seed=1).run(flow.parts(docs), flow)
+    MinhashDedup(save_index="index", seed=1).run(flow.parts(docs), flow)
     with pytest.raises(CannotRun, match="seed 1 and not 0"):
-        MinHashDedup(against=["index"]).run(flow.parts(docs), flow)
+        MinhashDedup(against=["index"]).run(flow.parts(docs), flow)
     assert "sign" not in flow.rounds[2:], "said before any work"
     with pytest.raises(SettingsError, match="nothing to compare with"):
-        MinHashDedup(within=False)
+        MinhashDedup(within=False)
 
 
 def test_survivors_that_an_index_has_as_well_are_told_for_how_many_they_stand() -> None:
     old = " ".join(prose(random.Random(9), 200))
     docs = table([old, old + " and some more", old + " and some other words"], uid=[10, 20, 30])
     flow = Scattered(1)
-    MinHashDedup(save_index="index").run(flow.parts(docs.slice(0, 1)), flow)
-    MinHashDedup(against=["index"]).run(flow.parts(docs), flow)
+    MinhashDedup(save_index="index").run(flow.parts(docs.slice(0, 1)), flow)
+    MinhashDedup(against=["index"]).run(flow.parts(docs), flow)
     told = {row["uid"]: (row["minhash_copies"], row["minhash_cluster_size"]) for row in flow.named.to_pylist()}
     assert set(flow.gone) == {20, 30} and told == {10: (3, 3), 20: (0, 3), 30: (0, 3)}

@@ -18,7 +18,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
 from gristmill.kernels.gpu import minhash as gpu_kernel  # noqa: E402
-from gristmill.stages import MinHashDedup  # noqa: E402
+from gristmill.stages import MinhashDedup  # noqa: E402
 from gristmill.stages.dedup import minhash  # noqa: E402
 from gristmill.stages.stage import CannotRun  # noqa: E402
 
@@ -61,7 +61,7 @@ def documents() -> pa.Table:
 def outcome(device: str) -> tuple[set[int], list[dict[str, Any]], list[dict[str, Any]]]:
     """Who goes, who is named, and the bands that are saved for later runs."""
     flow = Scattered(3)
-    MinHashDedup(device=device, save_index="index", **SMALL).run(flow.parts(documents()), flow)
+    MinhashDedup(device=device, save_index="index", **SMALL).run(flow.parts(documents()), flow)
     saved = flow.saved["index/bands"][0].table()
     assert saved is not None
     return (
@@ -83,9 +83,9 @@ def test_device_gpu_calls_the_gpu_kernel_and_gives_what_the_cpu_gives(
 
 def test_sign_gives_the_same_rows_in_the_same_order(batches_on_gpu: list[int]) -> None:
     docs = documents()
-    rows = MinHashDedup(device="gpu", seed=9, **SMALL).sign(docs)
+    rows = MinhashDedup(device="gpu", seed=9, **SMALL).sign(docs)
     assert (
-        rows.equals(MinHashDedup(device="cpu", seed=9, **SMALL).sign(docs))
+        rows.equals(MinhashDedup(device="cpu", seed=9, **SMALL).sign(docs))
         and len(rows) == 4 * 10
         and batches_on_gpu == [12]
     )
@@ -93,13 +93,13 @@ def test_sign_gives_the_same_rows_in_the_same_order(batches_on_gpu: list[int]) -
 
 def test_auto_takes_the_gpu_where_there_is_one(batches_on_gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     docs = documents()
-    assert len(MinHashDedup(device="auto", **SMALL).sign(docs)) == 4 * 10 and batches_on_gpu == [12]
+    assert len(MinhashDedup(device="auto", **SMALL).sign(docs)) == 4 * 10 and batches_on_gpu == [12]
     without_gpu(monkeypatch)
-    assert len(MinHashDedup(device="auto", **SMALL).sign(docs)) == 4 * 10 and batches_on_gpu == [12]
+    assert len(MinhashDedup(device="auto", **SMALL).sign(docs)) == 4 * 10 and batches_on_gpu == [12]
 
 
 def test_it_asks_for_workers_with_a_gpu() -> None:
-    assert [MinHashDedup(device=device).gpu for device in ("cpu", "auto", "gpu")] == [False, True, True]
+    assert [MinhashDedup(device=device).gpu for device in ("cpu", "auto", "gpu")] == [False, True, True]
 
 
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_without_a_gpu_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(
         CannotRun, match="`device: gpu`: torch sees no GPU on this machine; `device: cpu` gives the same result"
     ):
-        MinHashDedup(device="gpu", **SMALL).sign(documents())
+        MinhashDedup(device="gpu", **SMALL).sign(documents())
 
 
 def test_a_gpu_with_too_little_memory_is_no_fault_of_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_a_gpu_with_too_little_memory_is_no_fault_of_a_document(monkeypatch: pyt
 
     monkeypatch.setattr(gpu_kernel, "band_hashes", full)
     with pytest.raises(CannotRun, match=r"the GPU has too little memory \(CUDA out of memory\); `device: cpu`"):
-        MinHashDedup(device="gpu", **SMALL).sign(documents())
+        MinhashDedup(device="gpu", **SMALL).sign(documents())
 
 
 @pytest.mark.parametrize(("device", "hashed"), [("cpu", 1), ("auto", 1), ("gpu", 0)])
@@ -143,5 +143,5 @@ def test_prepare_touches_no_gpu_and_compiles_what_the_device_needs(
     monkeypatch.setattr(minhash, "pairs_in_buckets", pairs_in_buckets)
     monkeypatch.setattr(minhash, "lacking_for_gpu", None)
     monkeypatch.setattr(gpu_kernel, "band_hashes", None)
-    MinHashDedup(device=device, **SMALL).prepare()
+    MinhashDedup(device=device, **SMALL).prepare()
     assert called == {"cpu": hashed, "pairs": 1}

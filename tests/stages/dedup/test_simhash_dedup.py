@@ -15,9 +15,8 @@ from test_minhash_dedup import prose, table
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.common.settings import SettingsError
 from gristmill.kernels.duplicates.simhash import fingerprint_plain, fingerprints, pairs_within, tables_of
-from gristmill.stages import SimHashDedup
+from gristmill.stages import SimhashDedup
 from gristmill.stages.dedup.simhash import key_of
-from gristmill.stages.stage import snake_case
 from tests.stages.scattered import Scattered
 
 
@@ -78,7 +77,7 @@ def test_copies_with_a_word_changed_go(bits: int) -> None:
         + ["", " "]
     )
     docs = table(texts)
-    stage, seen = SimHashDedup(bits=bits, distance=bits // 16, blocks=bits // 16 + 1), []
+    stage, seen = SimhashDedup(bits=bits, distance=bits // 16, blocks=bits // 16 + 1), []
     for seed in range(3):
         flow = Scattered(seed)
         after = stage.run(flow.parts(docs), flow)
@@ -92,5 +91,5 @@ def test_copies_with_a_word_changed_go(bits: int) -> None:
 def test_settings_that_make_no_sense_say_so() -> None:
     for wrong in ({"distance": 3, "blocks": 3}, {"distance": 12, "blocks": 30}, {"bits": 32}):
         with pytest.raises(SettingsError):
-            SimHashDedup(**wrong)
-    assert snake_case("SimHashDedup") == "simhash_dedup" and len(SimHashDedup().masks) == 10
+            SimhashDedup(**wrong)
+    assert len(SimhashDedup().masks) == 10

@@ -16,10 +16,10 @@ import pytest
 from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.figures.metrics import figures_of
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.report_data.figures import figures_of
 from gristmill.pipeline.run.dry_run import foresee
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.summary.files import write_summary

@@ -1,4 +1,4 @@
-"""`gristmill import`: tokens or judges of another tool."""
+"""`gristmill maintain import`: tokens or judges of another tool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gristmill.pipeline.cli.command import HAND_ON, Command
+from gristmill.pipeline.cli.command import UPKEEP, Command
 from gristmill.pipeline.screen import console, escape
 
 
@@ -40,4 +40,4 @@ def import_(
     console().print(escape(bring_in(source, destination, kind, how)), soft_wrap=True)
 
 
-COMMAND = Command(import_, HAND_ON, ("import tokens/ shards/ --from datatrove",))
+COMMAND = Command(import_, UPKEEP, ("maintain import tokens/ shards/ --from datatrove",))

@@ -1,10 +1,9 @@
 """What signals are, and why documents are dropped and records skipped for reasons that are no limit on a signal: a
-line each, for the reference. A stage that adds a signal or a reason without a line here fails the build of the book.
+line each, for `gristmill stages` and the reference. A signal or a reason without a line here fails the build of the
+book.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 NUMBERS = {f"top_{n}gram_share": f"share of characters in the most frequent {n}-gram, if it repeats" for n in (2, 3, 4)}
 NUMBERS |= {f"duplicate_{n}gram_share": f"share of characters in {n}-grams that stood before" for n in range(5, 11)}
@@ -215,10 +214,3 @@ REASONS = {
     "url_duplicate": "an address that another document has",
     "x_robots_tag": "a robots header refuses it",
 }
-
-
-def check(found: Iterable[str], known: dict[str, str], what: str) -> None:
-    """Each has its line, and no line is of one that is gone."""
-    missing, gone = sorted({*found} - {*known}), sorted({*known} - {*found})
-    if missing or gone:
-        raise ValueError(f"docs/site/meanings.py: {what} without a meaning: {missing}; no longer there: {gone}")
