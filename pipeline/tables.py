@@ -195,7 +195,7 @@ def as_html(table: Table) -> Markup:
 
 PAGE = Markup("""\
 <figure class="stacked{look}">
-<div class="scroll" role="region" aria-label="{title}" tabindex="0">
+<div class="scroll" role="group" aria-label="{title}" tabindex="0">
 <table><caption>{title}</caption>
 <thead>{head}</thead>
 <tbody>

@@ -102,7 +102,7 @@ def as_text(value: object, column: Column) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if column.kind == "text" or isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
+        return value if isinstance(value, str) else str(value)  # markup stays markup
     if column.kind == "share":
         return as_percent(value)
     return f"{value:,}" if isinstance(value, int) else as_short(value)
@@ -207,7 +207,7 @@ BLOCKS: dict[str, type[Block]] = {
 @dataclass(frozen=True)
 class StageFigures:
     """All that a stage shows of itself. It stands with the stage, or in the part of the report that `topic` names
-    (`TOPICS` in pipeline/report/sections.py)."""
+    (`TOPICS` in pipeline/report/stage_sections.py)."""
 
     title: str
     blocks: Sequence[Block]
@@ -255,8 +255,6 @@ LEAST_FULL = 0.05  # of a whole: what a full bar stands for at least
 def count_bars(title: str, head: str, rows: Sequence[tuple[str, int]], whole: int, of: str = "documents") -> Table:
     """Counts with their shares of a whole, and bars."""
     longest = longest_of([count for _, count in rows], whole)
-    short = bool(rows) and longest > max(count for _, count in rows)
-    title += f"; a full bar would be {as_share(longest, whole)}" if short else ""
     bars = [[[(count / longest, "gone-shape")]] for _, count in rows]
     return Table.of(title, (head, of, "share"), [(*row, as_share(row[1], whole)) for row in rows], bars=bars)
 

@@ -106,8 +106,7 @@ def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
 def summarize(out: str, law: str, documents: str | None, synthetic: Sequence[str], as_json: bool) -> None:
     from gristmill.pipeline.formatting import as_json as in_json
     from gristmill.pipeline.look.run_folder import RunFolder
-    from gristmill.pipeline.summary.files import write_summary
-    from gristmill.pipeline.summary.page import render
+    from gristmill.pipeline.summary.files import CROISSANT, NO_CROISSANT, render, write_summary
 
     made, paths = write_summary(RunFolder(out), law, documents, synthetic)
     if as_json:
@@ -116,6 +115,8 @@ def summarize(out: str, law: str, documents: str | None, synthetic: Sequence[str
     console().print(render(made))
     for path in paths:
         console().print(f"wrote: {escape(address(out, path))}", soft_wrap=True)
+    if CROISSANT not in paths:
+        console().print(escape(NO_CROISSANT), soft_wrap=True)
 
 
 def write(store: Store, name: str, page: str) -> None:

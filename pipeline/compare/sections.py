@@ -1,8 +1,7 @@
 """A comparison as sections of lines and tables, on a page and in a terminal. The page has bars, what is folded, and
 examples of documents besides.
 
-compare.html is one file, without network and script; crawled text in it is hostile
-(`pipeline.report.sections.environment`).
+compare.html is one file, without network and script.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from markupsafe import Markup
 from rich.console import Group as Lines, RenderableType
 from rich.text import Text
 
@@ -30,7 +30,16 @@ from gristmill.pipeline.formatting import (
 )
 from gristmill.pipeline.look.funnel import READ, SourceLevel, Volume
 from gristmill.pipeline.report.charts import key_of
-from gristmill.pipeline.report.sections import environment
+from gristmill.pipeline.report.page import (
+    Page,
+    Section as PageSection,
+    alarms,
+    fold,
+    fragment,
+    page_of as page_with,
+    paragraphs,
+    tables,
+)
 from gristmill.pipeline.tables import Bar, Column, Table, TerminalTable, as_html
 
 LONG = 6  # entries of a list that are shown as they are
@@ -327,11 +336,41 @@ def percent(a: float | None, b: float | None) -> str:
 
 def page_of(found: Comparison) -> str:
     """The text of compare.html; the caller writes it."""
-    shown = [(section, key_of(section.colours)) for section in sections(found)]
     folders = [one.out.rstrip("/").rsplit("/", 1)[-1] for one in found.runs]
-    values = {"title": " and ".join(folders), "runs": found.runs, "unlike": found.unlike, "sections": shown}
-    page = environment().get_template("compare.html")
-    return page.render(values, printed=PRINTED, long=LONG_TABLE, as_html=as_html)
+    head = fragment(HEAD, {"runs": found.runs, "alike": not found.unlike})
+    care = alarms("unlike", "What cannot be compared, or only with care", found.unlike, "Take care")
+    return page_with(Page("comparison", " and ".join(folders), head, FOOTER), [care, *map(on_page, sections(found))])
+
+
+def on_page(section: Section) -> PageSection:
+    html = paragraphs(section.lines) + key_of(section.colours) + tables(*section.tables)
+    for table in section.folded:
+        html += fold(table.title, as_html(table), "long" if len(table.rows) > LONG_TABLE else "")
+    for number, way in enumerate(way for way in section.ways if way.examples):
+        title = f"{way.a} in A, {way.b} in B: {len(way.examples)} of {way.documents:,}"
+        examples = fragment(EXAMPLES, {"way": way, "look": "went" if way.dropped_by == "B" else "stays"})
+        html += fold(title, examples, "long" if number >= PRINTED else "", is_open=number == 0)
+    return PageSection(section.key, section.title, html)
+
+
+HEAD = """\
+<dl class="settings runs">
+{% for one in runs %}
+<dt><span class="letter run-{{ one.letter }}">{{ one.letter }}</span></dt><dd><bdi>{{ one.out }}</bdi> <span class="soft">{{ one.run.name }}, {{ one.run.status }}, {{ one.run.started | moment }}</span></dd>
+{% endfor %}
+</dl>
+{% if alike %}<p class="soft">Both runs read the same documents, with the same package versions, on like machines.</p>{% endif %}"""
+
+EXAMPLES = """\
+{% for its in way.examples %}
+{{ parts.sample(look, its.uid ~ ' · ' ~ its.source, its.url, way.dropped_by ~ ': ' ~ its.detail if its.detail else '', [(its.text, false)] if its.text else [], 'Its text was not kept.') }}
+{% endfor %}
+"""
+
+FOOTER = Markup(
+    "Made by Gristmill from both runs' <code>run.json</code>, Parquet files and rejects; documents are joined by uid."
+    " Samples are crawled text, shown as it is; links leave without a referrer."
+)
 
 
 # --- terminal ---------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ from gristmill.pipeline.look.history import Story, follow, refused, rejected
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.look.show_history import span_text
 from gristmill.pipeline.progress.progress import PATH as PROGRESS
-from gristmill.pipeline.report.sections import environment as as_in_reports
+from gristmill.pipeline.report.page import environment as as_in_reports
 from gristmill.pipeline.report_data.documents import Span
 from gristmill.pipeline.report_data.rejects import telling_digits
 from gristmill.pipeline.store.run_records import OTHER_SHAPE

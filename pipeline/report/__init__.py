@@ -1,6 +1,8 @@
-"""report.html: what a run did, for eyes. One file that asks nobody for anything."""
+"""report.html: what a run did, for eyes. One file that asks nobody for anything.
+
+`page` is the engine of all pages; `charts` draws; `build.SECTIONS` is the list of what the report shows.
+"""
 
 from gristmill.pipeline.report.build import build_report
-from gristmill.pipeline.report.sections import MAKERS, Section, SectionMaker, fragment
 
-__all__ = ["MAKERS", "Section", "SectionMaker", "build_report", "fragment"]
+__all__ = ["build_report"]

@@ -1,73 +1,73 @@
-"""ablation.html: what came of an ablation, from its ablation.json and the metrics of its jobs (docs/ablations.md).
-Verdicts first.
+"""ablation.html: what won, by how much, how sure that is, and what it cost; from ablation.json and the metrics of its
+jobs (docs/ablations.md). And the verdicts of the ablations in a run's folder, for its report.
 
-One file, no network, no script. Names of arms and sets are anyone's: every value is escaped (`sections.environment`).
+Names of arms and sets are anyone's: every value is escaped (`page.environment`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import cast
+from urllib.parse import quote
 
-from gristmill.pipeline.formatting import as_number, as_seconds, flat
+import numpy as np
+from markupsafe import Markup
+
+from gristmill.pipeline.formatting import as_bytes, as_energy, as_number, as_seconds, flat
+from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.look.run_folder import RunFolder
-from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, JobMetrics, curve_of, metrics_of, top_of
 from gristmill.pipeline.report.ablation_record import (
     AblationCost,
     AblationRecord,
     ArmRecord,
+    ControlRecord,
     DifferenceRecord,
     GuardRecord,
+    JobRecord,
     MeasureRecord,
     ModelRecord,
     ProtocolRecord,
 )
-from gristmill.pipeline.report.ablation_tables import (
-    CONTROL,
-    chance,
-    costs,
-    differences,
-    energy,
-    epochs,
-    in_order,
-    jobs,
-    jobs_of,
-    measures,
-    percent,
-    proxy_runs,
-    relatively,
-    repeated,
-    sets,
-    share,
-    signed,
-    span,
+from gristmill.pipeline.report.charts import Curve, Curves, ForestPlot, IntervalEstimate, forest, lines
+from gristmill.pipeline.report.page import (
+    Page,
+    Section,
+    alarms,
+    facts,
+    fold,
+    fragment,
+    page_of as page_with,
+    paragraphs,
+    settings,
+    tables,
 )
-from gristmill.pipeline.report.charts_lines import Curve, Curves, ForestPlot, IntervalEstimate, forest, lines
-from gristmill.pipeline.report.sections import environment
-from gristmill.pipeline.tables import as_html
+from gristmill.pipeline.tables import Table, as_html
 
+PLACE = "ablations"  # in a run's folder
+CONTROL = "control"  # the name of its jobs
 WORDS = ("adopt", "reject", "inconclusive", "failed", "not run")  # in the order in which they are shown
 MARKS = {"adopt": "✓", "reject": "✕", "inconclusive": "?", "failed": "!", "not run": "–"}
+ROLES = ("target", "guard", "reported")
 BEST = 10  # proxy runs that are shown
 LONG = 150  # runs, above which they are not printed
 NAMED = 8  # runs without a curve
 TOGETHER = 5  # arms in one drawing, beside the control
+POINTS = 300  # of a curve; more than a screen shows
+EARLY = 0.1  # of a run, whose losses are too high to draw the rest beside
+LOSS, ON_THE_WAY, GRAMS = "loss", "evaluation.target_bits_per_byte", "grams_co2"
+DRAWN = {  # by their name in metrics.jsonl: title, and what they are
+    LOSS: ("Training loss", "mean of all seeds, and the band that they fill; nats a token"),
+    ON_THE_WAY: (
+        "Target on the way",
+        "bits per byte on a part of the target's documents, so not the figure of the end",
+    ),
+}
 
 
-@dataclass(frozen=True)
-class ArmVerdict:
-    """An arm and its verdict, in words."""
-
-    name: str
-    word: str
-    mark: str
-    why: str
-    settle: str
-    beside: list[
-        tuple[str, str]
-    ]  # worse or better, and where: what it does to sets that are only reported, where that is beyond chance
-    figures: list[tuple[str, str]]
+# --- the page and its sections ----------------------------------------------------------------------------------------
 
 
 def build_page(folder: RunFolder) -> str:
@@ -82,71 +82,122 @@ def page_of(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
     arms = [arm for arm in record.get("arms") or [] if proxies is None or arm["name"] in best]
     verdicts = sorted((verdict_of(arm, record) for arm in arms), key=lambda verdict: WORDS.index(verdict.word))
     order = [verdict.name for verdict in verdicts]
-    values = {
-        "record": record,
-        "facts": facts(record),
-        "proxies": None if proxies is None else as_html(proxy_runs(record, best)),
-        "said": verdicts if proxies is None else [],
-        "counted": counted(verdicts) if proxies is None else f"{len(proxies):,} proxy runs; ablations.csv has all",
-        "long": len(jobs_of(record)) > LONG,
-        "beside": any(verdict.beside for verdict in verdicts),
-        "failures": failures(record),
-        "forests": [forest(plot) for plot in forests(record, order)],
-        "differences": as_html(differences(record, order)) if record.get("measures") else None,
-        "curves": [lines(drawing) for drawing in drawings(record, metrics, order)],
-        "without": without(record, metrics),
-        "costs": as_html(costs(record, metrics, order)),
-        "epochs": as_html(epochs(record, order)),
-        "repeated": repeated(record),
-        "jobs": as_html(jobs(record)),
-        "settings": list(flat(record.get("plan") or {}).items()),
-        "sets": as_html(sets(record)),
-        "measures": as_html(measures(record)) if record.get("measures") else None,
-        "machine": [*flat(record.get("machine") or {}).items(), *(record.get("versions") or {}).items()],
-    }
-    return environment().get_template("ablation.html").render(values)
+    warnings = record.get("warnings") or []
+    result = counted(verdicts) if proxies is None else f"{len(proxies):,} proxy runs; ablations.csv has all"
+    head = fragment(HEAD, {"record": record, "result": result})
+    sections = (
+        verdicts_section(record, verdicts) if proxies is None else proxies_section(record, best),
+        alarms("warnings", f"{len(warnings)} warning{'s' if len(warnings) > 1 else ''}", warnings, "Warnings"),
+        failures_section(record),
+        differences_section(record, order),
+        curves_section(record, metrics, order),
+        cost_section(record, metrics, order),
+        settings_section(record, order),
+    )
+    return page_with(Page("ablation", str(record["name"]), head, FOOTER), sections)
 
 
-def counted(verdicts: Sequence[ArmVerdict]) -> str:
-    """How many arms came to what, as a sentence."""
-    counts = {word: sum(verdict.word == word for verdict in verdicts) for word in WORDS}
-    parts = [f"{counts['adopt']} arm{'' if counts['adopt'] == 1 else 's'} to adopt", f"{counts['reject']} to reject"]
-    return ", ".join(
-        [*parts, *(f"{count} {word}" for word, count in counts.items() if count and word not in ("adopt", "reject"))]
+HEAD = """\
+{% if record.description %}<p dir="auto">{{ record.description }}</p>{% endif %}
+<p><span class="status{{ ' done' if record.status == 'done' }}">{{ record.status }}</span> <span class="soft">{{ result }}</span></p>"""
+
+FOOTER = Markup(
+    "Made by Gristmill from <code>ablation.json</code> and <code>metrics.jsonl</code> of every run. A verdict is about"
+    " this base and these seeds: confirm a winner at a larger size before you pay for it."
+)
+
+
+def verdicts_section(record: AblationRecord, verdicts: Sequence[ArmVerdict]) -> Section:
+    values = {"verdicts": verdicts, "beside": any(verdict.beside for verdict in verdicts)}
+    return Section("verdicts", "Verdicts", fragment(VERDICTS, values) + facts(in_short(record)))
+
+
+VERDICTS = """\
+{% for one in verdicts %}
+<article class="verdict {{ one.word | replace(' ', '-') }}">
+<h3><span class="word"><span aria-hidden="true">{{ one.mark }}</span> {{ one.word }}</span> <bdi>{{ one.name }}</bdi></h3>
+<p dir="auto">{{ one.why[:1] | upper }}{{ one.why[1:] }}.{% if one.settle %} <strong>{{ one.settle }}.</strong>{% endif %}</p>
+{% if one.beside %}<ul class="beside-it">{% for word, what in one.beside %}<li dir="auto" class="{{ word }}">{{ '▼' if word == 'worse' else '△' }} {{ 'beside it: ' if loop.first }}{{ what }}</li>{% endfor %}</ul>{% endif %}
+{% if one.figures %}<dl>{% for name, value in one.figures %}<div><dt>{{ name }}</dt><dd>{{ value }}</dd></div>{% endfor %}</dl>{% endif %}
+</article>
+{% else %}<p>No arm is in this ablation.</p>{% endfor %}
+{% if beside %}<p class="soft">▼ and △: sets that are only reported, whose own interval holds no zero; not corrected for how many there are. A verdict is about the target and the guard alone.</p>{% endif %}
+"""
+
+
+def proxies_section(record: AblationRecord, best: Sequence[str]) -> Section:
+    about = "Each run had a mix of its own, and nothing is compared: `mix` reads their table (`regmix`, `log_linear`)."
+    html = paragraphs([about]) + as_html(proxy_runs(record, best)) + facts(in_short(record))
+    return Section("verdicts", "Proxy runs", html)
+
+
+def failures_section(record: AblationRecord) -> Section | None:
+    found = failures(record)
+    return Section("failures", "Failures", settings(found, "")) if found else None
+
+
+def differences_section(record: AblationRecord, order: Sequence[str]) -> Section | None:
+    plots = forests(record, order)
+    if not plots:
+        return None
+    numbers = tables(differences(record, order), measures(record))
+    html = Markup("").join(map(forest, plots))
+    html += fold("All differences in numbers, and what was measured", numbers, long_if_many(record))
+    return Section("differences", "Differences to the control", html, "Differences")
+
+
+def curves_section(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Section:
+    missing = without(record, metrics)
+    html = paragraphs([missing] if missing else [])
+    return Section(
+        "curves", "On the way", html + Markup("").join(map(lines, drawings(record, metrics, order))), "Curves"
     )
 
 
-def without(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
-    """Which runs that are done have no curve, in words; nothing where all have."""
-    done = [job for job in record.get("jobs") or [] if job["status"] == "done"]
-    bare = [job for job in done if not metrics.get(str(job["folder"]), JobMetrics()).values[LOSS]]
-    if not bare:
-        return "" if done else "No run was finished."
-    if len(bare) == len(done):
-        return (
-            f"There is nothing to draw: no metrics.jsonl with losses lies in the folders of the {len(done)} runs"
-            " that are done (jobs/ARM/seed-N/metrics.jsonl)."
-        )
-    names = ", ".join(f"{job['arm']} (seed {job['seed']})" for job in bare[:NAMED]) + (
-        " …" if len(bare) > NAMED else ""
-    )
-    return f"Without {len(bare)} of {len(done)} runs, in whose folders lies no metrics.jsonl with losses: {names}."
+def cost_section(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Section:
+    html = tables(costs(record, metrics, order)) + fold("Every run", tables(jobs(record)), long_if_many(record))
+    return Section("cost", "Cost", html)
 
 
-def facts(record: AblationRecord) -> list[tuple[str, str]]:
-    """The ablation in a few numbers."""
-    cost: AblationCost = record.get("cost") or {}
-    model: ModelRecord = record.get("model") or {}
-    protocol: ProtocolRecord = record.get("protocol") or {}
-    new = protocol.get("new")
-    return [
-        ("protocol", str(protocol.get("name") or "–")),
-        ("new data", "–" if new is None else share(new)),
-        ("tokens a run", as_number(record.get("tokens"))),
-        ("parameters", as_number(model.get("parameters"))),
-        ("training", as_seconds(cost.get("seconds"))),
-        ("energy", energy(cost.get("joules"))),
+def settings_section(record: AblationRecord, order: Sequence[str]) -> Section:
+    machine = [*flat(record.get("machine") or {}).items(), *(record.get("versions") or {}).items()]
+    parts = [
+        tables(sets(record)),
+        fold("How often each arm goes through each set", tables(epochs(record, order))),
+        fold("The plan, with every default", settings(flat(record.get("plan") or {}).items())),
+        fold("Machine and versions", settings(machine)),
     ]
+    return Section("settings", "Settings", Markup("").join(parts))
+
+
+def long_if_many(record: AblationRecord) -> str:
+    return "long" if len(jobs_of(record)) > LONG else ""
+
+
+def jobs_of(record: AblationRecord) -> list[JobRecord]:
+    base = record.get("base")
+    return [*([base] if base else []), *(record.get("jobs") or [])]
+
+
+def in_order(record: AblationRecord, order: Sequence[str]) -> list[ArmRecord]:
+    arms = {str(arm["name"]): arm for arm in record.get("arms") or []}
+    return [arms[name] for name in order]
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ArmVerdict:
+    """An arm and its verdict, in words."""
+
+    name: str
+    word: str
+    mark: str
+    why: str
+    settle: str
+    beside: list[tuple[str, str]]  # worse or better, and where: sets that are only reported, beyond chance
+    figures: list[tuple[str, str]]
 
 
 def verdict_of(arm: ArmRecord, record: AblationRecord) -> ArmVerdict:
@@ -158,23 +209,15 @@ def verdict_of(arm: ArmRecord, record: AblationRecord) -> ArmVerdict:
     seeds, of = len(arm.get("seeds") or []), len(record.get("seeds") or [])
     needed = verdict.get("seeds_needed")
     settle = f"{needed:,} seeds would settle it, if the difference is what it seems (now {seeds})" if needed else ""
-    confidence = share(record.get("confidence") or 0.95)
     figures = [
         ("difference", f"{signed(target['difference'])} {target['unit']}{relatively(target)}"),
-        (f"{confidence} interval", span(target["low"], target["high"])),
+        (f"{share(record.get('confidence') or 0.95)} interval", span(target["low"], target["high"])),
         ("p, corrected", chance(arm.get("p_holm"))),
         ("seeds", f"{seeds} of {of}"),
         ("guard", guarded(arm.get("guard"))),
     ]
-    return ArmVerdict(
-        name,
-        str(verdict["word"]),
-        MARKS.get(str(verdict["word"]), "?"),
-        str(verdict.get("why") or ""),
-        settle,
-        beside(arm),
-        figures,
-    )
+    word = str(verdict["word"])
+    return ArmVerdict(name, word, MARKS.get(word, "?"), str(verdict.get("why") or ""), settle, beside(arm), figures)
 
 
 def beside(arm: ArmRecord) -> list[tuple[str, str]]:
@@ -191,9 +234,8 @@ def beside(arm: ArmRecord) -> list[tuple[str, str]]:
 
 
 def target_of(arm: ArmRecord) -> DifferenceRecord | None:
-    return next(
-        (row for row in arm.get("differences") or [] if row["role"] == "target" and row["domain"] is None), None
-    )
+    rows = arm.get("differences") or []
+    return next((row for row in rows if row["role"] == "target" and row["domain"] is None), None)
 
 
 def guarded(guard: GuardRecord | None) -> str:
@@ -202,6 +244,30 @@ def guarded(guard: GuardRecord | None) -> str:
     low, high = ("unbounded" if end is None else percent(end) for end in (guard["low"], guard["high"]))
     state = "holds" if guard["holds"] else "is not shown to hold"
     return f"{percent(guard['rise'])} ({low} to {high}), {share(guard['budget'])} allowed: {state}"
+
+
+def counted(verdicts: Sequence[ArmVerdict]) -> str:
+    """How many arms came to what, as a sentence."""
+    counts = {word: sum(verdict.word == word for verdict in verdicts) for word in WORDS}
+    parts = [f"{counts['adopt']} arm{'' if counts['adopt'] == 1 else 's'} to adopt", f"{counts['reject']} to reject"]
+    rest = [f"{count} {word}" for word, count in counts.items() if count and word not in ("adopt", "reject")]
+    return ", ".join([*parts, *rest])
+
+
+def in_short(record: AblationRecord) -> list[tuple[str, str | None]]:
+    """The ablation in a few numbers."""
+    cost: AblationCost = record.get("cost") or {}
+    model: ModelRecord = record.get("model") or {}
+    protocol: ProtocolRecord = record.get("protocol") or {}
+    new, joules = protocol.get("new"), cost.get("joules")
+    return [
+        ("protocol", str(protocol.get("name") or "–")),
+        ("new data", "–" if new is None else share(new)),
+        ("tokens a run", as_number(record.get("tokens"))),
+        ("parameters", as_number(model.get("parameters"))),
+        ("training", as_seconds(cost.get("seconds"))),
+        ("energy", None if joules is None else as_energy(joules)),
+    ]
 
 
 def failures(record: AblationRecord) -> list[tuple[str, str]]:
@@ -224,49 +290,47 @@ def failures(record: AblationRecord) -> list[tuple[str, str]]:
 
 def forests(record: AblationRecord, order: Sequence[str]) -> list[ForestPlot]:
     """The target with its domains, the guard against its budget, then each set that is only reported."""
-    plots: list[ForestPlot] = []
-    confidence = share(record.get("confidence") or 0.95)
-    about = f"arm less control, with the {confidence} interval over seeds and items; a tick for each seed"
-    sets = dict.fromkeys((measure["set"], measure["role"]) for measure in record.get("measures") or [])
-    for name, role in sorted(sets, key=lambda pair: ("target", "guard", "reported").index(pair[1])):
-        measures = [each for each in record["measures"] if (each["set"], each["role"]) == (name, role)]
-        first = measures[0]
-        if role == "guard":
-            estimates = [of_guard(arm, guard, first) for arm in in_order(record, order) if (guard := arm.get("guard"))]
-            budget = next((guard["budget"] for arm in record["arms"] if (guard := arm.get("guard"))), None)
-            if estimates:
-                plots.append(
-                    ForestPlot(
-                        f"Guard: {name}",
-                        "its rise, relative to the control; it must stay below the budget",
-                        "of the control's",
-                        "lower",
-                        estimates,
-                        budget,
-                        percent=True,
-                    )
-                )
-            continue
-        estimates = [
-            of_difference(arm, row)
-            for arm in in_order(record, order)
-            for row in arm.get("differences") or []
-            if (row["set"], row["role"]) == (name, role)
-        ]
-        if estimates:
-            title = f"{'Target' if role == 'target' else 'Reported'}: {name}"
-            plots.append(
-                ForestPlot(
-                    title, f"{about}; {first['better']} is better", str(first["unit"]), str(first["better"]), estimates
-                )
-            )
-    return plots
+    whole: dict[tuple[str, str], MeasureRecord] = {}  # of each set, before its domains
+    for measure in record.get("measures") or []:
+        whole.setdefault((measure["set"], measure["role"]), measure)
+    plots = [
+        guard_plot(record, order, measure) if measure["role"] == "guard" else difference_plot(record, order, measure)
+        for measure in sorted(whole.values(), key=lambda measure: ROLES.index(measure["role"]))
+    ]
+    return [plot for plot in plots if plot.estimates]
 
 
-def of_difference(arm: ArmRecord, row: DifferenceRecord) -> IntervalEstimate:
-    name, minor = (arm["name"], False) if row["domain"] is None else (row["domain"], True)
-    seeds = [float(value) for value in (row.get("by_seed") or {}).values() if value is not None]
-    return IntervalEstimate(name, "", float(row["difference"]), row["low"], row["high"], seeds, look_of(row), minor)
+def difference_plot(record: AblationRecord, order: Sequence[str], measure: MeasureRecord) -> ForestPlot:
+    estimates = []
+    for arm in in_order(record, order):
+        for row in arm.get("differences") or []:
+            if (row["set"], row["role"]) == (measure["set"], measure["role"]):
+                name = arm["name"] if row["domain"] is None else row["domain"]
+                seeds = [float(value) for value in (row.get("by_seed") or {}).values() if value is not None]
+                ends = float(row["difference"]), row["low"], row["high"]
+                estimates.append(IntervalEstimate(name, *ends, seeds, look_of(row), row["domain"] is not None))
+    about = (
+        f"arm less control, with the {share(record.get('confidence') or 0.95)} interval over seeds and items; a tick for"
+        f" each seed; {measure['better']} is better"
+    )
+    title = f"{measure['role'].capitalize()}: {measure['set']}"
+    return ForestPlot(title, about, str(measure["unit"]), str(measure["better"]), estimates)
+
+
+def guard_plot(record: AblationRecord, order: Sequence[str], measure: MeasureRecord) -> ForestPlot:
+    level, estimates, budget = float(measure["control"]["mean"]), [], None
+    for arm in in_order(record, order):
+        guard = arm.get("guard")
+        if guard is not None:
+            budget = float(guard["budget"])
+            rows = [row for row in arm["differences"] if row["role"] == "guard" and row["domain"] is None]
+            by_seed = (rows[0].get("by_seed") or {}) if rows else {}
+            seeds = [value / level for value in by_seed.values() if value is not None and level]
+            ends = guard["low"], guard["high"]
+            state = look(guard["high"], guard["low"], budget)
+            estimates.append(IntervalEstimate(str(arm["name"]), float(guard["rise"]), *ends, seeds, state))
+    about = "its rise, relative to the control; it must stay below the budget"
+    return ForestPlot(f"Guard: {measure['set']}", about, "of the control's", "lower", estimates, budget, percent=True)
 
 
 def look_of(row: DifferenceRecord) -> str:
@@ -277,23 +341,6 @@ def look_of(row: DifferenceRecord) -> str:
     return look(good, bad, 0.0)
 
 
-def of_guard(arm: ArmRecord, guard: GuardRecord, measure: MeasureRecord) -> IntervalEstimate:
-    level = float(measure["control"]["mean"])
-    by_seed: dict[str, float] = next(
-        (row.get("by_seed") or {} for row in arm["differences"] if row["role"] == "guard" and row["domain"] is None), {}
-    )
-    seeds = [value / level for value in by_seed.values() if value is not None and level]
-    return IntervalEstimate(
-        str(arm["name"]),
-        "",
-        float(guard["rise"]),
-        guard["low"],
-        guard["high"],
-        seeds,
-        look(guard["high"], guard["low"], float(guard["budget"])),
-    )
-
-
 def look(high: float | None, low: float | None, line: float) -> str:
     """On which side of a line the whole interval lies, where lower is better."""
     if high is not None and high < line:
@@ -301,32 +348,120 @@ def look(high: float | None, low: float | None, line: float) -> str:
     return "worse" if low is not None and low > line else "unsure"
 
 
+def differences(record: AblationRecord, order: Sequence[str]) -> Table:
+    rows = [
+        (
+            str(arm["name"]),
+            str(row["task"]),
+            str(row["role"]),
+            signed(row["difference"]),
+            span(row["low"], row["high"]),
+            relatively(row).strip(" ()") or "–",
+            chance(row["p"]),
+            *(plain(row[name]) for name in ("seeds_error", "items_error", "detectable")),
+        )
+        for arm in in_order(record, order)
+        for row in arm.get("differences") or []
+    ]
+    head = ("difference", "interval", "relative", "p", "error, seeds", "error, items", "detectable")
+    note = (
+        "Errors are standard errors: of what seeds vary and of what items vary. Detectable is the smallest true"
+        " difference found in 80% of cases."
+    )
+    title = "All differences, arm less control"
+    return Table.of(title, ("arm", "measure", "role", *head), rows, words=3, note=note)
+
+
+def measures(record: AblationRecord) -> Table:
+    rows = [
+        (
+            str(measure["task"]),
+            str(measure["role"]),
+            f"{measure['unit']}, {measure['better']} is better",
+            plain(measure["control"]["mean"]),
+            as_number(measure["items"]),
+            as_number(measure["clusters"]),
+        )
+        for measure in record.get("measures") or []
+    ]
+    return Table.of("What was measured", ("measure", "role", "unit", "control", "items", "clusters"), rows, words=3)
+
+
+def proxy_runs(record: AblationRecord, best: Sequence[str]) -> Table:
+    """The best proxy runs and the mix by tokens, with the largest weights of each."""
+    levels = {found["name"]: found["levels"] for found in record.get("proxies") or ()}
+    mixes = {arm["name"]: arm["mix"] for arm in record.get("arms") or ()}
+    mixes[CONTROL] = (record.get("control") or {}).get("mix") or {}
+    tasks = [str(measure["task"]) for measure in record.get("measures") or ()][:4]
+    rows = []
+    for name in dict.fromkeys([*best, *([CONTROL] if CONTROL in levels else [])]):
+        largest = sorted(mixes[name].items(), key=lambda item: (-item[1], item[0]))[:3]
+        most = ", ".join(f"{each} {share(weight)}" for each, weight in largest)
+        rows.append(("by tokens" if name == CONTROL else name, most, *(plain(levels[name][task]) for task in tasks)))
+    return Table.of("The best proxy runs by the target", ("mix", "largest weights", *tasks), rows, words=2)
+
+
 # --- curves -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class JobMetrics:
+    """Values of one job by update, and the grams of CO2 that its lines state (null: not in all)."""
+
+    values: dict[str, dict[int, float]] = field(default_factory=lambda: {LOSS: {}, ON_THE_WAY: {}})
+    grams: float | None = None
+
+
+def metrics_of(folder: RunFolder, path: str) -> JobMetrics:
+    """A job's lines; of one that was killed the last may be torn, and is left out. No file, no lines."""
+    metrics, stated, losses = JobMetrics(), 0.0, 0
+    for line in metrics_lines(folder, path):
+        step = line.get("step")
+        if not isinstance(step, int) or isinstance(step, bool):
+            continue
+        for name, values in metrics.values.items():
+            if (value := number(line.get(name))) is not None:
+                values[step] = value
+        if LOSS in line:
+            losses += 1
+            grams = number(line.get(GRAMS))
+            stated = math.nan if grams is None else stated + grams
+    metrics.grams = stated if losses and math.isfinite(stated) else None
+    return metrics
+
+
+def metrics_lines(folder: RunFolder, path: str) -> Iterator[JSONObject]:
+    """Lines of a file below the folder, never of one outside."""
+    if path.startswith("/") or ".." in path.split("/") or not folder.has(path):
+        return
+    with folder.open(path) as file:
+        for raw in file:
+            try:
+                line = json.loads(raw)
+            except ValueError:
+                continue
+            if isinstance(line, dict):
+                yield line
+
+
+def number(value: JSON) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def drawings(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> list[Curves]:
     """Loss and the target on the way, a few arms at a time beside the control."""
-    titles = (
-        (LOSS, "Training loss", "mean of all seeds, and the band that they fill; nats a token"),
-        (
-            ON_THE_WAY,
-            "Target on the way",
-            "bits per byte on a part of the target's documents, so not the figure of the end",
-        ),
-    )
     charts: list[Curves] = []
-    for value, title, about in titles:
-        curves = {
-            arm: curve
-            for arm in (CONTROL, *order)
-            if (curve := curve_of(arm, runs_of(record, metrics, arm, value))) is not None
-        }
+    for value, (title, about) in DRAWN.items():
+        by_arm = {arm: curve_of(arm, runs_of(record, metrics, arm, value)) for arm in (CONTROL, *order)}
+        curves = {arm: curve for arm, curve in by_arm.items() if curve is not None}
         arms = [arm for arm in curves if arm != CONTROL]
         control = [curves[CONTROL]] if CONTROL in curves else []
         groups = [arms[k : k + TOGETHER] for k in range(0, len(arms), TOGETHER)] or ([[]] if control else [])
-        for number, group in enumerate(groups):
+        for place, group in enumerate(groups, 1):
             together: list[Curve] = [*control, *(curves[arm] for arm in group)]
-            part = f" ({number + 1} of {len(groups)})" if len(groups) > 1 else ""
+            part = f" ({place} of {len(groups)})" if len(groups) > 1 else ""
             charts.append(Curves(title + part, about, "updates", together, top_of(together)))
     return charts
 
@@ -334,8 +469,217 @@ def drawings(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: S
 def runs_of(
     record: AblationRecord, metrics: Mapping[str, JobMetrics], arm: str, value: str
 ) -> list[Mapping[int, float]]:
-    return [
-        metrics[str(job["folder"])].values[value]
-        for job in record.get("jobs") or []
-        if job["arm"] == arm and str(job["folder"]) in metrics
+    of_arm = [str(job["folder"]) for job in record.get("jobs") or [] if job["arm"] == arm]
+    return [metrics[folder].values[value] for folder in of_arm if folder in metrics]
+
+
+def curve_of(name: str, runs: Sequence[Mapping[int, float]]) -> Curve | None:
+    """One line for all seeds: in each of at most `POINTS` stretches of updates, the mean of every seed's mean, and the
+    lowest and highest."""
+    runs = [run for run in runs if run]
+    if not runs:
+        return None
+    steps = np.unique(np.concatenate([np.fromiter(run, np.int64) for run in runs]))
+    starts = steps[np.unique(np.linspace(0, len(steps) - 1, min(POINTS, len(steps))).astype(np.int64))]
+    sums, counts = np.zeros((len(runs), len(starts))), np.zeros((len(runs), len(starts)))
+    for row, run in enumerate(runs):
+        places = np.searchsorted(starts, np.fromiter(run, np.int64), side="right") - 1
+        np.add.at(sums[row], places, np.fromiter(run.values(), np.float64))
+        np.add.at(counts[row], places, 1)
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    there = ~np.isnan(means).all(axis=0)
+    bands = (fold(means[:, there], axis=0).tolist() for fold in (np.nanmean, np.nanmin, np.nanmax))
+    return Curve(name, starts[there].tolist(), *bands)
+
+
+def top_of(curves: Sequence[Curve]) -> float | None:
+    """The highest value after the first tenth of the longest run."""
+    late = max((curve.at[-1] for curve in curves), default=0) * EARLY
+    return max(
+        (high for curve in curves for update, high in zip(curve.at, curve.high, strict=True) if update >= late),
+        default=None,
+    )
+
+
+def without(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
+    """Which runs that are done have no curve, in words; nothing where all have."""
+    done = [job for job in record.get("jobs") or [] if job["status"] == "done"]
+    bare = [job for job in done if not metrics.get(str(job["folder"]), JobMetrics()).values[LOSS]]
+    if not bare:
+        return "" if done else "No run was finished."
+    names = ", ".join(f"{job['arm']} (seed {job['seed']})" for job in bare[:NAMED])
+    more = " …" if len(bare) > NAMED else ""
+    return (
+        f"Without {len(bare)} of {len(done)} runs, in whose folders lies no metrics.jsonl with losses: {names}{more}."
+    )
+
+
+# --- cost and settings ------------------------------------------------------------------------------------------------
+
+
+def costs(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Table:
+    by_arm: dict[str, list[JobRecord]] = {}
+    for job in jobs_of(record):
+        by_arm.setdefault(str(job["arm"]), []).append(job)
+    names = [name for name in dict.fromkeys(("base", CONTROL, *order)) if name in by_arm]
+    rows = [(name, *cost(by_arm[name], metrics)) for name in names]
+    rows.append(("all", *cost(jobs_of(record), metrics)))
+    head = ("arm", "runs", "hours", "measuring", "tokens", "tokens/s", "peak memory", "energy", "CO2")
+    note = "Tokens without padding; hours of training, and beside them those of measuring. A run that failed counts as none."
+    return Table.of("What it took", head, rows, note=note)
+
+
+def cost(jobs: Sequence[JobRecord], metrics: Mapping[str, JobMetrics]) -> tuple[str, ...]:
+    done = [job for job in jobs if job["status"] == "done"]
+    seconds = sum(job["seconds"] or 0 for job in done)
+    measuring = sum(job["seconds_measuring"] or 0 for job in done)
+    tokens = sum(job["tokens"] or 0 for job in done)
+    grams = [metrics[str(job["folder"])].grams if str(job["folder"]) in metrics else None for job in done]
+    memory = max((job["peak_memory"] for job in done if job["peak_memory"]), default=None)
+    return (
+        f"{len(done)} of {len(jobs)}",
+        hours(seconds),
+        hours(measuring),
+        as_number(tokens),
+        as_number(tokens / seconds) if seconds else "–",
+        as_bytes(memory),
+        energy(sum_of([job["joules"] for job in done])),
+        weight(sum_of(grams)),
+    )
+
+
+def sum_of(amounts: Sequence[float | None]) -> float | None:
+    """None where one is not known, or there is none."""
+    stated = [amount for amount in amounts if amount is not None]
+    return sum(stated) if stated and len(stated) == len(amounts) else None
+
+
+def jobs(record: AblationRecord) -> Table:
+    rows = [
+        (
+            *(str(job[name]) for name in ("arm", "seed", "status")),
+            plain(job["loss"]),
+            as_number(job["updates"]),
+            as_number(job["tokens"]),
+            as_seconds(job["seconds"]),
+            energy(job["joules"]),
+            str(job["device"] or "–"),
+        )
+        for job in jobs_of(record)
     ]
+    head = ("arm", "seed", "state", "loss", "updates", "tokens", "time", "energy", "device")
+    return Table.of("Every run", head, rows, words=3)
+
+
+def epochs(record: AblationRecord, order: Sequence[str]) -> Table:
+    control: ControlRecord = record.get("control") or {}
+    arms = [(CONTROL, control.get("weights"), control.get("epochs"))]
+    arms += [(arm["name"], arm.get("weights"), arm.get("epochs")) for arm in in_order(record, order)]
+    rows = [
+        (name, str(set_), share(float(part)), "–" if (times := (epochs or {}).get(set_)) is None else f"{times:,.2f}")
+        for name, weights, epochs in arms
+        for set_, part in (weights or {}).items()
+    ]
+    return Table.of("Epochs", ("arm", "set", "of its tokens", "epochs"), rows, words=2)
+
+
+def sets(record: AblationRecord) -> Table:
+    rows = [
+        (
+            str(name),
+            str(entry["folder"]),
+            "–" if entry["share"] is None else share(entry["share"]),
+            as_number(entry["rows"]),
+            as_number(entry["tokens"]),
+        )
+        for name, entry in (record.get("sets") or {}).items()
+    ]
+    return Table.of("Sets of token shards", ("set", "folder", "taken", "rows", "tokens"), rows, words=2)
+
+
+# --- in the report of a run -------------------------------------------------------------------------------------------
+
+
+def ablations(folder: RunFolder) -> Markup:
+    """The verdicts of each in the run's folder, with the way to its page; one that cannot be read says so."""
+    parts = []
+    for name in folder.names(PLACE):
+        path = f"{PLACE}/{name}/ablation.json"
+        if folder.has(path):
+            try:
+                parts.append(verdicts_of(cast(AblationRecord, folder.json(path)), name))
+            except (ValueError, LookupError, TypeError, AttributeError):
+                parts.append(paragraphs([f"{path} cannot be read."]))
+    return Markup("").join(parts)
+
+
+def verdicts_of(record: AblationRecord, name: str) -> Markup:
+    """A table of arms; `why` has what else is beyond chance, on sets that are only reported."""
+    arms = [verdict_of(arm, record) for arm in record.get("arms") or []]
+    heads = tuple(dict.fromkeys(head for arm in arms for head, _ in arm.figures))
+    rows = []
+    for arm in arms:
+        why = "; beside it: ".join([arm.why, *([", ".join(what for _, what in arm.beside)] if arm.beside else [])])
+        figures = dict(arm.figures)
+        rows.append((arm.name, f"{arm.mark} {arm.word}", why, *(figures.get(head, "–") for head in heads)))
+    protocol: ProtocolRecord = record.get("protocol") or {}
+    values = {
+        "record": record,
+        "page": f"{PLACE}/{quote(name, safe='')}/ablation.html",
+        "how": f"{protocol.get('name')}, {as_number(record.get('tokens'))} tokens a run,"
+        f" {len(record.get('seeds') or [])} seeds",
+        "table": as_html(Table.of("Arm less control", ("arm", "verdict", "why", *heads), rows, words=3)),
+    }
+    return fragment(IN_REPORT, values)
+
+
+IN_REPORT = """\
+<h3 dir="auto"><a href="{{ page }}">{{ record.name }}</a></h3>
+{% if record.description %}<p dir="auto">{{ record.description }}</p>{% endif %}
+<p class="soft">{{ how }}</p>
+{{ table }}
+"""
+
+
+# --- numbers in words -------------------------------------------------------------------------------------------------
+
+
+def relatively(difference: DifferenceRecord) -> str:
+    relative = difference.get("relative")
+    return f" ({percent(relative['difference'])})" if relative else ""
+
+
+def signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.4f}".replace("-", "−")
+
+
+def plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}".replace("-", "−")
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:+.2f}%".replace("-", "−")
+
+
+def share(part: float) -> str:
+    return f"{100 * part:.4g}%"
+
+
+def span(low: float | None, high: float | None) -> str:
+    return " to ".join("unbounded" if end is None else signed(end) for end in (low, high))
+
+
+def chance(value: float | None) -> str:
+    return "–" if value is None else "<0.0001" if value < 0.0001 else f"{value:.4f}"
+
+
+def hours(seconds: float) -> str:
+    return f"{seconds / 3600:,.3f}" if seconds < 36000 else f"{seconds / 3600:,.1f}"
+
+
+def energy(joules: float | None) -> str:
+    return "not measured" if joules is None else as_energy(joules)
+
+
+def weight(grams: float | None) -> str:
+    return "not stated" if grams is None else f"{grams:,.1f} g" if grams < 1000 else f"{grams / 1000:,.2f} kg"

@@ -1,17 +1,14 @@
-"""Blocks of `gristmill.stages.figures` as markup: tables with bars, mixes drawn by risk and distance, pages beside what
-was extracted."""
+"""Blocks of `gristmill.stages.figures`, by which a stage shows what it did, as markup."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from difflib import SequenceMatcher
+
 from markupsafe import Markup
 
-from gristmill.pipeline.look.run_folder import Told
-from gristmill.pipeline.report.charts import Axis
-from gristmill.pipeline.report.duplicates import text_pair
-from gristmill.pipeline.report.heat_map import SAMPLES, heat_map
-from gristmill.pipeline.report.sections import Section, fragment
-from gristmill.pipeline.report_data.figures import figures_of
-from gristmill.pipeline.store.run_records import StageRecord
+from gristmill.pipeline.report.charts import Curve, Curves, Mark, heat_map, lines
+from gristmill.pipeline.report.page import fragment
 from gristmill.pipeline.tables import as_html
 from gristmill.stages.figures import (
     Block,
@@ -19,7 +16,6 @@ from gristmill.stages.figures import (
     HeatMap,
     PagePairs,
     Plane,
-    Point,
     Samples,
     Sentence,
     Table,
@@ -27,17 +23,15 @@ from gristmill.stages.figures import (
     Warnings,
 )
 
-WIDTH, HEIGHT = 560, 300  # of the drawing, in its own units
-LEFT, RIGHT, TOP, BOTTOM = 64, 20, 14, 46  # around the plane
-KINDS = {"frontier": "UtiliMax, by aversion", "chosen": "chosen", "proportional": "proportional", "unimax": "UniMax"}
-
-
-def section_of(stage: StageRecord, report: Told) -> Section | None:
-    """What a stage shows of itself, from its report.json."""
-    figures = figures_of(stage.recipe_name, report)
-    if figures is None:
-        return None
-    return Section(figures.title, Markup("").join(map(drawn, figures.blocks)), topic=figures.topic)
+KINDS = {  # of points on a plane: shape and name
+    "frontier": ("dot", "UtiliMax, by aversion"),
+    "proportional": ("square", "proportional"),
+    "unimax": ("triangle", "UniMax"),
+    "chosen": ("chosen", "chosen"),  # drawn last, above all that it meets
+}
+WORDS = 1500  # of each of two texts that are compared
+AROUND = 8  # words shown on both sides of a difference
+PLACES = 8  # differences shown
 
 
 def drawn(block: Block) -> Markup:
@@ -64,38 +58,53 @@ def drawn(block: Block) -> Markup:
 
 def plane(found: Plane) -> Markup:
     """Risk to the right, distance up: the frontier as a line, what was chosen marked on it, the controls beside it."""
-    risk = Axis.of([point.risk for point in found.points], LEFT, WIDTH - RIGHT)
-    distance = Axis.of([point.distance for point in found.points], HEIGHT - BOTTOM, TOP)
     tilts = [point for point in found.points if point.kind in ("frontier", "chosen")]
-    seen = [kind for kind in KINDS if any(point.kind == kind for point in found.points)]
-    values = {
-        "line": " ".join(f"{risk.at(point.risk)},{distance.at(point.distance)}" for point in tilts),
-        "points": [
-            (point, risk.at(point.risk), distance.at(point.distance)) for point in sorted(found.points, key=nearness)
-        ],
-        "across": risk.marks(),
-        "up": distance.marks(),
-        "key": [(kind, KINDS[kind]) for kind in seen],
-        "box": {
-            "width": WIDTH,
-            "height": HEIGHT,
-            "left": LEFT,
-            "right": WIDTH - RIGHT,
-            "top": TOP,
-            "bottom": HEIGHT - BOTTOM,
-        },
-    }
-    return fragment(PLANE, values)
+    order = list(KINDS)
+    known = sorted((point for point in found.points if point.kind in KINDS), key=lambda point: order.index(point.kind))
+    marks = [
+        Mark(
+            *KINDS[point.kind],
+            point.risk,
+            point.distance,
+            f"{point.name}: risk {point.risk:.4f}, distance {point.distance:.4f}",
+        )
+        for point in known
+    ]
+    line = Curve.line("frontier", [point.risk for point in tilts], [point.distance for point in tilts])
+    curves = [line] if tilts else []
+    return lines(
+        Curves("Mixes by risk and distance", "distance upwards, risk to the right", "risk", curves, marks=marks)
+    )
 
 
-def nearness(point: Point) -> int:
-    """What was chosen is drawn last, above all that it meets."""
-    return ("frontier", "proportional", "unimax", "chosen").index(point.kind) if point.kind in KINDS else 0
+def text_pair(pair: TextPair) -> Markup:
+    """Two like documents with their differences marked."""
+    texts = [str(text or "").split() for text in (pair.text, pair.like_text)]
+    hunks = differences(*(words[:WORDS] for words in texts))
+    return fragment(EXAMPLE, {**asdict(pair), "hunks": hunks, "cut": max(map(len, texts)) > WORDS})
+
+
+def differences(gone: list[str], stays: list[str]) -> list[list[tuple[str, str]]]:
+    """Runs of (kind, words), kind being same, gone or stays."""
+    hunks: list[list[tuple[str, str]]] = []
+    last = 0
+    for kind, a, b, c, d in SequenceMatcher(None, gone, stays, autojunk=False).get_opcodes():
+        if kind == "equal":
+            last = a
+        elif len(hunks) < PLACES:
+            parts = (
+                ("same", gone[max(last, a - AROUND) : a]),
+                ("gone", gone[a:b]),
+                ("stays", stays[c:d]),
+                ("same", gone[b : b + AROUND]),
+            )
+            hunks.append([(kind, " ".join(words)) for kind, words in parts])
+    return hunks
 
 
 FACTS = """\
 {% if title %}<h4 dir="auto">{{ title }}</h4>{% endif %}
-<dl class="settings told">{% for name, value in pairs %}<dt>{{ name }}</dt><dd dir="auto">{{ value }}</dd>{% endfor %}</dl>
+{{ parts.settings(pairs, 'told') }}
 """
 
 WARNINGS = """\
@@ -106,7 +115,7 @@ PAGES = """\
 {% for page in pages %}
 <article class="page">
 <p class="mono soft">{{ page.uid }}</p>
-<p class="mono">{% if page.url is web %}<a href="{{ page.url }}" rel="noreferrer">{{ page.url }}</a>{% else %}{{ page.url }}{% endif %}</p>
+<p class="mono">{{ parts.address(page.url) }}</p>
 <div class="beside">
 <div><h5>Extracted <span class="soft">{{ page.extracted_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Extracted text">{{ page.extracted }}</pre></div>
 <div><h5>Visible <span class="soft">{{ page.visible_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Visible text">{{ page.visible }}</pre></div>
@@ -114,29 +123,20 @@ PAGES = """\
 </article>
 {% endfor %}"""
 
-MARK = """\
-{% macro mark(kind, x, y) %}
-{% if kind == "chosen" %}<circle class="mark chosen" cx="{{ x }}" cy="{{ y }}" r="7"/>
-{% elif kind == "proportional" %}<rect class="mark control" x="{{ x }}" y="{{ y }}" width="10" height="10" transform="translate(-5 -5)"/>
-{% elif kind == "unimax" %}<path class="mark control" d="M0 -7 L6.5 5 L-6.5 5 Z" transform="translate({{ x }} {{ y }})"/>
-{% else %}<circle class="mark" cx="{{ x }}" cy="{{ y }}" r="4"/>{% endif %}
-{% endmacro %}
+SAMPLES = """\
+<h4 dir="auto">{{ title }}</h4>
+{% for name, documents in groups %}
+<details class="fold"><summary dir="auto">{{ name }}</summary>
+{% for uid, url, text in documents %}{{ parts.sample('stays', uid, url, '', [(text, false)]) }}{% endfor %}
+</details>
+{% endfor %}
 """
 
-PLANE = (
-    MARK
-    + """\
-<figure class="plane"><svg viewBox="0 0 {{ box.width }} {{ box.height }}" role="img" aria-label="Mixes by risk and distance; the table below has the numbers">
-{% for x, label in across %}<path class="grid" d="M{{ x }} {{ box.top }} V{{ box.bottom }}"/>
-<text x="{{ x }}" y="{{ box.bottom + 18 }}" text-anchor="middle">{{ label }}</text>{% endfor %}
-{% for y, label in up %}<path class="grid" d="M{{ box.left }} {{ y }} H{{ box.right }}"/>
-<text x="{{ box.left - 8 }}" y="{{ y }}" dy="4" text-anchor="end">{{ label }}</text>{% endfor %}
-<text class="name" x="{{ (box.left + box.right) / 2 }}" y="{{ box.height - 6 }}" text-anchor="middle">risk</text>
-<text class="name" transform="translate(14 {{ (box.top + box.bottom) / 2 }}) rotate(-90)" text-anchor="middle">distance</text>
-<polyline class="frontier" points="{{ line }}"/>
-{% for point, x, y in points %}<g><title>{{ point.name }}: risk {{ '%.4f' % point.risk }}, distance {{ '%.4f' % point.distance }}</title>{{ mark(point.kind, x, y) }}</g>
-{% endfor %}</svg>
-<figcaption class="soft">{% for kind, name in key %}<span><svg viewBox="-9 -9 18 18" aria-hidden="true">{{ mark(kind, 0, 0) }}</svg>{{ name }}</span>{% endfor %}</figcaption>
-</figure>
-"""
-)
+EXAMPLE = """\
+<p>{{ parts.address(url or uid) }} went, {{ similarity }} like {{ parts.address(like_url or like) }}
+ <span class="soft">{{ uid }} {{ like }}{% if cut %}; the first words of long texts{% endif %}</span></p>
+{% for hunk in hunks %}
+<pre class="difference" dir="auto">… {% for kind, words in hunk if words %}{% if kind == "gone" %}<del>{{ words }}</del>{% elif kind == "stays" %}<ins>{{ words }}</ins>{% else %}{{ words }}{% endif %} {% endfor %}…</pre>
+{% else %}
+<p class="soft">The same words{% if cut %} as far as they were compared{% endif %}.</p>
+{% endfor %}"""

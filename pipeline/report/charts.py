@@ -1,9 +1,9 @@
-"""Drawings of the report as inline SVG: bars, stacked bars, histograms with thresholds; each with its numbers as a
-table.
+"""Drawings of the pages as inline SVG: histograms with thresholds, lines with bands, points on a plane, intervals on
+one axis, heat maps. Each has its numbers as a table.
 
-Nothing here names a colour: shapes have classes, and style.css says what those look like. Numbers are all that goes
-into attributes; words go through `fragment`, which escapes them. Widths are in percent, so that a chart fits a phone
-without its letters shrinking.
+Nothing here names a color: shapes have classes, and style.css says how those look. Numbers alone go into attributes;
+words go through `fragment`, which escapes them. Widths are in percent, so that a chart fits a phone without its letters
+shrinking.
 """
 
 from __future__ import annotations
@@ -15,13 +15,23 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from gristmill.pipeline.formatting import as_number, as_share, as_short
-from gristmill.pipeline.report.sections import fragment
+from gristmill.pipeline.formatting import as_share, as_short
+from gristmill.pipeline.report.page import fragment
+from gristmill.pipeline.tables import Table, as_html
+from gristmill.stages.figures import HeatMap
 
-SERIES = 6  # colours; what comes after shares one
-HEIGHT, ABOVE, BELOW = 84, 16, 18  # of a histogram, and of the words over and under it
-WIDE = 1000  # units from the left to the right of a histogram
+SERIES = 6  # colors; what comes after shares one
 TICKS = 5
+WIDE = 1000  # units from the left to the right of what is stretched
+ABOVE = 16  # pixels over a histogram, for words
+HEIGHT, BELOW = 84, 18  # of a histogram, and for the words under it
+TALL = 220  # of a drawing of lines
+ROOM = 0.04  # of its height, above and below all lines
+ROWS = 6  # of the table below it
+BARS = 24  # rows of the table below a histogram
+
+
+# --- axes, colors, keys -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,7 @@ class Axis:
 
     @classmethod
     def of(cls, values: Sequence[float], begin: float, end: float) -> Axis:
-        """Wide enough for all of them, and never of no width."""
+        """From tick to tick: wide enough for all values, and never of no width."""
         low, high = min(values), max(values)
         if high - low <= 1e-9 * max(1.0, abs(low)):
             low, high = low - 0.5, high + 0.5
@@ -45,11 +55,25 @@ class Axis:
         ticks = tuple(step * k for k in range(first, last + 1))
         return cls(ticks[0], ticks[-1], begin, end, ticks)
 
+    @classmethod
+    def within(cls, values: Sequence[float], begin: float, end: float) -> Axis:
+        """From the lowest value to the highest, with a little room."""
+        outer = cls.of(values, begin, end)
+        low, high = min(values), max(values)
+        if high - low <= 1e-9 * max(1.0, abs(low)):
+            return outer
+        room = (high - low) * ROOM
+        low, high = low - room, high + room
+        return cls(low, high, begin, end, tuple(tick for tick in outer.ticks if low <= tick <= high))
+
     def at(self, value: float) -> str:
         return f"{self.begin + (self.end - self.begin) * (value - self.low) / (self.high - self.low):.1f}"
 
     def marks(self) -> list[tuple[str, str]]:
-        return [(self.at(tick), f"{tick + 0.0:.6g}") for tick in self.ticks]
+        """Places and labels of ticks, with as many digits after the point as the one that needs most."""
+        texts = [f"{tick + 0.0:.6g}" for tick in self.ticks]
+        digits = max((len(text.partition(".")[2]) for text in texts), default=0)
+        return [(self.at(tick), f"{float(text):,.{digits}f}") for tick, text in zip(self.ticks, texts, strict=True)]
 
 
 def round_step(least: float) -> float:
@@ -58,19 +82,34 @@ def round_step(least: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
+def anchored(place: float) -> tuple[str, int]:
+    """Words at the edges must not leave the drawing."""
+    return ("start", 4) if place < 0.12 else ("end", -4) if place > 0.88 else ("middle", 0)
+
+
 def series_class(index: int) -> str:
     return f"series-{index + 1}" if index < SERIES else "series-0"
 
 
+def line_class(index: int) -> str:
+    """Lines differ by their dashes too. The seventh looks like the first: callers draw at most six."""
+    return f"line-{index % 6 + 1}"
+
+
 def key_of(names: Sequence[tuple[str, str]]) -> Markup:
-    """What the colours mean: (look, name)."""
-    return fragment(KEY, {"names": names})
+    """What colors mean: (look, name)."""
+    return fragment(KEY, {"names": names}) if names else Markup("")
 
 
 KEY = """\
 <ul class="key">{% for look, name in names %}
 <li><svg aria-hidden="true"><rect class="{{ look }}" width="100%" height="100%"/></svg><bdi>{{ name }}</bdi></li>{% endfor %}</ul>
 """
+
+NUMBERS = '<details class="numbers"><summary>Numbers</summary>{{ numbers }}</details>\n'
+
+
+# --- histograms -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -85,46 +124,40 @@ class ThresholdMark:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Documents by a signal. Bar k goes from places[k] to places[k + 1] (0 to 1) and begins at edges[k]; `gone` of
-    counts[k] go by a threshold."""
+    """Documents by a signal. Bar k goes from places[k] to places[k + 1] (0 to 1) and begins at edges[k]."""
 
     title: str
-    about: str
     edges: Sequence[float]
     places: Sequence[float]
     counts: Sequence[int]
     ticks: Sequence[tuple[float, str]]  # place, label
     thresholds: Sequence[ThresholdMark] = ()
-    gone: Sequence[int] | None = None
     identity: str = ""  # for the script that moves its thresholds
     knee: float | None = None  # the place from which on the scale is another
     below: Markup = field(default_factory=Markup)  # sliders
 
 
 def histogram(found: Histogram) -> Markup:
-    """Bars as one outline, drawn twice: as what stays, and, where a threshold cuts it off, as what goes."""
-    highest = math.sqrt(max(found.counts, default=0)) or 1.0
-    tall = [HEIGHT * math.sqrt(count) / highest for count in found.counts]
+    """Bars as one outline, drawn twice: as what stays, and, where a threshold cuts it off, as what goes. Heights are
+    square roots."""
+    highest = max(found.counts, default=0)
+    tall = [HEIGHT * math.sqrt(count / highest) if highest else 0.0 for count in found.counts]
     cut = [
-        (0, WIDE * t.place) if t.side == "low" else (WIDE * t.place, WIDE - WIDE * t.place) for t in found.thresholds
+        (0, WIDE * mark.place) if mark.side == "low" else (WIDE * mark.place, WIDE - WIDE * mark.place)
+        for mark in found.thresholds
     ]
     values = {
         "found": found,
         "path": outline(found.places, tall),
         "box": {"height": HEIGHT, "above": ABOVE, "wide": WIDE, "all": ABOVE + HEIGHT + BELOW, "foot": ABOVE + HEIGHT},
         "cut": [(f"{x:.1f}", f"{width:.1f}") for x, width in cut],
-        "lines": [(f"{100 * t.place:.2f}%", t, *anchored(t.place)) for t in found.thresholds],
+        "lines": [(f"{100 * mark.place:.2f}%", mark, *anchored(mark.place)) for mark in found.thresholds],
         "ticks": [(f"{100 * place:.2f}%", label, anchored(place)[0]) for place, label in found.ticks],
-        "highest": max(found.counts, default=0),
+        "highest": highest,
         "knee": None if found.knee is None else f"{100 * found.knee:.2f}%",
-        "rows": numbers_of(found),
+        "numbers": as_html(numbers_of_bars(found)),
     }
     return fragment(HISTOGRAM, values)
-
-
-def anchored(place: float) -> tuple[str, int]:
-    """Words at the edges must not leave the drawing."""
-    return ("start", 4) if place < 0.12 else ("end", -4) if place > 0.88 else ("middle", 0)
 
 
 def outline(places: Sequence[float], tall: Sequence[float]) -> str:
@@ -137,24 +170,20 @@ def outline(places: Sequence[float], tall: Sequence[float]) -> str:
     return "".join(parts)
 
 
-def numbers_of(found: Histogram, most: int = 24) -> list[tuple[str, str, str]]:
-    """The table below: bars as rows, neighbours together where they are many."""
-    each = -(-len(found.counts) // most) or 1
+def numbers_of_bars(found: Histogram) -> Table:
+    """Bars as rows, neighbors together where they are many."""
+    each = -(-len(found.counts) // BARS) or 1
     whole = sum(found.counts)
-    rows = []
-    for k in range(0, len(found.counts), each):
-        count = sum(found.counts[k : k + each])
-        gone = "" if found.gone is None else as_number(sum(found.gone[k : k + each]))
-        if count:
-            rows.append((as_short(found.edges[k]), f"{as_number(count)} ({as_share(count, whole)})", gone))
-    return rows
+    groups = [(found.edges[k], sum(found.counts[k : k + each])) for k in range(0, len(found.counts), each)]
+    rows = [(as_short(edge), count, as_share(count, whole)) for edge, count in groups if count]
+    return Table.of(f"Numbers of {found.title}", ("from", "documents", "share"), rows)
 
 
-HISTOGRAM = """\
+HISTOGRAM = (
+    """\
 <figure class="chart"{% if found.identity %} data-histogram="{{ found.identity }}"{% endif %}>
-<figcaption><strong class="mono">{{ found.title }}</strong>{% if found.about %} <span class="soft">{{ found.about }}</span>{% endif %}
-<span class="soft highest">highest bar {{ highest | number }}</span></figcaption>
-<svg height="{{ box.all }}" role="img" aria-label="Histogram of {{ found.title }}{% for t in found.thresholds %}; {{ t.label }}{% endfor %}. Its numbers are in the table below.">
+<figcaption><strong class="mono">{{ found.title }}</strong> <span class="soft highest">highest bar {{ highest | number }}</span></figcaption>
+<svg height="{{ box.all }}" role="img" aria-label="Histogram of {{ found.title }}{% for mark in found.thresholds %}; {{ mark.label }}{% endfor %}. Its numbers are in the table below.">
 <svg y="{{ box.above }}" height="{{ box.height }}" viewBox="0 0 {{ box.wide }} {{ box.height }}" preserveAspectRatio="none">
 {% if found.thresholds %}
 <defs><clipPath id="clip-{{ found.identity }}">{% for x, width in cut %}<rect data-cut="{{ loop.index0 }}" x="{{ x }}" y="0" width="{{ width }}" height="{{ box.height }}"/>{% endfor %}</clipPath></defs>
@@ -167,14 +196,274 @@ HISTOGRAM = """\
 {% endfor %}
 {% if knee %}<text class="break" x="{{ knee }}" y="{{ box.foot + 4 }}" text-anchor="middle">//</text>
 {% endif %}
-{% for x, t, anchor, shift in lines %}<g data-threshold="{{ loop.index0 }}"><line class="threshold" x1="{{ x }}" x2="{{ x }}" y1="{{ box.above - 2 }}" y2="{{ box.foot }}"/>
-<text class="name" x="{{ x }}" dx="{{ shift }}" y="{{ box.above - 5 }}" text-anchor="{{ anchor }}">{{ t.label }}</text></g>
+{% for x, mark, anchor, shift in lines %}<g data-threshold="{{ loop.index0 }}"><line class="threshold" x1="{{ x }}" x2="{{ x }}" y1="{{ box.above - 2 }}" y2="{{ box.foot }}"/>
+<text class="name" x="{{ x }}" dx="{{ shift }}" y="{{ box.above - 5 }}" text-anchor="{{ anchor }}">{{ mark.label }}</text></g>
 {% endfor %}</svg>
 {{ found.below }}
-<details class="numbers"><summary>Numbers</summary>
-<div class="scroll" role="group" aria-label="Numbers of {{ found.title }}" tabindex="0"><table><caption class="unseen">{{ found.title }}</caption>
-<thead><tr><th scope="col">from</th><th scope="col" class="n">documents</th>{% if found.gone is not none %}<th scope="col" class="n">beyond</th>{% endif %}</tr></thead>
-<tbody>{% for edge, count, gone in rows %}<tr><th scope="row">{{ edge }}</th><td class="n">{{ count }}</td>{% if found.gone is not none %}<td class="n">{{ gone }}</td>{% endif %}</tr>
-{% endfor %}</tbody></table></div></details>
+"""
+    + NUMBERS
+    + "</figure>\n"
+)
+
+
+# --- lines with bands, and points -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line with a band: at each of `at`, the mean, the lowest and the highest of the runs it stands for."""
+
+    name: str
+    at: Sequence[float]
+    mean: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+    @classmethod
+    def line(cls, name: str, at: Sequence[float], values: Sequence[float]) -> Curve:
+        """Without a band."""
+        return cls(name, at, values, values, values)
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point with a shape of its own: chosen (the last, above all others), square, triangle, or a dot."""
+
+    shape: str
+    name: str  # in the key, once for each shape
+    x: float
+    y: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines of one drawing. What lies above `top` leaves it: a loss begins so high that its end would be flat."""
+
+    title: str
+    about: str
+    across: str
+    curves: Sequence[Curve]
+    top: float | None = None
+    marks: Sequence[Mark] = ()
+
+
+def lines(found: Curves) -> Markup:
+    """Means as lines, from the lowest to the highest as a band around each; in the order given, which decides looks."""
+    xs = [*(x for curve in found.curves for x in curve.at), *(mark.x for mark in found.marks)]
+    ys = [*(y for curve in found.curves for y in (*curve.low, *curve.high)), *(mark.y for mark in found.marks)]
+    across = Axis.of(xs, 0, WIDE)
+    up = Axis.within([y for y in ys if found.top is None or y <= found.top] or ys, TALL, 0)
+    percent = Axis(across.low, across.high, 0, 100, across.ticks)
+    values = {
+        "found": found,
+        "drawn": [
+            (curve, path(across, up, curve.at, curve.mean), band(across, up, curve), line_class(index))
+            for index, curve in enumerate(found.curves)
+        ],
+        "marks": [(mark, percent.at(mark.x), f"{ABOVE + float(up.at(mark.y)):.1f}") for mark in found.marks],
+        "key": list({mark.shape: mark for mark in found.marks}.values()),
+        "box": {"wide": WIDE, "tall": TALL, "all": ABOVE + TALL + 22, "above": ABOVE, "foot": ABOVE + TALL},
+        "ticks_across": [(x, label, anchored(float(x) / 100)[0]) for x, label in percent.marks()],
+        "ticks_up": [(f"{ABOVE + float(y):.1f}", f"{ABOVE + float(y) - 3:.1f}", label) for y, label in up.marks()],
+        "numbers": as_html(numbers_of_curves(found)) if not found.marks else "",
+    }
+    return fragment(LINES, values)
+
+
+def path(across: Axis, up: Axis, xs: Sequence[float], ys: Sequence[float]) -> str:
+    return " ".join(f"{across.at(x)},{up.at(y)}" for x, y in zip(xs, ys, strict=True))
+
+
+def band(across: Axis, up: Axis, curve: Curve) -> str:
+    """There along the highest, back along the lowest; nothing where one run stands for itself."""
+    if all(low == high for low, high in zip(curve.low, curve.high, strict=True)):
+        return ""
+    return f"{path(across, up, curve.at, curve.high)} {path(across, up, curve.at[::-1], curve.low[::-1])}"
+
+
+def numbers_of_curves(found: Curves) -> Table:
+    """A few places from the first to the last, and every line there: mean, lowest and highest."""
+    longest = max(found.curves, key=len)
+    picked = sorted({round(k * (len(longest) - 1) / (ROWS - 1)) for k in range(ROWS)})
+    rows = [(f"{longest.at[k]:,.0f}", *(value_at(curve, longest.at[k]) for curve in found.curves)) for k in picked]
+    return Table.of(f"Numbers of {found.title}", (found.across, *(curve.name for curve in found.curves)), rows)
+
+
+def value_at(curve: Curve, at: float) -> str:
+    """The nearest that the line has; a dash where it ends before."""
+    if at > curve.at[-1] * 1.02 or at < curve.at[0] * 0.98:
+        return "–"
+    nearest = min(range(len(curve)), key=lambda k: abs(curve.at[k] - at))
+    mean, low, high = curve.mean[nearest], curve.low[nearest], curve.high[nearest]
+    return f"{mean:.4g}" if low == high else f"{mean:.4g} ({low:.4g} to {high:.4g})"
+
+
+LINES = (
+    """\
+{% macro shape(kind) %}
+{% if kind == "chosen" %}<circle r="7"/>{% elif kind == "square" %}<rect x="-5" y="-5" width="10" height="10"/>{% elif kind == "triangle" %}<path d="M0 -7 L6.5 5 L-6.5 5 Z"/>{% else %}<circle r="4"/>{% endif %}
+{% endmacro %}
+<figure class="chart curves">
+<figcaption><strong>{{ found.title }}</strong>{% if found.about %} <span class="soft">{{ found.about }}</span>{% endif %}
+<ul class="key">{% for curve, line, band, look in drawn %}<li><svg class="stroke" aria-hidden="true"><line class="{{ look }}" x1="0" x2="100%" y1="50%" y2="50%"/></svg><bdi>{{ curve.name }}</bdi></li>{% endfor %}
+{% for mark in key %}<li><svg viewBox="-9 -9 18 18" aria-hidden="true"><g class="mark {{ mark.shape }}">{{ shape(mark.shape) }}</g></svg><bdi>{{ mark.name }}</bdi></li>{% endfor %}</ul>
+</figcaption>
+<svg height="{{ box.all }}" role="img" aria-label="{{ found.title }}, {{ drawn | length }} lines; their numbers are in the table below.">
+{% for y, words, label in ticks_up %}<line class="grid" x1="0" x2="100%" y1="{{ y }}" y2="{{ y }}"/>
+{% endfor %}
+<svg class="clipped" y="{{ box.above }}" height="{{ box.tall }}" viewBox="0 0 {{ box.wide }} {{ box.tall }}" preserveAspectRatio="none">
+{% for curve, line, band, look in drawn if band %}<polygon class="{{ look }}" points="{{ band }}"/>
+{% endfor %}
+{% for curve, line, band, look in drawn %}<polyline class="{{ look }}" points="{{ line }}"/>
+{% endfor %}
+</svg>
+{% for mark, x, y in marks %}<svg class="mark {{ mark.shape }}" x="{{ x }}%" y="{{ y }}"><title>{{ mark.words }}</title>{{ shape(mark.shape) }}</svg>
+{% endfor %}
+{% for y, words, label in ticks_up %}<text class="over" x="2" y="{{ words }}">{{ label }}</text>
+{% endfor %}
+<line class="axis" x1="0" x2="100%" y1="{{ box.foot }}" y2="{{ box.foot }}"/>
+{% for x, label, anchor in ticks_across %}<line class="axis" x1="{{ x }}%" x2="{{ x }}%" y1="{{ box.foot }}" y2="{{ box.foot + 3 }}"/><text x="{{ x }}%" y="{{ box.foot + 16 }}" text-anchor="{{ anchor }}">{{ label }}{{ ' ' ~ found.across if loop.first }}</text>
+{% endfor %}
+</svg>
+{% if numbers %}
+"""
+    + NUMBERS
+    + "{% endif %}</figure>\n"
+)
+
+
+# --- intervals on one axis --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class IntervalEstimate:
+    """A line of a forest plot: a difference with its interval (null: unbounded), and what each seed gave."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    seeds: Sequence[float]
+    look: str  # the class of what it says: better, worse, unsure
+    minor: bool = False  # a part of the line above
+
+
+@dataclass(frozen=True)
+class ForestPlot:
+    """Differences on one axis. `budget` is a second line beside that of no difference."""
+
+    title: str
+    about: str
+    unit: str
+    better: str  # lower or higher
+    estimates: Sequence[IntervalEstimate]
+    budget: float | None = None
+    percent: bool = False
+
+    def text(self, value: float) -> str:
+        text = f"{100 * value:+.2f}%" if self.percent else f"{value:+.4f}"
+        return text.lstrip("+-") if not float(text.rstrip("%")) else text.replace("-", "−")
+
+    def interval(self, one: IntervalEstimate) -> str:
+        return " to ".join("unbounded" if end is None else self.text(end) for end in (one.low, one.high))
+
+
+def forest(found: ForestPlot) -> Markup:
+    """Rows of a table, each with its drawing on the axis that all share. An unbounded end runs to the edge."""
+    ends = [end for one in found.estimates for end in (one.value, one.low, one.high, *one.seeds) if end is not None]
+    axis = Axis.within([0.0, *ends, *([found.budget] if found.budget is not None else [])], 0, 100)
+    rows = [
+        (
+            one,
+            {
+                "low": "0" if one.low is None else axis.at(one.low),
+                "high": "100" if one.high is None else axis.at(one.high),
+                "value": axis.at(one.value),
+                "seeds": [axis.at(seed) for seed in one.seeds],
+            },
+        )
+        for one in found.estimates
+    ]
+    values = {
+        "found": found,
+        "rows": rows,
+        "zero": axis.at(0.0),
+        "budget": None if found.budget is None else axis.at(found.budget),
+        "ticks": [(axis.at(tick), found.text(tick), anchored(float(axis.at(tick)) / 100)[0]) for tick in axis.ticks],
+    }
+    return fragment(FOREST, values)
+
+
+FOREST = """\
+<figure class="chart forest">
+<figcaption><strong>{{ found.title }}</strong>{% if found.about %} <span class="soft">{{ found.about }}</span>{% endif %}</figcaption>
+<div class="scroll" role="region" aria-label="{{ found.title }}" tabindex="0">
+<table><caption class="unseen">{{ found.title }}, {{ found.unit }}; {{ found.better }} is better</caption>
+<thead><tr><th scope="col">arm</th><td class="track"><span class="sense">{{ '◂ better' if found.better == 'lower' else 'worse' }}</span><span class="sense right">{{ 'worse' if found.better == 'lower' else 'better ▸' }}</span></td>
+<th scope="col" class="n">difference</th><th scope="col" class="n">interval</th></tr></thead>
+<tbody>{% for one, at in rows %}
+<tr{% if one.minor %} class="minor"{% endif %}><th scope="row"><bdi>{{ one.name }}</bdi></th>
+<td class="track"><svg aria-hidden="true"><line class="zero" x1="{{ zero }}%" x2="{{ zero }}%" y1="0" y2="100%"/>{% if budget %}<line class="threshold" x1="{{ budget }}%" x2="{{ budget }}%" y1="0" y2="100%"/>{% endif %}
+<g class="{{ one.look }}"><line class="reach" x1="{{ at.low }}%" x2="{{ at.high }}%" y1="50%" y2="50%"/>{% for seed in at.seeds %}<line class="seed" x1="{{ seed }}%" x2="{{ seed }}%" y1="25%" y2="75%"/>{% endfor %}<circle cx="{{ at.value }}%" cy="50%" r="4.5"/></g></svg></td>
+<td class="n">{{ found.text(one.value) }}</td><td class="n">{{ found.interval(one) }}</td></tr>
+{% endfor %}</tbody>
+<tfoot aria-hidden="true"><tr><td class="soft">{{ found.unit }}</td><td class="track"><svg>{% for x, label, anchor in ticks %}<line class="axis" x1="{{ x }}%" x2="{{ x }}%" y1="0" y2="4"/><text x="{{ x }}%" y="17" text-anchor="{{ anchor }}">{{ label }}</text>{% endfor %}</svg></td><td colspan="2">{% if budget %}<span class="soft budget">line: budget {{ found.text(found.budget) }}</span>{% endif %}</td></tr></tfoot>
+</table></div>
 </figure>
+"""
+
+
+# --- heat maps --------------------------------------------------------------------------------------------------------
+
+FIELD_WIDE, FIELD_HIGH = 78, 40
+MAP_LEFT, MAP_TOP = 190, 34  # around the fields
+LONGEST = {"row": 28, "column": 11}  # letters of a name that fit
+
+
+def heat_map(block: HeatMap) -> Markup:
+    x = {name: MAP_LEFT + k * FIELD_WIDE for k, name in enumerate(block.columns)}
+    y = {name: MAP_TOP + k * FIELD_HIGH for k, name in enumerate(block.rows)}
+    filled = {(cell.row, cell.column) for cell in block.cells}
+    values = {
+        "map": block,
+        "box": {"width": MAP_LEFT + len(x) * FIELD_WIDE + 2, "height": MAP_TOP + len(y) * FIELD_HIGH + 2},
+        "wide": FIELD_WIDE,
+        "high": FIELD_HIGH,
+        "left": MAP_LEFT,
+        "top": MAP_TOP,
+        "columns": [(name, short(name, LONGEST["column"]), at + FIELD_WIDE / 2) for name, at in x.items()],
+        "rows": [(name, short(name, LONGEST["row"]), at + FIELD_HIGH / 2 + 4) for name, at in y.items()],
+        "cells": [(cell, x[cell.column], y[cell.row], heat_class(cell.heat)) for cell in block.cells],
+        "empty": [(x[c], y[r]) for r in block.rows for c in block.columns if (r, c) not in filled],
+    }
+    return fragment(HEAT_MAP, values)
+
+
+def heat_class(heat: int) -> str:
+    return f"up-{heat}" if heat > 0 else f"down-{-heat}" if heat < 0 else "same"
+
+
+def short(name: str, letters: int) -> str:
+    return name if len(name) <= letters else name[: letters - 1] + "…"
+
+
+HEAT_MAP = """\
+<figure class="heat"><figcaption><h4 dir="auto">{{ map.title }}</h4></figcaption>
+<div class="scroll" role="region" aria-label="{{ map.title }}" tabindex="0">
+<svg width="{{ box.width }}" height="{{ box.height }}" viewBox="0 0 {{ box.width }} {{ box.height }}" role="img" aria-label="{{ map.title }}; the table below has the numbers">
+<text class="soft" x="0" y="{{ top - 14 }}">{{ map.down }} ↓ {{ map.across }} →</text>
+{% for name, label, x in columns %}<text x="{{ x }}" y="{{ top - 14 }}" text-anchor="middle"><title>{{ name }}</title>{{ label }}</text>
+{% endfor %}
+{% for name, label, y in rows %}<text x="{{ left - 8 }}" y="{{ y }}" text-anchor="end"><title>{{ name }}</title>{{ label }}</text>
+{% endfor %}
+{% for x, y in empty %}<rect class="none" x="{{ x + 1 }}" y="{{ y + 1 }}" width="{{ wide - 2 }}" height="{{ high - 2 }}"/>
+{% endfor %}
+{% for cell, x, y, look in cells %}<g><title>{{ cell.words }}</title><rect class="{{ look }}" x="{{ x }}" y="{{ y }}" width="{{ wide }}" height="{{ high }}"/>
+<text x="{{ x + wide / 2 }}" y="{{ y + 17 }}" text-anchor="middle">{{ cell.lines[0] }}</text><text class="soft" x="{{ x + wide / 2 }}" y="{{ y + 32 }}" text-anchor="middle">{{ cell.lines[1] }}</text></g>
+{% endfor %}</svg></div>
+<p class="soft note">{{ map.note }}</p></figure>
 """

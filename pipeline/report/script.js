@@ -1,4 +1,4 @@
-// The sliders of the report. It reads the JSON that the page carries, writes text only (never markup), and asks nobody for anything.
+// The sliders of the report. It reads the JSON that the page carries, writes text only (never markup), and makes no requests.
 "use strict";
 (() => {
   const given = document.getElementById("what-if-data");
@@ -276,15 +276,9 @@
     });
   }
 
-  // A link to something folded opens it; print opens stages and what is short in them, for as long as it lasts.
+  // A link to something folded opens it.
   const open = (target) => { for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true; };
   const follow = () => { const target = document.getElementById(decodeURIComponent(location.hash.slice(1))); if (target) { open(target); target.scrollIntoView(); } };
   window.addEventListener("hashchange", follow);
   if (location.hash) follow();
-  let opened = [];
-  window.addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details.stage:not([open]), details.fold:not(.long):not([open])")];
-    opened.forEach((its) => { its.open = true; });
-  });
-  window.addEventListener("afterprint", () => opened.forEach((its) => { its.open = false; }));
 })();

@@ -34,6 +34,10 @@ class Total:
         self.documents += documents
         self.text_bytes += text_bytes
 
+    def beside(self, whole: Total) -> tuple[int, int, float]:
+        """With its share of the text of a whole."""
+        return self.documents, self.text_bytes, self.text_bytes / whole.text_bytes if whole.text_bytes else 0.0
+
 
 class Totals(dict[str, Total]):
     """By name; of `UNNAMED` where a document has none."""

@@ -13,18 +13,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from gristmill.pipeline.formatting import by_size
 from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.report_data.figures import figures_of
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
 from gristmill.pipeline.summary.content import UNNAMED, Content, Total, Totals
-from gristmill.stages.figures import Table
+from gristmill.pipeline.tables import Table
 from gristmill.stages.read.warc import CRAWLER
 
 Cell = str | int | float | None
 
 NOT_VERIFIED = "not verified"
+SIZES = ("documents", "text bytes", "share")
 FORGOTTEN = "forgotten"  # a reason of readers: the document was removed on request, and does not come back
 LAW = {
     "act": "AI Act of the European Union, Article 53(1)(d)",
@@ -75,7 +77,12 @@ class PublicSummary:
                 "status": point.status,
                 "facts": dict(point.facts),
                 "tables": [
-                    {"title": table.title, "rows": [dict(zip(names_of(table), row, strict=True)) for row in table.rows]}
+                    {
+                        "title": table.title,
+                        "rows": [
+                            dict(zip([column.name for column in table.columns], row, strict=True)) for row in table.rows
+                        ],
+                    }
                     for table in point.tables
                 ],
                 "notes": point.notes,
@@ -83,10 +90,6 @@ class PublicSummary:
             for point in self.points
         ]
         return {"for": "eu", "law": LAW, "draft": DRAFT, "name": self.name, "run": self.run, "points": points}
-
-
-def names_of(table: Table) -> list[str]:
-    return [column.name for column in table.columns]
 
 
 def summary_of(
@@ -147,31 +150,20 @@ def sources(run: RunRecord, reports: Mapping[str, Told], content: Content) -> Po
     whole = content.whole
     packed = packings(reports)
     tokens = packed[-1].get("sources") or {} if packed else {}
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for reader in run.readers:
         name = reader.name
         left, given = content.sources.get(name, Total()), run.inputs.get(name) or {}
-        rows.append(
-            (
-                name,
-                reader.recipe_name,
-                given.get("files"),
-                given.get("bytes"),
-                reader.count.docs_in,
-                left.documents,
-                left.text_bytes,
-                left.text_bytes / whole.text_bytes if whole.text_bytes else 0.0,
-                (tokens.get(name) or {}).get("tokens"),
-            )
-        )
-    head = ("source", "kind", "files", "bytes", "records", "documents", "text bytes", "share", "tokens")
-    return Point("sources", "Sources", [("sources", len(rows))], [Table.of("Sources", head, rows, 2, shares=["share"])])
+        of_source = (name, reader.recipe_name, given.get("files"), given.get("bytes"), reader.count.docs_in)
+        rows.append((*of_source, *left.beside(whole), (tokens.get(name) or {}).get("tokens")))
+    head = ("source", "kind", "files", "bytes", "records", *SIZES, "tokens")
+    table = Table.of("Sources", head, rows, 2, shares=["share"])
+    return Point("sources", "Sources", [("sources", len(rows))], [table])
 
 
 def periods(content: Content) -> Point:
     """When documents were fetched, or dated by their source."""
-    rows: list[tuple[Cell, ...]] = []
-    months: list[tuple[Cell, ...]] = []
+    rows, months = [], []
     for source, period in sorted(content.periods.items()):
         dated = content.sources[source].documents - period.undated
         rows.append((source, day(period.first), day(period.last), dated, period.undated))
@@ -202,7 +194,7 @@ def day(moment: int | None) -> str | None:
 
 def crawlers(stages: Sequence[StageRecord]) -> Point:
     """What web archives say of the crawler that made them."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for entry in stages:
         for note, times in sorted(entry.count.noted.items()):
             if note.startswith(f"{CRAWLER} "):
@@ -224,10 +216,7 @@ def domains(content: Content) -> Point:
     named, unnamed = content.domains.named, content.domains.unnamed
     top = named[: math.ceil(len(named) / 10)]
     held, of_named = sum(total.text_bytes for _, total in top), sum(total.text_bytes for _, total in named)
-    rows: list[tuple[Cell, ...]] = [
-        (name, total.documents, total.text_bytes, total.text_bytes / of_named if of_named else 0.0)
-        for name, total in top
-    ]
+    rows = [(name, *total.beside(Total(0, of_named))) for name, total in top]
     facts: list[tuple[str, Cell]] = [
         ("domains", len(named) or None),
         ("domains in the top 10 %", len(top) or None),
@@ -236,7 +225,7 @@ def domains(content: Content) -> Point:
         ("documents without an address", unnamed.documents),
     ]
     note = "Registered domains by the Public Suffix List, in the order of the text that was kept, largest first."
-    table = Table.of("Top 10 % of domains", ("domain", "documents", "text bytes", "share"), rows, 1, shares=["share"])
+    table = Table.of("Top 10 % of domains", ("domain", *SIZES), rows, shares=["share"])
     return Point("domains", "Top 10 % of domains by size of content", facts, [table], [note])
 
 
@@ -278,27 +267,26 @@ def made_up(content: Content, synthetic: Sequence[str]) -> Point:
 def reservations(stages: Sequence[StageRecord], reports: Mapping[str, Told]) -> Point:
     """Opt-outs that were honoured: documents that went, by the reason of the stage `opt_out`, and those that stayed
     away because somebody asked."""
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for entry in stages:
         came, name = entry.count.docs_in, entry.name
         for reason, gone in by_size(entry.count.dropped):
             if entry.recipe_name == "opt_out" or reason == FORGOTTEN:
                 rows.append((name, reason, gone, gone / came if came else 0.0))
     asking = [entry for entry in stages if entry.recipe_name == "opt_out"]
-    asked = bool(asking)
     gone = sum(int(row[2] or 0) for row in rows)
-    facts: list[tuple[str, Cell]] = [("documents left out", gone if asked or rows else None)]
-    notes = [] if asked else ["No stage `opt_out` is in the recipe."]
+    facts: list[tuple[str, Cell]] = [("documents left out", gone if asking or rows else None)]
+    notes = [] if asking else ["No stage `opt_out` is in the recipe."]
     head = ("stage", "reason", "documents", "share")
-    table = Table.of("Documents left out, by reservation", head, rows, 2, shares=["share"])
     told = [figures_of("opt_out", reports.get(entry.name) or {}) for entry in asking]
     blocks = [block for each in told if each is not None for block in each.blocks if isinstance(block, Table)]
-    return Point("reservations", "Reservations of rights that were honoured", facts, [table, *blocks], notes)
+    tables = [Table.of("Documents left out, by reservation", head, rows, 2, shares=["share"]), *blocks]
+    return Point("reservations", "Reservations of rights that were honoured", facts, tables, notes)
 
 
 def processing(stages: Sequence[StageRecord]) -> Point:
     """What was done to the documents, stage by stage."""
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for entry in stages:
         reasons = ", ".join(f"{reason} {gone:,}" for reason, gone in by_size(entry.count.dropped))
         counts = (entry.count.docs_in, entry.count.kept, entry.count.gone)
@@ -308,13 +296,5 @@ def processing(stages: Sequence[StageRecord]) -> Point:
 
 
 def table_of(title: str, name: str, totals: Totals, whole: Total) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            each or UNNAMED,
-            total.documents,
-            total.text_bytes,
-            total.text_bytes / whole.text_bytes if whole.text_bytes else 0.0,
-        )
-        for each, total in [*totals.named, *([("none stated", totals.unnamed)] if UNNAMED in totals else [])]
-    ]
-    return Table.of(title, (name, "documents", "text bytes", "share"), rows, 1, shares=["share"])
+    named = [*totals.named, *([("none stated", totals.unnamed)] if UNNAMED in totals else [])]
+    return Table.of(title, (name, *SIZES), [(each, *total.beside(whole)) for each, total in named], shares=["share"])

@@ -13,7 +13,7 @@ from gristmill.stages.stage import Limit, above, below
 
 
 class FinewebQuality(RuleByLanguage):
-    """Drop documents whose lines do not end, are short, repeat, or are many for their words."""
+    """Drop documents with few lines that end in punctuation, or many that are short, repeated, or of few words."""
 
     min_terminal_line_share: Annotated[
         Share, Field(description="lines that end in terminal punctuation of any script")

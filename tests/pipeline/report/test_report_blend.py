@@ -26,9 +26,9 @@ from gristmill.pipeline.formatting import as_percent, as_short
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.stage_view import render_stage, stage_view
 from gristmill.pipeline.report import build_report
-from gristmill.pipeline.report.blocks import Axis, section_of
+from gristmill.pipeline.report.charts import ABOVE, TALL, WIDE, Axis
+from gristmill.pipeline.report.stage_sections import blocks_of
 from gristmill.pipeline.report_data.figures import figures_of
-from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.stages.blend.figures import curriculum_of
 from gristmill.stages.blend.methods import Regmix, Utilimax, choose
 from gristmill.stages.figures import MOST, Table
@@ -112,9 +112,9 @@ def told(out: Path, stage: str) -> dict[str, Any]:
 
 
 def page(stage: str, told: Mapping[str, Any]) -> Tables:
-    section = section_of(StageRecord(stage), told)
-    assert section is not None
-    return Tables(str(section.html))
+    figures = figures_of(stage, told)
+    assert figures is not None
+    return Tables(str(blocks_of(figures)))
 
 
 def test_the_report_shows_what_a_real_run_told(out: Path) -> None:
@@ -324,12 +324,12 @@ def test_the_frontier_is_drawn_where_its_numbers_say() -> None:
     places = [tuple(map(float, point.split(","))) for point in line]
     assert len(places) == len(tilts) == 9
     assert [a[0] >= b[0] and a[1] >= b[1] for a, b in pairwise(places)] == [True] * 8  # less risk, more distance
-    assert all(64 <= x <= 540 and 14 <= y <= 254 for x, y in places)
-    chosen = [attributes for _, attributes in shown.tags if attributes.get("class") == "mark chosen"]
-    at = places[[tilt["aversion"] for tilt in tilts].index(0.25)]
-    assert (float(chosen[0]["cx"] or 0), float(chosen[0]["cy"] or 0)) == at and len(
-        chosen
-    ) == 2  # on the line, and in the key
+    assert all(0 <= x <= WIDE and 0 <= y <= TALL for x, y in places)
+    marks = [attributes for _, attributes in shown.tags if attributes.get("class") == "mark chosen"]
+    assert len(marks) == 2  # in the key, and on the line
+    x, y = places[[tilt["aversion"] for tilt in tilts].index(0.25)]
+    assert float((marks[1]["x"] or "").rstrip("%")) == pytest.approx(100 * x / WIDE, abs=0.1)
+    assert float(marks[1]["y"] or 0) == pytest.approx(y + ABOVE, abs=0.1)
     rows = {row[0]: row for row in shown.rows("Distance against risk")}
     assert [name for name in rows if "chosen" in name] == ["aversion 0.25 (chosen)"]
     assert {name: rows[name][-2:] for name in controls} == {
@@ -401,7 +401,7 @@ def test_a_long_table_says_how_long_it_is() -> None:
 
 def test_other_stages_have_no_such_section() -> None:
     assert figures_of("gopher_quality", {"clusters": [[2, 1]]}) is None
-    assert section_of(StageRecord("mix"), {}) is None and section_of(StageRecord(""), {"mix": {}}) is None
+    assert figures_of("mix", {}) is None and figures_of("", {"mix": {}}) is None
 
 
 def test_shares_that_are_nearly_all_or_nothing_do_not_look_so() -> None:

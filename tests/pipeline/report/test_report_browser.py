@@ -19,6 +19,7 @@ from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report_data import survey as survey_module
+from gristmill.pipeline.report_data.histograms import places_of_cut
 from gristmill.pipeline.report_data.survey import survey_segments
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.report import surveyed
@@ -116,7 +117,8 @@ class Opened:
 
 
 def place_of(survey: dict[str, Any], k: int, at: int) -> float:
-    return float(survey["signals"][survey["cuts"][k]["signal"]]["places"][at])
+    cut = survey["cuts"][k]
+    return float(places_of_cut(survey["signals"][cut["signal"]], cut["side"])[at])
 
 
 @pytest.fixture
@@ -276,7 +278,7 @@ def test_on_a_phone_no_table_hides_a_column_and_the_panel_leaves_most_of_the_scr
     found = Opened(browser, out, 390)
     found.page.evaluate("document.querySelectorAll('details').forEach(its => { its.open = true; })")
     hidden = "[...document.querySelectorAll('.scroll')].filter(its => its.scrollWidth > its.clientWidth + 1).map(its => its.ariaLabel)"
-    assert found.page.evaluate(hidden) == [] and found.page.locator("table.stack").count() > 5
+    assert found.page.evaluate(hidden) == [] and found.page.locator(".stacked table").count() > 5
     found.type(0, 14, 80)
     panel = found.page.locator("#answer")
     assert (

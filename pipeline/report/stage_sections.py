@@ -1,0 +1,197 @@
+"""Sections of the report that are about its stages: each by itself, and topics to which several of them add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, as_share, by_size
+from gristmill.pipeline.look.run_folder import Told
+from gristmill.pipeline.look.stage_view import SampleDocument
+from gristmill.pipeline.report.blocks import drawn
+from gristmill.pipeline.report.page import Section, fold, fragment, paragraphs, settings, tables
+from gristmill.pipeline.report.run_sections import COUNTS, ReportData, as_one, as_text
+from gristmill.pipeline.report.what_if import HOW_DRAWN, languages, signals_of_stage
+from gristmill.pipeline.report_data.figures import figures_of
+from gristmill.pipeline.store.run_records import StageRecord
+from gristmill.pipeline.tables import Table
+from gristmill.stages.figures import StageFigures, count_bars
+
+SAMPLES = 5  # of a reason; the rest are in the rejects
+TOPICS = {  # in the order of the page: title, and what it is about
+    "languages": (
+        "Languages",
+        "What the language model says of the documents that came to the rules, and how many of each stay.",
+    ),
+    "duplicates": (
+        "Duplicates",
+        "How large clusters of equal and near-equal documents are, and pairs with their differences marked.",
+    ),
+    "judges": ("Judges", "What judges are, how their scores lie in each source, and documents at each tenth."),
+    "mix": ("Mix", "How much is drawn from each source, how often it repeats, and what that is good for."),
+    "curriculum": ("Curriculum", "In which order training sees the documents."),
+    "packing": ("Packing", "How documents fill rows, which of them were cut, and what lies in the shards."),
+    "tokens": ("Tokens", "What the tokenizer makes of each language and source."),
+    "ablations": ("Ablations", "Whether models that learned from this data got better, arm by arm, beside a control."),
+}
+
+
+@dataclass(frozen=True)
+class StagePart:
+    """All that the page shows of a stage."""
+
+    stage: StageRecord
+    anchor: str
+    about: Markup  # what it is, its settings, what the report lacks
+    parts: list[tuple[str, Markup]]  # with their titles
+    samples: list[tuple[str, list[SampleDocument]]]  # of what it dropped, by reason
+    stays: list[SampleDocument]  # documents that all rules of its segment keep
+
+
+def stage_by_stage(data: ReportData) -> Section:
+    parts = {stage.name: stage_part(stage, data) for stage in data.run.stages}
+    folded, single = data.folded, [parts[stage.name] for stage in data.single]
+    values = {
+        "single": single,
+        "folded": [parts[stage.name] for stage in folded],
+        "readers": as_one(folded) if folded else None,
+        "how_drawn": HOW_DRAWN if data.surveys else "",
+    }
+    entries = [("stage-readers", f"{len(folded)} sources")] if folded else []
+    entries += [(part.anchor, part.stage.name) for part in single]
+    return Section("stages", "Stage by stage", fragment(STAGES, values), "Stages", entries=entries)
+
+
+def stage_part(stage: StageRecord, data: ReportData) -> StagePart:
+    report = data.reports.get(stage.name, {})
+    own = figures_of(stage.recipe_name, report)
+    parts = [("", tables(dropped(stage)))] if stage.drops else []
+    parts += [(own.title, blocks_of(own))] if own is not None and not own.topic else []
+    parts += [(title, html) for title, html in signals_of_stage(stage, data.surveys)]
+    for title, table in (("Slowest documents", slowest(stage)), ("By source", by_source(stage))):
+        parts += [("", fold(title, tables(table)))] if table.rows else []
+    ready = report.get("samples") or {}
+    order = [*(reason for reason, _ in by_size(stage.drops)), *sorted(set(ready) - set(stage.drops))]
+    samples = [
+        (reason, [SampleDocument.of(reason, row) for row in ready[reason][:SAMPLES]])
+        for reason in order
+        if ready.get(reason)
+    ]
+    stays = [
+        SampleDocument.of("", row)
+        for survey in data.surveys
+        if list(survey["rules"])[-1:] == [stage.name]
+        for row in survey["kept"]
+    ]
+    return StagePart(stage, data.anchors[stage.name], about(stage, own, report), parts, samples, stays)
+
+
+def about(stage: StageRecord, own: StageFigures | None, report: Told) -> Markup:
+    """What it is and was told, how much it read or wrote, and what the report lacks."""
+    html = paragraphs([stage.about] if stage.about else []) + paragraphs([stage.place] if stage.place else [], "soft")
+    if own is not None and own.topic:
+        html += fragment(
+            '<p class="soft">More under <a href="#topic-{{ key }}">{{ title }}</a>.</p>\n',
+            {"key": own.topic, "title": TOPICS[own.topic][0]},
+        )
+    count = stage.count
+    if stage.kind == "read" and count.bytes_in and count.seconds and count.docs_in:
+        size, rate, each = map(
+            as_bytes, (count.bytes_in, count.bytes_in / count.seconds, count.bytes_in / count.docs_in)
+        )
+        html += paragraphs([f"{size} read, {rate} a second; a record has {each} on average."])
+    if stage.kind == "sink" and count.bytes_out and count.kept:
+        size, each = as_bytes(count.bytes_out), as_bytes(count.bytes_out / count.kept)
+        html += paragraphs([f"{size} written below `{stage.name}/`, {each} a document."])
+    if stage.settings:
+        html += fold("Settings", settings((str(name), as_text(value)) for name, value in stage.settings.items()))
+    return html + paragraphs((f"Not shown: {line}" for line in report.get("not_shown", ())), "soft")
+
+
+def dropped(stage: StageRecord) -> Table:
+    return count_bars(
+        "Dropped, by first reason; shares of what came in", "reason", by_size(stage.drops), stage.count.docs_in
+    )
+
+
+def slowest(stage: StageRecord) -> Table:
+    title = f"Documents on which {stage.name} spent longest; size is that of the page"
+    rows = [
+        (its.uid or "no uid", as_seconds(its.seconds), as_bytes(its.bytes), its.url or "no URL")
+        for its in stage.slowest
+    ]
+    return Table.of(title, ("document", "time", "size", "url"), rows, words={0, 3})
+
+
+def by_source(stage: StageRecord) -> Table:
+    rows = [
+        (
+            name,
+            *map(as_number, (count.docs_in, count.kept, count.lost, count.quarantined)),
+            as_share(count.kept, count.docs_in),
+        )
+        for name, count in stage.sources.items()
+    ]
+    return Table.of(f"{stage.name}, by source", ("source", *COUNTS, "kept of in"), rows if len(rows) > 1 else [])
+
+
+def blocks_of(figures: StageFigures) -> Markup:
+    return Markup("").join(map(drawn, figures.blocks))
+
+
+STAGES = """\
+{% macro head(stage, heading) %}<summary><{{ heading }}>{{ stage.name }}</{{ heading }}> <span class="soft">{{ stage.kind }} · {{ stage.count.docs_in | number }} in, {{ stage.count.kept | number }} kept ({{ share(stage.count.kept, stage.count.docs_in) }})</span></summary>{% endmacro %}
+{% macro documents(title, found, look) %}
+<details class="samples"><summary>{{ title }} <span class="soft">({{ found | length }})</span></summary>
+{% for its in found %}{{ parts.sample(look, (its.uid or 'no uid') ~ (' · ' ~ its.source if its.source else ''), its.url, its.detail, its.pieces) }}{% endfor %}
+</details>
+{% endmacro %}
+{% macro part(its, heading) %}
+<details class="stage" id="{{ its.anchor }}"{{ ' open' if its.stage.drops }}>
+{{ head(its.stage, heading) }}
+<div>
+{{ its.about }}
+{% for title, html in its.parts %}{% if title %}<h4>{{ title }}</h4>{% endif %}{{ html }}{% endfor %}
+{% for reason, found in its.samples %}{{ documents('Samples: ' ~ reason, found, 'went') }}{% endfor %}
+{% if its.stays %}{{ documents('Samples of what stays after these rules', its.stays, 'stays') }}{% endif %}
+</div></details>
+{% endmacro %}
+{{ how_drawn }}
+{% if folded %}
+<details class="stage group" id="stage-readers">
+{{ head(readers, 'h3') }}
+<div>{% for its in folded %}{{ part(its, 'h4') }}{% endfor %}</div>
+</details>
+{% endif %}
+{% for its in single %}{{ part(its, 'h3') }}{% endfor %}
+"""
+
+
+# --- topics -----------------------------------------------------------------------------------------------------------
+
+
+def topic(key: str) -> Callable[[ReportData], Section | None]:
+    """A part of the page that is about one thing and not one stage."""
+    title, what = TOPICS[key]
+
+    def section(data: ReportData) -> Section | None:
+        of_stages = [
+            (stage, figures_of(stage.recipe_name, data.reports.get(stage.name, {}))) for stage in data.run.stages
+        ]
+        parts = [
+            fragment(
+                '<h3>{{ title }} <span class="soft">· {{ stage }}</span></h3>{{ html }}',
+                {"title": own.title, "stage": data.link(stage.name), "html": blocks_of(own)},
+            )
+            for stage, own in of_stages
+            if own is not None and own.topic == key
+        ]
+        more = {"languages": lambda: languages(data.surveys), "ablations": lambda: data.trained or Markup("")}
+        parts += [html for html in [more.get(key, Markup)()] if html]
+        if not parts:
+            return None
+        return Section(f"topic-{key}", title, paragraphs([what], "soft") + Markup("").join(parts))
+
+    return section
