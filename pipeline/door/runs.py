@@ -26,8 +26,7 @@ from gristmill.pipeline.look.show_history import render_history
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data.histograms import cuts_of, merged_signal
 from gristmill.pipeline.run.estimate import estimate, workers_of
-from gristmill.pipeline.summary.files import write_summary
-from gristmill.pipeline.summary.page import render as render_summary
+from gristmill.pipeline.summary.files import render as render_summary, write_summary
 from gristmill.pipeline.tables import TerminalTable
 
 
