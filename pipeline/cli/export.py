@@ -27,9 +27,8 @@ def export_command(
         str,
         typer.Option(
             "--to",
-            help="shards: megatron, megatron-rows, mds, datatrove, trl, torchtune, hf;"
-            " documents: dolma, webdataset, datasketch, datatrove-minhash; documents or a folder of files:"
-            " hub (a data set on a Hugging Face hub)",
+            help="what another tool reads, such as megatron, mds, trl or hf (of shards), dolma or webdataset (of documents);"
+            " hub: a data set on a Hugging Face hub. A name that is none lists them all",
         ),
     ],
     row_length: Annotated[int | None, typer.Option(help="which set of shards, if a run has several")] = None,

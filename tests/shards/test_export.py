@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from gristmill.shards.export.export import FORMATS, ExportError, Options, export
-from gristmill.shards.reader import open_shards
+from gristmill.pipeline.cli.app import app
+from gristmill.shards.export.export import FORMATS, ExportError, Format, Options, Progress, export
+from gristmill.shards.reader import ShardSet, open_shards
 from tests.shards.made_shards import make_shards, run_elsewhere
 
 LENGTHS = [[3, 9, 4, 20], [5, 5, 2]]
@@ -32,6 +34,21 @@ def test_every_format_writes_into_a_new_or_an_empty_folder_and_reports_progress_
     assert all((tmp_path / "deep" / "new" / f).read_bytes() == (tmp_path / "empty" / f).read_bytes() for f in files)
     assert done.bytes == sum((tmp_path / "empty" / f).stat().st_size for f in files)
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["new"]
+
+
+def test_one_more_format_is_a_function_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_lengths(shards: ShardSet, folder: Path, options: Options, progress: Progress) -> int:
+        (folder / "lengths.txt").write_text("".join(f"{rows}\n" for rows in shards.first_rows))
+        return len(shards)
+
+    monkeypatch.setitem(FORMATS, "lengths", Format(write_lengths, frozenset(), "open('{0}/lengths.txt')"))
+    made = make_shards(tmp_path / "shards", LENGTHS, 8)
+    command = ["export", str(made.folder), str(tmp_path / "out"), "--to", "lengths"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0 and "lengths.txt" in done.output
+    assert (tmp_path / "out" / "lengths.txt").read_text().startswith("0\n")
+    refused = CliRunner().invoke(app, [*command[:-1], "lenghts"])
+    assert "did you mean lengths?" in str(refused.exception or refused.output)
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
