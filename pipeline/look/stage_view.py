@@ -133,8 +133,9 @@ def samples_of(
     for file in folder.rejects([stage]):
         wanted = limit - len(rejected)
         for _, row in folder.reject_rows([file], "reason", one_of(reason), wanted):
-            whole = row.text or ""
-            text, match = around(whole, folder.places.of(stage, reason, whole))
+            text, match = None, None
+            if row.text is not None:
+                text, match = around(row.text, folder.places.of(stage, reason, row.text))
             rejected.append(SampleDocument(reason, as_hex(row.uid), row.url, row.source, row.detail, text, match))
         if len(rejected) >= limit:
             break
