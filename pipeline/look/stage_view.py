@@ -131,15 +131,34 @@ def samples_of(
         return samples[:limit]
     rejected: list[SampleDocument] = []
     for file in folder.rejects([stage]):
-        wanted = limit - len(rejected)
-        for _, row in folder.reject_rows([file], "reason", one_of(reason), wanted):
+        rows = [row for _, row in folder.reject_rows([file], "reason", one_of(reason), limit - len(rejected))]
+        details = details_of(folder, stage, file.path, [row.uid for row in rows if row.uid is not None])
+        for row in rows:
             text, match = None, None
             if row.text is not None:
                 text, match = around(row.text, folder.places.of(stage, reason, row.text))
-            rejected.append(SampleDocument(reason, as_hex(row.uid), row.url, row.source, row.detail, text, match))
+            detail = row.detail if row.uid is None else details.get(row.uid, row.detail)
+            rejected.append(SampleDocument(reason, as_hex(row.uid), row.url, row.source, detail, text, match))
         if len(rejected) >= limit:
             break
     return rejected if len(rejected) > len(samples) else samples
+
+
+def details_of(folder: RunFolder, stage: str, rejects: str, uids: Sequence[int]) -> dict[int, str]:
+    """What a rule dropped documents of a file of rejects for, in numbers, by uid."""
+    if stage not in folder.rules_by_name:
+        return {}
+    from gristmill.pipeline.report_data.rejects import detail_of, key_of, reasons_by_uid  # with rules and their kernels
+
+    bound = [each for pairs in folder.rules_by_name.values() for each in pairs]
+    details: dict[int, str] = {}
+    for part in [part for _, part in folder.rules_by_name[stage] if part.key == key_of(rejects)]:
+        rules = [rule for rule, its in bound if its == part]
+        for uid, answer in reasons_by_uid(folder.open, rules, part, uids):
+            detail = detail_of(stage, answer)
+            if detail is not None:
+                details[uid] = detail
+    return details
 
 
 # --- terminal ---------------------------------------------------------------------------------------------------------

@@ -226,11 +226,13 @@ def identity_of(step: Step, pdf: bool) -> Identity:
 
 
 def may_hold_pdf(recipe: Recipe, source: Source | None) -> bool:
-    """May documents of a source, or of all sources, be PDF files? A user's stage may make some of any pages."""
+    """May documents of a source, or of all sources, be PDF files? A user's stage may make some of any pages, unless it
+    only measures or decides."""
     sources = [source] if source else recipe.sources
     steps = [*recipe.steps, *(step for each in sources for step in each.steps)]
     return any(isinstance(each.reader.stage, Reader) and each.reader.stage.gives_pdf for each in sources) or any(
-        not registry.comes_with_the_mill(type(step.stage)) for step in steps
+        not (registry.comes_with_the_mill(type(step.stage)) or isinstance(step.stage, Annotate | Rule))
+        for step in steps
     )
 
 

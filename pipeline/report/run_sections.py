@@ -175,7 +175,11 @@ def funnel(data: ReportData) -> Section | None:
         "~: estimated from the text, at the bytes that a token of its source turned out to hold." if estimated else ""
     )
     table = Table.of(
-        "Bars are as long as there are documents", columns, zip(*columns.values(), strict=True), bars=bars, note=note
+        "The length of a bar is the number of documents",
+        columns,
+        zip(*columns.values(), strict=True),
+        bars=bars,
+        note=note,
     )
     names = list(zip(looks, groups, strict=True)) if len(groups) > 1 else [("kept-shape", "left")]
     html = key_of([*names, ("lost-shape", "gone here")]) + tables(table)

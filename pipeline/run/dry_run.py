@@ -78,7 +78,8 @@ def foresee(
     present = store.stamps("")
     journal.check(present)
     missed = {owner_of_set(path) for path in journal.results if path not in present}
-    dry_run = DryRun(recipe, store, journal, inputs, missed, plan.inserted(), plan.moved())
+    shown = {name: node.name for node in plan.nodes for name in names_of(node)}
+    dry_run = DryRun(recipe, store, journal, inputs, missed, shown, plan.inserted(), plan.moved())
     return dry_run.without_kept_files(plan.nodes, [dry_run.foresee(node) for node in plan.nodes])
 
 
@@ -91,6 +92,7 @@ class DryRun:
     journal: Journal
     inputs: Mapping[str, Inputs]
     missed: set[str | None]  # stages whose shards are gone
+    shown: Mapping[str, str]  # by segment and global stage, the node that it is part of
     inserted: Mapping[str, str]
     moved: Mapping[str, str]
     # By segment and global stage, the parts that it leaves; None: not known before it has run.
@@ -99,10 +101,10 @@ class DryRun:
     def foresee(self, node: Node) -> Foreseen:
         before = [manifest_before(self.store, self.journal, name) for name in names_of(node)]
         changed = changed_since(node, before, self.recipe, self.store)
-        unknown = [name for name in node.feeds if self.after[name] is None]
+        unknown = list(dict.fromkeys(self.shown[name] for name in node.feeds if self.after[name] is None))
         fed = [part for name in node.feeds for part in self.after[name] or []]
         is_global = isinstance(node, GlobalNode)
-        feeds = list(node.feeds)
+        feeds = list(dict.fromkeys(self.shown[name] for name in node.feeds))
         if unknown:
             self.after |= dict.fromkeys(names_of(node))
             parts, current, why = None, None, changed or f"known once {', '.join(unknown)} is done"

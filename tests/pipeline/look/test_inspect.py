@@ -97,6 +97,14 @@ def test_more_samples_come_from_the_rejects(out: str) -> None:
     ]
 
 
+def test_samples_past_those_of_the_report_say_in_numbers_why_they_went(tmp_path: Path) -> None:
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps({"text": f"only {n} words"}) + "\n" for n in range(8)))
+    chain = [GopherQuality(), Write()]
+    run = gristmill.Recipe(Jsonl(path=str(tmp_path / "lines.jsonl")), chain, name="n").run(tmp_path / "out", workers=1)
+    samples = stage_view(RunFolder(run.out), "gopher_quality", "too_few_words").samples
+    assert len(samples) == 8 and all((sample.detail or "").startswith("words ") for sample in samples)
+
+
 def test_what_is_not_there_names_what_is(out: str) -> None:
     with pytest.raises(NotFound, match="did you mean language"):
         stage_view(RunFolder(out), "langage")

@@ -323,6 +323,36 @@ def test_an_optional_package_counts_where_settings_and_inputs_reach_it(
     assert optional_in(fingerprint.identity_of(built, {"code": None}, None, pdf).code) == reached  # type: ignore[typeddict-item]
 
 
+STAGES_OF_A_USER = """
+import pyarrow as pa
+from gristmill.stages import Annotate, Rewrite, Rule, above
+
+class Length(Annotate):
+    needs = ("text",)
+    adds = ("length",)
+    def annotate(self, batch): return {"length": pa.array([len(t) for t in batch.column("text").to_pylist()])}
+
+class Short(Rule):
+    max_length: int = 9
+    limits = (above("length", "max_length", "long"),)
+
+class Upper(Rewrite):
+    def rewrite(self, batch): return self.rewritten(batch, [t.upper() for t in batch.column("text").to_pylist()])
+"""
+
+
+@pytest.mark.parametrize(("stage", "reached"), [("Short", set()), ("Upper", {"pypdfium2"})])
+def test_a_users_rule_and_its_signal_do_not_make_pdf_files_of_pages(
+    stage: str, reached: set[str], tmp_path: Path, all_installed: None
+) -> None:
+    (tmp_path / "mine.py").write_text(STAGES_OF_A_USER)
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(f"name: r\nsources: {{a: {{html: {{path: .}}}}}}\nstages: [extract, mine.py:{stage}, write]\n")
+    loaded = recipes.load(recipe)
+    first = next(part for part in plan_of(loaded).stored if isinstance(part, Segment))
+    assert optional_in(first.made_of(loaded)) == reached
+
+
 @pytest.mark.parametrize(
     ("kind", "reached"),
     [("linear", set()), ("neural", {"flash_attn", "torch", "triton"}), ("sklearn", {"sklearn", "skops"})],
