@@ -30,7 +30,7 @@ stages:
 PYTHON = """
 import gristmill, pyarrow as pa
 summary = gristmill.run("recipe.yaml", "out")
-[dedup] = [stage for stage in summary.record.to_json()["stages"] if stage["name"] == "exact_dedup"]
+[dedup] = [stage for stage in summary.record["stages"] if stage["name"] == "exact_dedup"]
 print(dedup["kept"], gristmill.stages.ExactDedup()(pa.table({"text": ["a", "a", "b"]})).num_rows, gristmill.__file__)
 """
 

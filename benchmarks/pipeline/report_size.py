@@ -133,7 +133,7 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
     ]
     for its in entries:
         name = its["name"]
-        samples = run_samples(task_of_samples(store, name, store.files(f"stages/{name}/rejects"), segments))["seen"]
+        samples = run_samples(task_of_samples(store, name, store.files(f"stages/{name}/rejects"), segments, [])).seen
         store.write_if_other(f"stages/{name}/report.json", json_bytes(its | {"samples": samples}))
     run = {
         "name": "a million documents",

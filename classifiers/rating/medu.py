@@ -21,10 +21,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappush, heapreplace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from gristmill.classifiers.llm.account import Account
 from gristmill.classifiers.llm.cache import AnswerCache, answer_all
@@ -34,6 +33,9 @@ from gristmill.classifiers.rating.reading import MARKS, UNREAD, Agreement, agree
 from gristmill.classifiers.rating.sample import cut_texts, first_bytes, sample
 from gristmill.kernels.base.types import Floats, Integers, Mask, Words
 from gristmill.mixing.weights.utility import Utilities, judged
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 Reading = Literal["reasoned", "at_once"]
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from gristmill.kernels.base.splitmix import ALL, mixed_all, mixed_plain
 from gristmill.kernels.base.types import Floats, Integers, Words
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 PURPOSE = 0x6D656475  # sets this draw apart from others with the same seed
 BYTES_A_TOKEN = 4
@@ -55,7 +58,7 @@ def cut_texts(texts: Sequence[str], most: int = 512, tokenizer: Tokenizer | None
     if (
         tokenizer.truncation or tokenizer.padding
     ):  # a model's own may be set to cut or to fill up, as its last caller left it
-        tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        tokenizer = type(tokenizer).from_str(tokenizer.to_str())
         tokenizer.no_truncation()
         tokenizer.no_padding()
     encodings = tokenizer.encode_batch(short, add_special_tokens=False)

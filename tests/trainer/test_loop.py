@@ -288,7 +288,7 @@ def test_told_to_stop(
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     with (
         monkeypatch.context() as patch,
-        pytest.raises(Stopped, match=f"{number.name} after 6 of 14 updates; a checkpoint is in .*same command"),
+        pytest.raises(Stopped, match=f"{number.name} after 6 of 14 updates; a checkpoint is in "),
     ):
         tell_after(patch, 6, number)
         run(shards, tmp_path / "run", replace(TRAINING, checkpoint_every=None))

@@ -41,7 +41,7 @@ def test_workers_get_a_core_each_from_node_after_node() -> None:
 
 
 def test_doctor_says_what_is_done() -> None:
-    said = {name.plain: value.plain for name, value in this_machine([]).rows}
+    said = {str(name): str(value) for name, value in this_machine([]).rows}
     assert said["memory nodes"] == describe_nodes(nodes_here())
     assert describe_nodes([[0, 1]]) == "one: workers are not bound to cores"
     assert describe_nodes([[0, 1], [2]]) == "2, of 2, 1 cores: each local worker is bound to one"

@@ -193,8 +193,11 @@ def of_page(html: str) -> Facts:
         )
     for where, caption, rows in page.tables:
         if caption.startswith("Dropped, by first reason"):
+            documents = rows[0].index("documents")
             facts |= {
-                (where, "reason", row[0]): count(row[1]) for row in rows[1:] if row[0] not in ("quarantined", "damaged")
+                (where, "reason", row[0]): count(row[documents])
+                for row in rows[1:]
+                if row[0] not in ("quarantined", "damaged")
             }
     return facts
 

@@ -78,7 +78,7 @@ def test_rejects_are_read_in_the_first_files_by_a_task_that_is_told_their_parts_
     segments = [*rules_by_segment(store).values()]
     files = [path for path in store.files("stages/gopher_quality") if path.endswith(".parquet")]
     assert len(files) > 3
-    task = rejects.task_of_samples(store, "gopher_quality", files[:3], segments)
+    task = rejects.task_of_samples(store, "gopher_quality", files[:3], segments, [])
     told = {part.key for segment in task.given["segments"] for part in segment.parts}
     assert told == {rejects.key_of(path) for path in files[:3]} and len(segments[0].parts) == PARTS
     seen = rejects.run_samples(task).seen

@@ -229,8 +229,9 @@ def test_what_the_engine_takes_from_lower_floors_is_hashed_with_it_or_with_any_s
     assert with_pack <= set(fingerprint.code_of_module("gristmill.stages.tokens.pack"))
     assert below and below - listed - with_pack <= set(fingerprint.code_of_module("gristmill.stages.stage")) | {
         "gristmill.stages",
-        "gristmill.kernels.common.paths",
-    }  # where a saved index lies
+        "gristmill.kernels.common.files",  # how a file becomes whole
+        "gristmill.kernels.common.paths",  # where a saved index lies
+    }
     assert "gristmill.stages.local_flow" not in fingerprint.code_of_module("gristmill.stages.stage")
 
 
