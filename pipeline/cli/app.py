@@ -69,7 +69,7 @@ class Program(Group):
             with processes.single_interrupt():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
-            say(console(stderr=True), "interrupted")
+            say(console(stderr=True), "interrupted; give the same command again")
             raise SystemExit(130) from None
 
 
