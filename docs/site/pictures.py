@@ -3,7 +3,7 @@
     python docs/site/pictures.py [FOLDER]
 
 runs the demo in FOLDER (a temporary one unless given), a second run with another threshold, and photographs report,
-explorer and comparison into docs/pictures, in few colours, so that the files stay small.
+explorer and comparison into docs/pictures, in few colors, so that the files stay small.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from playwright.sync_api import sync_playwright
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-COLOURS = 64
+COLORS = 64
 MARGIN = 16
 TALLEST = 900  # pixels of a section
 TOPICS = ("languages", "duplicates", "curriculum", "packing", "tokens")  # sections of the report
@@ -57,7 +57,7 @@ def page_clip(page: Any, box: dict[str, float]) -> dict[str, float]:
 
 
 def save(name: str, picture: bytes) -> None:
-    image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
     image.save(PICTURES / f"{name}.png", optimize=True)
     print(f"docs/pictures/{name}.png {(PICTURES / f'{name}.png').stat().st_size:,} bytes")
 
