@@ -34,10 +34,15 @@ def block(language: str, starts: str) -> str:
 def test_the_recipe_loads(tmp_path: Path) -> None:
     (tmp_path / "lists").mkdir()
     save(tmp_path / "lists" / "adult.txt.gz", "blocked.example\n")
-    loaded = recipes.load(save(tmp_path / "recipe.yaml", block("yaml", "name:")))
+    loaded = recipes.load(save(tmp_path / "recipe.yaml", block("yaml", "name: my-crawl")))
     assert [s.called for s in loaded.steps][:3] == ["url_rules", "extract", "keep_languages"] and len(
         loaded.sources
     ) == 2
+
+
+def test_the_first_recipe_loads(tmp_path: Path) -> None:
+    loaded = recipes.load(save(tmp_path / "web.yaml", block("yaml", "name: web")))
+    assert [step.called for step in loaded.steps][-2:] == ["minhash_dedup", "write"]
 
 
 def test_the_stage_of_your_own_runs(tmp_path: Path) -> None:
@@ -51,7 +56,7 @@ def test_the_stage_of_your_own_runs(tmp_path: Path) -> None:
 
 
 def test_recipes_name_stages_that_are_there() -> None:
-    named = set(re.findall(r"^  - ([a-z_]+)", block("yaml", "name:"), re.MULTILINE))
+    named = set(re.findall(r"^  - ([a-z_]+)", block("yaml", "name: my-crawl"), re.MULTILINE))
     assert named and named <= set(registry.names())
 
 
