@@ -142,5 +142,5 @@ def test_doctor_says_what_is_missing_and_calls_nothing_ready_without_a_gpu(monke
 def test_a_command_that_is_terminated_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Group, "invoke", lambda self, ctx: os.kill(os.getpid(), signal.SIGTERM))
     ended = CliRunner().invoke(app, ["plan", "recipe.yaml"])
-    assert ended.exit_code == 130 and ended.output == "interrupted\n"
+    assert ended.exit_code == 130 and ended.output == "interrupted; give the same command again\n"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
