@@ -46,8 +46,8 @@ def export(
     """Write shards or documents for another tool, or push them to a hub, as `gristmill export` does.
 
     `folder` is a local run, or a local folder of its shards or documents, for a hub any folder of files; `destination`
-    a new local folder, for a hub OWNER/NAME. `to` is a format: of shards megatron, megatron-rows, mds, datatrove, trl,
-    torchtune, hf; of documents dolma, webdataset, datasketch, datatrove-minhash; of both hub.
+    a new local folder, for a hub OWNER/NAME. `to` is what another tool reads, such as megatron, mds or hf of shards,
+    dolma of documents, or hub; a name that is none lists them all.
 
     `row_length`: which set of shards, if a run has several. `eod`: of megatron-rows, the token that ends a document and
     pads rows. `shard_bytes`: of mds and webdataset, the largest file, such as "100MB". `files`: of trl and torchtune,

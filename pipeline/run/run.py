@@ -238,7 +238,8 @@ class Execution:
         self.retire()
         journal.settle(own_files - journal.retired)
         journal.flush()
-        self.store.remove_temporary()  # the sign for new workers that they see the folder, too: no task follows
+        # Drafts of workers that were killed, and the file by which a new worker knows the folder: no task follows.
+        self.store.remove_temporary()
         return Summary(self.store.address, record, self.engine.worked, list(record.alarms))
 
     def begin(self) -> None:

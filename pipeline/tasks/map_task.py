@@ -354,7 +354,7 @@ class _StagePhase(_Phase):
                 self.quarantine(called, answer.batch, answer.broke)
             else:
                 kept.append(self.kept_of_piece(called, answer.batch, answer.applied, answer.kept))
-        self.check_some_lived(stage, len(answers) + 1 - len(kept), batch)
+        self.check_some_lived(stage, sum(answer.applied is None for answer in answers), batch)
         batch = kept[-1] if len(kept) <= 2 else pa.concat_batches(kept[1:])
         if called in self.phase.texts_kept:
             batch = without_same_texts(called, batch)

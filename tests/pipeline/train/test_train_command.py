@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from gristmill.pipeline.ablate.trial import Trial
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.train import plan as plans
@@ -215,6 +217,20 @@ def test_dry_run_says_what_it_takes(plan: Path) -> None:
     shown = run(often, "--dry-run")
     assert re.search(r"measuring .* \(40 times\), starting ", shown.stdout), shown.stdout
     assert "not estimated: a trial needs all 2 ranks" in run(plan, "--dry-run", "--ranks", 2).stdout
+
+
+def test_dry_run_warns_where_measuring_takes_longer_than_training(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Trial(
+        start=1.0, row=0.01, update=0.0, token=1.0, tokens={"held_out": 100}, tokens_on_the_way=0, seconds=0.0
+    )
+    monkeypatch.setattr("gristmill.pipeline.train.work.try_run", lambda ready, on_gpu: trial)
+    shown = run(plan, "--dry-run").stderr
+    assert (
+        "warning  measuring would take" in shown
+        and "measure less often (evaluate.every: 20), or on fewer of held_out" in (" ".join(shown.split()))
+    )
+    monkeypatch.setattr("gristmill.pipeline.train.work.try_run", lambda ready, on_gpu: replace(trial, token=0.0))
+    assert "warning" not in run(plan, "--dry-run").stderr
 
 
 @pytest.mark.parametrize(
