@@ -101,7 +101,7 @@ def given_in(options: Options) -> list[str]:
 def _format(to: str, options: Options, others: tuple[str, ...] = ()) -> Format:
     if to not in FORMATS:
         known = [*FORMATS, *others]
-        near = difflib.get_close_matches(to.lower(), known, 1, 0.4)
+        near = difflib.get_close_matches(to.lower(), known, 1)
         hint = f"did you mean {near[0]}? There are" if near else "there are"
         raise ExportError(f"unknown format {to!r}; {hint} {', '.join(known)}")
     foreign = [name for name in given_in(options) if name not in FORMATS[to].options]
