@@ -124,6 +124,7 @@ def _units(
     plain = (around[:, 1:] == html_places.NOWHERE[1:]).all(1)
     if form == "markdown":
         plain &= around[:, html_places.HEADING] == 0
+    around = np.where(plain[:, None], html_places.NOWHERE, around)
     units: list[Unit] = []
     pending: dict[int, dict[int, str]] = {}  # of one table: row -> {cell: text}
     previous = PLAIN
@@ -133,25 +134,25 @@ def _units(
         units.extend(Unit(part, place) for part in written_table(page, pending, rows, form == "markdown"))
         pending.clear()
 
-    for first, last in pairwise([0, *(np.flatnonzero(np.diff(plain)) + 1).tolist(), len(blocks)]):
-        if first < last and plain[first]:  # paragraphs in a row
-            if pending:
-                end_table()
-            units.append(Unit(b"\n\n".join(parts[first:last]).decode("utf-8", "replace"), PLAIN))
-            previous = PLAIN
-            continue
-        for part, row in zip(parts[first:last], around[first:last].tolist(), strict=True):
-            place, words = _place(row, places.item), part.decode("utf-8", "replace")
-            if pending and (place.row not in rows or place.table != previous.table):
-                end_table()
-            if place.row in rows:
-                cells, line = pending.setdefault(place.row, {}), " ".join(words.split("\n"))
-                cells[place.cell] = f"{cells[place.cell]} {line}" if place.cell in cells else line
-            elif place.code >= 0 and units and place.code == previous.code:
-                units[-1] = Unit(f"{units[-1].text}\n{words}", place)
-            else:
-                units.append(Unit(words, place))
-            previous = place
+    begins = np.ones(len(blocks), np.bool_)
+    begins[1:] = (around[1:] != around[:-1]).any(1)
+    for first, last in pairwise([*np.flatnonzero(begins).tolist(), len(blocks)]):  # blocks of one place
+        place, run = _place(around[first].tolist(), places.item), parts[first:last]
+        if pending and (place.row not in rows or place.table != previous.table):
+            end_table()
+        if place.row in rows:
+            line = " ".join(" ".join(part.decode("utf-8", "replace").split("\n")) for part in run)
+            cells = pending.setdefault(place.row, {})
+            cells[place.cell] = f"{cells[place.cell]} {line}" if place.cell in cells else line
+        elif place is PLAIN:
+            units.append(Unit(b"\n\n".join(run).decode("utf-8", "replace"), PLAIN))
+        elif place.code >= 0:
+            code = b"\n".join(run).decode("utf-8", "replace")
+            goes_on = bool(units) and place.code == previous.code
+            units[-1 if goes_on else len(units) :] = [Unit(f"{units[-1].text}\n{code}" if goes_on else code, place)]
+        else:
+            units.extend(Unit(part.decode("utf-8", "replace"), place) for part in run)
+        previous = place
     if pending:
         end_table()
     return units
