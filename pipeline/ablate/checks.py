@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gristmill.pipeline.ablate.evaluation import tokenizer_of
-from gristmill.pipeline.ablate.facts import read_facts, write_facts
-from gristmill.pipeline.ablate.feeding import SetSize, epochs_of, shares_of_rows, size_of
 from gristmill.pipeline.ablate.length import Length, length_of, stages_of, too_small
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.recipe.fingerprint import stamp
 from gristmill.pipeline.recipe.yaml_settings import check_names
+from gristmill.pipeline.train.evaluation import tokenizer_of
+from gristmill.pipeline.train.facts import read_facts, write_facts
+from gristmill.pipeline.train.feeding import SetSize, epochs_of, shares_of_rows, size_of
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.verify import verify

@@ -11,13 +11,13 @@ from rich.text import Text
 
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.plan import CONTROL
-from gristmill.pipeline.ablate.records import Job
 from gristmill.pipeline.ablate.run import PreparedAblation
-from gristmill.pipeline.ablate.trial import Trial, try_job
 from gristmill.pipeline.ablate.workers import client_for
 from gristmill.pipeline.engine.cluster import GPU_RESOURCE
 from gristmill.pipeline.formatting import as_seconds, one_line
 from gristmill.pipeline.tables import TerminalTable
+from gristmill.pipeline.train.records import Job
+from gristmill.pipeline.train.trial import Trial, try_job
 from gristmill.trainer.model.flops import flops_of
 
 SHOWN = 20  # arms of a plan

@@ -14,16 +14,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gristmill.pipeline.ablate.checks import CheckedPlan
-from gristmill.pipeline.ablate.evaluation import identity
-from gristmill.pipeline.ablate.feeding import blended
 from gristmill.pipeline.ablate.length import stages_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Base, Loaded, TrainingPlan
-from gristmill.pipeline.ablate.records import EvaluationSpec, Job, MixStage, Start, TrainingSpec
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.fingerprint import code_of_engine, code_of_module, stamp
 from gristmill.pipeline.report.ablation_record import ScheduleSpec
 from gristmill.pipeline.store.storage import digest
+from gristmill.pipeline.train.evaluation import identity
+from gristmill.pipeline.train.feeding import blended
+from gristmill.pipeline.train.records import EvaluationSpec, Job, MixStage, Start, TrainingSpec
 
 BASE = "base"
 
@@ -187,7 +187,7 @@ def _job(
         "gristmill.trainer.run.loop",
         "gristmill.trainer.model.llama",
         "gristmill.shards.loader",
-        "gristmill.pipeline.ablate.feeding",
+        "gristmill.pipeline.train.feeding",
     ):
         code = {**code, **code_of_module(module)}
     measures = {

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gristmill.pipeline.ablate.feeding import blended
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded, TrainingPlan
 from gristmill.pipeline.recipe.yaml_lines import Place
+from gristmill.pipeline.train.feeding import blended
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from gristmill.pipeline.ablate.measures import (
     measures_of,
 )
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan
-from gristmill.pipeline.ablate.records import Job, JobResult
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.report.ablation_record import (
@@ -33,6 +32,7 @@ from gristmill.pipeline.report.ablation_record import (
     JobRecord,
     MeasureRecord,
 )
+from gristmill.pipeline.train.records import Job, JobResult
 
 VERSION = 1
 

@@ -19,14 +19,11 @@ from tokenizers import Tokenizer
 
 from gristmill.mixing.verdicts.paired import effective, numbered
 from gristmill.pipeline.ablate.checks import CheckedPlan, check_plan
-from gristmill.pipeline.ablate.evaluation import LEAST_CLUSTERS, documents_of, evaluation_spec
 from gristmill.pipeline.ablate.jobs import BASE, arm_jobs, base_job
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.measures import Scores
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
-from gristmill.pipeline.ablate.progress import PROGRESS
 from gristmill.pipeline.ablate.proxies import proxies_of, with_mixes
-from gristmill.pipeline.ablate.records import EvaluationSpec, Job, JobResult
 from gristmill.pipeline.ablate.results import (
     VERSION,
     ablations_csv,
@@ -44,6 +41,9 @@ from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.report.ablation_record import AblationRecord
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.train.evaluation import LEAST_CLUSTERS, documents_of, evaluation_spec
+from gristmill.pipeline.train.progress import PROGRESS
+from gristmill.pipeline.train.records import EvaluationSpec, Job, JobResult
 from gristmill.trainer.evaluation.multiple_choice import BadQuestions, encode_questions, read_questions
 
 RECORD = "ablation.json"

@@ -23,14 +23,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.ablate.evaluation import ITEMS, HeldOutDocuments, documents_of
-from gristmill.pipeline.ablate.facts import read_facts, write_facts
-from gristmill.pipeline.ablate.feeding import rows_and_order
-from gristmill.pipeline.ablate.progress import PROGRESS, RunClock, begin_measuring, keep_progress
-from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, Job, JobResult, Start, TrainingOutcome
 from gristmill.pipeline.errors import GristmillError, in_words
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.train.evaluation import ITEMS, HeldOutDocuments, documents_of
+from gristmill.pipeline.train.facts import read_facts, write_facts
+from gristmill.pipeline.train.feeding import rows_and_order
+from gristmill.pipeline.train.progress import PROGRESS, RunClock, begin_measuring, keep_progress
+from gristmill.pipeline.train.records import ChoicesSpec, EvaluationSpec, Job, JobResult, Start, TrainingOutcome
 
 TRAINED, RESULT, ITEMS_FILE, JOB = "trained.json", "result.json", "items.parquet", "job.json"
 OF_TRAINING = ("run.json", "metrics.jsonl", "checkpoints", "model", "tensorboard", TRAINED)

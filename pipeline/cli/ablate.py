@@ -94,7 +94,7 @@ def show_estimate(ready: PreparedAblation, screen: Console) -> None:
     import psutil
 
     from gristmill.pipeline.ablate.estimate import estimate, foreseen, measuring_warning, trial_of
-    from gristmill.pipeline.ablate.trial import NotTried
+    from gristmill.pipeline.train.trial import NotTried
 
     warnings, found = list(ready.warnings), None
     say(screen, "trying a few steps, to see how long they take")

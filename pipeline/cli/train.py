@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    from gristmill.pipeline.ablate.progress import RunProgress
+    from gristmill.pipeline.train.progress import RunProgress
     from gristmill.pipeline.train.work import Ready
 
 
@@ -105,7 +105,7 @@ def show_estimate(ready: Ready, on_gpu: bool, screen: Console) -> None:
     """The run, and how long it takes here."""
     import psutil
 
-    from gristmill.pipeline.ablate.trial import NotTried
+    from gristmill.pipeline.train.trial import NotTried
     from gristmill.pipeline.train.work import try_run
 
     reason, trial = f"a trial needs all {ready.ranks} ranks", None
@@ -197,7 +197,7 @@ class TrainUi:
     """A bar on a terminal; elsewhere a line for each tenth of the run; every line of metrics with --json."""
 
     def __init__(self, ready: Ready, screen: Console, as_json: bool) -> None:
-        from gristmill.pipeline.ablate.progress import RunClock
+        from gristmill.pipeline.train.progress import RunClock
 
         training = ready.training
         every = (ready.loaded.plan.evaluate.every or training.updates) if ready.measurements else None

@@ -16,16 +16,16 @@ import numpy as np
 
 from gristmill.kernels.common.files import write_whole
 from gristmill.kernels.common.settings import in_a_sentence
-from gristmill.pipeline.ablate.evaluation import documents_of, file_of_choices, texts_spec
-from gristmill.pipeline.ablate.facts import read_facts
-from gristmill.pipeline.ablate.feeding import rows_and_order
-from gristmill.pipeline.ablate.progress import RunClock
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
 from gristmill.pipeline.recipe.yaml_settings import check_names
 from gristmill.pipeline.store.storage import digest
+from gristmill.pipeline.train.evaluation import documents_of, file_of_choices, texts_spec
+from gristmill.pipeline.train.facts import read_facts
+from gristmill.pipeline.train.feeding import rows_and_order
 from gristmill.pipeline.train.plan import Loaded, lay_out, training_of
+from gristmill.pipeline.train.progress import RunClock
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.orders import AsWritten, RowOrder, Shuffled, bucket_stretches, segment_stretches
 from gristmill.shards.reader import ShardSet, open_shards
@@ -33,7 +33,7 @@ from gristmill.shards.reader import ShardSet, open_shards
 if TYPE_CHECKING:
     import torch
 
-    from gristmill.pipeline.ablate.trial import Trial
+    from gristmill.pipeline.train.trial import Trial
     from gristmill.trainer.evaluation.scoring import Continuation
     from gristmill.trainer.model.model import Decoder
     from gristmill.trainer.model.shapes import DecoderShape
@@ -346,7 +346,7 @@ def try_run(ready: Ready, on_gpu: bool) -> Trial:
     """The run of one rank, for a few seconds."""
     import torch
 
-    from gristmill.pipeline.ablate.trial import pieces_of_questions, try_out
+    from gristmill.pipeline.train.trial import pieces_of_questions, try_out
     from gristmill.shards.loader import Loader
     from gristmill.trainer.step.parallel import ALONE
 

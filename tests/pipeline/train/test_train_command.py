@@ -16,10 +16,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from gristmill.pipeline.ablate.trial import Trial
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.train import plan as plans
+from gristmill.pipeline.train.trial import Trial
 from tests.pipeline.ablate.ablation_sets import held_out, make_set, tales
 
 pytest.importorskip("torch")

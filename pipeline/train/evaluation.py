@@ -12,12 +12,12 @@ import xxhash
 
 from gristmill.kernels.common.paths import located
 from gristmill.pipeline.ablate.plan import Choices, Loaded, TextSet
-from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, TextsSpec
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.columns import as_words, column_names, table_of, with_texts
 from gristmill.pipeline.inputs.files import list_at
 from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
 from gristmill.pipeline.store.storage import digest
+from gristmill.pipeline.train.records import ChoicesSpec, EvaluationSpec, TextsSpec
 from gristmill.stages.blend.groups import NO_VALUE
 from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.columns import SUFFIXES

@@ -20,8 +20,8 @@ import xxhash
 
 from gristmill.kernels.base.splitmix import mixed_all, mixed_plain
 from gristmill.kernels.base.types import Offsets
-from gristmill.pipeline.ablate.records import MixStage
 from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.train.records import MixStage
 from gristmill.shards.format import ShardMeta
 from gristmill.shards.orders import RowOrder, Shuffled
 from gristmill.shards.reader import ShardSet, open_shards

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gristmill.pipeline.ablate.evaluation import documents_of
-from gristmill.pipeline.ablate.feeding import rows_and_order
-from gristmill.pipeline.ablate.records import Job
 from gristmill.pipeline.formatting import as_bytes
+from gristmill.pipeline.train.evaluation import documents_of
+from gristmill.pipeline.train.feeding import rows_and_order
+from gristmill.pipeline.train.records import Job
 
 if TYPE_CHECKING:
     import torch
