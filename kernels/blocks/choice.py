@@ -12,7 +12,7 @@ their features turned into columns, and a tree's leaves are bits of 32. Measured
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -114,7 +114,7 @@ def put_probabilities(
 
 
 @kernel
-def predict_rows(columns, feature, threshold, left, first_split, value, first_leaf, base, matrix):
+def predict_rows(columns, feature, threshold, left, first_split, value, first_leaf, base, matrix) -> Any:
     out = np.empty(len(matrix), np.float32)
     put_probabilities(
         columns, feature, threshold, left, first_split, value, first_leaf, base, matrix, np.arange(len(matrix)), out
@@ -202,7 +202,7 @@ def put_choice(probability, words, sharpness, recall, least, kept):
 
 
 @kernel
-def choose(probability, words, sharpness, recall, least):
+def choose(probability, words, sharpness, recall, least) -> Any:
     """bool[blocks], as `put_choice` keeps them."""
     kept = np.zeros(len(probability), np.bool_)
     if len(probability) > 0:
@@ -215,7 +215,7 @@ def judge(
     columns_1, feature_1, threshold_1, left_1, first_split_1, value_1, first_leaf_1, base_1,
     columns_2, feature_2, threshold_2, left_2, first_split_2, value_2, first_leaf_2, base_2,
     hopeless, rows, counts, parent, element, sums, path, group, heading,
-):  # fmt: skip
+) -> Any:  # fmt: skip
     """The probabilities of two forests, in one call: of the first for all blocks, and of the second, which also reads
     what the first said of the blocks around, for those that are not hopeless."""
     probability = np.empty(len(rows), np.float32)
@@ -260,7 +260,7 @@ def near(parent, left, right):
 
 
 @kernel
-def mend_headings(kept, heading, element, parent, words, in_title):
+def mend_headings(kept, heading, element, parent, words, in_title) -> Any:
     """bool[blocks]: the choice, and with it the headings between its blocks; less a first-level heading that says the
     page's title."""
     made = kept.copy()
@@ -278,7 +278,7 @@ def mend_headings(kept, heading, element, parent, words, in_title):
 
 
 @kernel
-def left_out(tag, element, text, start, kept):
+def left_out(tag, element, text, start, kept) -> int:
     """Bits of what a page has: code and displayed formulas (`$$...$$`) that the choice leaves out, and tables."""
     bits = 0
     for e in range(len(tag)):

@@ -767,7 +767,7 @@ def features_of(tag, parent, bits, alike, element, linked, counts, hashes, page_
 @kernel
 def measured_page(
     data, kinds, starts, ends, properties, text, start, tag, parent, bits, alike, element, linked, page_kinds, room
-):
+) -> Any:
     """What `measure_page` returns, in one call."""
     keys, values = hints(data, kinds, starts, ends, properties)
     counts, hashes = np.empty((len(element), len(COUNTS)), np.int32), np.empty(len(element), np.uint64)

@@ -14,7 +14,7 @@ leaves out.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -134,7 +134,7 @@ def segment(data: Bytes) -> Page:
 
 
 @kernel
-def whole_page(data, flat, hashes, kinds, words, references):
+def whole_page(data, flat, hashes, kinds, words, references) -> Any:
     """The arrays of `Page`."""
     bound = 1  # of elements that are written, of blocks, of tags that hold metadata
     for at in range(len(data)):

@@ -246,7 +246,7 @@ def headings_of(seen: SegmentedPage) -> set[str]:
 
 
 def texts_of_blocks(seen: SegmentedPage, blocks: Iterable[int]) -> Iterator[str]:
-    text, start = memoryview(seen.page.text), seen.page.start
+    text, start = seen.page.text.data, seen.page.start
     return (str(text[start[b] : start[b + 1]], "utf-8", "replace") for b in blocks)
 
 
