@@ -33,12 +33,12 @@ from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.shapes import DecoderShape, Mixture
+from gristmill.trainer.parallel.ranks import join_ranks
 from gristmill.trainer.run.loop import train
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import join_ranks
 
 ROW, VOCABULARY, ROWS = 64, 96, 8  # ROWS: of an update
 DENSE = DecoderShape(VOCABULARY, 32, 4, 4, 2, 48, context=ROW, tied=True)
