@@ -181,7 +181,7 @@ def _layout(
 ) -> dict[str, Any]:
     """What `parallel: auto` chooses, from the control's documents; of every run, the base's too, what a rank would
     refuse is said here."""
-    from gristmill.trainer.run.planner import CHOICES
+    from gristmill.trainer.parallel.planner import CHOICES
     from gristmill.trainer.run.settings import Training
 
     plan, row_length = loaded.plan, sets.meta.row_length

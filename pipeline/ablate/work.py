@@ -150,8 +150,8 @@ def _trained(job: Job, folder: Path, device: torch.device) -> TrainingOutcome:
     """The run by the trainer; its checkpoints stay until it is measured."""
     import torch
 
+    from gristmill.trainer.parallel.ranks import ALONE
     from gristmill.trainer.run.stopping import Stopped
-    from gristmill.trainer.step.parallel import ALONE
 
     if job["ranks"] > 1:
         facts = train_by_ranks(job)

@@ -27,8 +27,8 @@ from gristmill.shards.reader import ShardSet, open_shards
 
 if TYPE_CHECKING:
     from gristmill.trainer.model.shapes import DecoderShape
-    from gristmill.trainer.run.cards import Cards
-    from gristmill.trainer.run.planner import Layout, Task
+    from gristmill.trainer.parallel.cards import Cards
+    from gristmill.trainer.parallel.planner import Layout, Task
     from gristmill.trainer.run.settings import Training
 
 VOCABULARY_STEP = 64  # matrices of a GPU like round sizes
@@ -220,7 +220,7 @@ def shape_for(
     from gristmill.trainer.model.llama_config import LlamaError, shape_of
     from gristmill.trainer.model.llama_files import read_json
     from gristmill.trainer.model.shapes import DecoderShape, shape_named
-    from gristmill.trainer.run.upcycling import upcycled_shape
+    from gristmill.trainer.model.upcycling import upcycled_shape
 
     vocabulary = -(-meta.vocab_size // VOCABULARY_STEP) * VOCABULARY_STEP
     try:
@@ -270,8 +270,8 @@ def chosen_layout(
     import torch
 
     from gristmill.trainer.model.quack import has_fused_linears
-    from gristmill.trainer.run.costs import DocumentLengths
-    from gristmill.trainer.run.planner import Task
+    from gristmill.trainer.parallel.costs import DocumentLengths
+    from gristmill.trainer.parallel.planner import Task
 
     whole = sum(weights[name] for name in shards)
     rows = [

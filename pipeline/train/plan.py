@@ -20,8 +20,8 @@ from gristmill.pipeline.recipe.yaml_settings import SettingsSource
 
 if TYPE_CHECKING:
     from gristmill.mixing.curriculum.curriculum import Schedule
-    from gristmill.trainer.run.cards import Cards
-    from gristmill.trainer.run.planner import Layout, Task
+    from gristmill.trainer.parallel.cards import Cards
+    from gristmill.trainer.parallel.planner import Layout, Task
     from gristmill.trainer.run.settings import Training
 
 EXAMPLE = "recipes/training/small_model.yaml"
@@ -429,8 +429,8 @@ def lay_out(
     loaded: LoadedPlan[Any], task: Callable[[Cards], Task], ranks: int, only_planned: bool
 ) -> tuple[Layout, int]:
     """What `parallel: auto` chooses, and over how many ranks; RecipeError says why there is nothing to choose."""
-    from gristmill.trainer.run.cards import cards_from
-    from gristmill.trainer.run.planner import NoLayout, choose
+    from gristmill.trainer.parallel.cards import cards_from
+    from gristmill.trainer.parallel.planner import NoLayout, choose
 
     try:
         cards = cards_from(loaded.plan.cards or {}, ranks)

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from gristmill.trainer.evaluation.evaluate import HeldOut
     from gristmill.trainer.model.model import Decoder
+    from gristmill.trainer.parallel.ranks import RankGroup
     from gristmill.trainer.run.loop import Target
     from gristmill.trainer.run.settings import Training
-    from gristmill.trainer.step.parallel import RankGroup
 
 RESULT, JOB, OUTCOME, FAILED = "result.json", "job.json", "outcome.json", "failed.json"
 BITS = "bits_per_byte"
@@ -71,7 +71,7 @@ def carry_out(ready: Ready, folder: Path, told: Told, clock: RunClock) -> dict[s
     again."""
     import torch
 
-    from gristmill.trainer.step.parallel import join_ranks
+    from gristmill.trainer.parallel.ranks import join_ranks
 
     with join_ranks() as (ranks, device):
         job = ready.job(folder, device.type == "cuda")
@@ -163,7 +163,7 @@ def first_model(begin: Start, device: torch.device) -> Decoder:
     from gristmill.trainer.model.llama import load_llama
     from gristmill.trainer.model.model import Decoder, initialise
     from gristmill.trainer.model.shapes import DecoderShape
-    from gristmill.trainer.run.upcycling import upcycled
+    from gristmill.trainer.model.upcycling import upcycled
 
     shape = DecoderShape.from_facts(begin["shape"]) if "shape" in begin else None
     if "model" in begin:
@@ -203,7 +203,7 @@ class Measures:
         from tokenizers import Tokenizer
 
         from gristmill.trainer.evaluation.multiple_choice import read_questions
-        from gristmill.trainer.step.parallel import ALONE
+        from gristmill.trainer.parallel.ranks import ALONE
 
         self.job, self.device, self.clock = job, device, clock
         # Ranks that share layers, or hold some of them, see the same texts.
@@ -306,8 +306,8 @@ def work_as_rank(path: Path) -> int:
     """Returns the exit code; the first rank leaves what came of the job, and one that fails why."""
     import torch
 
+    from gristmill.trainer.parallel.ranks import RankError, join_ranks
     from gristmill.trainer.run.stopping import Stopped
-    from gristmill.trainer.step.parallel import RankError, join_ranks
 
     end_with_parent()
     job = read_facts(path, Job)

@@ -19,9 +19,9 @@ from gristmill.kernels.common.files import write_whole
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.parallel.ranks import RankGroup
 from gristmill.trainer.run.settings import Training, differences, layout_faults
 from gristmill.trainer.run.unlocking import Unlocked
-from gristmill.trainer.step.parallel import RankGroup
 
 RUN, METRICS, CHECKPOINTS, MODEL = "run.json", "metrics.jsonl", "checkpoints", "model"
 
