@@ -27,9 +27,9 @@ control: web
 arms: {late: {order: as_written}}
 protocol: from_scratch
 shape: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, mlp: 32, tied: true, windows: [16, 0]}
-tokens: 14336
+tokens: 19200
 seeds: 3
-training: {rate: 0.01, rows_per_update: 8, rows_per_step: 8, checkpoints: 1, schedule: {kind: constant}}
+training: {rate: 0.01, rows_per_update: 4, rows_per_step: 4, checkpoints: 1, schedule: {kind: constant}}
 evaluate: {texts: {other: {files: other.parquet}}, target: other, points: 0}
 """
 
@@ -38,9 +38,9 @@ evaluate: {texts: {other: {files: other.parquet}}, target: other, points: 0}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A set that rises in difficulty, whose last tenth is of another source."""
     folder = tmp_path_factory.mktemp("orders")
-    texts = tales(270, 1) + [text.upper() for text in tales(30, 2)]
+    texts = tales(270, 1) + [text[::-1] for text in tales(30, 2)]
     make_set(folder / "web", texts, segments=(0, 150, 270), difficulty=np.arange(300) / 300)
-    pq.write_table(pa.table({"text": [text.upper() for text in tales(40, 3)]}), folder / "other.parquet")
+    pq.write_table(pa.table({"text": [text[::-1] for text in tales(40, 3)]}), folder / "other.parquet")
     return folder
 
 
@@ -83,6 +83,7 @@ def test_a_planted_effect_of_the_order_is_found(folder: Path) -> None:
     assert record["status"] == "done" and record["arms"][0]["mix"] == {"web": 1.0}
     jobs = {(job["arm"], job["seed"]): job for job in record["jobs"]}
     assert all(jobs["control", seed]["tokens"] == jobs["late", seed]["tokens"] for seed in (0, 1, 2))
+    print([(d["by_seed"], d["seeds_error"], d["items_error"]) for d in record["arms"][0]["differences"]])
     verdict = record["arms"][0]["verdict"]
     assert verdict is not None and verdict["word"] == "adopt", verdict
     assert record["arms"][0]["differences"][0]["difference"] < -0.1
