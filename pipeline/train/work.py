@@ -331,4 +331,7 @@ def work_as_rank(path: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(work_as_rank(Path(sys.argv[1])))
+    code = work_as_rank(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of gloo that are still there may abort an interpreter that ends in order
