@@ -115,6 +115,7 @@ def test_tables_of_any_kind_make_the_same_judge(suffix: str, trained: Path, tmp_
 def test_what_was_held_out_is_said_and_no_host_is_on_both_sides(trained: Path, tmp_path: Path) -> None:
     card = load_judge(trained).card
     assert card.training["groups"] is not None and card.training["groups"] < 26
+    assert card.training["grouped_by"] == "the host or value of url"
     result = train(tmp_path / "j", labelled={"files": trained.parent / "table.parquet"})
     assert all(
         said in result.stdout
