@@ -129,7 +129,10 @@ def unpack(content: bytes, path: Path, folder: Path) -> None:
 
 def arrays_of(content: bytes, path: Path) -> dict[str, Any]:
     try:
-        unpacked = lzma.LZMADecompressor().decompress(content, max_length=LARGEST)
+        archive = lzma.LZMADecompressor()
+        unpacked = archive.decompress(content, max_length=LARGEST)
+        if not archive.eof:
+            raise ValueError("it ends early, or is too large")
         with np.load(io.BytesIO(unpacked), allow_pickle=False) as file:
             given = {name: file[name] for name in file.files}
         weights, priors = given["ptc"].astype(np.float32), given["pc"].astype(np.float32)

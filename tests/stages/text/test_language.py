@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import lzma
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from gristmill.classifiers.fasttext.model import ModelFileError
-from gristmill.classifiers.naive_bayes.model import NAMED, ModelError
+from gristmill.classifiers.naive_bayes.model import NAMED, ModelError, arrays_of
 from gristmill.kernels.common.settings import SettingsError
 from gristmill.stages.stage import Annotate
 from gristmill.stages.text.language import UNKNOWN, Language, ParagraphLanguages, model_path
@@ -185,3 +188,31 @@ def test_the_default_says_what_the_package_says():
         ):
             differ.append((text, row, label, score))
     assert len(ours) > 700 and len(differ) <= 3, differ  # weights are rounded to eight bits
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda arrays: arrays | {"out_feat": arrays["out_feat"] + len(arrays["ptc"])},
+        lambda arrays: arrays | {"nextmove": arrays["nextmove"][:-1]},
+        lambda arrays: arrays | {"nextmove_row": arrays["nextmove_row"][:-1]},
+        lambda arrays: arrays | {"ptc": arrays["ptc"] * np.nan},
+        lambda arrays: {name: array for name, array in arrays.items() if name != "pc"},
+    ],
+)
+def test_a_damaged_model_is_refused_before_a_kernel_reads_it(broken, tmp_path):
+    arrays = {
+        "ptc": np.ones((2, 2), np.float16), "pc": np.zeros(2, np.float32), "classes": np.array(["en", "de"]),
+        "nextmove": np.zeros(512, np.uint16), "nextmove_row": np.array([0, 1], np.uint16), "out_feat": np.array([-1, 1]),
+    }  # fmt: skip
+
+    def packed(arrays):
+        content = io.BytesIO()
+        np.savez(content, **arrays)
+        return lzma.compress(content.getvalue())
+
+    assert arrays_of(packed(arrays), tmp_path)["longest"] == 0
+    with pytest.raises(ModelError, match="py3langid"):
+        arrays_of(packed(broken(arrays)), tmp_path)
+    with pytest.raises(ModelError, match="py3langid"):
+        arrays_of(packed(arrays)[:-9], tmp_path)
