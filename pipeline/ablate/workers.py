@@ -50,8 +50,8 @@ Work = Callable[[Job], JobResult]
 
 @dataclass(frozen=True)
 class Crew:
-    """`processes` 0: here, one after another. A process on a GPU each where there are `gpus`, or on as many as a run has
-    ranks (`0,1`). With a `scheduler`, of its workers."""
+    """`processes` 0: here, one after another. A process on a GPU each where there are `gpus`, or on as many as a run
+    has ranks (`0,1`). With a `scheduler`, of its workers."""
 
     processes: int
     threads: int
