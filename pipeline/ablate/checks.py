@@ -25,9 +25,9 @@ from gristmill.pipeline.train.checks import (
     model_source,
     opening_in,
     shape_for,
+    tokenizer_of,
     unlike,
 )
-from gristmill.pipeline.train.evaluation import tokenizer_of
 from gristmill.pipeline.train.facts import read_facts, write_facts
 from gristmill.pipeline.train.feeding import SetSize, epochs_of, order_problem, shares_of_rows, size_of
 from gristmill.pipeline.train.plan import TrainingPlan, facts_of, training_from

@@ -157,6 +157,8 @@ def _job(
         "gristmill.trainer.model.llama",
         "gristmill.shards.loader",
         "gristmill.pipeline.train.feeding",
+        "gristmill.mixing.curriculum.curriculum",
+        "gristmill.mixing.curriculum.pacing",
     ):
         code = {**code, **code_of_module(module)}
     measures = {

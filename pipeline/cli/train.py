@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    from gristmill.pipeline.train.checks import Ready
     from gristmill.pipeline.train.progress import RunProgress
+    from gristmill.pipeline.train.run import Ready
 
 
 def train(
@@ -56,7 +56,7 @@ def train(
     needs_packages("train")
     import torch
 
-    from gristmill.pipeline.train import checks, plan as plans, work
+    from gristmill.pipeline.train import plan as plans, run
     from gristmill.pipeline.train.ranks import is_first, is_rank, run_ranks
     from gristmill.trainer.run.stopping import Stopped
 
@@ -76,17 +76,17 @@ def train(
         )
     folder, screen = Path(loaded.out(out)).resolve(), console(stderr=True)
     try:
-        ready = checks.prepare(loaded, gpus > 0, count, dry_run)
+        ready = run.prepare(loaded, gpus > 0, count, dry_run)
         if dry_run:
             show_estimate(ready, gpus > 0, screen)
             return
-        result = work.finished(ready, folder)
+        result = run.finished(ready, folder)
         if result is None and count > 1 and not is_rank():
             again = [str(plan), "--out", str(folder), *(["--json"] if as_json else [])]
             raise SystemExit(run_ranks("gristmill.pipeline.cli.app", ["train", *again], count))
         if result is None:
             with TrainUi(ready, screen, as_json) as ui:
-                result = work.carry_out(ready, folder, ui.told, ui.clock)
+                result = run.carry_out(ready, folder, ui.told, ui.clock)
     except (Stopped, KeyboardInterrupt) as error:
         if is_first():
             where = str(error) if isinstance(error, Stopped) else f"interrupted; checkpoints are kept in {folder}"
