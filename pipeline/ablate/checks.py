@@ -70,7 +70,8 @@ def check_plan(
     sets = _checked_sets(loaded, out, note)
     tokenizer = _tokenizer(loaded, sets)
     sets.compare()
-    place, asked = ("shape",), plan.shape
+    place: tuple[str, ...] = ("shape",)
+    asked = plan.shape
     if plan.base is not None:
         place, asked = ("base", "model" if plan.base.model else "shape"), plan.base.model or plan.base.shape
     model = model_source(loaded, place, asked)

@@ -33,7 +33,8 @@ def base_job(loaded: Loaded, checked: CheckedPlan, out: Path, device: str, threa
     base = loaded.plan.base
     if base is None or base.mix is None or base.tokens is None:
         return None
-    asked = base.training or loaded.plan.training.changed({"patience": None})
+    of_runs = {"patience": None, "unlocking": None, "schedule": None}
+    asked = base.training or loaded.plan.training.changed(of_runs)
     updates = asked.updates(base.tokens, checked.meta.row_length)
     training = training_at(
         loaded, asked, updates, device == "cuda", *(("base",) if base.training else ()),

@@ -214,7 +214,11 @@ def load(path: Path, text: str | None = None) -> Loaded:
 
 def _check_training(file: YamlFile, plan: AblationPlan) -> None:
     """Of all runs, of the base, and what arms change."""
-    for place, asked in ((("training",), plan.training), (("base", "training"), plan.base and plan.base.training)):
+    of_base = plan.base.training if plan.base is not None else None
+    everywhere: tuple[tuple[Place, TrainingPlan | None], ...] = (
+        (("training",), plan.training), (("base", "training"), of_base)
+    )  # fmt: skip
+    for place, asked in everywhere:
         for name, what in (("updates", "`tokens` says how long a run is"), ("seed", "`seeds` says it")):
             if asked is not None and name in asked.more:
                 raise file.wrong((*place, name), f"{what}; take this out")
@@ -231,7 +235,7 @@ def _check_training(file: YamlFile, plan: AblationPlan) -> None:
                 raise file.wrong((*place, "training", field), what)
         order = arm.order if arm.order is not None else plan.order
         asked = plan.training_of(name)
-        check_training(file, asked, order, *place, *(("training",) if arm.training else ()))
+        check_training(file, asked, order, *((*map(str, place), "training") if arm.training else ("training",)))
         if "unlocking" in asked.more:
             where = (*place, "training", "unlocking") if "unlocking" in arm.training else ("training", "unlocking")
             if order != "shuffled":
@@ -270,7 +274,11 @@ def _check_names(file: YamlFile, plan: AblationPlan) -> None:
     for name in plan.sets if plan.proxies is not None else ():
         if not name.strip() or len(name) > LONGEST_CELL or not name.isprintable():
             raise file.wrong(("sets",), f"the name of a cell, of up to {LONGEST_CELL} letters, was expected: {name!r}")
-    for place, names in ((("sets",), plan.sets if plan.proxies is None else ()), (("arms",), plan.arms)):
+    named: dict[Place, Iterable[str]] = {
+        ("sets",): plan.sets if plan.proxies is None else (),
+        ("arms",): plan.arms,
+    }
+    for place, names in named.items():
         for name in names:
             if not NAME.fullmatch(name):
                 raise file.wrong((*place, name), "letters, digits, '-', '_' and '.' were expected in a name")

@@ -137,9 +137,8 @@ def prepare(loaded: Loaded, on_gpu: bool, ranks: int = 1, only_planned: bool = F
     meta = reference.meta
     source = model_source(loaded, ("model",), plan.model)
     shape = shape_for(loaded, ("model",), plan.model, meta, source)
-    updates = plan.training.more.get("updates")
-    if plan.tokens is not None:
-        updates = plan.training.updates(plan.tokens, meta.row_length)
+    length = meta.row_length
+    updates = plan.training.updates(plan.tokens, length) if plan.tokens is not None else plan.training.more["updates"]
     facts = facts_of(plan.training, updates, on_gpu, order=plan.order)
     training = training_from(loaded.source, facts, "training")
     check_fit(loaded, ("model",), meta, shape, reference.folder)
