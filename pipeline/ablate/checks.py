@@ -60,6 +60,7 @@ class CheckedPlan:
     problems: dict[str, str]  # by arm
     epochs: dict[str, dict[str, float]]  # by arm and set
     layout: dict[str, Any]  # fields of `training` that `parallel: auto` chose
+    layout_of_base: dict[str, Any]  # the same, but for the rows of a step where its updates have others
     warnings: list[str]
 
 
@@ -85,7 +86,7 @@ def check_plan(
     share = min(1.0, length.tokens / plan.stands_for) if plan.stands_for else 1.0
     sizes = {name: size_of(each, share) for name, each in sets.shards.items() if not sets.faults[name]}
     arms = _checked_arms(loaded, sets, length, sizes)
-    layout = _layout(loaded, sets, shape, length, on_gpu, only_planned, note)
+    layout, layout_of_base = _layout(loaded, sets, shape, length, on_gpu, only_planned, note)
     check_evaluation(loaded, plan.evaluate)
     return CheckedPlan(
         folders={name: sets.folder(name, loaded) for name in sets.needed},
@@ -101,6 +102,7 @@ def check_plan(
         problems=arms.problems,
         epochs=arms.epochs,
         layout=layout,
+        layout_of_base=layout_of_base,
         warnings=[*arms.warnings, *_tokenizer_warnings(model, tokenizer), *_plan_warnings(plan)],
     )
 
@@ -179,8 +181,8 @@ def _layout(
     on_gpu: bool,
     only_planned: bool,
     note: Callable[[str], None],
-) -> dict[str, Any]:
-    """What `parallel: auto` chooses, from the control's documents; of every run, the base's too, what a rank would
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `parallel: auto` chooses for runs and base, from the control's documents; of every run, the base's too, what a rank would
     refuse is said here."""
     from gristmill.trainer.parallel.planner import CHOICES
     from gristmill.trainer.run.settings import Training
@@ -204,11 +206,14 @@ def _layout(
         place = () if arm == CONTROL else ("arms", arm)
         facts = training_at(loaded, plan.training_of(arm), length.updates, on_gpu, *place, rate=rate)
         check_layout(loaded, Training.from_facts(facts | chosen), shape, ranks, row_length, *place)
+    of_base = dict(chosen)
     if plan.base is not None and plan.base.training is not None and plan.base.tokens is not None:
         updates = plan.base.training.updates(plan.base.tokens, row_length)
         base = training_at(loaded, plan.base.training, updates, on_gpu, "base")
-        check_layout(loaded, Training.from_facts(base | chosen), shape, ranks, row_length, "base")
-    return chosen
+        if plan.base.training.rows_per_update != plan.training.rows_per_update:
+            of_base.pop("rows_per_step", None)
+        check_layout(loaded, Training.from_facts(base | of_base), shape, ranks, row_length, "base")
+    return chosen, of_base
 
 
 # --- arms -------------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def base_job(loaded: Loaded, checked: CheckedPlan, out: Path, device: str, threa
     return _job(
         out / BASE, BASE, base.seed, loaded.plan.ranks or 1,
         stages=[_stage(blended(base.mix, {}, 0.0), {}, checked)], share=1.0,
-        begin={"shape": checked.shape.facts(), "seed": base.seed}, training=training | checked.layout, evaluate=None,
+        begin={"shape": checked.shape.facts(), "seed": base.seed}, training=training | checked.layout_of_base, evaluate=None,
         checked=checked, keep_model=True, device=device, threads=threads,
     )  # fmt: skip
 
