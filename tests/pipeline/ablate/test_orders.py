@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,31 @@ def test_a_hopeless_arm_is_given_up(folder: Path) -> None:
     assert "loud: its interval leaves no room for a gain" in (out / "log.txt").read_text()
     assert [arm["status"] for arm in record["arms"]] == ["partial", "done"]
     assert record["arms"][0]["verdict"] is not None and record["arms"][0]["verdict"]["word"] == "reject"
+
+
+def test_an_arm_opens_buckets_and_has_rates_of_its_order(folder: Path) -> None:
+    arms = (
+        "arms: {opened: {training: {unlocking: {at_most: 1, every: 1}}},"
+        " best: {order: {anneal: {share: 0.25}}, training: {schedule: advised}}}"
+    )
+    text = RANKS.replace("arms: {loud: loud}", arms).replace("sets: {web: web, loud: loud}", "sets: {web: web}")
+    (folder / "opened.yaml").write_text(text.replace("seeds: 2", "seeds: [0, 5]"))
+    with (folder / "said.txt").open("a") as said:
+        out = folder / "opened"
+        record = run(load(folder / "opened.yaml"), out, Crew(0, 1), AblationUi(out, said))
+    assert record["status"] == "done", [job["error"] for job in record["jobs"]]
+    rates, events = {}, {}
+    for arm in ("control", "opened", "best"):
+        lines = (out / "jobs" / arm / "seed-0" / "metrics.jsonl").read_text().splitlines()
+        losses = [line for line in map(json.loads, lines) if "loss" in line]
+        rates[arm] = [line["rate"] for line in losses]
+        events[arm] = [event for line in losses for event in line.get("events", ())]
+    assert rates["control"] == rates["opened"] != rates["best"] and rates["best"][-2] == 0.01
+    assert len(events["opened"]) == 3 and not events["control"]  # of four buckets
+    assert {tuple(facts["orders"].values()) for facts in stages(out, "control")} == set()
+    assert [*stages(out, "best")[0]["orders"].values()] == [{"anneal": {"share": 0.25, "best": 1.0}}]
+
+
+def stages(out: Path, arm: str) -> list[Any]:
+    job = json.loads((out / "jobs" / arm / "seed-0" / "job.json").read_text())
+    return [stage for stage in job["stages"] if "orders" in stage]
