@@ -9,12 +9,23 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gristmill.stages.formatting import as_bytes, as_number, as_percent, as_share, as_short, one_line, plain
+from gristmill.stages.formatting import (
+    as_bytes,
+    as_change,
+    as_growth,
+    as_number,
+    as_percent,
+    as_share,
+    as_short,
+    one_line,
+    plain,
+    with_minus,
+)
 
 __all__ = [
-    "as_amount", "as_bytes", "as_energy", "as_hex", "as_json", "as_money", "as_number", "as_percent", "as_rate", "as_requests",
-    "as_seconds", "as_share", "as_short", "as_tokens", "by_size", "flat", "for_machines", "nearest", "one_line", "plain",
-    "uids_meant",
+    "as_amount", "as_bytes", "as_change", "as_energy", "as_growth", "as_hex", "as_json", "as_money", "as_number",
+    "as_percent", "as_rate", "as_requests", "as_seconds", "as_share", "as_short", "as_tokens", "by_size", "flat",
+    "for_machines", "nearest", "one_line", "plain", "uids_meant", "with_minus",
 ]  # fmt: skip
 HEX = re.compile("[0-9a-f]+")
 

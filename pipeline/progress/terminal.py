@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, one_line, plain
+from gristmill.pipeline.formatting import as_bytes, as_change, as_number, as_seconds, one_line, plain
 from gristmill.pipeline.progress.progress import FOR_THE_REPORT, NodeProgress, Progress, Quiet, known_seconds_left
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
@@ -311,6 +311,9 @@ def texts_cut(stages: Sequence[StageRecord]) -> dict[str, list[str]]:
         texts = {source: each.text_bytes or 0 for source, each in here.items()}
         before, after = sum(left.get(source, 0) for source in here), sum(texts.values())
         if before and after / before < entry.count.kept / max(1, entry.count.docs_in) - CLEARLY:
-            cuts[entry.name] = [f"text {after / before - 1:.0%}", f"{as_bytes(before)} to {as_bytes(after)}"]
+            cuts[entry.name] = [
+                f"text {as_change(after / before - 1, '.0%')}",
+                f"{as_bytes(before)} to {as_bytes(after)}",
+            ]
         left |= texts
     return cuts

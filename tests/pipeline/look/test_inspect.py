@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import gristmill
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.formatting import as_json, as_percent, as_seconds, as_share, plain
+from gristmill.pipeline.formatting import as_change, as_growth, as_json, as_percent, as_seconds, as_share, plain
 from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.history import (
     FileSpan,
@@ -364,6 +364,9 @@ def test_clean_names_what_it_would_remove_and_what_then_no_longer_works(tmp_path
 
 
 def test_a_share_is_all_although_its_parts_do_not_add_up_to_the_last_digit() -> None:
+    assert [as_change(number) for number in (12_000, 0, -1)] == ["+12,000", "0", "−1"]
+    pairs = ((200, 240), (200, 199.5), (200, 1_990), (200, 2_000), (1.5, 2_115), (0, 5), (None, 5), (5, None), (5, 0))
+    assert [as_growth(*pair) for pair in pairs] == ["+20%", "0%", "+895%", "×10", "×1,410", "", "", "", "−100%"]
     assert [as_percent(share) for share in (1.0, sum([0.1] * 10), 1 - 1e-9, 13 / 14)] == [
         "100.00%", "100.00%", ">99.99%", "92.86%",
     ]  # fmt: skip

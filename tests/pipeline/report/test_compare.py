@@ -26,11 +26,9 @@ from gristmill.pipeline.compare.sections import (
     funnel,
     levels_of,
     page_of,
-    percent,
     reasons,
     sections,
     shortened,
-    signed,
 )
 from gristmill.pipeline.formatting import as_seconds
 from gristmill.pipeline.inputs.files import sum_of
@@ -182,13 +180,6 @@ def test_long_lists_show_what_one_has_and_the_other_has_not() -> None:
     many = [f"s{n}" for n in range(9)]
     assert shortened(json.dumps(many), json.dumps(many[1:])) == ("8 the same, and s0", "8 the same, and no more")
     assert shortened("[1]", None) == ("[1]", "–") and shortened("[broken", '["a"]') == ("[broken", '["a"]')
-    assert (signed(-1200), signed(0), percent(2.0, 3.0), percent(None, 1.0), percent(4.0, 4.001)) == (
-        "−1,200",
-        "0",
-        "+50%",
-        "",
-        "0%",
-    )
 
 
 def test_funnel_reasons_and_costs_are_those_of_both(runs: tuple[Path, Path]) -> None:
