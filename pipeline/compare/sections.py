@@ -23,6 +23,7 @@ from gristmill.pipeline.formatting import (
     as_change,
     as_energy,
     as_growth,
+    as_moment,
     as_money,
     as_number,
     as_seconds,
@@ -369,7 +370,7 @@ FOOTER = Markup(
 def render(found: Comparison) -> RenderableType:
     parts: list[RenderableType] = []
     for one in found.runs:
-        about = "  ".join(map(one_line, (one.run.name, one.run.status, one.run.started, one.out)))
+        about = "  ".join(map(one_line, (one.run.name, one.run.status, as_moment(one.run.started), one.out)))
         parts.append(Text.assemble((f"{one.letter}  ", "bold"), about))
     parts += [Text(f"take care: {one_line(line)}", style="bold yellow") for line in found.unlike]
     for section in sections(found):

@@ -30,8 +30,8 @@ def test_a_second_run_does_nothing_and_a_new_file_only_its_share(tmp_path: Path)
     recipe, out = made(tmp_path), tmp_path / "out"
     assert why(recipe, out) == {
         "a": "never run",
-        "exact_dedup": "known once a is done",
-        "sample": "known once exact_dedup is done",
+        "exact_dedup": "known after a",
+        "sample": "known after exact_dedup",
     }
     first, anew = go(recipe, out)
     assert len(written(out)) == 6 * 5 + 3
