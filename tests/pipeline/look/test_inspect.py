@@ -188,13 +188,22 @@ def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path,
     ), said.stderr
 
 
-def test_the_history_of_a_document_imports_no_more_than_it_needs(out: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (("--uid", f"{FIRST:016x}"), WEB_URL),
+        (("--uid", f"{LANGUAGE[1]:016x}"), "dropped by language"),
+        (("--uid", f"{SHORT:016x}"), "dropped by gopher_quality"),
+        (("gopher_quality",), "too_few_words"),
+    ],
+)
+def test_inspect_imports_no_more_than_it_needs(out: str, asked: tuple[str, ...], shown: str) -> None:
     """An answer takes as long as its imports."""
     heavy = "{'pandas', 'numba', 'dask', 'distributed', 'torch'}"
     code = f"import sys; from gristmill.pipeline.cli import app; app.app(sys.argv[1:], standalone_mode=False); print({heavy} & {{*sys.modules}})"
-    asked = [sys.executable, "-c", code, "inspect", out, "--uid", f"{FIRST:016x}"]
-    answer = subprocess.run(asked, capture_output=True, text=True, check=True)
-    assert WEB_URL in answer.stdout and answer.stdout.splitlines()[-1] == "set()", answer.stdout[-300:]
+    command = [sys.executable, "-c", code, "inspect", out, *asked]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert shown in answer.stdout and answer.stdout.splitlines()[-1] == "set()", answer.stdout[-300:]
 
 
 def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
