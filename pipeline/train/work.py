@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from gristmill.kernels.common.extras import install
 from gristmill.kernels.common.files import write_whole
 from gristmill.kernels.common.settings import in_a_sentence
 from gristmill.pipeline.ablate.evaluation import documents_of, file_of_choices, texts_spec
@@ -181,7 +182,7 @@ def prepare(loaded: Loaded, on_gpu: bool, ranks: int = 1, only_planned: bool = F
         from importlib.util import find_spec
 
         if find_spec("lm_eval") is None:
-            needs = "needs lm-evaluation-harness: pip install 'gristmill[harness]'"
+            needs = f"needs lm-evaluation-harness: {install('harness')}"
             raise loaded.wrong(("evaluate", "harness"), needs)
     return ready
 
