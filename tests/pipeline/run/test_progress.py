@@ -44,7 +44,7 @@ def test_a_log_hears_of_a_long_run_once_a_minute(
     clock = count(0, 20)
     run(asked, str(tmp_path / "out"), Where(1), Lines(lambda: next(clock)))
     said = [line.split(" ", 2)[2] for line in capsys.readouterr().err.splitlines()]
-    assert said[0].startswith("a: 3 of 9 parts; 21 documents read; at work ")
+    assert said[0].startswith("a: 3 of 9 parts; 21 documents read, ")
     assert any(line.startswith("exact_dedup: map, round 1; 63 documents read") for line in said)
     assert any(line.startswith("write: ") for line in said) and 6 <= len(said) <= 15
     run(asked, str(tmp_path / "again"), Where(1), Lines(lambda: 0.0))
