@@ -1,13 +1,14 @@
 """Neural judges: an encoder and one or more heads on it; scored on packed tokens, on GPUs in bf16 or fp8, on CPUs in
 float32 or int8.
 
-Loads classifiers of the FineWeb-Edu kind (Penedo et al. 2024) from their Hugging Face folders. `training` beside it
-trains. This module itself asks for no torch: what a plan may say of the kind is known without it.
+`published` reads classifiers of others (FineWeb-Edu's: Penedo et al. 2024), `training` trains. This module itself asks
+for no torch: what a plan may say of the kind is known without it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -41,21 +42,16 @@ if TYPE_CHECKING:
     from gristmill.classifiers.neural.scoring import Pace
 
 WEIGHTS, TOKENIZER, SHAPE = "weights.safetensors", "tokenizer.json", "config.json"
-EDUCATIONAL = Head(
-    "educational_value",
-    "regression",
-    (),
-    "how useful the text is for teaching, from none (0) to excellent (5)",
-    0.0,
-    5.0,
-)
 IN_PLACE = Ahead()
 TOLERANCE: dict[InferencePrecision, float] = {"float32": 1e-3, "bf16": 3e-2, "fp8": 6e-2, "int8": 6e-2, "sparse": 3e-2}
 LONGEST = 512  # tokens read, where nothing else is said
 
 
+HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
 def is_hub_id(name: str) -> bool:
-    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
+    return HUB_ID.fullmatch(name) is not None
 
 
 class Neural(KindSettings):
@@ -212,44 +208,6 @@ def neural_judge(card: JudgeCard, network: Network, tokenizer: TextTokenizer, de
     return NeuralJudge(card, network, check_fit(tokenizer, network.encoder.shape), network).at(device)
 
 
-def from_transformers(
-    folder: str | os.PathLike[str],
-    heads: tuple[Head, ...] = (EDUCATIONAL,),
-    device: str = "cpu",
-    attribution: tuple[str, ...] = (),
-) -> NeuralJudge:
-    """A classifier of the transformers kind (`BertForSequenceClassification`, RoBERTa, ModernBERT) with one head:
-    FineWeb-Edu's as it is published."""
-    from gristmill.classifiers.neural.encoder_weights import read_config, read_encoder
-    from gristmill.classifiers.neural.network import Network
-
-    where = Path(folder)
-    config = read_config(where)
-    encoder, rest = read_encoder(where)
-    name = "classifier.out_proj" if "classifier.out_proj.weight" in rest else "classifier"
-    weight, bias = rest.get(f"{name}.weight"), rest.get(f"{name}.bias")
-    if weight is None or bias is None or len(heads) != 1:
-        raise JudgeError(
-            f"{where}: one head is read from a classifier's weight and bias; train heads on an encoder that has none"
-        )
-    head = heads[0]
-    if head.kind == "probability" and len(weight) == 2:  # softmax of two is the sigmoid of their difference
-        weight, bias = weight[1:] - weight[:1], bias[1:] - bias[:1]
-    if len(weight) != head.width:
-        raise JudgeError(f"{where}: the classifier has {len(weight)} outputs, and head {head.name} needs {head.width}")
-    network = Network(encoder, heads)
-    span = head.high - head.low if head.kind == "regression" else 1.0
-    low = head.low if head.kind == "regression" else 0.0
-    network.heads.load_state_dict({"weight": weight / span, "bias": (bias - low) / span})
-    most = min(LONGEST, encoder.shape.positions)
-    tokenizer = read_tokenizer(where / TOKENIZER, most)
-    loaded = {"from": str(config.get("_name_or_path") or where.name), "kind": str(config.get("architectures"))}
-    card = JudgeCard(
-        "neural", heads, preprocessing_of(most), training=loaded, versions=versions(), attribution=attribution
-    )
-    return neural_judge(card, network, tokenizer, device)
-
-
 def encoder_folder(name: str) -> Path:
     """The folder of an encoder, or what the hub has under its name."""
     if Path(name).is_dir():
@@ -263,7 +221,11 @@ def encoder_folder(name: str) -> Path:
             "encoder", f"there is no folder {name}, and fetching it from the hub needs huggingface_hub"
         ) from error
     try:
-        return Path(snapshot_download(name, allow_patterns=["config.json", "*.safetensors", "tokenizer.json"]))
+        return Path(
+            snapshot_download(
+                name, allow_patterns=["config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json"]
+            )
+        )
     except Exception as error:  # whatever stands between here and the hub
         raise WrongSetting(
             "encoder", f"there is no folder {name}, and the hub gave none: {str(error).splitlines()[0]}"

@@ -33,8 +33,9 @@ from gristmill.classifiers.neural.fast_linear import (
     rounded_maps,
 )
 from gristmill.classifiers.neural.fp8_linear import Fp8Gelu
-from gristmill.classifiers.neural.judge import NeuralJudge, from_transformers, neural_judge, preprocessing_of
+from gristmill.classifiers.neural.judge import NeuralJudge, neural_judge, preprocessing_of
 from gristmill.classifiers.neural.network import Network
+from gristmill.classifiers.neural.published import from_transformers
 from gristmill.classifiers.neural.scoring import Pace, pack_lengths, steps_of
 from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, TextTokens, pieces_of, tokenise
 from gristmill.classifiers.neural.training import (
