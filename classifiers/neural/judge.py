@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
 from gristmill.classifiers.judge import (
@@ -64,7 +64,32 @@ class Neural(KindSettings):
     ]
     tokens: Annotated[int, Field(ge=16, description="read of each text")] = LONGEST
     epochs: Epochs = None
+    rate: Annotated[
+        float | None, Field(gt=0, lt=1, description="the highest learning rate; heads have three times it. 3e-4")
+    ] = None
+    batch: Annotated[int, Field(ge=512, description="tokens of an update")] = 32_768
+    patience: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="evaluations (four an epoch) without a lower loss after which training stops, with the best "
+            "weights; a tenth of the training groups is held out for it. Unless given all epochs are trained",
+        ),
+    ] = None
+    precision: Annotated[
+        Literal["auto", "float32", "bf16"], Field(description="of training; auto: bf16 on a GPU, else float32")
+    ] = "auto"
     device: Device = "auto"
+    ranks: Annotated[
+        int,
+        Field(ge=1, le=64, description="processes that share each update: one a GPU, or a share of the CPU's cores"),
+    ] = 1
+
+    @model_validator(mode="after")
+    def _an_update_holds_a_text(self) -> Self:
+        if self.batch < self.tokens:
+            raise ValueError(f"batch: {self.batch:,} tokens do not hold a text of {self.tokens:,}")
+        return self
 
 
 def _on_cpu() -> Pace:
@@ -101,8 +126,21 @@ class NeuralJudge(Judge):
         folder = encoder_folder(settings.encoder)
         encoder, _ = read_encoder(folder)
         tokenizer = read_tokenizer(folder / TOKENIZER, min(settings.tokens, encoder.shape.positions))
-        recipe = training.NeuralRecipe(seed=seed)
-        recipe = recipe if settings.epochs is None else replace(recipe, epochs=settings.epochs)
+        defaults = training.NeuralRecipe()
+        recipe = training.NeuralRecipe(
+            seed=seed,
+            epochs=settings.epochs or defaults.epochs,
+            update_tokens=settings.batch,
+            step_tokens=max(settings.tokens, min(defaults.step_tokens, settings.batch // settings.ranks)),
+            optimizer=replace(defaults.optimizer, rate=settings.rate or defaults.optimizer.rate),
+            precision=None if settings.precision == "auto" else settings.precision,
+            patience=settings.patience,
+        )
+        device = on_device(settings.device)
+        if settings.ranks > (places := places_of(device)):
+            what = "GPU" if device == "cuda" else "core"
+            raise WrongSetting("ranks", f"{settings.ranks} ranks, where {places} {what}{'s' * (places > 1)} are")
+        train = training.OneHead(head, tokenizer, encoder, recipe, device, settings.ranks)
 
         def tell(facts: Json) -> None:
             figures = (
@@ -110,8 +148,7 @@ class NeuralJudge(Judge):
             )
             log(", ".join(figures))
 
-        train: Train = training.one_head(head, tokenizer, encoder, recipe, on_device(settings.device), tell)
-        return train
+        return lambda texts: train(texts, tell)  # type: ignore[no-any-return]
 
     def at(
         self,
@@ -206,6 +243,15 @@ def neural_judge(card: JudgeCard, network: Network, tokenizer: TextTokenizer, de
 
     network = network.to("cpu").eval()
     return NeuralJudge(card, network, check_fit(tokenizer, network.encoder.shape), network).at(device)
+
+
+def places_of(device: str) -> int:
+    """Of how many ranks there are at most."""
+    if device != "cuda":
+        return os.cpu_count() or 1
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def encoder_folder(name: str) -> Path:
