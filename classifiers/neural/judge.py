@@ -157,16 +157,16 @@ class NeuralJudge(Judge):
         pace: Pace | None = None,
         ahead: Ahead | None = None,
     ) -> NeuralJudge:
-        """The same judge elsewhere: "cuda:1", in "bf16" (usual there), "fp8", "int8" or "sparse"; on "cpu" in "int8"
-        (usual for a judge whose weights are codes) or "float32" (for all others)."""
+        """The same judge elsewhere: "cuda:1", in "bf16", "fp8" (the faster of both unless given), "int8" or "sparse";
+        on "cpu" in "int8" (usual for a judge whose weights are codes) or "float32" (for all others)."""
         import torch
 
         from gristmill.classifiers.neural.network import ON_CPU, engine_of, precision_on
         from gristmill.classifiers.neural.scoring import Pace
 
         where = torch.device(device)
-        precision = precision_on(self.network, where, precision)
         pace = pace or (Pace() if where.type == "cuda" else ON_CPU)
+        precision = precision_on(self.network, where, precision, pace)
         ahead = ahead or (_beside_a_gpu() if where.type == "cuda" else Ahead())
         engine = engine_of(self.network, where, precision, pace)
         return replace(self, engine=engine, device=device, precision=precision, pace=pace, ahead=ahead)

@@ -1,7 +1,7 @@
 """Published sequence classifiers as judges: FineWeb-Edu's (BERT, one value), toxicity classifiers (BERT or RoBERTa, a
 probability for each label), others of DistilBERT, ModernBERT and DeBERTa (a probability over labels).
 
-Only config.json, safetensors and tokenizer.json are read (`encoder_weights`). What the numbers mean comes from
+Only config.json, safetensors and the tokenizer's files are read (`encoder_weights`). What the numbers mean comes from
 `problem_type`, as transformers has it: without one, one output is a value, several are a softmax.
 """
 
@@ -16,6 +16,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from gristmill.classifiers.artifact import read_json
 from gristmill.classifiers.card import Head, JudgeCard, JudgeError
 from gristmill.classifiers.neural.encoder import Encoder
 from gristmill.classifiers.neural.encoder_weights import Config, own_file, read_config, read_encoder
@@ -28,7 +29,7 @@ from gristmill.classifiers.neural.judge import (
     versions,
 )
 from gristmill.classifiers.neural.network import Network
-from gristmill.classifiers.neural.text_tokens import read_tokenizer
+from gristmill.classifiers.neural.text_tokens import TextTokenizer, read_tokenizer
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
 EDUCATIONAL = Head(
@@ -71,8 +72,7 @@ class Published:
         if not all(bool(tensor.isfinite().all()) for tensor in network.state_dict().values()):
             raise JudgeError(f"{self.folder}: weights that are not finite numbers")
         most = min(LONGEST, self.encoder.shape.positions)
-        own_file(self.folder, TOKENIZER)
-        tokenizer = read_tokenizer(self.folder / TOKENIZER, most)
+        tokenizer = _tokenizer_of(self.folder, self.config, most)
         facts = {
             "from": str(self.config.get("_name_or_path") or self.folder.name),
             "folder": self.folder.name,  # of the hub's cache: the commit
@@ -108,10 +108,6 @@ def read_published(folder: Path) -> Published:
     if not isinstance(made, list) or not any(str(name).endswith("ForSequenceClassification") for name in made):
         named = ", ".join(map(str, made)) if isinstance(made, list) else made
         raise config.wrong(f"architectures: {named or 'none'}; a ...ForSequenceClassification was expected")
-    if not (folder / TOKENIZER).is_file():
-        raise JudgeError(
-            f"{folder}: no {TOKENIZER}; transformers writes one: AutoTokenizer.from_pretrained(...).save_pretrained(...)"
-        )
     encoder, rest = read_encoder(folder)
     name = "classifier.out_proj" if "classifier.out_proj.weight" in rest else "classifier"
     weight, bias = rest.pop(f"{name}.weight", None), rest.pop(f"{name}.bias", None)
@@ -151,3 +147,48 @@ def _problem(config: Config, outputs: int) -> Problem:
         raise config.wrong("a softmax of one output is always 1")
     found: Problem = problem
     return found
+
+
+def _tokenizer_of(folder: Path, config: Config, most: int) -> TextTokenizer:
+    """tokenizer.json, or what transformers makes of the older files of BERT and RoBERTa."""
+    kind, files = config.get("model_type"), {path.name for path in folder.iterdir()}
+    if TOKENIZER in files:
+        return read_tokenizer(own_file(folder, TOKENIZER), most)
+    try:
+        if kind in ("bert", "distilbert") and "vocab.txt" in files:
+            return TextTokenizer(_of_word_pieces(folder), most)
+        if kind == "roberta" and {"vocab.json", "merges.txt"} <= files:
+            return TextTokenizer(_of_byte_pairs(folder), most)
+    except (KeyError, ValueError) as error:
+        raise JudgeError(f"{folder}: the tokenizer's files cannot be read ({error})") from error
+    raise JudgeError(
+        f"{folder}: no {TOKENIZER}; transformers writes one: AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+    )
+
+
+def _of_word_pieces(folder: Path) -> str:
+    from tokenizers.implementations import BertWordPieceTokenizer
+
+    lines = own_file(folder, "vocab.txt").read_text(encoding="utf-8").splitlines()
+    settings = folder / "tokenizer_config.json"
+    facts = read_json(own_file(folder, settings.name)) if settings.is_file() else {}
+    made = BertWordPieceTokenizer(
+        {piece: number for number, piece in enumerate(lines)},
+        handle_chinese_chars=facts.get("tokenize_chinese_chars", True) is not False,
+        strip_accents=facts.get("strip_accents"),
+        lowercase=facts.get("do_lower_case", True) is not False,
+    )
+    return str(made.to_str())
+
+
+def _of_byte_pairs(folder: Path) -> str:
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    vocabulary = read_json(own_file(folder, "vocab.json"))
+    lines = own_file(folder, "merges.txt").read_text(encoding="utf-8").splitlines()
+    merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    made = Tokenizer(models.BPE(vocabulary, merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    ends = (("</s>", vocabulary["</s>"]), ("<s>", vocabulary["<s>"]))
+    made.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
+    return str(made.to_str())

@@ -22,7 +22,7 @@ import pyarrow as pa
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.multiprocessing import ProcessException, get_context, start_processes
+from torch.multiprocessing import ProcessExitedException, ProcessRaisedException, get_context, start_processes
 
 from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
 from gristmill.classifiers.judge import load_judge
@@ -171,7 +171,7 @@ class OneHead:
     device: str = "cpu"
     ranks: int = 1
 
-    def __call__(self, texts: LabelledTexts, log: Log) -> NeuralJudge:
+    def __call__(self, texts: LabelledTexts, log: Log = lambda facts: None) -> NeuralJudge:
         if self.ranks == 1:
             return self.train(texts, self.device, ALONE, log)
         with tempfile.TemporaryDirectory(prefix="judge-ranks-") as made:
@@ -181,7 +181,7 @@ class OneHead:
                 while not processes.join(POLL):
                     while not lines.empty():
                         log(lines.get())
-            except ProcessException as error:
+            except (ProcessExitedException, ProcessRaisedException) as error:
                 refused = folder / REFUSED
                 text = refused.read_text(encoding="utf-8") if refused.is_file() else str(error).strip().splitlines()[-1]
                 raise JudgeError(text) from error

@@ -14,9 +14,11 @@ import pyarrow as pa
 import pytest
 import torch
 import transformers
+from tokenizers import pre_tokenizers
 
 from gristmill.classifiers.judge import load_judge
-from gristmill.classifiers.neural.text_tokens import read_tokenizer
+from gristmill.classifiers.neural.judge import NeuralJudge
+from gristmill.classifiers.neural.text_tokens import TextTokenizer, read_tokenizer
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.interchange.imports import Importing, bring_in
 from tests.classifiers import neural_makings as makings
@@ -73,6 +75,9 @@ EXPECTED: dict[str, Callable[[torch.Tensor], dict[str, torch.Tensor]]] = {
 }
 
 
+MIDDLE = {"fineweb_edu": 2.5, "modernbert": 0.0}
+
+
 def of_each_label(logits: torch.Tensor) -> dict[str, torch.Tensor]:
     names = ("toxic", "severe_toxic", "obscene", "threat", "insult", "identity_hate")
     return dict(zip(names, logits.sigmoid().T, strict=True))
@@ -85,8 +90,11 @@ def published(name: str, folder: Path) -> torch.nn.Module:
     model = getattr(transformers, f"{kind}ForSequenceClassification")(config).eval()
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
-    model.save_pretrained(folder)
+    folder.mkdir()
     (folder / "tokenizer.json").write_text(makings.tokenizer_json())
+    if name in MIDDLE:  # where its range does not cut
+        model.classifier.bias.data += MIDDLE[name] - logits_of(model, folder, ["a lens", "buy now"]).mean()
+    model.save_pretrained(folder)
     made: torch.nn.Module = model
     return made
 
@@ -140,12 +148,46 @@ def test_a_tokenizer_of_deberta_gives_the_ids_of_transformers(tmp_path: Path) ->
     pieces += [(letter, -8.0) for letter in letters] + [("[MASK]", 0.0)]
     theirs = transformers.DebertaV2Tokenizer(vocab=pieces, unk_id=3)
     theirs.save_pretrained(tmp_path)
-    ours = read_tokenizer(tmp_path / "tokenizer.json", 64)
     texts = ["the lens of glass", "", "  The\n\nLight,  of  \t the lens! ", "caf\u00e9 \u6c34 glass", "x" * 500]
+    same_ids(read_tokenizer(tmp_path / "tokenizer.json", 64), theirs, texts)
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_a_vocabulary_of_word_pieces_is_a_tokenizer_too(cased: bool, tmp_path: Path) -> None:
+    published("toxic_bert", tmp_path / "model")
+    made = json.loads((tmp_path / "model" / "tokenizer.json").read_text())
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    (tmp_path / "model" / "vocab.txt").write_text("".join(f"{piece}\n" for piece in made["model"]["vocab"]))
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": not cased}))
+    judge = published_judge(tmp_path, PUBLISHED["toxic_bert"][2])
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path / "model")
+    same_ids(judge.tokenizer, theirs, ["the Lens bends light", "", "sale! Caf\u00e9 \u6c34 x", "zz top " * 50])
+
+
+def test_byte_pairs_of_roberta_are_a_tokenizer_too(tmp_path: Path) -> None:
+    published("toxic_roberta", tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *letters, "th", "the", "\u0120the", "<mask>"]
+    (tmp_path / "model" / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+    (tmp_path / "model" / "merges.txt").write_text("#version: 0.2\nt h\nth e\n\u0120 the\n")
+    judge = published_judge(tmp_path, PUBLISHED["toxic_roberta"][2])
+    theirs = transformers.RobertaTokenizer.from_pretrained(tmp_path / "model")
+    same_ids(judge.tokenizer, theirs, ["the lens of the light", "", "Caf\u00e9 \u6c34\n\n the", "zz " * 80])
+
+
+def published_judge(folder: Path, how: Importing) -> NeuralJudge:
+    bring_in(folder / "model", folder / "judge", "transformers", how)
+    judge = load_judge(folder / "judge")
+    assert isinstance(judge, NeuralJudge)
+    return judge
+
+
+def same_ids(ours: TextTokenizer, theirs: Any, texts: list[str]) -> None:
     tokens = ours.tokens(pa.array(texts))
-    expected = [theirs(text, truncation=True, max_length=64)["input_ids"] for text in texts]
-    assert np.split(tokens.ids, np.cumsum(tokens.lengths)[:-1])[2].tolist() == expected[2]
-    assert [row.tolist() for row in np.split(tokens.ids, np.cumsum(tokens.lengths)[:-1])] == expected
+    found = [row.tolist() for row in np.split(tokens.ids, np.cumsum(tokens.lengths)[:-1])]
+    assert found == [theirs(text, truncation=True, max_length=ours.most)["input_ids"] for text in texts]
+    assert max(map(len, found)) == ours.most
 
 
 class Boom:
