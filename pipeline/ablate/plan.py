@@ -4,7 +4,7 @@ recipes do."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,7 +86,16 @@ class Arm(Settings):
         return self.mix or {}
 
 
-OneArm = Annotated[Arm, BeforeValidator(_arm_from), Also("string")]
+@dataclass(frozen=True)
+class AlsoMix:
+    """The shorter way to write an arm, for its JSON schema: weights by set."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+        weights = {"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0}}
+        return {"anyOf": [handler(core), weights]}
+
+
+OneArm = Annotated[Arm, BeforeValidator(_arm_from), Also("string"), AlsoMix()]
 
 
 class Evaluate(Evaluation):
