@@ -78,7 +78,7 @@ class Signals:
 
 
 def as_numpy(column: pa.Array) -> np.ndarray[Any, Any]:
-    """What `column.to_numpy` gives. That imports pandas, where it is installed: 0.2 s of a command that shows numbers."""
+    """What `column.to_numpy` gives, which imports pandas where it is installed: 0.2 s of a command."""
     kind = column.type
     if column.null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         values: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
