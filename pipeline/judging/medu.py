@@ -27,7 +27,7 @@ from gristmill.classifiers.llm.account import Account, Prices
 from gristmill.classifiers.llm.model import LanguageModel, LanguageModelError, Request
 from gristmill.classifiers.rating import medu, prompts
 from gristmill.classifiers.rating.reading import UNREAD, Agreement
-from gristmill.classifiers.rating.rubric import Asking, ByDescription, ByRubric
+from gristmill.classifiers.rating.rubric import Asking, ByDescription, ByRubric, Reading
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts, sample
 from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.common.settings import Settings
@@ -87,7 +87,7 @@ class RateTask(Settings):
             self.asking("at_once", 16)
         return self
 
-    def asking(self, reading: medu.Reading, max_tokens: int) -> Asking:
+    def asking(self, reading: Reading, max_tokens: int) -> Asking:
         if self.rubric:
             return ByRubric(self.rubric, self.labels, reading, max_tokens)
         return ByDescription(self.words, reading, max_tokens)
@@ -138,7 +138,7 @@ class RatePlan(AskingPlan):
         return of_sources + [("", path) for path in self.documents or ()]
 
     @property
-    def readings(self) -> tuple[medu.Reading, ...]:
+    def readings(self) -> tuple[Reading, ...]:
         return ("reasoned", "at_once") if self.reading == "both" else (self.reading,)
 
 
