@@ -7,12 +7,13 @@
 Points: `llm_score` (one pass; prefix cache on), `reasoned`, `ngram` and `draft` (tokens guessed ahead, by what was read
 and by the model itself), `feeding` (chosen by measurement), `options` (KV cache in fp8, half of the memory, float16),
 `llm_label`, `refine`, `rephrase`, `ocr` (a Llava of random weights on made scans), and the plans of `judge label` and
-`judge rate` (by a description and by a rubric; a model of random weights cannot describe a development set). The model is that of `medu_vllm.py`: a Llama shape of 1.2B
-with random weights and a tokenizer trained on TEXT (else on docs/*.md), so answers are noise and reasoned ones are
-mostly refused; asking, generating, reading and checking is what runs. One JSON line a point, with versions: documents a
-second (the second of two rounds, other documents each), dollars for a million of them at --hour, and what the stage
-noted. A point whose counts do not balance, or that fails, has `failed` and ends the command with 1. On a GPU each
-point has a process of its own. `--engine fake` runs all of it on the tests' made-up engine, without a GPU.
+`judge rate` (by a description and by a rubric; a model of random weights cannot describe a development set). The model
+is that of `medu_vllm.py`: a Llama shape of 1.2B with random weights and a tokenizer trained on TEXT (else on
+docs/*.md), so answers are noise and reasoned ones are mostly refused; asking, generating, reading and checking is what
+runs. One JSON line a point, with versions: documents a second (the second of two rounds, other documents each), dollars
+for a million of them at --hour, and what the stage noted. A point whose counts do not balance, or that fails, has
+`failed` and ends the command with 1. On a GPU each point has a process of its own. `--engine fake` runs all of it on
+the tests' made-up engine, without a GPU.
 """
 
 from __future__ import annotations
